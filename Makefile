@@ -57,6 +57,8 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	@$(BIN)/python -m benchmarks.partitions $(ARGS)
 	$(say) 'benchmarks: throughput'
 	@$(BIN)/python -m benchmarks.throughput $(ARGS)
+	$(say) 'benchmarks: options'
+	@$(BIN)/python -m benchmarks.options $(ARGS)
 	$(say) 'benchmarks: engine'
 	@$(BIN)/python -m benchmarks.engine $(ARGS)
 	$(say) 'benchmarks: faults'
@@ -88,11 +90,11 @@ sanitize: $(VENV)/.ready  ## the decoder's tests under AddressSanitizer and UBSa
 	@CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g' \
 	  $(BIN)/python setup.py -q build --force --build-lib $(SANITIZED) --build-temp $(SANITIZED)-objects
 	@cp -r tests pyproject.toml $(SANITIZED)
-	$(say) 'the tests of wire, and the fuzzer, on it'
+	$(say) 'the tests of records and protocol, and the fuzzer, on it'
 	@cd $(SANITIZED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	  PYTHONMALLOC=malloc ASYNCCONSUMER_DECODER=compiled UBSAN_OPTIONS=print_stacktrace=1 \
 	  ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 \
-	  ../../$(BIN)/python -m pytest -p no:cacheprovider tests/unit/wire tests/fuzz $(ARGS)
+	  ../../$(BIN)/python -m pytest -p no:cacheprovider tests/records tests/protocol tests/fuzz $(ARGS)
 
 format: $(VENV)/.ready  ## let ruff rewrite what it can
 	$(say) 'ruff: rewriting'

@@ -1,18 +1,30 @@
-"""An asyncio-native Kafka consumer framework, with its data pipeline on Spark."""
+"""An asyncio-native Kafka consumer framework, with a data pipeline on Spark."""
 
 import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from asyncconsumer.config import ClassicConfig, ConsumerConfig
+    from asyncconsumer.config.options import (
+        AppOptions,
+        ClassicOptions,
+        ConsumerOptions,
+        ReaderOptions,
+    )
     from asyncconsumer.consumer.connector import ConsumerConnector
     from asyncconsumer.consumer.connector_listener import RebalanceListener
     from asyncconsumer.consumer.consumer import Consumer
+    from asyncconsumer.consumer.health import Health, HealthState
     from asyncconsumer.consumer.interceptors import Interceptor
     from asyncconsumer.consumer.listener import ConsumerRebalanceListener
     from asyncconsumer.consumer.ranges import RangeReader
-    from asyncconsumer.consumer.simple import SimpleConsumer
+    from asyncconsumer.consumer.simple import FetchResult, SimpleConsumer
+    from asyncconsumer.consumer.stream import ConsumerStream
+    from asyncconsumer.consumer.transactions import TransactionalProducer
     from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError, CorruptRecords
     from asyncconsumer.events import (
+        Event,
+        EventStream,
         Rebalanced,
         RecordAbandoned,
         RecordUnreadable,
@@ -23,41 +35,71 @@ if TYPE_CHECKING:
         Stalled,
         Truncated,
     )
-    from asyncconsumer.group.zookeeper.filters import Blacklist, Whitelist
+    from asyncconsumer.fetch.direct.partition_stream import PartitionStream
+    from asyncconsumer.fetch.manager import Progress
+    from asyncconsumer.group.assignors import Assignor
+    from asyncconsumer.group.zookeeper.filters import Blacklist, TopicFilter, Whitelist
     from asyncconsumer.handlers.app import ConsumerApp
     from asyncconsumer.handlers.arguments import Key, Value
     from asyncconsumer.handlers.batches import Batch
+    from asyncconsumer.handlers.draining import Drained
+    from asyncconsumer.handlers.health import AppHealth
     from asyncconsumer.handlers.retry import Retry
+    from asyncconsumer.net.metadata import Leader
+    from asyncconsumer.offsets.store import OffsetStore
     from asyncconsumer.protocol.messages import EARLIEST, LATEST
-    from asyncconsumer.records.decoding import Record
-    from asyncconsumer.streams.messages import Message
+    from asyncconsumer.records.decoding import Record, Records
+    from asyncconsumer.streams.messages import Message, MessageStream
+    from asyncconsumer.streams.stream import Stream
     from asyncconsumer.types import Offset, OffsetAndTimestamp, OffsetRange, TopicPartition
+    from asyncconsumer.web.status import Status
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "AppHealth",
+    "AppOptions",
+    "Assignor",
     "Batch",
     "Blacklist",
+    "ClassicConfig",
+    "ClassicOptions",
     "ClosedError",
     "ConfigError",
     "Consumer",
     "ConsumerApp",
+    "ConsumerConfig",
     "ConsumerConnector",
     "ConsumerError",
+    "ConsumerOptions",
     "ConsumerRebalanceListener",
+    "ConsumerStream",
     "CorruptRecords",
+    "Drained",
+    "Event",
+    "EventStream",
+    "FetchResult",
+    "Health",
+    "HealthState",
     "Interceptor",
     "Key",
+    "Leader",
     "Message",
+    "MessageStream",
     "Offset",
     "OffsetAndTimestamp",
     "OffsetRange",
+    "OffsetStore",
+    "PartitionStream",
+    "Progress",
     "RangeReader",
+    "ReaderOptions",
     "RebalanceListener",
     "Rebalanced",
     "Record",
     "RecordAbandoned",
     "RecordUnreadable",
+    "Records",
     "Recovered",
     "Recreated",
     "Retried",
@@ -65,7 +107,11 @@ __all__ = [
     "SimpleConsumer",
     "Skipped",
     "Stalled",
+    "Status",
+    "Stream",
+    "TopicFilter",
     "TopicPartition",
+    "TransactionalProducer",
     "Truncated",
     "Value",
     "Whitelist",
@@ -73,17 +119,45 @@ __all__ = [
 __version__ = "0.1.0"
 
 # imported on first use, because a Spark worker needs no group and no ZooKeeper
-_HOMES: Final = {
+_MODULES: Final = {
+    "config": (
+        "ClassicConfig",
+        "ConsumerConfig",
+    ),
+    "config.options": (
+        "AppOptions",
+        "ClassicOptions",
+        "ConsumerOptions",
+        "ReaderOptions",
+    ),
     "consumer.connector": ("ConsumerConnector",),
     "consumer.connector_listener": ("RebalanceListener",),
     "consumer.consumer": ("Consumer",),
+    "consumer.health": (
+        "Health",
+        "HealthState",
+    ),
     "consumer.interceptors": ("Interceptor",),
     "consumer.listener": ("ConsumerRebalanceListener",),
-    "errors": ("ClosedError", "ConfigError", "ConsumerError", "CorruptRecords"),
+    "consumer.ranges": ("RangeReader",),
+    "consumer.simple": (
+        "FetchResult",
+        "SimpleConsumer",
+    ),
+    "consumer.stream": ("ConsumerStream",),
+    "consumer.transactions": ("TransactionalProducer",),
+    "errors": (
+        "ClosedError",
+        "ConfigError",
+        "ConsumerError",
+        "CorruptRecords",
+    ),
     "events": (
+        "Event",
+        "EventStream",
+        "Rebalanced",
         "RecordAbandoned",
         "RecordUnreadable",
-        "Rebalanced",
         "Recovered",
         "Recreated",
         "Retried",
@@ -91,26 +165,55 @@ _HOMES: Final = {
         "Stalled",
         "Truncated",
     ),
-    "group.zookeeper.filters": ("Blacklist", "Whitelist"),
-    "types": ("Offset", "OffsetAndTimestamp", "OffsetRange", "TopicPartition"),
-    "consumer.ranges": ("RangeReader",),
-    "consumer.simple": ("SimpleConsumer",),
-    "streams.messages": ("Message",),
-    "records.decoding": ("Record",),
-    "protocol.messages": ("EARLIEST", "LATEST"),
+    "fetch.direct.partition_stream": ("PartitionStream",),
+    "fetch.manager": ("Progress",),
+    "group.assignors": ("Assignor",),
+    "group.zookeeper.filters": (
+        "Blacklist",
+        "TopicFilter",
+        "Whitelist",
+    ),
     "handlers.app": ("ConsumerApp",),
-    "handlers.arguments": ("Key", "Value"),
+    "handlers.arguments": (
+        "Key",
+        "Value",
+    ),
     "handlers.batches": ("Batch",),
+    "handlers.draining": ("Drained",),
+    "handlers.health": ("AppHealth",),
     "handlers.retry": ("Retry",),
+    "net.metadata": ("Leader",),
+    "offsets.store": ("OffsetStore",),
+    "protocol.messages": (
+        "EARLIEST",
+        "LATEST",
+    ),
+    "records.decoding": (
+        "Record",
+        "Records",
+    ),
+    "streams.messages": (
+        "Message",
+        "MessageStream",
+    ),
+    "streams.stream": ("Stream",),
+    "types": (
+        "Offset",
+        "OffsetAndTimestamp",
+        "OffsetRange",
+        "TopicPartition",
+    ),
+    "web.status": ("Status",),
 }
-_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    return found
+    module = importlib.import_module(f"{__name__}.{_MODULE_OF[name]}")
+    value = globals()[name] = getattr(module, name)
+    return value
 
 
 def __dir__() -> list[str]:

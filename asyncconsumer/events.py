@@ -5,15 +5,15 @@ import logging
 import re
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_MOST_UNREAD: Final = 1000
-_MOST_NAMED: Final = 8
+_MAX_UNREAD: Final = 1000
+_MAX_LISTED: Final = 8
 
 
 class Skipped(NamedTuple):
@@ -27,7 +27,7 @@ class Skipped(NamedTuple):
     stop: int
 
     def __str__(self) -> str:
-        return f"{self.partition} has no offset {self.start}: reading on at {self.stop}"
+        return f"{self.partition} has no offset {self.start}: reading continues at {self.stop}"
 
 
 class Truncated(NamedTuple):
@@ -43,8 +43,8 @@ class Truncated(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.partition} was cut back to offset {self.offset} after it was read up to "
-            f"{self.read}: those records are lost to the cluster; reading on at {self.offset}"
+            f"{self.partition} was truncated to offset {self.offset} after it was read up to "
+            f"{self.read}: the records between are lost; reading continues at {self.offset}"
         )
 
 
@@ -55,7 +55,10 @@ class Recreated(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        return f"{self.partition} belongs to a new topic of that name, read up to {self.offset}"
+        return (
+            f"{self.partition} belongs to a re-created topic; the deleted one was read up to "
+            f"{self.offset}"
+        )
 
 
 class Stalled(NamedTuple):
@@ -67,7 +70,7 @@ class Stalled(NamedTuple):
     unread: bool = False  # records are buffered, and the reader takes none
 
     def __str__(self) -> str:
-        return f"{self.partition} has not moved for {self.seconds:.0f} s: {self.reason}"
+        return f"{self.partition} made no progress for {self.seconds:.0f} s: {self.reason}"
 
 
 class Recovered(NamedTuple):
@@ -77,7 +80,7 @@ class Recovered(NamedTuple):
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.partition} moves again after {self.seconds:.0f} s"
+        return f"{self.partition} makes progress again after {self.seconds:.0f} s"
 
 
 class Rebalanced(NamedTuple):
@@ -90,9 +93,9 @@ class Rebalanced(NamedTuple):
     owners: Mapping[TopicPartition, str]  # of all partitions, if known
 
     def __str__(self) -> str:
-        moved = ((self.gained, "gained"), (self.revoked, "gave up"), (self.lost, "lost"))
-        told = [f"{how} {_listed(which)}" for which, how in moved if which]
-        return f"a rebalance of {self.seconds:.2f} s: {', '.join(told)}"
+        changes = (("gained", self.gained), ("revoked", self.revoked), ("lost", self.lost))
+        parts = [f"{verb} {_listed(partitions)}" for verb, partitions in changes if partitions]
+        return f"a rebalance of {self.seconds:.2f} s: {', '.join(parts)}"
 
 
 class RecordUnreadable(NamedTuple):
@@ -104,7 +107,7 @@ class RecordUnreadable(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.partition}@{self.offset} was left out ({self.policy}): {self.reason}"
+        return f"{self.partition}@{self.offset} was skipped ({self.policy}): {self.reason}"
 
 
 class Retried(NamedTuple):
@@ -120,12 +123,12 @@ class Retried(NamedTuple):
     def __str__(self) -> str:
         return (
             f"handler {self.handler}, {self.partition}@{self.offset}, attempt {self.attempts}: "
-            f"{self.reason}; again in {self.seconds:.3g} s"
+            f"{self.reason}; retried in {self.seconds:.3g} s"
         )
 
 
 class RecordAbandoned(NamedTuple):
-    """A record that a handler gave up after its last attempt."""
+    """A record that a handler failed to process in its last attempt."""
 
     partition: TopicPartition
     offset: int
@@ -136,7 +139,7 @@ class RecordAbandoned(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"handler {self.handler} gives up {self.partition}@{self.offset} ({self.policy}) "
+            f"handler {self.handler} abandoned {self.partition}@{self.offset} ({self.policy}) "
             f"after {self.attempts} attempts: {self.reason}"
         )
 
@@ -153,13 +156,13 @@ Event: TypeAlias = (
     | RecordAbandoned
 )
 
-_OFTEN: Final = (RecordUnreadable, Retried, RecordAbandoned)  # as often as records
-_QUIET: Final = (Recovered,)  # logged as info
+_FREQUENT: Final = (RecordUnreadable, Retried, RecordAbandoned)  # up to one per record
+_INFO: Final = (Recovered,)  # logged as info
 
 
 def _listed(partitions: frozenset[TopicPartition]) -> str:
-    named = ", ".join(map(str, sorted(partitions)[:_MOST_NAMED]))
-    more = len(partitions) - _MOST_NAMED
+    named = ", ".join(map(str, sorted(partitions)[:_MAX_LISTED]))
+    more = len(partitions) - _MAX_LISTED
     return f"{named} and {more} more" if more > 0 else named
 
 
@@ -170,19 +173,19 @@ class EventStream:
     """
 
     def __init__(self) -> None:
-        self._unread: deque[Event] = deque(maxlen=_MOST_UNREAD)
-        self._bell = asyncio.Event()
-        self._over = False
+        self._unread: deque[Event] = deque(maxlen=_MAX_UNREAD)
+        self._wakeup = asyncio.Event()
+        self._ended = False
 
-    def hear(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Add an event."""
         self._unread.append(event)
-        self._bell.set()
+        self._wakeup.set()
 
     def end(self) -> None:
         """End the iteration after the unread events."""
-        self._over = True
-        self._bell.set()
+        self._ended = True
+        self._wakeup.set()
 
     def __aiter__(self) -> Self:
         return self
@@ -190,10 +193,10 @@ class EventStream:
     async def __anext__(self) -> Event:
         """Return the next event; stop after `end` and the unread events."""
         while not self._unread:
-            if self._over:
+            if self._ended:
                 raise StopAsyncIteration
-            self._bell.clear()
-            await self._bell.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
         return self._unread.popleft()
 
 
@@ -202,41 +205,35 @@ def _snake_case(name: str) -> str:
 
 
 class EventBus:
-    """The event bus: counts events, logs them, and passes them to event streams."""
+    """A bus that counts events, logs them, and passes them to event streams."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()  # by class name in snake case
-        self._on_event: Callable[[Event], None] = lambda event: None
-        self._listeners: weakref.WeakSet[EventStream] = weakref.WeakSet()
-        self._quiet_logs: dict[type, RateLimitedLogger] = {
-            kind: RateLimitedLogger(_log) for kind in (*_OFTEN, Rebalanced)
+        self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
+        self._limited_logs: dict[type, RateLimitedLogger] = {
+            kind: RateLimitedLogger(_log) for kind in (*_FREQUENT, Rebalanced)
         }
 
     def publish(self, event: Event) -> None:
         """Count and log an event, and pass it to all subscribers."""
         self.counts[_snake_case(type(event).__name__)] += 1
-        if isinstance(event, _OFTEN):
-            self._quiet_logs[type(event)].warning("%s", event)
+        if isinstance(event, _FREQUENT):
+            self._limited_logs[type(event)].warning("%s", event)
         elif isinstance(event, Rebalanced):  # rebalances may follow each other quickly
-            self._quiet_logs[Rebalanced].info("%s", event)
+            self._limited_logs[Rebalanced].info("%s", event)
         else:
-            level = logging.INFO if isinstance(event, _QUIET) else logging.WARNING
+            level = logging.INFO if isinstance(event, _INFO) else logging.WARNING
             _log.log(level, "%s", event)
-        self._on_event(event)
-        for one in list(self._listeners):
-            one.hear(event)
+        for stream in list(self._streams):
+            stream.add(event)
 
-    def on_event(self, heed: Callable[[Event], None]) -> None:
-        """Set the callback that is called with each event before event streams."""
-        self._on_event = heed
-
-    def listen(self, heard: EventStream | None = None) -> EventStream:
-        """Return an event stream of events from now on: a new one, or the given one."""
-        heard = heard or EventStream()
-        self._listeners.add(heard)
-        return heard
+    def listen(self, stream: EventStream | None = None) -> EventStream:
+        """Add an event stream, by default a new one, and return it. It gets events from now on."""
+        stream = stream or EventStream()
+        self._streams.add(stream)
+        return stream
 
     def end(self) -> None:
         """End all event streams."""
-        for one in list(self._listeners):
-            one.end()
+        for stream in list(self._streams):
+            stream.end()

@@ -42,7 +42,7 @@ def memory(which: str) -> float:
 
 
 class Delays:
-    """How long records were on their way, each with the time of its sending for a value.
+    """The delays of records, whose values are the times at which they were sent.
 
     What was sent in the second after the first arrival does not count: everybody warms up.
     """
@@ -82,7 +82,7 @@ def run_one(consumers: Mapping[str, Consumer]) -> None:
 
 
 async def output(arguments: Sequence[str]) -> str:
-    """What a Python program prints, which must end well."""
+    """Return the output of a Python program, which must exit with 0."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -101,7 +101,7 @@ async def output(arguments: Sequence[str]) -> str:
 async def figures(
     module: str, name: str, servers: str, topic: str, **options: float | str
 ) -> Figures:
-    """Those of one run of a consumer."""
+    """Return the figures of one run of a consumer."""
     printed = await output(["-m", module, name, servers, topic, json.dumps(options)])
-    told: Figures = json.loads(printed.splitlines()[-1])
-    return told
+    reported: Figures = json.loads(printed.splitlines()[-1])
+    return reported

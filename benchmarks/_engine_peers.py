@@ -18,7 +18,7 @@ async def aiokafka(servers: str, topic: str, partitions: int) -> "AsyncIterator[
     async with AIOKafkaConsumer(
         bootstrap_servers=servers, auto_offset_reset="earliest"
     ) as consumer:
-        consumer.assign([TopicPartition(topic, one) for one in range(partitions)])
+        consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
         yield consumer
 
 
@@ -34,7 +34,9 @@ def confluent(servers: str, topic: str, partitions: int) -> Iterator[Any]:
             "fetch.queue.backoff.ms": 1,
         }
     )
-    consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in range(partitions)])
+    consumer.assign(
+        [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
+    )
     try:
         yield consumer
     finally:

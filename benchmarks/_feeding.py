@@ -30,7 +30,7 @@ _SINKS: Final[dict[str, Any]] = {"landing": LandingFolder, "Delta": DeltaSink}
 
 
 class Stalls:
-    """How late the event loop was, each time that somebody wanted to be woken up."""
+    """The delays of the event loop at each timer."""
 
     def __init__(self) -> None:
         self._late: list[float] = []
@@ -83,7 +83,7 @@ class Keep:
     def discard(self, prepared: object) -> None: ...
 
 
-def feeder(servers: str, topic: str, each: int, sink: Any) -> SparkFeeder:  # noqa: ANN401
+def make_feeder(servers: str, topic: str, each: int, sink: Any) -> SparkFeeder:  # noqa: ANN401
     consumer = Consumer(
         topic,
         bootstrap_servers=servers,
@@ -96,12 +96,12 @@ def feeder(servers: str, topic: str, each: int, sink: Any) -> SparkFeeder:  # no
     )
 
 
-async def fed(one: SparkFeeder, count: int) -> None:
+async def fed(feeder: SparkFeeder, count: int) -> None:
     """Until so much is read, and all that is read is in the sink."""
-    lanes = one._ours.lanes  # noqa: SLF001 - it tells what is written, not what is read
-    while sum(lane.position or 0 for lane in lanes.values()) < count:  # noqa: ASYNC110
+    feeds = feeder._state.feeds  # noqa: SLF001 - it tells what is written, not what is read
+    while sum(feed.position or 0 for feed in feeds.values()) < count:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
-    await one._write_all()  # noqa: SLF001 - to leave the group is not writing
+    await feeder._write_all()  # noqa: SLF001 - to leave the group is not writing
 
 
 @contextlib.contextmanager
@@ -114,27 +114,27 @@ async def feed(servers: str, topic: str, kind: str, count: int, each: int) -> Fi
     """From the broker into the sink; the clock starts when partitions are there to be read."""
     with folder() as path:
         async with watched() as stalls:
-            one = feeder(servers, topic, each, _SINKS[kind](path))
-            async with one:
-                while not one._ours.lanes:  # noqa: SLF001, ASYNC110
+            feeder = make_feeder(servers, topic, each, _SINKS[kind](path))
+            async with feeder:
+                while not feeder._state.feeds:  # noqa: SLF001, ASYNC110
                     await asyncio.sleep(0.001)
                 watch = Watch()
-                await fed(one, count)
+                await fed(feeder, count)
                 figures = watch.figures(count)
-        assert one.stats().records == count
+        assert feeder.stats().records == count
         return figures | stalls.figures()
 
 
 async def from_memory(
     servers: str, topic: str, kind: str, count: int, each: int, *, at_once: int = 1
 ) -> Figures:
-    """The same batches into the same sink, and nothing else to do.
+    """Write the same batches from memory into the same sink.
 
     One after another; or as many at once as a feeder has in flight, and published in their order.
     """
     keep = Keep()
-    async with feeder(servers, topic, each, keep) as one:
-        await fed(one, count)
+    async with make_feeder(servers, topic, each, keep) as feeder:
+        await fed(feeder, count)
     with folder() as path:
         sink = _SINKS[kind](path)
         sink.open()
@@ -148,7 +148,7 @@ async def from_memory(
 
 
 async def create_and_append(servers: str, topic: str, count: int, each: int) -> Figures:
-    """What one would write without a feeder: a Spark job a batch, in a thread.
+    """Run a Spark job for each batch in a thread, as a program without a feeder would.
 
     An eighth of the records tell as much, and take long enough.
     """
@@ -160,8 +160,8 @@ async def create_and_append(servers: str, topic: str, count: int, each: int) -> 
         def append(batch: FeedBatch, to: str) -> None:
             spark.createDataFrame(batch.table).write.mode("append").parquet(to)
 
-        async with feeder(servers, topic, each, keep) as one:
-            await fed(one, batches * each)
+        async with make_feeder(servers, topic, each, keep) as feeder:
+            await fed(feeder, batches * each)
         append(keep.batches[0], f"{path}-warm")
         async with watched() as stalls:
             watch = Watch()
@@ -172,7 +172,7 @@ async def create_and_append(servers: str, topic: str, count: int, each: int) -> 
 
 
 async def nothing(servers: str, topic: str, count: int, each: int) -> Figures:
-    """What the machine itself makes a loop wait."""
+    """Measure the delays that the machine itself adds to a loop."""
     async with watched() as stalls:
         await asyncio.sleep(_SECONDS_OF_NOTHING)
     return {"records_per_s": 0.0, "cpu_s_per_million": 0.0, "peak_rss_mb": 0.0} | stalls.figures()

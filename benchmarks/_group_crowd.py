@@ -37,8 +37,8 @@ class Crowd:
         """Have everybody join."""
         await ensure_path(self._session, paths.TOPICS)
         for topic, size in self._topics.items():
-            told = {"version": 3, "partitions": {str(number): [1] for number in range(size)}}
-            await self._session.create(paths.topic(topic), json.dumps(told).encode())
+            reported = {"version": 3, "partitions": {str(number): [1] for number in range(size)}}
+            await self._session.create(paths.topic(topic), json.dumps(reported).encode())
         for number in range(PROCESSES):
             names = self._names[number::PROCESSES]
             self._processes.append(await stack.enter_async_context(self._process(names)))
@@ -47,29 +47,29 @@ class Crowd:
         await self._settled(self._names)
 
     async def one_more(self) -> Figures:
-        """What it takes when one more joins, and when it has left again."""
-        before = await self._told()
+        """Measure the join and the leave of one more member."""
+        before = await self._totals()
         async with self._process([NEWCOMER]) as newcomer:
             await _line(newcomer)
             last = await self._settled([*self._names, NEWCOMER])
             path = GroupPaths(self._group).member(f"{self._group}_{NEWCOMER}")
             registered = (await self._session.get(path)).stat.created
-            there = await self._told()
+            existing = await self._totals()
             its_own = (await _ask(newcomer))["requests"]
         await self._settled(self._names)
-        gone = await self._told()
+        gone = await self._totals()
         return {
             "join_s": (last - registered) / 1000,
-            "join_requests": there["requests"] - before["requests"] + its_own,
-            "join_cpu_s": there["cpu_s"] - before["cpu_s"],
-            "leave_requests": gone["requests"] - there["requests"],
+            "join_requests": existing["requests"] - before["requests"] + its_own,
+            "join_cpu_s": existing["cpu_s"] - before["cpu_s"],
+            "leave_requests": gone["requests"] - existing["requests"],
             "lost_sessions": gone["sessions"] - len(self._names),
         }
 
-    async def _told(self) -> Figures:
-        """What all processes tell, added up."""
-        told = [await _ask(process) for process in self._processes]
-        return {metric: sum(one[metric] for one in told) for metric in told[0]}
+    async def _totals(self) -> Figures:
+        """Return the sum of the reports of all processes."""
+        reported = [await _ask(process) for process in self._processes]
+        return {metric: sum(report[metric] for report in reported) for metric in reported[0]}
 
     async def _settled(self, names: Sequence[str]) -> int:
         """Wait until everybody has its share; when the last one was claimed, in ms."""
@@ -77,13 +77,13 @@ class Crowd:
         partitions = {topic: range(size) for topic, size in self._topics.items()}
         members = [GroupMemberInfo(f"{self._group}_{name}", streams) for name in names]
         expected = by_range(GroupInfo(members, partitions))
-        every = [TopicPartition(topic, one) for topic, of in partitions.items() for one in of]
-        where = [GroupPaths(self._group).owner(one) for one in every]
+        every = [TopicPartition(topic, number) for topic, of in partitions.items() for number in of]
+        where = [GroupPaths(self._group).owner(tp) for tp in every]
         async with asyncio.timeout(300):
             while True:
                 nodes = await self._session.get_many(where)
                 owners = [(node.data or b"").decode() if node else "" for node in nodes]
-                if owners == [expected[one] for one in every]:
+                if owners == [expected[tp] for tp in every]:
                     return max(node.stat.created for node in nodes if node)
                 await asyncio.sleep(0.2)  # looking costs, too
 
@@ -105,7 +105,7 @@ class Crowd:
 
 @asynccontextmanager
 async def crowd(session: ZooKeeperSession, connect: str, members: int) -> AsyncIterator[Crowd]:
-    """A group of so many members, which has settled."""
+    """Return a group of this number of members, which has settled."""
     async with AsyncExitStack() as stack:
         group = Crowd(session, connect, members)
         await group.form(stack)
@@ -120,5 +120,5 @@ async def _ask(process: Process) -> Figures:
 
 async def _line(process: Process) -> Figures:
     assert process.stdout is not None
-    told: Figures = json.loads(await process.stdout.readline())
-    return told
+    reported: Figures = json.loads(await process.stdout.readline())
+    return reported

@@ -41,12 +41,12 @@ async def join(
     )
     session = ZooKeeperSession(config, randomness=Random())
     await stack.enter_async_context(session)
-    bell = asyncio.Event()
-    topics = ZooKeeperTopics(session, bell)
-    wanted = ZooKeeperMemberConfig(
+    wakeup = asyncio.Event()
+    topics = ZooKeeperTopics(session, wakeup)
+    requested = ZooKeeperMemberConfig(
         group_id=group, consumer_id=f"{group}_{name}", subscription=subscription, registered_ms=0
     )
-    return Joined(session, ZooKeeperMembership(session, topics, wanted, bell))
+    return Joined(session, ZooKeeperMembership(session, topics, requested, wakeup))
 
 
 async def follow(membership: ZooKeeperMembership, settled: asyncio.Event) -> None:
@@ -61,23 +61,23 @@ async def tell(members: Sequence[Joined]) -> None:
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while await reader.readline():
-        told = {
-            "requests": sum(one.session.requests for one in members),
-            "rebalances": sum(one.membership.rebalances for one in members),
-            "sessions": sum(one.session.epoch for one in members),
+        reported = {
+            "requests": sum(member.session.requests for member in members),
+            "rebalances": sum(member.membership.rebalances for member in members),
+            "sessions": sum(member.session.epoch for member in members),
             "cpu_s": time.process_time(),
         }
-        print(json.dumps(told), flush=True)
+        print(json.dumps(reported), flush=True)
 
 
 async def run(connect: str, group: str, subscription: str, *names: str) -> None:
-    wanted = StreamSubscription(MappingProxyType(json.loads(subscription)))
+    stream_subscription = StreamSubscription(MappingProxyType(json.loads(subscription)))
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
-        members = [await join(stack, connect, group, wanted, name) for name in names]
+        members = [await join(stack, connect, group, stream_subscription, name) for name in names]
         settled = [asyncio.Event() for _ in members]
         following = [
-            tasks.create_task(follow(one.membership, event))
-            for one, event in zip(members, settled, strict=True)
+            tasks.create_task(follow(member.membership, event))
+            for member, event in zip(members, settled, strict=True)
         ]
         for event in settled:
             await event.wait()

@@ -1,4 +1,4 @@
-"""Handlers of ours and of others, each in a process of its own: see `_child`.
+"""Handlers of asyncconsumer and of others, each in a process of its own: see `_child`.
 
 Each takes `count` records of a topic, from its beginning, as a member of a group that commits. The
 clock runs from the first call of the handler to the end of the last, so joining does not count.
@@ -50,7 +50,7 @@ def group() -> str:
     return f"bench-{uuid.uuid4()}"
 
 
-async def ours(
+async def asyncconsumer(
     servers: str, topic: str, *, count: int, delay_ms: float, concurrency: int, ordering: Ordering
 ) -> Figures:
     from asyncconsumer import ConsumerApp
@@ -87,7 +87,7 @@ async def aiokafka_loop(servers: str, topic: str, *, count: int, delay_ms: float
 async def semaphore(
     servers: str, topic: str, *, count: int, delay_ms: float, concurrency: int
 ) -> Figures:
-    """What people write by hand: a task a record. No order, and commits of what is not done."""
+    """Run a task for each record: without order, with commits of unfinished records."""
     from aiokafka import AIOKafkaConsumer
 
     counted = Counted(count, delay_ms)
@@ -142,7 +142,7 @@ async def faststream(
 
 
 CONTENDERS: Final[dict[str, Consumer]] = {
-    "ours": ours,
+    "asyncconsumer": asyncconsumer,
     "aiokafka": aiokafka_loop,
     "semaphore": semaphore,
     "faststream": faststream,

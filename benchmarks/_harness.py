@@ -1,4 +1,4 @@
-"""What every benchmark shares: interleaved rounds, the table, the JSON lines."""
+"""The common parts of benchmarks: interleaved rounds, the table, the JSON lines."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ class Row(NamedTuple):
     """One contender in one case. Nanoseconds of CPU a record: other processes do not count."""
 
     case: str
-    who: str
+    contender: str
     median: float
     worst: float
     rounds: int
@@ -27,7 +27,7 @@ class Row(NamedTuple):
         return {
             "bench": bench,
             "case": self.case,
-            "who": self.who,
+            "contender": self.contender,
             "metric": "cpu_ns_per_record",
             "median": round(self.median, 1),
             "worst": round(self.worst, 1),
@@ -37,17 +37,17 @@ class Row(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """How many times less a contender needs than another one."""
+    """A ratio: how many times less a contender needs than another one."""
 
     case: str
-    who: str
+    contender: str
     against: str
     ratio: float
 
     def as_json(self, bench: str) -> dict[str, object]:
         return {
             "bench": bench,
-            "case": f"{self.case}: {self.who}",
+            "case": f"{self.case}: {self.contender}",
             "against": self.against,
             "metric": "cpu_ns_per_record",
             "ratio": round(self.ratio, 2),
@@ -55,14 +55,15 @@ class Ratio(NamedTuple):
 
 
 def measure(case: str, contenders: Mapping[str, Run], *, records: int, rounds: int) -> list[Row]:
-    """Every contender, of so many records a run, once a round: a busy minute hits them all."""
-    repeats = {who: _repeats(run) for who, run in contenders.items()}
-    taken: dict[str, list[float]] = {who: [] for who in contenders}
+    """Run every contender once a round, so that a busy minute affects all of them."""
+    repeats = {contender: _repeats(run) for contender, run in contenders.items()}
+    taken: dict[str, list[float]] = {contender: [] for contender in contenders}
     for _ in range(rounds):
-        for who, run in contenders.items():
-            taken[who].append(_nanoseconds(run, repeats[who]) / records)
+        for contender, run in contenders.items():
+            taken[contender].append(_nanoseconds(run, repeats[contender]) / records)
     return [
-        Row(case, who, statistics.median(times), max(times), rounds) for who, times in taken.items()
+        Row(case, contender, statistics.median(times), max(times), rounds)
+        for contender, times in taken.items()
     ]
 
 
@@ -81,15 +82,15 @@ def _nanoseconds(run: Run, repeats: int) -> float:
 
 
 def ratios(rows: Iterable[Row], pairs: Iterable[tuple[str, str]]) -> list[Ratio]:
-    """For each (who, against) that both ran in a case."""
+    """Return the ratio of each pair that ran in a case."""
     medians: dict[str, dict[str, float]] = {}
     for row in rows:
-        medians.setdefault(row.case, {})[row.who] = row.median
+        medians.setdefault(row.case, {})[row.contender] = row.median
     return [
-        Ratio(case, who, against, found[against] / found[who])
-        for case, found in medians.items()
-        for who, against in pairs
-        if who in found and against in found
+        Ratio(case, contender, against, result[against] / result[contender])
+        for case, result in medians.items()
+        for contender, against in pairs
+        if contender in result and against in result
     ]
 
 
@@ -106,12 +107,12 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def show(bench: str, rows: list[Row], found: list[Ratio], *, as_json: bool) -> None:
+def show(bench: str, rows: list[Row], results: list[Ratio], *, as_json: bool) -> None:
     """The results, one way or the other."""
     if as_json:
         for row in rows:
             print(json.dumps(row.as_json(bench)))
-        for ratio in found:
+        for ratio in results:
             print(json.dumps(ratio.as_json(bench)))
         return
     for case in dict.fromkeys(row.case for row in rows):
@@ -120,7 +121,9 @@ def show(bench: str, rows: list[Row], found: list[Ratio], *, as_json: bool) -> N
         for row in rows:
             if row.case == case:
                 rate = f"{1e9 / row.median:,.0f}"
-                print(f"  {row.who:24}{row.median:>12.1f}{row.worst:>10.1f}{rate:>14}")
-        for ratio in found:
+                print(f"  {row.contender:24}{row.median:>12.1f}{row.worst:>10.1f}{rate:>14}")
+        for ratio in results:
             if ratio.case == case:
-                print(f"  {ratio.who} needs {ratio.ratio:.1f} times less than {ratio.against}")
+                print(
+                    f"  {ratio.contender} needs {ratio.ratio:.1f} times less than {ratio.against}"
+                )

@@ -115,7 +115,7 @@ async def confluent_aio(servers: str, topic: str, count: int) -> None:
 
 
 async def kafka_python(servers: str, topic: str, count: int) -> None:
-    """Its iterator."""
+    """Read with the iterator of kafka-python."""
     from kafka import KafkaConsumer
 
     started, cpu = time.perf_counter(), time.process_time()

@@ -1,4 +1,4 @@
-"""Contenders in interleaved rounds, what was promised of ours, and whether it is kept."""
+"""Contenders in interleaved rounds, the promised ratios, and whether they are kept."""
 
 import json
 import statistics
@@ -18,16 +18,16 @@ _MORE_IS_BETTER: Final = frozenset((RATE, MB))
 
 
 class Promise(NamedTuple):
-    """How many times better one must be than another, or than a figure, by one metric."""
+    """A promised ratio of two contenders, or of a contender and a figure, by one metric."""
 
-    who: str
+    contender: str
     against: str | float
     metric: str
     least: float | None = None
 
 
 class Case(NamedTuple):
-    """One question, and who answers it."""
+    """A question and its contenders."""
 
     contenders: Mapping[str, Run]
     promises: Sequence[Promise]
@@ -38,7 +38,7 @@ class Result(NamedTuple):
     """All runs of one contender in one case."""
 
     case: str
-    who: str
+    contender: str
     samples: Sequence[Figures]
 
     def median(self, metric: str) -> float:
@@ -49,15 +49,15 @@ class Result(NamedTuple):
         return choose(sample[metric] for sample in self.samples)
 
     def as_json(self) -> dict[str, object]:
-        found: dict[str, object] = {"case": self.case, "who": self.who}
+        result: dict[str, object] = {"case": self.case, "contender": self.contender}
         for metric in self.samples[0]:
-            found[metric] = round(self.median(metric), 4)
-            found[f"worst_{metric}"] = round(self.worst(metric), 4)
-        return found | {"rounds": len(self.samples)}
+            result[metric] = round(self.median(metric), 4)
+            result[f"worst_{metric}"] = round(self.worst(metric), 4)
+        return result | {"rounds": len(self.samples)}
 
 
 class Ratio(NamedTuple):
-    """What became of a promise."""
+    """A measured ratio with its promise."""
 
     case: str
     promise: Promise
@@ -74,7 +74,7 @@ class Ratio(NamedTuple):
 
     def as_json(self) -> dict[str, object]:
         return {
-            "case": f"{self.case}: {self.promise.who}",
+            "case": f"{self.case}: {self.promise.contender}",
             "against": self.against,
             "metric": self.promise.metric,
             "ratio": round(self.ratio, 2),
@@ -88,50 +88,59 @@ Found: TypeAlias = list[Ratio | Result]
 
 async def measure(name: str, case: Case) -> Found:
     """Every contender once a round: a busy minute hits them all."""
-    samples: dict[str, list[Figures]] = {who: [] for who in case.contenders}
+    samples: dict[str, list[Figures]] = {contender: [] for contender in case.contenders}
     for number in range(1, case.rounds + 1):
-        for who, run in case.contenders.items():
-            samples[who].append(await run())
-            told = ", ".join(f"{key} {value:,.5g}" for key, value in samples[who][-1].items())
-            note(f"  {name}, round {number}: {who}: {told}")
-    results = {who: Result(name, who, sample) for who, sample in samples.items()}
+        for contender, run in case.contenders.items():
+            samples[contender].append(await run())
+            message = ", ".join(
+                f"{key} {value:,.5g}" for key, value in samples[contender][-1].items()
+            )
+            note(f"  {name}, round {number}: {contender}: {message}")
+    results = {contender: Result(name, contender, sample) for contender, sample in samples.items()}
     return [*results.values(), *_ratios(name, case, results)]
 
 
 def only(case: Case, beginnings: Sequence[str]) -> Case:
     """The contenders whose names begin so, and what can be said of them."""
-    chosen = {who: run for who, run in case.contenders.items() if who.startswith(tuple(beginnings))}
-    kept = [
-        one
-        for one in case.promises
-        if one.who in chosen and (one.against in chosen or not isinstance(one.against, str))
+    chosen = {
+        contender: run
+        for contender, run in case.contenders.items()
+        if contender.startswith(tuple(beginnings))
+    }
+    retained = [
+        promise
+        for promise in case.promises
+        if promise.contender in chosen
+        and (promise.against in chosen or not isinstance(promise.against, str))
     ]
-    return case._replace(contenders=chosen, promises=kept)
+    return case._replace(contenders=chosen, promises=retained)
 
 
 def _ratios(name: str, case: Case, results: Mapping[str, Result]) -> list[Ratio]:
-    found = []
+    result = []
     for promise in case.promises:
-        mine = results[promise.who].median(promise.metric)
+        mine = results[promise.contender].median(promise.metric)
         other = promise.against
         theirs = other if isinstance(other, float | int) else results[other].median(promise.metric)
         better = mine / theirs if promise.metric in _MORE_IS_BETTER else theirs / mine
-        found.append(Ratio(name, promise, better))
-    return found
+        result.append(Ratio(name, promise, better))
+    return result
 
 
-def tell(bench: str, found: Found, *, as_json: bool) -> None:
+def tell(bench: str, results: Found, *, as_json: bool) -> None:
     """The results, and then the ratios: JSON lines, or tables."""
     if not as_json:
-        _show(found)
+        _show(results)
         return
-    for line in sorted(found, key=lambda one: isinstance(one, Ratio)):
+    for line in sorted(results, key=lambda result: isinstance(result, Ratio)):
         print(json.dumps({"bench": bench} | line.as_json()))
 
 
-def _show(found: Found) -> None:
-    for case in dict.fromkeys(one.case for one in found):
-        results = [one for one in found if isinstance(one, Result) and one.case == case]
+def _show(actual: Found) -> None:
+    for case in dict.fromkeys(result.case for result in actual):
+        results = [
+            result for result in actual if isinstance(result, Result) and result.case == case
+        ]
         print(f"\n{case}: the median, and the worst round")
         print(f"  {'':30}" + "".join(f"{metric:>26}" for metric in results[0].samples[0]))
         for result in results:
@@ -139,13 +148,13 @@ def _show(found: Found) -> None:
                 f"{result.median(metric):,.5g} ({result.worst(metric):,.5g})"
                 for metric in result.samples[0]
             )
-            print(f"  {result.who:30}" + "".join(f"{cell:>26}" for cell in cells))
-        for ratio in found:
+            print(f"  {result.contender:30}" + "".join(f"{cell:>26}" for cell in cells))
+        for ratio in actual:
             if isinstance(ratio, Ratio) and ratio.case == case:
-                wanted = (
-                    "" if ratio.promise.least is None else f" (at least {ratio.promise.least:g})"
-                )
+                least = ratio.promise.least
+                promised = "" if least is None else f" (at least {least:g})"
+                missed = ": MISSED" if ratio.missed else ""
                 print(
-                    f"  {ratio.promise.who} is {ratio.ratio:.2f} times as good as {ratio.against} "
-                    f"by {ratio.promise.metric}{wanted}{': MISSED' if ratio.missed else ''}"
+                    f"  {ratio.promise.contender} is {ratio.ratio:.2f} times as good as "
+                    f"{ratio.against} by {ratio.promise.metric}{promised}{missed}"
                 )

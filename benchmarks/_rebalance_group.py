@@ -1,4 +1,4 @@
-"""A group of members in processes of their own, seen from outside: who has what, who got what."""
+"""A group of members in processes of their own: their partitions and deliveries."""
 
 import asyncio
 import json
@@ -23,11 +23,11 @@ _MOST_SECONDS: Final = 90.0
 _SECONDS_FOR_THE_LAST: Final = 15.0  # until a record that did not come is taken for lost
 
 
-class Told(NamedTuple):
-    """What a member said of itself, and when, in ns."""
+class MemberEvent(NamedTuple):
+    """An event that a member reported, with its time in ns."""
 
     event: str
-    at: int
+    time_ns: int
     partitions: Sequence[int]
 
 
@@ -53,7 +53,7 @@ class MemberProcess:
 
     def __init__(self, process: Process, diary: Path) -> None:
         self.process = process
-        self.told: list[Told] = []
+        self.events: list[MemberEvent] = []
         self.deliveries: list[Delivery] = []
         self._times: dict[int, list[int]] = {}  # of deliveries, by partition
         self._diary = diary
@@ -63,18 +63,18 @@ class MemberProcess:
         """Take in what it tells, until it ends."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
-            self.told.append(Told(**json.loads(line)))
+            self.events.append(MemberEvent(**json.loads(line)))
 
     def look(self) -> list[Delivery]:
-        """What it was given since the last look."""
+        """Return the deliveries since the last call."""
         with self._diary.open("rb") as diary:
             diary.seek(self._read)
             raw = diary.read()
         whole = len(raw) // ENTRY.size * ENTRY.size
         self._read += whole
         new = [Delivery(*entry) for entry in ENTRY.iter_unpack(raw[:whole])]
-        for one in new:
-            self._times.setdefault(one.partition, []).append(one.delivered)
+        for delivery in new:
+            self._times.setdefault(delivery.partition, []).append(delivery.delivered)
         self.deliveries += new
         return new
 
@@ -86,9 +86,9 @@ class MemberProcess:
         """When it first said so after a moment."""
         async with asyncio.timeout(_MOST_SECONDS):
             while True:
-                for one in self.told:
-                    if one.event == event and one.at >= since:
-                        return one.at
+                for entry in self.events:
+                    if entry.event == event and entry.time_ns >= since:
+                        return entry.time_ns
                 await asyncio.sleep(0.005)
 
     def kill(self) -> int:
@@ -97,30 +97,34 @@ class MemberProcess:
         return now
 
     def owned(self) -> Iterator[Owned]:
-        """What it has and had; of what it has, it is not known until when."""
+        """Yield the partitions that it has and had. A current one has no end."""
         since: dict[int, int] = {}
-        for told in self.told:
-            if told.event == "assigned":
-                since |= dict.fromkeys(told.partitions, told.at)
-            if told.event == "revoked":
-                for one in told.partitions:
-                    if one in since:
-                        yield Owned(one, since.pop(one), told.at)
-        for one, at in since.items():
-            yield Owned(one, at, sys.maxsize)
+        for entry in self.events:
+            if entry.event == "assigned":
+                since |= dict.fromkeys(entry.partitions, entry.time_ns)
+            if entry.event == "revoked":
+                for partition in entry.partitions:
+                    if partition in since:
+                        yield Owned(partition, since.pop(partition), entry.time_ns)
+        for partition, offset in since.items():
+            yield Owned(partition, offset, sys.maxsize)
 
     def has(self) -> dict[int, int]:
-        """Its partitions, and since when."""
-        return {one.partition: one.since for one in self.owned() if one.until == sys.maxsize}
+        """Return its partitions and the times since which it has them."""
+        return {
+            owned.partition: owned.since for owned in self.owned() if owned.until == sys.maxsize
+        }
 
     def noticed(self, since: int) -> int:
         """When it first had something taken or given."""
-        return next(one.at for one in self.told if one.at >= since and one.partitions)
+        return next(
+            entry.time_ns for entry in self.events if entry.time_ns >= since and entry.partitions
+        )
 
     def first_delivery(self, partition: int, since: int) -> int | None:
         times = self._times.get(partition, [])
-        found = bisect_left(times, since)
-        return times[found] if found < len(times) else None
+        result = bisect_left(times, since)
+        return times[result] if result < len(times) else None
 
 
 class Group:
@@ -129,7 +133,7 @@ class Group:
     def __init__(self, start: Any) -> None:  # noqa: ANN401 - a coroutine function that starts one
         self._start = start
         self._members: list[MemberProcess] = []
-        self._offsets: dict[int, set[int]] = {one: set() for one in range(PARTITIONS)}
+        self._offsets: dict[int, set[int]] = {number: set() for number in range(PARTITIONS)}
         self.fresh: list[Delivery] = []  # first deliveries, in about the order of their times
         self.duplicates = 0
 
@@ -141,12 +145,12 @@ class Group:
         return member
 
     async def of(self, members: int) -> list[MemberProcess]:
-        """So many that have joined, and settled."""
-        found = [await self.member() for _ in range(members)]
-        for number, one in enumerate(found):
-            one.order("join")
-            await self.settled(*found[: number + 1], since=0)
-        return found
+        """Return this number of members after they joined and settled."""
+        results = [await self.member() for _ in range(members)]
+        for number, process in enumerate(results):
+            process.order("join")
+            await self.settled(*results[: number + 1], since=0)
+        return results
 
     async def settled(self, *members: MemberProcess, since: int) -> int:
         """When the last partition delivered to its owner, once these members share all evenly.
@@ -159,34 +163,36 @@ class Group:
             while True:
                 self.look()
                 has = [member.has() for member in members]
-                everything = {partition for one in has for partition in one}
+                everything = {partition for partitions in has for partition in partitions}
                 if sorted(map(len, has)) == sizes and len(everything) == PARTITIONS:
                     resumed = [
-                        member.first_delivery(partition, at)
-                        for member, one in zip(members, has, strict=True)
-                        for partition, at in one.items()
-                        if at >= since
+                        member.first_delivery(partition, offset)
+                        for member, partitions in zip(members, has, strict=True)
+                        for partition, offset in partitions.items()
+                        if offset >= since
                     ]
                     if None not in resumed:
-                        return max((at for at in resumed if at is not None), default=since)
+                        return max(
+                            (offset for offset in resumed if offset is not None), default=since
+                        )
                 await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def look(self) -> None:
-        new = [one for member in self._members for one in member.look()]
-        for one in sorted(new, key=lambda delivery: delivery.delivered):
-            seen = self._offsets[one.partition]
-            if one.offset in seen:
+        new = [delivery for member in self._members for delivery in member.look()]
+        for partitions in sorted(new, key=lambda delivery: delivery.delivered):
+            seen = self._offsets[partitions.partition]
+            if partitions.offset in seen:
                 self.duplicates += 1
             else:
-                seen.add(one.offset)
-                self.fresh.append(one)
+                seen.add(partitions.offset)
+                self.fresh.append(partitions)
 
     async def lost(self) -> int:
         """Records before others that came, which do not come themselves."""
         end = time.monotonic() + _SECONDS_FOR_THE_LAST
         while True:
             self.look()
-            lost = sum(max(found) + 1 - len(found) for found in self._offsets.values() if found)
+            lost = sum(max(offset) + 1 - len(offset) for offset in self._offsets.values() if offset)
             if not lost or time.monotonic() > end:
                 return lost
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -194,9 +200,9 @@ class Group:
     def longest_wait(self, partitions: set[int], since: int, until: int) -> float:
         """Of these partitions' records that came then, in ms, from when the broker had them."""
         waits = (
-            one.delivered - one.appended
-            for one in self.fresh
-            if one.partition in partitions and since <= one.delivered <= until
+            delivery.delivered - delivery.appended
+            for delivery in self.fresh
+            if delivery.partition in partitions and since <= delivery.delivered <= until
         )
         return max(waits, default=0) / 1e6
 
@@ -210,7 +216,7 @@ async def group(
         name, partitions=PARTITIONS, config={"message.timestamp.type": "LogAppendTime"}
     )
     servers = kafka.bootstrap_servers
-    told = json.dumps({"group_id": name, **options})
+    message = json.dumps({"group_id": name, **options})
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         numbers = count()
@@ -219,7 +225,7 @@ async def group(
         async def start() -> MemberProcess:
             diary = folder / str(next(numbers))
             diary.touch()
-            arguments = ["_rebalance_members", kind, servers, name, str(diary), told]
+            arguments = ["_rebalance_members", kind, servers, name, str(diary), message]
             member = MemberProcess(await _child(stack, *arguments), diary)
             tasks.create_task(member.listen())
             return member

@@ -1,7 +1,7 @@
-"""A member of a group in a process of its own: ours, aiokafka's or confluent's.
+"""A member of a group in a process of its own: asyncconsumer, aiokafka's or confluent's.
 
 `python -m benchmarks._rebalance_members KIND SERVERS TOPIC DIARY OPTIONS`. It obeys the lines of
-its input: `join`, `slow`, `block SECONDS`, `leave`. What happens to it is told as lines of JSON;
+its input: `join`, `slow`, `block SECONDS`, `leave`. Its events are printed as lines of JSON;
 what it delivers goes to its diary, a file, at once: that also outlives a member that is killed.
 """
 
@@ -35,7 +35,7 @@ class Record(Partition, Protocol):
 
 
 class Wanted(NamedTuple):
-    """What the command line asks for."""
+    """The options of the command line."""
 
     servers: str
     topic: str
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
         os.write(self.diary, entry)
 
     def common(self) -> dict[str, Any]:
-        """Options that ours and aiokafka's have the same names for."""
+        """Return options of the same name in asyncconsumer and aiokafka."""
         return {
             "bootstrap_servers": self.servers,
             "group_id": self.options["group_id"],
@@ -57,17 +57,19 @@ class Wanted(NamedTuple):
         } | self.heartbeats("heartbeat_interval_ms")
 
     def heartbeats(self, name: str) -> dict[str, Any]:
-        """How often, by that name, unless each is to do as it does by itself."""
-        return {name: given} if (given := self.options.get("heartbeat_ms")) else {}
+        """Return the heartbeat option by its name, or nothing for the client's default."""
+        return {name: value} if (value := self.options.get("heartbeat_ms")) else {}
 
 
 def tell(event: str, partitions: Iterable[Partition] = ()) -> None:
-    numbers = sorted(one.partition for one in partitions)
-    print(json.dumps({"event": event, "at": time.time_ns(), "partitions": numbers}), flush=True)
+    numbers = sorted(partition.partition for partition in partitions)
+    print(
+        json.dumps({"event": event, "time_ns": time.time_ns(), "partitions": numbers}), flush=True
+    )
 
 
 class Listener:
-    """Of ours; what it is told, it tells."""
+    """A listener that prints its calls."""
 
     def on_partitions_assigned(self, partitions: Iterable[Partition]) -> None:
         tell("assigned", partitions)
@@ -80,10 +82,10 @@ class Listener:
 
 
 class Work:
-    """What an asyncio member does with records: usually nothing."""
+    """The work of an asyncio member on records: usually none."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
+    def __init__(self, requested: Wanted) -> None:
+        self._wanted = requested
         self._slow = False
         self._block = 0.0
 
@@ -106,7 +108,7 @@ class Work:
 
 @asynccontextmanager
 async def orders() -> AsyncIterator[Callable[[], Coroutine[Any, Any, str]]]:
-    """The lines of our input, one a call."""
+    """Return a function that reads the next line of the input."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(
@@ -123,16 +125,16 @@ async def orders() -> AsyncIterator[Callable[[], Coroutine[Any, Any, str]]]:
 
 
 async def until_leave(work: Work, records: Any, order: Callable[[], Any]) -> None:  # noqa: ANN401
-    """Read until told to leave."""
+    """Read until the command to leave."""
     async with asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(work.on(records))
-        while (one := await order()) != "leave":
-            work.obey(one)
+        while (command := await order()) != "leave":
+            work.obey(command)
         tell("leaving")
         reading.cancel()
 
 
-async def ours(wanted: Wanted) -> None:
+async def asyncconsumer(requested: Wanted) -> None:
     from asyncconsumer.consumer.consumer import Consumer
 
     async with orders() as order:
@@ -140,16 +142,16 @@ async def ours(wanted: Wanted) -> None:
         await order()
         tell("joining")
         async with Consumer(
-            wanted.topic,
-            **wanted.common(),
+            requested.topic,
+            **requested.common(),
             listener=Listener(),
-            partition_assignment_strategy=wanted.options["strategy"],
-            heartbeat_thread=wanted.options["heartbeat_thread"],
+            partition_assignment_strategy=requested.options["strategy"],
+            heartbeat_thread=requested.options["heartbeat_thread"],
         ) as consumer:
-            await until_leave(Work(wanted), consumer, order)
+            await until_leave(Work(requested), consumer, order)
 
 
-async def aiokafka(wanted: Wanted) -> None:
+async def aiokafka(requested: Wanted) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -165,57 +167,57 @@ async def aiokafka(wanted: Wanted) -> None:
         await order()
         tell("joining")
         consumer = AIOKafkaConsumer(
-            **wanted.common(), partition_assignment_strategy=(RangePartitionAssignor,)
+            **requested.common(), partition_assignment_strategy=(RangePartitionAssignor,)
         )
-        consumer.subscribe([wanted.topic], listener=Telling())
+        consumer.subscribe([requested.topic], listener=Telling())
         async with consumer:
-            await until_leave(Work(wanted), consumer, order)
+            await until_leave(Work(requested), consumer, order)
 
 
-async def confluent(wanted: Wanted) -> None:
+async def confluent(requested: Wanted) -> None:
     """A blocking `poll`, as in its own examples."""
     from confluent_kafka import Consumer
 
-    told: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_pass_on, args=(told,), daemon=True).start()
+    simple_queue: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_pass_on, args=(simple_queue,), daemon=True).start()
     tell("ready")
-    told.get()
+    simple_queue.get()
     tell("joining")
     consumer = Consumer(
         {
-            "bootstrap.servers": wanted.servers,
-            "group.id": wanted.options["group_id"],
-            "session.timeout.ms": wanted.options["session_ms"],
-            **wanted.heartbeats("heartbeat.interval.ms"),
-            "partition.assignment.strategy": wanted.options["strategy"],
+            "bootstrap.servers": requested.servers,
+            "group.id": requested.options["group_id"],
+            "session.timeout.ms": requested.options["session_ms"],
+            **requested.heartbeats("heartbeat.interval.ms"),
+            "partition.assignment.strategy": requested.options["strategy"],
             "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": 1000,
             "fetch.queue.backoff.ms": 1,
         }
     )
     consumer.subscribe(
-        [wanted.topic],
+        [requested.topic],
         on_assign=lambda _, partitions: tell("assigned", partitions),
         on_revoke=lambda _, partitions: tell("revoked", partitions),
         on_lost=lambda _, partitions: tell("revoked", partitions),
     )
-    while told.empty():
+    while simple_queue.empty():
         message = consumer.poll(0.05)
         if message is not None and not message.error():
             partition, offset = message.partition(), message.offset()
             assert partition is not None
             assert offset is not None
-            wanted.deliver(partition, offset, message.timestamp()[1])
+            requested.deliver(partition, offset, message.timestamp()[1])
     tell("leaving")
     consumer.close()
 
 
-def _pass_on(told: "queue.SimpleQueue[str]") -> None:
+def _pass_on(queue: "queue.SimpleQueue[str]") -> None:
     for line in sys.stdin:
-        told.put(line)
+        queue.put(line)
 
 
-KINDS: Final = {"ours": ours, "aiokafka": aiokafka, "confluent": confluent}
+KINDS: Final = {"asyncconsumer": asyncconsumer, "aiokafka": aiokafka, "confluent": confluent}
 
 
 def main() -> None:

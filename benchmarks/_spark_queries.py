@@ -13,13 +13,13 @@ from unittest.mock import patch
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 
-from asyncconsumer.spark.deploy.precompile import add_byte_code, spark_home, zips_of
+from asyncconsumer.spark.deploy.precompile import add_byte_code, python_zips, spark_home
 from asyncconsumer.testing.servers.spark import THOROUGH, spark_session
 
 if TYPE_CHECKING:
     from benchmarks._topics import Load
 
-OURS: Final = "asyncconsumer"
+ASYNCCONSUMER: Final = "asyncconsumer"
 OWN: Final = "Spark's own"
 TUNED: Final = "Spark's own, tuned"
 
@@ -29,7 +29,11 @@ _TUNED: Final = {
     "kafka.fetch.max.bytes": str(64 * 2**20),
     "kafka.receive.buffer.bytes": str(2**20),
 }
-SOURCES: Final = {OURS: ("asyncconsumer", {}), OWN: ("kafka", {}), TUNED: ("kafka", _TUNED)}
+SOURCES: Final = {
+    ASYNCCONSUMER: ("asyncconsumer", {}),
+    OWN: ("kafka", {}),
+    TUNED: ("kafka", _TUNED),
+}
 _RECOMMENDED: Final = {"spark.python.unix.domain.socket.enabled": "true"}  # by the README
 _SUMS: Final = ("count(*) AS records", "sum(length(value)) AS bytes")
 
@@ -43,51 +47,51 @@ class Queries:
         self._folder = folder
         self._runs = 0
 
-    def _options(self, who: str, load: "Load") -> dict[str, str]:
+    def _options(self, contender: str, load: "Load") -> dict[str, str]:
         named = {"kafka.bootstrap.servers": self._servers, "subscribe": load.topic}
-        return {**named, "startingOffsets": "earliest", **SOURCES[who][1]}
+        return {**named, "startingOffsets": "earliest", **SOURCES[contender][1]}
 
-    def _batch(self, who: str, load: "Load") -> DataFrame:
-        source = self._spark.read.format(SOURCES[who][0])
-        return source.options(**self._options(who, load)).load()
+    def _batch(self, contender: str, load: "Load") -> DataFrame:
+        source = self._spark.read.format(SOURCES[contender][0])
+        return source.options(**self._options(contender, load)).load()
 
-    def noop(self, who: str, load: "Load") -> None:
-        self._batch(who, load).write.format("noop").mode("overwrite").save()
+    def noop(self, contender: str, load: "Load") -> None:
+        self._batch(contender, load).write.format("noop").mode("overwrite").save()
 
-    def aggregate(self, who: str, load: "Load") -> None:
-        (row,) = self._batch(who, load).selectExpr(*_SUMS).collect()
-        assert row["records"] == load.records, f"{who}: {row} of {load.records}"
+    def aggregate(self, contender: str, load: "Load") -> None:
+        (row,) = self._batch(contender, load).selectExpr(*_SUMS).collect()
+        assert row["records"] == load.records, f"{contender}: {row} of {load.records}"
 
-    def parquet(self, who: str, load: "Load") -> None:
-        self._batch(who, load).write.mode("overwrite").parquet(str(self._folder / "table"))
+    def parquet(self, contender: str, load: "Load") -> None:
+        self._batch(contender, load).write.mode("overwrite").parquet(str(self._folder / "table"))
 
-    def stream_to_noop(self, who: str, load: "Load", **limits: str) -> list[float]:
+    def stream_to_noop(self, contender: str, load: "Load", **limits: str) -> list[float]:
         """The seconds that each micro-batch took."""
-        return self._stream(who, load, "noop", **limits)
+        return self._stream(contender, load, "noop", **limits)
 
-    def stream_to_aggregate(self, who: str, load: "Load") -> list[float]:
-        return self._stream(who, load, "aggregate")
+    def stream_to_aggregate(self, contender: str, load: "Load") -> list[float]:
+        return self._stream(contender, load, "aggregate")
 
-    def stream_to_parquet(self, who: str, load: "Load") -> list[float]:
-        return self._stream(who, load, "parquet")
+    def stream_to_parquet(self, contender: str, load: "Load") -> list[float]:
+        return self._stream(contender, load, "parquet")
 
-    def _stream(self, who: str, load: "Load", to: str, **limits: str) -> list[float]:
+    def _stream(self, contender: str, load: "Load", to: str, **limits: str) -> list[float]:
         self._runs += 1
-        source = self._spark.readStream.format(SOURCES[who][0])
-        data = source.options(**self._options(who, load), **limits).load()
+        source = self._spark.readStream.format(SOURCES[contender][0])
+        data = source.options(**self._options(contender, load), **limits).load()
         if to == "aggregate":
             writer = data.selectExpr(*_SUMS).writeStream.outputMode("complete").format("noop")
         else:
-            # a folder of files knows which micro-batches it has, whoever wrote them
+            # a folder of files knows which micro-batches it has, regardless of the writer
             files = self._folder / f"streamed-{self._runs}"
             writer = data.writeStream.format(to).option("path", str(files))
         place = self._folder / f"checkpoint-{self._runs}"
         writer = writer.option("checkpointLocation", str(place)).trigger(availableNow=True)
         query = writer.start()
         query.awaitTermination()
-        progress = [one for one in query.recentProgress if one["numInputRows"]]
-        assert sum(one["numInputRows"] for one in progress) == load.records, who
-        return [one["durationMs"]["triggerExecution"] / 1000 for one in progress]
+        progress = [progress for progress in query.recentProgress if progress["numInputRows"]]
+        assert sum(progress["numInputRows"] for progress in progress) == load.records, contender
+        return [progress["durationMs"]["triggerExecution"] / 1000 for progress in progress]
 
 
 class Sample(NamedTuple):
@@ -106,23 +110,23 @@ def timed(work: Callable[[], object], records: int) -> Sample:
 
 def _cpu_seconds() -> float:
     """Of this process, the JVM and its Python workers, those that ended included; no brokers."""
-    found = 0.0
+    result = 0.0
     here = psutil.Process()
     for process in [here, *here.children(recursive=True)]:
         try:
             line = " ".join(process.cmdline())
             if "kafka.Kafka" not in line and "guard" not in line:
-                found += sum(process.cpu_times()[:4])
+                result += sum(process.cpu_times()[:4])
         except psutil.Error:
             continue
-    return found
+    return result
 
 
 @contextmanager
 def session(jars: Sequence[Path], *, as_it_comes: bool) -> Iterator[SparkSession]:
     """One for all sources: what is set up here for Python processes is nothing to Spark's own."""
-    kept = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
-    config = {**THOROUGH, **kept, "spark.driver.memory": "2g"}
+    retained = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
+    config = {**THOROUGH, **retained, "spark.driver.memory": "2g"}
     with ExitStack() as stack:
         known = {"PYTHONDONTWRITEBYTECODE": ""}  # as an installed package has its byte code
         if not as_it_comes:
@@ -146,6 +150,6 @@ def _compiled_home() -> Iterator[Path]:
                 shutil.copytree(file, Path(folder, file.name))
             else:
                 Path(folder, file.name).symlink_to(file)
-        for archive in zips_of(Path(folder)):
+        for archive in python_zips(Path(folder)):
             add_byte_code(archive)
         yield Path(folder)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from asyncconsumer.aio.concurrency import each
+from asyncconsumer.aio.concurrency import for_each
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError
 from asyncconsumer.net.connect import open_connection
@@ -21,7 +21,7 @@ _PATIENCE: Final = 300.0  # seconds: all partitions are sent to at once, over on
 
 
 class Load(NamedTuple):
-    """What a topic is filled with."""
+    """The records of a topic."""
 
     name: str
     records: int
@@ -32,7 +32,7 @@ class Load(NamedTuple):
     @property
     def topic(self) -> str:
         """A name that Kafka takes."""
-        return "".join(letter if letter.isalnum() else "-" for letter in self.name)
+        return "".join(char if char.isalnum() else "-" for char in self.name)
 
 
 def plain(number: int) -> bytes:
@@ -54,8 +54,8 @@ _NOISE: Final = random.Random(0).randbytes(64 * 1024)
 
 def kilobyte(number: int) -> bytes:
     """1 KB, half of it noise."""
-    at = number * 97 % (len(_NOISE) - 512)
-    return b"%0512d" % number + _NOISE[at : at + 512]
+    offset = number * 97 % (len(_NOISE) - 512)
+    return b"%0512d" % number + _NOISE[offset : offset + 512]
 
 
 async def fill(kafka: Kafka, load: Load) -> int:
@@ -85,25 +85,25 @@ async def fill(kafka: Kafka, load: Load) -> int:
 
 
 async def fill_with_copies(kafka: Kafka, load: Load) -> None:
-    """The same with no call for each record: those of one batch, again and again."""
+    """Fill a topic with copies of one batch, without a call for each record."""
     await kafka.admin.create_topic(load.topic, partitions=load.partitions)
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     connection = await open_connection(config.addresses[0], config)
-    most = _BATCH_BYTES // (len(load.value(0)) + 20)
+    limit = _BATCH_BYTES // (len(load.value(0)) + 20)
     made = functools.cache(functools.partial(_batch, load))
 
     async def send_all(partition: int) -> None:
-        left = len(range(partition, load.records, load.partitions))
-        while left:
-            size = min(left, most)
-            left -= size
+        remaining = len(range(partition, load.records, load.partitions))
+        while remaining:
+            size = min(remaining, limit)
+            remaining -= size
             rows = [(load.topic, [(partition, made(size))])]
             request = ProduceRequest(None, 1, 30_000, rows)
             answer = await connection.request(request, timeout=_PATIENCE)
             if error := answer.to_object()["topics"][0]["partitions"][0]["error_code"]:
-                raise BrokerError.of(error, load.topic)
+                raise BrokerError.from_code(error, load.topic)
 
-    await each(range(load.partitions), send_all)
+    await for_each(range(load.partitions), send_all)
     connection.close()
     await connection.wait_closed()
 

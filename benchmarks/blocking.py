@@ -29,8 +29,8 @@ from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import schema_of, to_arrow
 from asyncconsumer.records.pauses import open_next
 from benchmarks._harness import arguments, note
-from tests.unit.wire.encoder import Row as Written
-from tests.unit.wire.encoder import batch, compress, message, record, wrapper, xerial
+from tests.support.record_encoder import Row as Written
+from tests.support.record_encoder import batch, compress, message, record, wrapper, xerial
 
 SIZE: Final = 10**6
 CAP: Final = 64 * 2**20
@@ -48,7 +48,7 @@ class Row(NamedTuple):
     """Milliseconds of one case: the median of the longest in each round."""
 
     case: str
-    who: str
+    contender: str
     way: str
     wall: float
     cpu: float
@@ -58,7 +58,7 @@ class Row(NamedTuple):
 
 
 def records_of(size: int, piece: int = PIECE) -> tuple[bytes, int]:
-    """A body of about so many bytes, and how many records are in it."""
+    """Return a body of about this size and its number of records."""
     count = max(1, size // (piece + 20))
     return b"".join(record(Written(i, bytes(piece)), 0, 0) for i in range(count)), count
 
@@ -125,12 +125,12 @@ def message_set(codec: int, magic: int, size: int, piece: int = PIECE) -> bytes:
 
 
 def many_bodies() -> bytes:
-    one, count = records_of(CAP)
-    packed, found = compress(1, one), b""
+    body, count = records_of(CAP)
+    packed, result = compress(1, body), b""
     for number in range(6):
         head = {"base": number * count, "count": count, "delta": count - 1}
-        found += batch(packed, codec=1, **head)
-    return found
+        result += batch(packed, codec=1, **head)
+    return result
 
 
 def smallest_records() -> tuple[bytes, int]:
@@ -145,7 +145,7 @@ CASES: dict[str, Case] = {
     "gzip, 6 bodies": lambda: (many_bodies(), 0),
     "snappy, zeros": lambda: (zeros(2, 20 * SIZE), 0),
     "snappy, xerial, zeros": lambda: (zeros(2, 20 * SIZE, xerial), 0),
-    "snappy, xerial, small blocks": lambda: (zeros(2, SIZE, lambda one: xerial(one, 250)), 0),
+    "snappy, xerial, small blocks": lambda: (zeros(2, SIZE, lambda body: xerial(body, 250)), 0),
     "lz4, zeros": lambda: (zeros(3), 0),
     "lz4, small blocks": lambda: (tiny_lz4_blocks(), 0),
     "zstd, zeros": lambda: (zeros(4), 0),
@@ -238,14 +238,14 @@ async def measured(name: str, way: str, data: bytes, offset: int) -> tuple[float
 
 def measure(case: str, data: bytes, offset: int, rounds: int) -> list[Row]:
     rows = []
-    for who in decoding.available():
+    for contender in decoding.available():
         for way in WAYS:
             taken = []
             for _ in range(rounds):
                 gc.collect()
-                taken.append(asyncio.run(measured(who, way, data, offset)))
+                taken.append(asyncio.run(measured(contender, way, data, offset)))
             medians = (statistics.median(column) for column in zip(*taken, strict=True))
-            rows.append(Row(case, who, way, *medians))
+            rows.append(Row(case, contender, way, *medians))
     return rows
 
 
@@ -259,16 +259,22 @@ def main() -> None:
         rows += measure(case, data, offset, 1 if options.quick else 5)
     if options.json:
         for row in rows:
-            found = {"bench": "blocking", "case": row.case, "who": f"{row.who}, {row.way}"}
+            result = {
+                "bench": "blocking",
+                "case": row.case,
+                "contender": f"{row.contender}, {row.way}",
+            }
             for metric, value in (("wall_ms", row.wall), ("cpu_ms", row.cpu)):
-                print(json.dumps({**found, "metric": metric, "median": round(value, 1)}))
+                print(json.dumps({**result, "metric": metric, "median": round(value, 1)}))
         return
-    columns = [(who, way) for who in decoding.available() for way in WAYS]
+    columns = [(contender, way) for contender in decoding.available() for way in WAYS]
     print(f"\nlongest time blocked, ms of wall/CPU; the limit is {LIMIT_MS:.0f}")
-    print(" " * 34 + "".join(f"{f'{who}, {way}':>22}" for who, way in columns))
+    print(" " * 34 + "".join(f"{f'{contender}, {way}':>22}" for contender, way in columns))
     for case in CASES:
-        cells = {(row.who, row.way): row for row in rows if row.case == case}
-        line = "".join(f"{f'{cells[one].wall:.0f}/{cells[one].cpu:.0f}':>22}" for one in columns)
+        cells = {(row.contender, row.way): row for row in rows if row.case == case}
+        line = "".join(
+            f"{f'{cells[column].wall:.0f}/{cells[column].cpu:.0f}':>22}" for column in columns
+        )
         print(f"  {case:32}{line}")
 
 

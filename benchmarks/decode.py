@@ -1,4 +1,4 @@
-"""Record sets to records: our decoders against those of aiokafka and kafka-python.
+"""Record sets to records: the decoders against those of aiokafka and kafka-python.
 
     python -m benchmarks.decode [--quick] [--json] [--all]
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from asyncconsumer.records.arrow import to_arrow
 from benchmarks._harness import Row, arguments, measure, note, ratios, show
-from tests.unit.wire import encoder
+from tests.support import record_encoder as encoder
 
 SIZES, PER_BATCH = (10, 100, 1000), (1, 10, 1000)
 BYTES_OF_A_SET = 512 * 1024  # about what a fetch brings for a partition
@@ -44,7 +44,7 @@ class Case(NamedTuple):
 
     @property
     def records(self) -> int:
-        """Whole batches of about so many bytes."""
+        """Return whole batches of about this size."""
         return -(-BYTES_OF_A_SET // (self.size + 20) // self.per_batch) * self.per_batch
 
     def record_set(self) -> bytes:
@@ -57,13 +57,13 @@ class Case(NamedTuple):
 
 def text_rows(count: int, first: int, size: int) -> list[encoder.Row]:
     """Values that look like JSON, so that codecs find something but not everything."""
-    found = []
+    results = []
     for offset in range(first, first + count):
         noise = f"{offset * 2654435761 % 2**32:08x}"
         text = f'{{"id":{offset},"user":"{noise}","amount":{offset % 997}.{offset % 89:02}}}'
         value = (text * (size // len(text) + 1))[:size].encode()
-        found.append(encoder.Row(offset, value, b"key-%06d" % (offset % 10**6), offset))
-    return found
+        results.append(encoder.Row(offset, value, b"key-%06d" % (offset % 10**6), offset))
+    return results
 
 
 def cases(*, crossed: bool) -> Iterator[Case]:
@@ -107,7 +107,7 @@ def as_arrow(source: Source, *, copy: bool) -> None:
     to_arrow(source(), copy=copy)
 
 
-def ours(data: bytes, runner: asyncio.Runner) -> Contenders:
+def of_asyncconsumer(data: bytes, runner: asyncio.Runner) -> Contenders:
     compiled = importlib.import_module("asyncconsumer.records._records")
     pure = importlib.import_module("asyncconsumer.records._pure")
     where = {"topic": "orders", "partition": 3}
@@ -160,8 +160,8 @@ def of_kafka_python(data: bytes, codec: str) -> Contenders:
 
     def source(*, check_crcs: bool) -> object:
         records = memory.MemoryRecords(data)
-        kept = fetcher.Fetcher.PartitionRecords(0, where, records, check_crcs=check_crcs)
-        return kept.record_iterator
+        retained = fetcher.Fetcher.PartitionRecords(0, where, records, check_crcs=check_crcs)
+        return retained.record_iterator
 
     return {
         "kafka-python": partial(iterated, partial(source, check_crcs=True)),
@@ -177,7 +177,11 @@ def main() -> None:
     with asyncio.Runner() as runner:
         for case in cases(crossed=options.all):
             data = case.record_set()
-            contenders = ours(data, runner) | of_aiokafka(data) | of_kafka_python(data, case.codec)
+            contenders = (
+                of_asyncconsumer(data, runner)
+                | of_aiokafka(data)
+                | of_kafka_python(data, case.codec)
+            )
             note(f"{case}: {case.records} records in {len(data) >> 10} KiB")
             rounds = 5 if options.quick else 15
             rows += measure(str(case), contenders, records=case.records, rounds=rounds)

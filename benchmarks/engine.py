@@ -3,7 +3,7 @@
     python -m benchmarks.engine [--quick] [--json] [--rounds N] [--case NAME ...]
 
 One consumer process at a time, against a real broker on this machine, in interleaved rounds. A
-ratio tells how many times better ours is; where a least one is promised, a miss is told.
+ratio tells how many times better asyncconsumer is. A missed promise is reported.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from benchmarks._harness import arguments, note
 from benchmarks._promises import CPU, RATE, RSS, Case, Found, Promise, Run, measure, tell
 from benchmarks._topics import Load, fill, kilobyte, plain
 
-OURS, PEERS = "benchmarks._engine_ours", "benchmarks._engine_peers"
+ENGINE, PEERS = "benchmarks._engine_asyncconsumer", "benchmarks._engine_peers"
 BUDGET_MB, REST_MB = 32, 60  # what an engine may keep, and what all else may take
 _numbers: Final = itertools.count()
 
@@ -35,7 +35,7 @@ async def throughput(kafka: Kafka, *, quick: bool) -> Case:
         load = Load(f"throughput {partitions}", count, plain, partitions=partitions)
         await prepared(kafka, load)
         run = partial(
-            figures, OURS, servers=kafka.bootstrap_servers, topic=load.topic, count=count,
+            figures, ENGINE, servers=kafka.bootstrap_servers, topic=load.topic, count=count,
             partitions=partitions,
         )  # fmt: skip
         contenders[f"engine, {partitions} partition{'s' * (partitions > 1)}"] = partial(run, "read")
@@ -54,7 +54,7 @@ async def throughput(kafka: Kafka, *, quick: bool) -> Case:
 
 
 async def member(kafka: Kafka, *, quick: bool) -> Case:
-    """What a group and its commits cost on top of the engine."""
+    """Measure the cost of a group and its commits on top of the engine."""
     count = 1_000_000 if quick else 4_000_000
     contenders: dict[str, Run] = {}
     promises: list[Promise] = []
@@ -62,7 +62,7 @@ async def member(kafka: Kafka, *, quick: bool) -> Case:
         load = Load(f"member {partitions}", count, plain, partitions=partitions)
         await prepared(kafka, load)
         run = partial(
-            figures, OURS, servers=kafka.bootstrap_servers, topic=load.topic, count=count,
+            figures, ENGINE, servers=kafka.bootstrap_servers, topic=load.topic, count=count,
             partitions=partitions,
         )  # fmt: skip
         of = f"{partitions} partition{'s' * (partitions > 1)}"
@@ -85,7 +85,7 @@ async def idle(kafka: Kafka, *, quick: bool) -> Case:
     )  # fmt: skip
     return Case(
         {
-            "engine": partial(run, OURS, "idle"),
+            "engine": partial(run, ENGINE, "idle"),
             "aiokafka": partial(run, PEERS, "aiokafka idle"),
             "confluent": partial(run, PEERS, "confluent idle"),
         },
@@ -99,20 +99,23 @@ async def idle(kafka: Kafka, *, quick: bool) -> Case:
 
 
 async def latency(kafka: Kafka, *, quick: bool, rate: int) -> Case:
-    """From a producer's call to our hands, at so many records a second."""
+    """Measure the delay from a producer's call to the reader, at a given rate."""
     seconds = 3.0 if quick else 10.0
     contenders = {
-        "engine": (OURS, "latency"),
-        "engine, uvloop": (OURS, "latency, uvloop"),
+        "engine": (ENGINE, "latency"),
+        "engine, uvloop": (ENGINE, "latency, uvloop"),
         "confluent": (PEERS, "confluent latency"),
         "aiokafka": (PEERS, "aiokafka latency"),
     }
     promised = 1.0 if rate == 1000 else None
     return Case(
-        {who: partial(delays, kafka, *run, rate, seconds) for who, run in contenders.items()},
+        {
+            contender: partial(delays, kafka, *run, rate, seconds)
+            for contender, run in contenders.items()
+        },
         [
-            Promise(who, against, metric, promised)
-            for who in ("engine", "engine, uvloop")
+            Promise(contender, against, metric, promised)
+            for contender in ("engine", "engine, uvloop")
             for against in ("confluent", "aiokafka")
             for metric in ("p50_us", "p99_us")
         ],
@@ -125,11 +128,11 @@ async def delays(kafka: Kafka, module: str, name: str, rate: int, seconds: float
     topic, servers = f"delays-{next(_numbers)}", kafka.bootstrap_servers
     await kafka.admin.create_topic(topic)
     async with asyncio.TaskGroup() as group:
-        told = group.create_task(figures(module, name, servers, topic))
+        task = group.create_task(figures(module, name, servers, topic))
         sending = ["-m", "benchmarks._sender", servers, topic, str(rate), str(seconds)]
         group.create_task(output(sending))
     await kafka.admin.delete_topic(topic)
-    return told.result()
+    return task.result()
 
 
 async def start(kafka: Kafka, *, quick: bool, partitions: int) -> Case:
@@ -139,7 +142,7 @@ async def start(kafka: Kafka, *, quick: bool, partitions: int) -> Case:
     run = partial(figures, servers=kafka.bootstrap_servers, topic=load.topic, partitions=partitions)
     return Case(
         {
-            "engine": partial(run, OURS, "start"),
+            "engine": partial(run, ENGINE, "start"),
             "aiokafka": partial(run, PEERS, "aiokafka start"),
             "confluent": partial(run, PEERS, "confluent start"),
         },
@@ -158,13 +161,13 @@ async def stuck(kafka: Kafka, *, quick: bool) -> Case:
     load = Load("stuck", 100 * each, plain, partitions=100)
     await prepared(kafka, load)
     run = partial(
-        figures, OURS, "streams", kafka.bootstrap_servers, load.topic, partitions=10, each=each
+        figures, ENGINE, "streams", kafka.bootstrap_servers, load.topic, partitions=10, each=each
     )
     return Case(
         {
-            "nine beside a stuck one": partial(run, there=10, reading=9),
-            "ten": partial(run, there=10, reading=10),
-            "nine": partial(run, there=9, reading=9),
+            "nine beside a stuck one": partial(run, existing=10, reading=9),
+            "ten": partial(run, existing=10, reading=10),
+            "nine": partial(run, existing=9, reading=9),
         },
         [
             Promise("nine beside a stuck one", against, metric, 0.9)
@@ -181,8 +184,8 @@ async def memory(kafka: Kafka, *, quick: bool) -> Case:
     load = Load("memory", count, kilobyte, partitions=1000)
     await prepared(kafka, load)
     run = partial(
-        figures, OURS, "slowly", kafka.bootstrap_servers, load.topic, partitions=1000, count=count,
-        budget_mb=BUDGET_MB,
+        figures, ENGINE, "slowly", kafka.bootstrap_servers, load.topic, partitions=1000,
+        count=count, budget_mb=BUDGET_MB,
     )  # fmt: skip
     promises = [
         Promise("engine", BUDGET_MB + REST_MB, RSS, 1.0),
@@ -213,12 +216,12 @@ async def prepared(kafka: Kafka, load: Load) -> None:
 
 
 async def measure_all(names: Sequence[str], *, quick: bool, rounds: int | None) -> Found:
-    found: Found = []
+    results: Found = []
     async with Kafka() as kafka:
         for name in names:
             case = await CASES[name](kafka, quick=quick)
-            found += await measure(name, case._replace(rounds=rounds or case.rounds))
-    return found
+            results += await measure(name, case._replace(rounds=rounds or case.rounds))
+    return results
 
 
 def main() -> None:
@@ -227,8 +230,8 @@ def main() -> None:
     parser.add_argument("--case", action="append", choices=list(CASES))
     options = parser.parse_args()
     names = options.case or list(CASES)
-    found = asyncio.run(measure_all(names, quick=options.quick, rounds=options.rounds))
-    tell("engine", found, as_json=options.json)
+    results = asyncio.run(measure_all(names, quick=options.quick, rounds=options.rounds))
+    tell("engine", results, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long a consumer is silent when a broker fails: ours, aiokafka's, and the cluster itself.
+"""The silence of consumers after a broker failed: asyncconsumer, aiokafka, and the cluster.
 
     python -m benchmarks.faults [--quick] [--json] [--case NAME ...] [--verbose]
 
@@ -37,12 +37,12 @@ from benchmarks._harness import arguments, note
 
 PARTITIONS: Final = 6
 BETWEEN_RECORDS: Final = 0.02
-OURS, THEIRS, CLUSTER = "asyncconsumer", "aiokafka", "the cluster itself"
+ASYNCCONSUMER, THEIRS, CLUSTER = "asyncconsumer", "aiokafka", "the cluster itself"
 WRITER: Final = "the producer"
 
 
 class Pulse:
-    """When each partition last gave a sign of life, and the longest that it gave none."""
+    """The time of the last record of each partition, and its longest silence."""
 
     def __init__(self) -> None:
         self.count: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
@@ -60,9 +60,9 @@ class Pulse:
 
     def silence(self, partitions: Iterable[int]) -> float:
         """The longest of these partitions, that which has not ended yet included."""
-        for partition in (wanted := list(partitions)):
+        for partition in (requested := list(partitions)):
             self._look(partition)
-        return max((self._longest.get(one, 0.0) for one in wanted), default=0.0)
+        return max((self._longest.get(number, 0.0) for number in requested), default=0.0)
 
     def _look(self, partition: int) -> None:
         now = asyncio.get_running_loop().time()
@@ -80,25 +80,27 @@ class Scene:
         self.proxies = proxies
         self.topic = topic
         self.quick = quick
-        self.pulses = {OURS: Pulse(), THEIRS: Pulse(), CLUSTER: Pulse()}
+        self.pulses = {ASYNCCONSUMER: Pulse(), THEIRS: Pulse(), CLUSTER: Pulse()}
 
     async def leader(self) -> tuple[Broker, list[int]]:
         """The broker that leads partition 0, and all that it leads."""
-        leaders = [await self.kafka.admin.leader(self.topic, one) for one in range(PARTITIONS)]
+        leaders = [
+            await self.kafka.admin.leader(self.topic, number) for number in range(PARTITIONS)
+        ]
         led = [number for number, leader in enumerate(leaders) if leader == leaders[0]]
         return self.kafka.brokers[leaders[0]], led
 
-    async def all_move(self, who: Iterable[str] = (OURS, THEIRS, CLUSTER)) -> None:
+    async def all_move(self, names: Iterable[str] = (ASYNCCONSUMER, THEIRS, CLUSTER)) -> None:
         """Return once everybody has got something more of every partition."""
         enough = {
-            one: {number: count + 3 for number, count in self.pulses[one].count.items()}
-            for one in who
+            name: {number: count + 3 for number, count in self.pulses[name].count.items()}
+            for name in names
         }
 
         async def moved() -> bool:
             return all(
-                self.pulses[one].count[number] >= count
-                for one, counts in enough.items()
+                self.pulses[name].count[number] >= count
+                for name, counts in enough.items()
                 for number, count in counts.items()
             )
 
@@ -196,7 +198,7 @@ CASES: Final = {
 }
 
 
-# --- who writes, who reads -----------------------------------------------------------------------
+# --- writers and readers ------------------------------------------------------------------------
 
 
 async def write(servers: str, topic: str, pulse: Pulse) -> None:
@@ -219,22 +221,24 @@ async def write(servers: str, topic: str, pulse: Pulse) -> None:
                 group.create_task(steadily(partition))
 
 
-async def read_ours(servers: str, topic: str, pulse: Pulse) -> None:
+async def read_asyncconsumer(servers: str, topic: str, pulse: Pulse) -> None:
     async with KafkaClient(ConnectionConfig(bootstrap_servers=servers), patience_ms=0) as session:
         manager = FetchManager(
             session.brokers, session.cluster, FetchConfig(), EngineConfig(), randomness=Random()
         )
         async with manager:
             channel = manager.channel()
-            wanted = FetchTarget(channel, EARLIEST)
-            manager.reconcile({TopicPartition(topic, one): wanted for one in range(PARTITIONS)})
+            target = FetchTarget(channel, EARLIEST)
+            manager.reconcile(
+                {TopicPartition(topic, number): target for number in range(PARTITIONS)}
+            )
             async for record in Stream(channel):
                 pulse.beat(record.partition)
 
 
 async def read_theirs(servers: str, topic: str, pulse: Pulse) -> None:
     async with AIOKafkaConsumer(bootstrap_servers=servers) as consumer:
-        consumer.assign([TheirPartition(topic, one) for one in range(PARTITIONS)])
+        consumer.assign([TheirPartition(topic, number) for number in range(PARTITIONS)])
         await consumer.seek_to_beginning()
         async for record in consumer:
             pulse.beat(record.partition)
@@ -244,41 +248,41 @@ async def read_theirs(servers: str, topic: str, pulse: Pulse) -> None:
 
 
 class Result(NamedTuple):
-    """How long everybody was silent in one case."""
+    """The seconds for which each contender was silent in one case."""
 
     case: str
     seconds: Mapping[str, float]
     allowed: float
 
-    def longer(self, who: str) -> float:
-        return self.seconds[who] - self.seconds[CLUSTER]
+    def longer(self, contender: str) -> float:
+        return self.seconds[contender] - self.seconds[CLUSTER]
 
     def lines(self) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = [
+        results: list[dict[str, object]] = [
             {
                 "bench": "faults",
                 "case": self.case,
-                "who": who,
+                "contender": contender,
                 "metric": "silence_s",
                 "seconds": round(seconds, 2),
-                "longer_than_the_cluster_s": round(self.longer(who), 2),
+                "longer_than_the_cluster_s": round(self.longer(contender), 2),
             }
-            for who, seconds in self.seconds.items()
+            for contender, seconds in self.seconds.items()
         ]
         for against in (THEIRS, CLUSTER):
-            ratio = self.seconds[against] / self.seconds[OURS]
+            ratio = self.seconds[against] / self.seconds[ASYNCCONSUMER]
             line = {"bench": "faults", "case": self.case, "against": against}
-            found.append({**line, "metric": "silence_s", "ratio": round(ratio, 2)})
-        return found
+            results.append({**line, "metric": "silence_s", "ratio": round(ratio, 2)})
+        return results
 
     def show(self) -> None:
         print(f"\n{self.case}")
         print(f"  {'':24}{'silent, s':>10}{'longer than the cluster, s':>30}")
-        for who, seconds in self.seconds.items():
-            longer = "" if who in (CLUSTER, WRITER) else f"{self.longer(who):.2f}"
-            print(f"  {who:24}{seconds:>10.2f}{longer:>30}")
-        kept = "kept" if self.longer(OURS) <= self.allowed else "MISSED"
-        print(f"  at most {self.allowed:g} s longer than the cluster: {kept}")
+        for contender, seconds in self.seconds.items():
+            longer = "" if contender in (CLUSTER, WRITER) else f"{self.longer(contender):.2f}"
+            print(f"  {contender:24}{seconds:>10.2f}{longer:>30}")
+        retained = "kept" if self.longer(ASYNCCONSUMER) <= self.allowed else "MISSED"
+        print(f"  at most {self.allowed:g} s longer than the cluster: {retained}")
 
 
 async def measure(name: str, scene: Scene) -> Result:
@@ -289,14 +293,16 @@ async def measure(name: str, scene: Scene) -> Result:
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(write(servers, scene.topic, scene.pulses[CLUSTER])),
-            group.create_task(read_ours(readers, scene.topic, scene.pulses[OURS])),
+            group.create_task(
+                read_asyncconsumer(readers, scene.topic, scene.pulses[ASYNCCONSUMER])
+            ),
             group.create_task(read_theirs(readers, scene.topic, scene.pulses[THEIRS])),
         ]
         await scene.all_move()
         for pulse in scene.pulses.values():
             pulse.begin()
         concerned, own, allowed = await fault.make(scene)
-        seconds = {who: pulse.silence(concerned) for who, pulse in scene.pulses.items()}
+        seconds = {contender: pulse.silence(concerned) for contender, pulse in scene.pulses.items()}
         if own is not None:
             seconds[WRITER], seconds[CLUSTER] = seconds[CLUSTER], own
         for task in tasks:
@@ -325,15 +331,17 @@ async def run(cases: Iterable[str], *, quick: bool) -> list[Result]:
                 topic, partitions=PARTITIONS, replication_factor=3, config=config
             )
             results.append(await measure(name, Scene(kafka, proxies, topic, quick=quick)))
-            told = ", ".join(f"{who} {took:.2f} s" for who, took in results[-1].seconds.items())
-            note(f"{name}: silent: {told}")
+            message = ", ".join(
+                f"{contender} {took:.2f} s" for contender, took in results[-1].seconds.items()
+            )
+            note(f"{name}: silent: {message}")
     return results
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--case", action="append", choices=list(CASES))
-    parser.add_argument("--verbose", action="store_true", help="log what our engine notices")
+    parser.add_argument("--verbose", action="store_true", help="log what the engine notices")
     options = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL, format="%(asctime)s %(message)s")
     if options.verbose:

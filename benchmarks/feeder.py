@@ -1,11 +1,11 @@
 """From a topic into a lake: how fast, and how long the event loop has to wait meanwhile.
 
-    python -m benchmarks.feeder [--quick] [--json] [--rounds N] [--records N] [--who NAME ...]
+    python -m benchmarks.feeder [--quick] [--json] [--rounds N] [--records N] [--contender NAME ...]
 
 Each contender in a process of its own, against a real broker on this machine, in interleaved
 rounds. "From memory" writes the same Arrow batches into the same sink, one after another, with
 nothing to fetch or decode: the limit, as long as there is a processor for the writer, and another
-one for us and the broker. "At once" has as many of them under way as the feeder, and both
+one for the feeder and the broker. "At once" has as many of them under way as the feeder, and both
 processors for itself: what is left when there are only two, and fetching and decoding and the
 broker take their part of them. "createDataFrame + append" has them in memory as well, and a
 Spark job for each. Stalls are how late a task was that wants to run every 2 ms; "nothing"
@@ -37,28 +37,30 @@ def case_of(kafka: Kafka, load: Load, each: int, rounds: int) -> Case:
         figures, PROGRAM, servers=kafka.bootstrap_servers, topic=load.topic, count=load.records,
         each=each,
     )  # fmt: skip
-    contenders: dict[str, Run] = {who: partial(run, who) for who in (NOTHING, SPARK)}
+    contenders: dict[str, Run] = {
+        contender: partial(run, contender) for contender in (NOTHING, SPARK)
+    }
     promises = []
     for sink in SINKS:
-        ours, limit = f"feeder, {sink}", f"from memory, {sink}"
+        fed, limit = f"feeder, {sink}", f"from memory, {sink}"
         at_once = f"{limit}, at once"
-        contenders |= {who: partial(run, who) for who in (limit, ours, at_once)}
+        contenders |= {contender: partial(run, contender) for contender in (limit, fed, at_once)}
         promises += [
-            Promise(ours, limit, RATE, 0.85),
-            Promise(ours, at_once, RATE),
-            Promise(ours, SPARK, RATE, 3.0),
-            Promise(ours, LONGEST_STALL_MS, "longest_stall_ms", 1.0),
-            Promise(ours, P99_STALL_MS, "p99_stall_ms", 1.0),
+            Promise(fed, limit, RATE, 0.85),
+            Promise(fed, at_once, RATE),
+            Promise(fed, SPARK, RATE, 3.0),
+            Promise(fed, LONGEST_STALL_MS, "longest_stall_ms", 1.0),
+            Promise(fed, P99_STALL_MS, "p99_stall_ms", 1.0),
         ]
     return Case(contenders, promises, rounds)
 
 
-async def feed(records: int, each: int, rounds: int, who: Sequence[str]) -> Found:
+async def feed(records: int, each: int, rounds: int, selected: Sequence[str]) -> Found:
     load = Load("feeder", records, plain, partitions=PARTITIONS)
     async with Kafka() as kafka:
         note(f"filling {records:,} records ...")
         await fill(kafka, load)
-        case = only(case_of(kafka, load, each, rounds), who)
+        case = only(case_of(kafka, load, each, rounds), selected)
         return await measure(f"{records:,} x 100 B", case)
 
 
@@ -67,12 +69,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--records", type=int)
     parser.add_argument("--each", type=int, default=100_000, help="records a batch")
-    parser.add_argument("--who", action="append", help="only contenders whose name begins so")
+    parser.add_argument("--contender", action="append", help="only contenders whose name begins so")
     options = parser.parse_args()
     records = options.records or (1_000_000 if options.quick else 8_000_000)
     rounds = options.rounds or (1 if options.quick else 5)
-    found = asyncio.run(feed(records, options.each, rounds, options.who or [""]))
-    tell("feeder", found, as_json=options.json)
+    results = asyncio.run(feed(records, options.each, rounds, options.contender or [""]))
+    tell("feeder", results, as_json=options.json)
 
 
 if __name__ == "__main__":

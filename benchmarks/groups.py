@@ -2,8 +2,8 @@
 
     python -m benchmarks.groups [--quick] [--json] [--rounds N] [--case NAME ...]
 
-Our members and Kafka's classic Scala ones, each in a process of its own, against real servers, in
-interleaved rounds. Where a most is promised, a miss is told.
+Members of asyncconsumer and Kafka's Scala ones, each in a process of its own, against real servers,
+in interleaved rounds. A missed promise is reported.
 
 join, leave: 8 partitions, two members, a backoff of 1 s. From the registration of the second one to
 the last claim, and from the signal that it should leave to the last claim, by ZooKeeper's clock.
@@ -38,37 +38,37 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 from benchmarks import _group_crowd
 from benchmarks._child import Figures
 from benchmarks._harness import arguments, note
-from tests.group.own import OwnConsumer
+from tests.support.connector_process import OwnConsumer
 
-OURS, SCALA = "ours", "Scala's"
-KINDS: Final[dict[str, type[ScalaConsumer]]] = {OURS: OwnConsumer, SCALA: ScalaConsumer}
+ASYNCCONSUMER, SCALA = "asyncconsumer", "Scala's"
+KINDS: Final[dict[str, type[ScalaConsumer]]] = {ASYNCCONSUMER: OwnConsumer, SCALA: ScalaConsumer}
 PROMISED: Final = {
-    ("join", OURS, "s"): 1.5,
-    ("leave", OURS, "s"): 0.3,
-    ("freeze", OURS, "duplicates_percent"): 2.0,
-    ("freeze", OURS, "late"): 0.0,
+    ("join", ASYNCCONSUMER, "s"): 1.5,
+    ("leave", ASYNCCONSUMER, "s"): 0.3,
+    ("freeze", ASYNCCONSUMER, "duplicates_percent"): 2.0,
+    ("freeze", ASYNCCONSUMER, "late"): 0.0,
     ("large", "200 members, 2,000 partitions", "join_s"): 10.0,
 }
 BETWEEN_RECORDS: Final = 1 / 300
 
 Found: TypeAlias = dict[tuple[str, str], list[Figures]]
-"""By case and who."""
+"""By case and contender."""
 
 
 class Row(NamedTuple):
     """One metric of one contender in one case."""
 
     case: str
-    who: str
+    contender: str
     metric: str
     median: float
     worst: float
     rounds: int
-    most: float | None
+    limit: float | None
 
     @property
     def missed(self) -> bool:
-        return self.most is not None and self.median > self.most
+        return self.limit is not None and self.median > self.limit
 
     def as_json(self) -> dict[str, object]:
         rounded = {"median": round(self.median, 4), "worst": round(self.worst, 4)}
@@ -94,7 +94,7 @@ class Scene(NamedTuple):
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> dict[str, ZnodeData]:
         """The owner nodes that there are, by path."""
-        paths = [GroupPaths(group).owner(one) for one in partitions]
+        paths = [GroupPaths(group).owner(tp) for tp in partitions]
         nodes = await self.session.get_many(paths)
         return {path: node for path, node in zip(paths, nodes, strict=True) if node is not None}
 
@@ -105,15 +105,15 @@ class Scene(NamedTuple):
         topic = partitions[0].topic
         expected = by_range(
             GroupInfo(
-                [GroupMemberInfo(one.consumer_id, {topic: 1}) for one in members],
+                [GroupMemberInfo(consumer.consumer_id, {topic: 1}) for consumer in members],
                 {topic: range(len(partitions))},
             )
         )
         async with asyncio.timeout(120):
             while True:
                 nodes = await self.owners(group, partitions)
-                found = [(node.data or b"").decode() for node in nodes.values()]
-                if found == [expected[one] for one in partitions]:
+                results = [(node.data or b"").decode() for node in nodes.values()]
+                if results == [expected[tp] for tp in partitions]:
                     times = (node.stat.created for node in nodes.values())
                     return dict(zip(partitions, times, strict=True))
                 await asyncio.sleep(0.01)
@@ -138,16 +138,23 @@ def now_ms() -> int:
 # --- the cases -----------------------------------------------------------------------------------
 
 
-async def join_and_leave(scene: Scene, found: Found, rounds: int, *, quick: bool) -> None:
-    """Ours among themselves, Scala's among themselves, and each of them with the other."""
-    pairs = [(OURS, OURS), (SCALA, SCALA), (SCALA, OURS), (OURS, SCALA)]
+async def join_and_leave(scene: Scene, results: Found, rounds: int, *, quick: bool) -> None:
+    """Measure members of one kind, and of both kinds together."""
+    pairs = [
+        (ASYNCCONSUMER, ASYNCCONSUMER),
+        (SCALA, SCALA),
+        (SCALA, ASYNCCONSUMER),
+        (ASYNCCONSUMER, SCALA),
+    ]
     for number in range(rounds or (1 if quick else 7)):
         for staying, coming in pairs[: 2 if quick else 4]:
-            who = coming if staying == coming else f"{coming} beside {staying}"
-            joined, left = await _join_and_leave(scene, staying, coming, f"moves-{who}-{number}")
-            found.setdefault(("join", who), []).append({"s": joined})
-            found.setdefault(("leave", who), []).append({"s": left})
-            note(f"  round {number + 1}: {who}: join {joined:.3f} s, leave {left:.3f} s")
+            contender = coming if staying == coming else f"{coming} beside {staying}"
+            joined, remaining = await _join_and_leave(
+                scene, staying, coming, f"moves-{contender}-{number}"
+            )
+            results.setdefault(("join", contender), []).append({"s": joined})
+            results.setdefault(("leave", contender), []).append({"s": remaining})
+            note(f"  round {number + 1}: {contender}: join {joined:.3f} s, leave {remaining:.3f} s")
 
 
 async def _join_and_leave(
@@ -170,46 +177,48 @@ async def _join_and_leave(
     return (max(claimed.values()) - registered) / 1000, (max(reclaimed.values()) - asked) / 1000
 
 
-async def freeze(scene: Scene, found: Found, rounds: int, *, quick: bool) -> None:
+async def freeze(scene: Scene, results: Found, rounds: int, *, quick: bool) -> None:
     """A member stands still for longer than its session, beside one of Scala's."""
     for number in range(rounds or (1 if quick else 3)):
-        for who in (OURS, SCALA):
-            figures = await _freeze(scene, who, f"freeze-{KINDS[who].__name__}-{number}")
-            found.setdefault(("freeze", who), []).append(figures)
-            told = ", ".join(f"{metric} {value:,.4g}" for metric, value in figures.items())
-            note(f"  freeze, round {number + 1}: {who}: {told}")
+        for contender in (ASYNCCONSUMER, SCALA):
+            figures = await _freeze(
+                scene, contender, f"freeze-{KINDS[contender].__name__}-{number}"
+            )
+            results.setdefault(("freeze", contender), []).append(figures)
+            message = ", ".join(f"{metric} {value:,.4g}" for metric, value in figures.items())
+            note(f"  freeze, round {number + 1}: {contender}: {message}")
 
 
-async def _freeze(scene: Scene, who: str, topic: str) -> Figures:
+async def _freeze(scene: Scene, contender: str, topic: str) -> Figures:
     await scene.kafka.admin.create_topic(topic, partitions=4)
     partitions = [TopicPartition(topic, n) for n in range(4)]
     async with (
         scene.member(SCALA, topic, topic, "s") as other,
-        scene.member(who, topic, topic, "o") as frozen,
+        scene.member(contender, topic, topic, "o") as frozen,
     ):
         await scene.settled(topic, partitions, other, frozen)
         async with _steadily(scene.kafka, topic) as sent:
-            await frozen.until(lambda one: len(one.records) > 500)
+            await frozen.until(lambda consumer: len(consumer.records) > 500)
             frozen.freeze()
             taken = await scene.settled(topic, partitions, other)
             enough = len(other.records) + 500
-            await other.until(lambda one: len(one.records) > enough)
+            await other.until(lambda consumer: len(consumer.records) > enough)
             frozen.thaw()
             regained = await scene.settled(topic, partitions, other, frozen)
             enough = len(frozen.records) + 500
-            await frozen.until(lambda one: len(one.records) > enough)
+            await frozen.until(lambda consumer: len(consumer.records) > enough)
         delivered: Counter[bytes | None] = Counter()
 
         def everything_came(_: ScalaConsumer) -> bool:
             nonlocal delivered
-            delivered = Counter(one.value for one in (*frozen.records, *other.records))
+            delivered = Counter(record.value for record in (*frozen.records, *other.records))
             return delivered.keys() >= set(sent)
 
         await other.until(everything_came)
         late = sum(
-            taken[at] <= record.at_ms < regained[at]
+            taken[tp] <= record.at_ms < regained[tp]
             for record in frozen.records
-            if (at := TopicPartition(record.topic, record.partition)) in taken
+            if (tp := TopicPartition(record.topic, record.partition)) in taken
         )
     duplicates = delivered.total() - len(delivered)
     return {
@@ -239,16 +248,16 @@ async def _steadily(kafka: Kafka, topic: str) -> AsyncIterator[list[bytes]]:
         leaving.set()
 
 
-async def large(scene: Scene, found: Found, rounds: int, *, quick: bool) -> None:
+async def large(scene: Scene, results: Found, rounds: int, *, quick: bool) -> None:
     """One more comes into a group that is large already, and goes."""
     for members in (50,) if quick else (50, 100, 200):
-        who = f"{members} members, {10 * members:,} partitions"
+        contender = f"{members} members, {10 * members:,} partitions"
         async with _group_crowd.crowd(scene.session, scene.zookeeper.connect, members) as crowd:
             for number in range(rounds or (1 if quick else 3)):
                 figures = await crowd.one_more()
-                found.setdefault(("large", who), []).append(figures)
-                told = ", ".join(f"{metric} {value:,.5g}" for metric, value in figures.items())
-                note(f"  large, round {number + 1}: {who}: {told}")
+                results.setdefault(("large", contender), []).append(figures)
+                message = ", ".join(f"{metric} {value:,.5g}" for metric, value in figures.items())
+                note(f"  large, round {number + 1}: {contender}: {message}")
 
 
 CASES: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
@@ -262,21 +271,21 @@ CASES: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
 
 
 async def measure(names: Sequence[str], rounds: int, *, quick: bool) -> list[Row]:
-    found: Found = {}
+    result: Found = {}
     async with scene() as servers:
         for name in names:
-            await CASES[name](servers, found, rounds, quick=quick)
+            await CASES[name](servers, result, rounds, quick=quick)
     return [
         Row(
             case,
-            who,
+            contender,
             metric,
             statistics.median(values := [sample[metric] for sample in samples]),
             max(values),
             len(samples),
-            PROMISED.get((case, who, metric)),
+            PROMISED.get((case, contender, metric)),
         )
-        for (case, who), samples in found.items()
+        for (case, contender), samples in result.items()
         for metric in samples[0]
     ]
 
@@ -286,10 +295,10 @@ def show(rows: Sequence[Row]) -> None:
         print(f"\n{case}: the median, and the worst round")
         for row in rows:
             if row.case == case:
-                promised = "" if row.most is None else f"  (at most {row.most:g})"
+                promised = "" if row.limit is None else f"  (at most {row.limit:g})"
                 missed = ": MISSED" if row.missed else ""
                 figures = f"{row.median:>12,.4g}{row.worst:>12,.4g}"
-                print(f"  {row.who:32}{row.metric:22}{figures}{promised}{missed}")
+                print(f"  {row.contender:32}{row.metric:22}{figures}{promised}{missed}")
 
 
 def main() -> None:

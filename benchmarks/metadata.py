@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 
 from asyncconsumer.net.metadata_reader import MetadataReader
 from benchmarks._harness import arguments, note
-from tests.net.large import OLD, large_answer
+from tests.support.large_metadata import OLD, large_answer
 
 PER_TOPIC, BROKERS = 100, 50
 
@@ -30,13 +30,13 @@ Steps: TypeAlias = Generator[None, None, None]
 class Row(NamedTuple):
     """Milliseconds of one contender: the median of several rounds."""
 
-    who: str
+    contender: str
     longest: float
     whole: float
 
 
-def ours(body: bytes, wanted: list[str]) -> Steps:
-    yield from MetadataReader(body, OLD, wanted).steps()
+def of_asyncconsumer(body: bytes, requested: list[str]) -> Steps:
+    yield from MetadataReader(body, OLD, requested).steps()
 
 
 def of_aiokafka(body: bytes) -> Steps:
@@ -60,15 +60,15 @@ async def run(steps: Steps) -> tuple[float, float]:
 
 
 def measure(contenders: dict[str, Callable[[], Steps]], rounds: int) -> list[Row]:
-    taken: dict[str, list[tuple[float, float]]] = {who: [] for who in contenders}
+    taken: dict[str, list[tuple[float, float]]] = {contender: [] for contender in contenders}
     with asyncio.Runner() as runner:
         for _ in range(rounds):
-            for who, make in contenders.items():
+            for contender, make in contenders.items():
                 gc.collect()
-                taken[who].append(runner.run(run(make())))
+                taken[contender].append(runner.run(run(make())))
     return [
-        Row(who, *(statistics.median(column) for column in zip(*times, strict=True)))
-        for who, times in taken.items()
+        Row(contender, *(statistics.median(column) for column in zip(*times, strict=True)))
+        for contender, times in taken.items()
     ]
 
 
@@ -82,20 +82,24 @@ def main() -> None:
     body = large_answer(topics, brokers=brokers, version=OLD)
     note(f"{count} partitions, {len(body) >> 10} KiB")
     contenders: dict[str, Callable[[], Steps]] = {
-        "ours": lambda: ours(body, list(topics)),
-        "ours, names": lambda: ours(body, []),
+        "asyncconsumer": lambda: of_asyncconsumer(body, list(topics)),
+        "asyncconsumer, names": lambda: of_asyncconsumer(body, []),
         "aiokafka": lambda: of_aiokafka(body),
     }
     rows = measure(contenders, 3 if options.quick else 7)
     if options.json:
         for row in rows:
-            found = {"bench": "metadata", "case": f"{count} partitions", "who": row.who}
+            result = {
+                "bench": "metadata",
+                "case": f"{count} partitions",
+                "contender": row.contender,
+            }
             for metric, value in (("longest_ms", row.longest), ("whole_ms", row.whole)):
-                print(json.dumps({**found, "metric": metric, "median": round(value, 1)}))
+                print(json.dumps({**result, "metric": metric, "median": round(value, 1)}))
         return
     print(f"\n{count} partitions\n  {'':24}{'longest, ms':>14}{'all, ms':>12}")
     for row in rows:
-        print(f"  {row.who:24}{row.longest:>14.1f}{row.whole:>12.1f}")
+        print(f"  {row.contender:24}{row.longest:>14.1f}{row.whole:>12.1f}")
 
 
 if __name__ == "__main__":

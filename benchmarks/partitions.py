@@ -3,7 +3,7 @@
     python -m benchmarks.partitions [--quick] [--json]
 
 A fake cluster on virtual time, in the same process: there is no network, and nobody waits. The
-figures are the CPU time of the event loop, with the encoding and decoding of our messages, and
+figures are the CPU time of the event loop, with the encoding and decoding of messages, and
 without what the fake brokers do. `growth` is that of the larger number over that of the smaller
 one: ten times as many partitions may take ten times as long, not a hundred times. What takes
 0.5 s or more for 10,000 partitions is marked as too slow. No other client runs on virtual time.
@@ -29,6 +29,7 @@ from random import Random
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from asyncconsumer import Consumer
+from asyncconsumer.config.choices import AssignorName
 from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.testing.fake_kafka import HANDLERS
 from asyncconsumer.testing.fake_kafka.broker import Handler
@@ -67,7 +68,8 @@ class TimedCluster(GroupCluster):
 
     def _timed(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         return {
-            key: one._replace(answer=self._by_broker(one.answer)) for key, one in handlers.items()
+            key: handler._replace(answer=self._by_broker(handler.answer))
+            for key, handler in handlers.items()
         }
 
     def _by_broker(self, work: Callable[[T], None]) -> Callable[[T], None]:
@@ -84,11 +86,11 @@ class TimedCluster(GroupCluster):
         return timed
 
 
-def consumer(
+def make_consumer(
     cluster: GroupCluster,
     seed: int = 2,
     stop_at: Literal["end"] | None = None,
-    assignor: str = "range",
+    assignor: AssignorName = "range",
 ) -> Consumer[Any, Any]:
     environment = Environment(
         open_broker=cluster.open,
@@ -108,20 +110,20 @@ def consumer(
     )
 
 
-async def settled(one: Consumer[Any, Any], partitions: int) -> None:
-    """Until so many are assigned, and were fetched for."""
-    while len(one.assignment) != partitions:  # noqa: ASYNC110 - on virtual time it costs nothing
+async def settled(consumer: Consumer[Any, Any], partitions: int) -> None:
+    """Wait until this number of partitions is assigned and fetched."""
+    while len(consumer.assignment) != partitions:  # noqa: ASYNC110 - on virtual time it costs nothing
         await asyncio.sleep(0.1)
     await asyncio.sleep(1)
 
 
 @asynccontextmanager
 async def joined(
-    cluster: GroupCluster, partitions: int, assignor: str = "range"
+    cluster: GroupCluster, partitions: int, assignor: AssignorName = "range"
 ) -> AsyncIterator[Consumer[Any, Any]]:
-    async with consumer(cluster, assignor=assignor) as one:
-        await settled(one, partitions)
-        yield one
+    async with make_consumer(cluster, assignor=assignor) as consumer:
+        await settled(consumer, partitions)
+        yield consumer
 
 
 Operation = Callable[[], Awaitable[None]]
@@ -130,27 +132,27 @@ Case = Callable[[GroupCluster, int], AbstractAsyncContextManager[Operation]]
 
 @asynccontextmanager
 async def subscribe(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
-    one = consumer(cluster)
+    consumer = make_consumer(cluster)
 
     async def operation() -> None:
-        await one.__aenter__()
-        await settled(one, partitions)
+        await consumer.__aenter__()
+        await settled(consumer, partitions)
 
     yield operation
-    await one.__aexit__(None, None, None)
+    await consumer.__aexit__(None, None, None)
 
 
 @asynccontextmanager
 async def rebalance(
-    cluster: GroupCluster, partitions: int, assignor: str = "range"
+    cluster: GroupCluster, partitions: int, assignor: AssignorName = "range"
 ) -> AsyncIterator[Operation]:
-    async with joined(cluster, partitions, assignor) as one:
-        two = consumer(cluster, seed=3, assignor=assignor)
+    async with joined(cluster, partitions, assignor) as consumer:
+        two = make_consumer(cluster, seed=3, assignor=assignor)
 
         async def operation() -> None:
             await two.__aenter__()
             await settled(two, partitions // 2)
-            await settled(one, partitions - partitions // 2)
+            await settled(consumer, partitions - partitions // 2)
 
         yield operation
         await two.__aexit__(None, None, None)
@@ -158,26 +160,26 @@ async def rebalance(
 
 @asynccontextmanager
 async def leaving(
-    cluster: GroupCluster, partitions: int, assignor: str = "range"
+    cluster: GroupCluster, partitions: int, assignor: AssignorName = "range"
 ) -> AsyncIterator[Operation]:
-    async with joined(cluster, partitions, assignor) as one:
-        two = consumer(cluster, seed=3, assignor=assignor)
+    async with joined(cluster, partitions, assignor) as consumer:
+        two = make_consumer(cluster, seed=3, assignor=assignor)
         await two.__aenter__()
         await settled(two, partitions // 2)
 
         async def operation() -> None:
             await two.__aexit__(None, None, None)
-            await settled(one, partitions)
+            await settled(consumer, partitions)
 
         yield operation
 
 
 @asynccontextmanager
 async def stop_at(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
-    async with consumer(cluster, stop_at="end") as one:
+    async with make_consumer(cluster, stop_at="end") as consumer:
 
         async def operation() -> None:
-            async for record in one:
+            async for record in consumer:
                 raise AssertionError(record)
 
         yield operation
@@ -185,31 +187,31 @@ async def stop_at(cluster: GroupCluster, partitions: int) -> AsyncIterator[Opera
 
 @asynccontextmanager
 async def stream(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
-    async with joined(cluster, partitions) as one:
+    async with joined(cluster, partitions) as consumer:
 
         async def operation() -> None:
-            one.streams(8)
+            consumer.streams(8)
 
         yield operation
 
 
 @asynccontextmanager
 async def seek(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
-    async with joined(cluster, partitions) as one:
+    async with joined(cluster, partitions) as consumer:
 
         async def operation() -> None:
             for number in range(partitions):
-                one.seek(TopicPartition(TOPIC, number), 0)
+                consumer.seek(TopicPartition(TOPIC, number), 0)
 
         yield operation
 
 
 @asynccontextmanager
 async def commit(cluster: GroupCluster, partitions: int) -> AsyncIterator[Operation]:
-    async with joined(cluster, partitions) as one:
+    async with joined(cluster, partitions) as consumer:
 
         async def operation() -> None:
-            await one.commit()
+            await consumer.commit()
 
         yield operation
 
@@ -233,7 +235,7 @@ def measure(case: str, partitions: int, rounds: int = 1) -> Row:
 
 
 def _once(case: str, partitions: int) -> float:
-    told: list[float] = []
+    reported: list[float] = []
 
     async def measured() -> None:
         async with TimedCluster() as cluster:
@@ -243,11 +245,11 @@ def _once(case: str, partitions: int) -> float:
             async with CASES[case](cluster, partitions) as operation:
                 fake, began = cluster.seconds, time.process_time()
                 await operation()
-                told.append(time.process_time() - began - (cluster.seconds - fake))
+                reported.append(time.process_time() - began - (cluster.seconds - fake))
 
     run(measured)
     gc.unfreeze()
-    return told[0]
+    return reported[0]
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
-"""Rebalances of groups that Kafka coordinates: ours, aiokafka's, confluent's.
+"""Rebalances of groups: asyncconsumer, aiokafka, confluent.
 
     python -m benchmarks.rebalance [--quick] [--json] [--rounds N] [--case NAME ...]
                                    [--heartbeat SECONDS]
 
 A topic of 100 partitions, each with a new record every 40 ms; members in processes of their own;
 interleaved rounds; the same session and commits for all. A member learns of others by the answer to
-a heartbeat: each one sends them as often as it does by itself, ours every second, the others every
-three, or all as often as `--heartbeat` says. Times depend on where between two of them something
-happens: each round takes another place there. What is promised and not kept is told.
+a heartbeat: each one sends them at its default interval (asyncconsumer 1 s, others 3 s),
+or all as often as `--heartbeat` says. Times depend on where between two of them something happens:
+each round takes another place there. A missed promise is reported.
 
 moves: a second member joins, from its call until all partitions that changed hands deliver to their
 new owners; and leaves in good order, until the other one has all of them delivering.
@@ -44,7 +44,7 @@ _PEERS_OWN_HEARTBEAT: Final = 3.0  # seconds, if nothing is said
 _GOLDEN: Final = 0.618  # its multiples are spread evenly, however many there are
 
 Found: TypeAlias = dict[tuple[str, str], list[Figures]]
-"""By case and who."""
+"""By case and contender."""
 
 
 class Contender(NamedTuple):
@@ -53,27 +53,35 @@ class Contender(NamedTuple):
     heartbeat_thread: bool = True
 
     @property
-    def who(self) -> str:
+    def name(self) -> str:
         without = "" if self.heartbeat_thread else ", no thread"
         return f"{self.kind}, {self.strategy}{without}"
 
 
-OURS, THEIRS, LIBRDKAFKA = (Contender(kind, RANGE) for kind in ("ours", "aiokafka", "confluent"))
-OURS_COOPERATIVE = OURS._replace(strategy=COOPERATIVE)
-LIBRDKAFKA_COOPERATIVE = LIBRDKAFKA._replace(strategy=COOPERATIVE)
-OURS_ALONE = OURS._replace(heartbeat_thread=False)
-
-EVERYBODY: Final = (OURS, THEIRS, LIBRDKAFKA, OURS_COOPERATIVE, LIBRDKAFKA_COOPERATIVE)
-PAIRS: Final = (
-    (OURS, THEIRS),
-    (OURS, LIBRDKAFKA),
-    (OURS_COOPERATIVE, LIBRDKAFKA_COOPERATIVE),
+ASYNCCONSUMER, THEIRS, LIBRDKAFKA = (
+    Contender(kind, RANGE) for kind in ("asyncconsumer", "aiokafka", "confluent")
 )
-QUICKER: Final = {("join", "s"), ("leave", "s"), ("failover", "s")}  # ours, than both peers
+ASYNCCONSUMER_COOPERATIVE = ASYNCCONSUMER._replace(strategy=COOPERATIVE)
+LIBRDKAFKA_COOPERATIVE = LIBRDKAFKA._replace(strategy=COOPERATIVE)
+ASYNCCONSUMER_ALONE = ASYNCCONSUMER._replace(heartbeat_thread=False)
+
+EVERYBODY: Final = (
+    ASYNCCONSUMER,
+    THEIRS,
+    LIBRDKAFKA,
+    ASYNCCONSUMER_COOPERATIVE,
+    LIBRDKAFKA_COOPERATIVE,
+)
+PAIRS: Final = (
+    (ASYNCCONSUMER, THEIRS),
+    (ASYNCCONSUMER, LIBRDKAFKA),
+    (ASYNCCONSUMER_COOPERATIVE, LIBRDKAFKA_COOPERATIVE),
+)
+QUICKER: Final = {("join", "s"), ("leave", "s"), ("failover", "s")}  # than both peers
 MOST: Final = {
-    ("third", OURS_COOPERATIVE.who, "pause_ms"): 100.0,
-    ("blocked", OURS.who, "late"): 0.0,
-    ("blocked", OURS_ALONE.who, "late"): 0.0,
+    ("third", ASYNCCONSUMER_COOPERATIVE.name, "pause_ms"): 100.0,
+    ("blocked", ASYNCCONSUMER.name, "late"): 0.0,
+    ("blocked", ASYNCCONSUMER_ALONE.name, "late"): 0.0,
 }
 
 
@@ -81,7 +89,7 @@ class Row(NamedTuple):
     """One metric of one contender in one case."""
 
     case: str
-    who: str
+    contender: str
     metric: str
     median: float
     worst: float
@@ -89,9 +97,9 @@ class Row(NamedTuple):
 
     @property
     def most(self) -> float | None:
-        if self.metric == "lost" and self.who.startswith("ours"):
+        if self.metric == "lost" and self.contender.startswith("asyncconsumer"):
             return 0.0
-        return MOST.get((self.case, self.who, self.metric))
+        return MOST.get((self.case, self.contender, self.metric))
 
     @property
     def missed(self) -> bool:
@@ -105,10 +113,10 @@ class Row(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """How many times quicker one is than another, by their medians."""
+    """A ratio of the medians of two contenders."""
 
     case: str
-    who: str
+    contender: str
     against: str
     metric: str
     ratio: float
@@ -123,7 +131,7 @@ class Ratio(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is asked for on the command line."""
+    """The options of the command line."""
 
     kafka: Kafka
     rounds: int
@@ -143,7 +151,7 @@ class Plan(NamedTuple):
         return self.rounds or (1 if self.quick else usual)
 
     def group(self, case: str, contender: Contender) -> AbstractAsyncContextManager[Group]:
-        name = f"{case}-{contender.who}-{time.time_ns()}".replace(", ", "-").replace(" ", "-")
+        name = f"{case}-{contender.name}-{time.time_ns()}".replace(", ", "-").replace(" ", "-")
         options = {
             "strategy": contender.strategy,
             "heartbeat_thread": contender.heartbeat_thread,
@@ -161,7 +169,7 @@ class Plan(NamedTuple):
 # --- the cases -----------------------------------------------------------------------------------
 
 
-async def moves(plan: Plan, found: Found) -> None:
+async def moves(plan: Plan, results: Found) -> None:
     for number in range(plan.times(3)):
         for contender in EVERYBODY[: 3 if plan.quick else 5]:
             async with plan.group("moves", contender) as members:
@@ -169,13 +177,13 @@ async def moves(plan: Plan, found: Found) -> None:
                 for cycle in range(1 if plan.quick else 3):
                     place = number * 3 + cycle
                     joined, second = await _join(plan, members, [first], place)
-                    _record(found, "join", contender, joined)
-                    left = await _leave(plan, members, first, second, place)
-                    _record(found, "leave", contender, left)
+                    _record(results, "join", contender, joined)
+                    remaining = await _leave(plan, members, first, second, place)
+                    _record(results, "leave", contender, remaining)
 
 
 async def _join(
-    plan: Plan, members: Group, there: list[MemberProcess], place: int
+    plan: Plan, members: Group, existing: list[MemberProcess], place: int
 ) -> tuple[Figures, MemberProcess]:
     coming = await members.member()
     await plan.somewhere(place)
@@ -183,8 +191,8 @@ async def _join(
     asked = time.time_ns()
     coming.order("join")
     began = await coming.said("joining", asked)
-    end = await members.settled(*there, coming, since=began)
-    noticed = min(one.noticed(began) for one in there)
+    end = await members.settled(*existing, coming, since=began)
+    noticed = min(process.noticed(began) for process in existing)
     return {
         "s": (end - began) / 1e9,
         "after_noticing_s": (end - noticed) / 1e9,
@@ -210,7 +218,7 @@ async def _leave(
     }
 
 
-async def failover(plan: Plan, found: Found) -> None:
+async def failover(plan: Plan, results: Found) -> None:
     for number in range(plan.times(5)):
         for contender in EVERYBODY:
             async with plan.group("failover", contender) as members:
@@ -226,59 +234,68 @@ async def failover(plan: Plan, found: Found) -> None:
                     "lost": await members.lost(),
                     "duplicates": members.duplicates - before,
                 }
-                _record(found, "failover", contender, figures)
+                _record(results, "failover", contender, figures)
 
 
-async def third(plan: Plan, found: Found) -> None:
+async def third(plan: Plan, results: Found) -> None:
     for number in range(plan.times(3)):
-        for contender in (OURS_COOPERATIVE, LIBRDKAFKA_COOPERATIVE, OURS, THEIRS, LIBRDKAFKA):
+        for contender in (
+            ASYNCCONSUMER_COOPERATIVE,
+            LIBRDKAFKA_COOPERATIVE,
+            ASYNCCONSUMER,
+            THEIRS,
+            LIBRDKAFKA,
+        ):
             async with plan.group("third", contender) as members:
-                there = await members.of(2)
-                had = [set(one.has()) for one in there]
-                figures, coming = await _join(plan, members, there, number)
+                existing = await members.of(2)
+                had = [set(process.has()) for process in existing]
+                figures, coming = await _join(plan, members, existing, number)
                 began, end = await coming.said("joining"), time.time_ns()
                 stay = {
-                    one
-                    for member, before in zip(there, had, strict=True)
-                    for one in before & member.has().keys()
+                    number
+                    for member, before in zip(existing, had, strict=True)
+                    for number in before & member.has().keys()
                 }
                 quiet = members.longest_wait(stay, began - _QUIET_NS, began)
                 pause = members.longest_wait(stay, began, end)
                 figures = {"pause_ms": pause, "quiet_ms": quiet, **figures}
-                _record(found, "third", contender, figures)
+                _record(results, "third", contender, figures)
 
 
-async def blocked(plan: Plan, found: Found) -> None:
+async def blocked(plan: Plan, results: Found) -> None:
     for _ in range(plan.times(3)):
-        for contender in (OURS_ALONE, OURS, THEIRS):
+        for contender in (ASYNCCONSUMER_ALONE, ASYNCCONSUMER, THEIRS):
             async with plan.group("blocked", contender) as members:
                 other, status = await members.of(2)
                 before = members.duplicates
-                status.order("slow")  # so that it has records in hand that it has not delivered
+                status.order("slow")  # so that it has fetched records that it has not delivered
                 await asyncio.sleep(2)
                 status.order(f"block {BLOCKED_SECONDS}")
                 began = await status.said("blocked")
                 again = await status.said("unblocked")
                 end = await members.settled(other, status, since=began)
                 lost = await members.lost()
-                had = [one for one in other.owned() if one.since > began]
+                had = [owned for owned in other.owned() if owned.since > began]
                 figures = {
                     "late": _late(had, status, again),
-                    "taken_over": len({one.partition for one in had if one.since < again}),
+                    "taken_over": len({owned.partition for owned in had if owned.since < again}),
                     "lost": lost,
                     "duplicates": members.duplicates - before,
                     "back_s": (end - again) / 1e9 if end > again else 0.0,
                 }
-                _record(found, "blocked", contender, figures)
+                _record(results, "blocked", contender, figures)
 
 
 def _late(had: Sequence[Owned], status: MemberProcess, again: int) -> int:
-    """What a member delivered after it stood still, and another one had at that time."""
+    """Count the records of a stopped member that another one owned when it delivered them."""
     by_partition: dict[int, list[Owned]] = {}
-    for one in had:
-        by_partition.setdefault(one.partition, []).append(one)
+    for owned in had:
+        by_partition.setdefault(owned.partition, []).append(owned)
     return sum(
-        any(one.since <= record.delivered < one.until for one in by_partition[record.partition])
+        any(
+            owned.since <= record.delivered < owned.until
+            for owned in by_partition[record.partition]
+        )
         for record in status.deliveries
         if record.delivered >= again and record.partition in by_partition
     )
@@ -295,29 +312,29 @@ CASES: Final[Mapping[str, Callable[[Plan, Found], Awaitable[None]]]] = {
 # --- running and telling -------------------------------------------------------------------------
 
 
-def _record(found: Found, case: str, contender: Contender, figures: Figures) -> None:
-    found.setdefault((case, contender.who), []).append(figures)
-    told = ", ".join(f"{metric} {value:,.4g}" for metric, value in figures.items())
-    note(f"  {case}: {contender.who}: {told}")
+def _record(results: Found, case: str, contender: Contender, figures: Figures) -> None:
+    results.setdefault((case, contender.name), []).append(figures)
+    message = ", ".join(f"{metric} {value:,.4g}" for metric, value in figures.items())
+    note(f"  {case}: {contender.name}: {message}")
 
 
-def rows(found: Found) -> list[Row]:
+def rows(results: Found) -> list[Row]:
     return [
-        Row(case, who, metric, statistics.median(values), max(values), len(samples))
-        for (case, who), samples in found.items()
+        Row(case, contender, metric, statistics.median(values), max(values), len(samples))
+        for (case, contender), samples in results.items()
         for metric in samples[0]
         if (values := [sample[metric] for sample in samples])
     ]
 
 
 def ratios(of: Iterable[Row]) -> list[Ratio]:
-    medians = {(row.case, row.who, row.metric): row.median for row in of}
+    medians = {(row.case, row.contender, row.metric): row.median for row in of}
     return [
-        Ratio(case, who.who, against.who, metric, medians[case, against.who, metric] / ours)
+        Ratio(case, contender.name, against.name, metric, medians[case, against.name, metric] / own)
         for case, metric in sorted(QUICKER)
-        for who, against in PAIRS
-        if (ours := medians.get((case, who.who, metric)))
-        if (case, against.who, metric) in medians
+        for contender, against in PAIRS
+        if (own := medians.get((case, contender.name, metric)))
+        if (case, against.name, metric) in medians
     ]
 
 
@@ -329,25 +346,28 @@ def show(of: Sequence[Row], compared: Sequence[Ratio]) -> None:
                 promised = "" if row.most is None else f"  (at most {row.most:g})"
                 missed = ": MISSED" if row.missed else ""
                 figures = f"{row.median:>12,.4g}{row.worst:>12,.4g}"
-                print(f"  {row.who:32}{row.metric:18}{figures}{promised}{missed}")
-        for one in compared:
-            if one.case == case:
-                missed = ": MISSED" if one.missed else ""
-                print(f"  {one.who} is {one.ratio:.2f} times as quick as {one.against}{missed}")
+                print(f"  {row.contender:32}{row.metric:18}{figures}{promised}{missed}")
+        for ratio in compared:
+            if ratio.case == case:
+                missed = ": MISSED" if ratio.missed else ""
+                print(
+                    f"  {ratio.contender} is {ratio.ratio:.2f} times as quick as "
+                    f"{ratio.against}{missed}"
+                )
 
 
 async def measure(
     names: Sequence[str], rounds: int, heartbeat: float | None, *, quick: bool
 ) -> Found:
-    found: Found = {}
+    result: Found = {}
     if _MEMORY.is_dir():
         tempfile.tempdir = str(
             _MEMORY
         )  # the broker's files: a disk stands still for 500 ms at times
     async with Kafka() as kafka:
         for name in names:
-            await CASES[name](Plan(kafka, rounds, quick, heartbeat), found)
-    return found
+            await CASES[name](Plan(kafka, rounds, quick, heartbeat), result)
+    return result
 
 
 def main() -> None:
@@ -364,7 +384,7 @@ def main() -> None:
     if not options.json:
         show(measured, compared)
         return
-    for line in [*(row.as_json() for row in measured), *(one.as_json() for one in compared)]:
+    for line in [*(row.as_json() for row in measured), *(ratio.as_json() for ratio in compared)]:
         print(json.dumps(line))
 
 

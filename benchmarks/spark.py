@@ -1,4 +1,4 @@
-"""Spark reading Kafka: our source against Spark's own, as it comes and tuned, in the same run.
+"""Spark reading Kafka: the source against Spark's own, as it comes and tuned, in the same run.
 
     python -m benchmarks.spark [--quick] [--json] [--rounds N] [--case NAME ...] [--as-it-comes]
 
@@ -16,6 +16,7 @@ import math
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,7 +24,16 @@ from typing import Final, NamedTuple
 from asyncconsumer.testing.servers import Kafka
 from asyncconsumer.testing.servers.spark import kafka_source_jars
 from benchmarks._harness import arguments, note
-from benchmarks._spark_queries import OURS, OWN, SOURCES, TUNED, Queries, Sample, session, timed
+from benchmarks._spark_queries import (
+    ASYNCCONSUMER,
+    OWN,
+    SOURCES,
+    TUNED,
+    Queries,
+    Sample,
+    session,
+    timed,
+)
 from benchmarks._topics import Load, fill_with_copies, kilobyte, plain
 
 RATE, CPU, STARTUP, MS = "records_per_s", "cpu_us_per_record", "startup_s", "ms_per_batch"
@@ -63,7 +73,7 @@ class Result(NamedTuple):
     """All runs of one source in one case: each metric, once a round."""
 
     case: str
-    who: str
+    contender: str
     figures: Mapping[str, Sequence[float]]
     promises: Promises
 
@@ -74,16 +84,20 @@ class Result(NamedTuple):
         return (min if metric == RATE else max)(self.figures[metric])
 
     def as_json(self) -> dict[str, object]:
-        found: dict[str, object] = {"bench": "spark", "case": self.case, "who": self.who}
+        result: dict[str, object] = {
+            "bench": "spark",
+            "case": self.case,
+            "contender": self.contender,
+        }
         for metric, values in self.figures.items():
-            found[metric] = round(self.median(metric), 3)
+            result[metric] = round(self.median(metric), 3)
             if len(values) > 1:
-                found |= {f"worst_{metric}": round(self.worst(metric), 3), "rounds": len(values)}
-        return found
+                result |= {f"worst_{metric}": round(self.worst(metric), 3), "rounds": len(values)}
+        return result
 
 
 class Ratio(NamedTuple):
-    """How ours stands to another by one metric, and how it should."""
+    """A ratio of asyncconsumer and another source by one metric, with its limit."""
 
     case: str
     against: str
@@ -136,32 +150,37 @@ def measure(queries: Queries, name: str, loads: Sequence[Load], rounds: int) -> 
     """One case: the last of the loads is of other records, the first two tell what more costs."""
     run, promises = CASES[name]
     short, long, other = loads
-    warm_up(name, lambda: [run(queries, *one) for one in product(SOURCES, (short, other))])
+    warm_up(name, lambda: [run(queries, *pair) for pair in product(SOURCES, (short, other))])
     taken: dict[tuple[Load, str], list[Sample]] = {}
     for load in loads:
         for number in range(1, rounds + 1):
-            for who in in_turn(number):
-                sample = timed(lambda who=who, load=load: run(queries, who, load), load.records)  # type: ignore[misc]
-                taken.setdefault((load, who), []).append(sample)
+            for contender in in_turn(number):
+                sample = timed(partial(run, queries, contender, load), load.records)
+                taken.setdefault((load, contender), []).append(sample)
                 note(
-                    f"  {name}, {load.name}, round {number}: {who}: {sample.seconds:.2f} s, "
+                    f"  {name}, {load.name}, round {number}: {contender}: {sample.seconds:.2f} s, "
                     f"{load.records / sample.seconds:,.0f} records/s, "
-                    f"{sample.cpu / load.records * 1e6:.2f} us CPU"
+                    f"{sample.cpu / load.records * 1e6:.2f} µs CPU"
                 )
-    found = [
-        Result(f"{name}, {load.name}", who, _figures(samples), promises)
-        for (load, who), samples in taken.items()
+    results = [
+        Result(f"{name}, {load.name}", contender, _figures(samples), promises)
+        for (load, contender), samples in taken.items()
     ]
-    return found + [
-        Result(f"{name}, marginal", who, _marginal(taken[short, who], taken[long, who]), promises)
-        for who in SOURCES
+    return results + [
+        Result(
+            f"{name}, marginal",
+            source,
+            _marginal(taken[short, source], taken[long, source]),
+            promises,
+        )
+        for source in SOURCES
     ]
 
 
 def _figures(samples: Sequence[Sample]) -> dict[str, list[float]]:
     return {
-        RATE: [one.records / one.seconds for one in samples],
-        CPU: [one.cpu / one.records * 1e6 for one in samples],
+        RATE: [sample.records / sample.seconds for sample in samples],
+        CPU: [sample.cpu / sample.records * 1e6 for sample in samples],
     }
 
 
@@ -178,29 +197,29 @@ def _marginal(short: Sequence[Sample], long: Sequence[Sample]) -> dict[str, list
 
 def measure_micro(queries: Queries, load: Load, rounds: int) -> list[Result]:
     """Milliseconds of a micro-batch, of all that are under way."""
-    taken: dict[str, list[float]] = {who: [] for who in SOURCES}
+    taken: dict[str, list[float]] = {source: [] for source in SOURCES}
     for number in range(rounds + 1):
-        for who in in_turn(number):
-            found = taken[who]
-            seconds = queries.stream_to_noop(who, load, maxOffsetsPerTrigger=str(_SMALL))
+        for contender in in_turn(number):
+            results = taken[contender]
+            seconds = queries.stream_to_noop(contender, load, maxOffsetsPerTrigger=str(_SMALL))
             if number:
-                found += [1000 * each for each in seconds[_FIRST:]]
-                note(f"  {MICRO}, round {number}: {who}: {statistics.median(found):.0f} ms")
-    return [Result(MICRO, who, {MS: found}, _FEW) for who, found in taken.items()]
+                results += [1000 * each for each in seconds[_FIRST:]]
+                note(f"  {MICRO}, round {number}: {contender}: {statistics.median(results):.0f} ms")
+    return [Result(MICRO, contender, {MS: results}, _FEW) for contender, results in taken.items()]
 
 
 def ratios(results: Sequence[Result]) -> list[Ratio]:
-    ours = {result.case: result for result in results if result.who == OURS}
+    own = {result.case: result for result in results if result.contender == ASYNCCONSUMER}
     return [
         Ratio(
             other.case,
-            other.who,
+            other.contender,
             metric,
-            ours[other.case].median(metric) / other.median(metric),
-            other.promises[other.who].get(metric),
+            own[other.case].median(metric) / other.median(metric),
+            other.promises[other.contender].get(metric),
         )
         for other in results
-        if other.who != OURS
+        if other.contender != ASYNCCONSUMER
         for metric in other.figures
         if metric != STARTUP
     ]
@@ -209,20 +228,20 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
 # --- running and telling -------------------------------------------------------------------------
 
 
-def show(results: Sequence[Result], found: Sequence[Ratio]) -> None:
+def show(results: Sequence[Result], actual: Sequence[Ratio]) -> None:
     for case in dict.fromkeys(result.case for result in results):
         of = [result for result in results if result.case == case]
         print(f"\n{case}: the median, and the worst")
         print(f"  {'':20}" + "".join(f"{metric:>26}" for metric in of[0].figures))
-        for one in of:
-            cells = (f"{one.median(m):,.5g} ({one.worst(m):,.5g})" for m in one.figures)
-            print(f"  {one.who:20}" + "".join(f"{cell:>26}" for cell in cells))
-        for ratio in found:
+        for run in of:
+            cells = (f"{run.median(m):,.5g} ({run.worst(m):,.5g})" for m in run.figures)
+            print(f"  {run.contender:20}" + "".join(f"{cell:>26}" for cell in cells))
+        for ratio in actual:
             if ratio.case == case:
                 bound = "at least" if ratio.metric == RATE else "at most"
-                wanted = "" if ratio.limit is None else f" ({bound} {ratio.limit})"
+                requested = "" if ratio.limit is None else f" ({bound} {ratio.limit})"
                 missed = ": MISSED" if ratio.missed else ""
-                print(f"  {ratio.metric} {ratio.ratio:.2f} of {ratio.against}{wanted}{missed}")
+                print(f"  {ratio.metric} {ratio.ratio:.2f} of {ratio.against}{requested}{missed}")
 
 
 async def run(
@@ -248,8 +267,10 @@ async def run(
                 session(jars, as_it_comes=as_it_comes) as spark,
             ):
                 queries = Queries(spark, kafka.bootstrap_servers, Path(folder))
-                found = [one for name in names for one in measure(queries, name, loads, rounds)]
-                return found + (measure_micro(queries, small, rounds) if micro else [])
+                results = [
+                    result for name in names for result in measure(queries, name, loads, rounds)
+                ]
+                return results + (measure_micro(queries, small, rounds) if micro else [])
 
         return await asyncio.to_thread(work)
 
@@ -269,12 +290,12 @@ def main() -> None:
     scale = options.scale or (0.1 if options.quick else 1.0)
     chosen = options.case or [""]
     results = asyncio.run(run(rounds, scale, chosen, as_it_comes=options.as_it_comes))
-    found = ratios(results)
+    result = ratios(results)
     if not options.json:
-        show(results, found)
+        show(results, result)
         return
     python = "as it comes" if options.as_it_comes else "as recommended"
-    for line in [one.as_json() for one in results] + [one.as_json() for one in found]:
+    for line in [result.as_json() for result in results] + [ratio.as_json() for ratio in result]:
         print(json.dumps(line | {"python": python}))
 
 

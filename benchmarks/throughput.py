@@ -1,14 +1,14 @@
-"""Consuming a topic from its beginning: ours against the peers, all in the same run.
+"""Consuming a topic from its beginning: asyncconsumer and its peers in the same run.
 
     python -m benchmarks.throughput [--quick] [--json] [--records N] [--rounds N]
-                                    [--case NAME ...] [--who NAME ...]
+                                    [--case NAME ...] [--contender NAME ...]
 
 One consumer process at a time, against a real broker on this machine, in interleaved rounds.
 CPU counts from after the imports; the Java client's start-up is measured by a run of one record and
 taken off, and it is judged by ten million records, for a JVM takes its time to become quick; so are
 Arrow's batches beside a raw socket, for the first memory that they are made in is not warm.
 "touched" reads key, value, offset, timestamp and partition of each record. A ratio tells how many
-times better ours is; where a least one is promised, a miss is told.
+times better asyncconsumer is; where a least one is promised, a miss is reported.
 """
 
 import asyncio
@@ -24,13 +24,18 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from asyncconsumer.testing.servers import DEFAULT_KAFKA, Kafka, java, maven
-from benchmarks import _ours, _peers
+from benchmarks import _asyncconsumer, _peers, _tls
 from benchmarks._child import Figures
 from benchmarks._harness import arguments, note
 from benchmarks._promises import CPU, MB, RATE, RSS, Case, Found, Promise, measure, only, tell
 from benchmarks._topics import Load, fill, fill_with_copies, json_like, kilobyte, plain
 
-OURS, TOUCHED, COPIED, VIEWS = "async for", "async for, touched", "Arrow, copied", "Arrow, views"
+ASYNC_FOR, TOUCHED, COPIED, VIEWS = (
+    "async for",
+    "async for, touched",
+    "Arrow, copied",
+    "Arrow, views",
+)
 PURE, RAW, MANY = "async for, pure", "raw socket", "stream of all partitions"
 AIOKAFKA, GETMANY = "aiokafka async for", "aiokafka getmany"
 CONFLUENT, CONFLUENT_AIO = "confluent consume", "confluent AIO consume"
@@ -44,25 +49,28 @@ LOADS: Final = {
     ZSTD: Load(ZSTD, 2_000_000, json_like, "zstd"),
     LZ4: Load(LZ4, 400_000, kilobyte, "lz4"),
 }
-OF_LONG: Final = (OURS, TOUCHED, COPIED, VIEWS, RAW, JAVA)
+CASES: Final = [*LOADS, PARTITIONS, *_tls.LOADS]
+OF_LONG: Final = (ASYNC_FOR, TOUCHED, COPIED, VIEWS, RAW, JAVA)
 OF_MANY: Final = (MANY, GETMANY, CONFLUENT)
 NUMBERS: Final = (1, 100, 1000)
 OF_EACH_NUMBER: Final = 4_000_000
 MOST_MB: Final = 60.0
 
 
-def _times(who: str, against: str, cpu: float | None, rate: float | None = None) -> list[Promise]:
-    return [Promise(who, against, CPU, cpu), Promise(who, against, RATE, rate)]
+def _times(
+    contender: str, against: str, cpu: float | None, rate: float | None = None
+) -> list[Promise]:
+    return [Promise(contender, against, CPU, cpu), Promise(contender, against, RATE, rate)]
 
 
 PROMISES: Final[dict[str, list[Promise]]] = {
     PLAIN: [
-        *_times(OURS, AIOKAFKA, 25, 15),
-        *_times(OURS, GETMANY, 8, 4),
-        *_times(OURS, CONFLUENT, 4, 2.5),
-        *_times(OURS, CONFLUENT_AIO, 4, 2.5),
-        *_times(OURS, KCAT, 1.5, 1.2),
-        *_times(OURS, JAVA, None),
+        *_times(ASYNC_FOR, AIOKAFKA, 25, 15),
+        *_times(ASYNC_FOR, GETMANY, 8, 4),
+        *_times(ASYNC_FOR, CONFLUENT, 4, 2.5),
+        *_times(ASYNC_FOR, CONFLUENT_AIO, 4, 2.5),
+        *_times(ASYNC_FOR, KCAT, 1.5, 1.2),
+        *_times(ASYNC_FOR, JAVA, None),
         *_times(TOUCHED, f"{AIOKAFKA}, touched", 20, 12),
         *_times(TOUCHED, f"{GETMANY}, touched", 6.4, 3.2),
         *_times(TOUCHED, f"{CONFLUENT}, touched", 3.2, 2),
@@ -70,26 +78,26 @@ PROMISES: Final[dict[str, list[Promise]]] = {
         Promise(VIEWS, RAW, CPU),
         Promise(COPIED, RAW, CPU),
         *_times(PURE, KAFKA_PYTHON, 1, 1),
-        Promise(OURS, MOST_MB, RSS, 1),
+        Promise(ASYNC_FOR, MOST_MB, RSS, 1),
     ],
     LONG: [
-        *_times(OURS, JAVA, 1.7, 1.5),
+        *_times(ASYNC_FOR, JAVA, 1.7, 1.5),
         *_times(TOUCHED, JAVA, 1.36, 1.2),
         Promise(VIEWS, RAW, CPU, 1 / 3),
         Promise(COPIED, RAW, CPU, 1 / 4),
     ],
     ZSTD: [
-        *_times(OURS, AIOKAFKA, 18),
-        *_times(OURS, CONFLUENT, 3),
-        *_times(OURS, CONFLUENT_AIO, 3),
-        Promise(OURS, MOST_MB, RSS, 1),
+        *_times(ASYNC_FOR, AIOKAFKA, 18),
+        *_times(ASYNC_FOR, CONFLUENT, 3),
+        *_times(ASYNC_FOR, CONFLUENT_AIO, 3),
+        Promise(ASYNC_FOR, MOST_MB, RSS, 1),
     ],
     LZ4: [
-        *_times(OURS, AIOKAFKA, 6),
-        *_times(OURS, CONFLUENT, 2),
-        *_times(OURS, CONFLUENT_AIO, 2),
+        *_times(ASYNC_FOR, AIOKAFKA, 6),
+        *_times(ASYNC_FOR, CONFLUENT, 2),
+        *_times(ASYNC_FOR, CONFLUENT_AIO, 2),
         *_times(COPIED, KCAT, 1),
-        Promise(OURS, MOST_MB, RSS, 1),
+        Promise(ASYNC_FOR, MOST_MB, RSS, 1),
     ],
 }
 
@@ -103,7 +111,7 @@ class Sample(NamedTuple):
     rss_mb: float
 
     def less(self, start: Self) -> Self:
-        """What is left when it has started."""
+        """Return the figures without those of the start."""
         seconds, cpu = self.seconds - start.seconds, self.cpu - start.cpu
         return self._replace(seconds=max(seconds, 1e-3), cpu=max(cpu, 1e-6))
 
@@ -132,7 +140,7 @@ def python_run(module: str, name: str, servers: str, load: Load) -> Sample:
 
 
 def child_run(command: Sequence[str], records: int) -> Sample:
-    """Run a program that is not ours to instrument; CPU and memory as the system counted them."""
+    """Run an external program, and measure its CPU and memory as the system counts them."""
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     ended, peak = 0, 0.0
@@ -148,7 +156,7 @@ def child_run(command: Sequence[str], records: int) -> Sample:
 
 
 def _peak_mb(pid: int) -> float:
-    """Not ru_maxrss, which begins with what we had when we forked; 0 when it is gone."""
+    """Return the peak of a process, or 0 if it is gone. ru_maxrss would include the parent's."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -170,8 +178,8 @@ class JavaClient:
         return self._once(load, load.records).less(start)
 
     def _once(self, load: Load, records: int) -> Sample:
-        wanted = ["--topic", load.topic, "--num-records", str(records)]
-        return child_run([*self._command, *wanted], records)
+        requested = ["--topic", load.topic, "--num-records", str(records)]
+        return child_run([*self._command, *requested], records)
 
 
 class Consumers:
@@ -184,7 +192,10 @@ class Consumers:
     def of(self, load: Load) -> dict[str, Callable[[], Sample]]:
         """By name; each reads all of a topic."""
         runs: dict[str, Callable[[], Sample]] = {}
-        for module, names in (("_ours", _ours.OURS), ("_peers", _peers.PEERS)):
+        for module, names in (
+            ("_asyncconsumer", _asyncconsumer.CONSUMERS),
+            ("_peers", _peers.PEERS),
+        ):
             for name in names:
                 runs[name] = partial(python_run, f"benchmarks.{module}", name, self._servers, load)
         runs[JAVA] = partial(self._java.run, load)
@@ -224,63 +235,68 @@ async def by_load(kafka: Kafka, consumers: Consumers, load: Load, rounds: int) -
     runs.pop(MANY)
     if load.name == LONG:
         runs = {name: runs[name] for name in OF_LONG}
-    elif load.name != PLAIN:  # how quick the slow ones are is told once
+    elif load.name != PLAIN:  # slow ones are measured once
         runs = {name: run for name, run in runs.items() if name not in (PURE, KAFKA_PYTHON)}
     return case_of(runs.items(), size / load.records, PROMISES[load.name], rounds)
 
 
 async def by_partitions(kafka: Kafka, consumers: Consumers, records: int, rounds: int) -> Case:
-    """The same batches in more and more partitions: what a record costs should stay the same."""
+    """Read the same batches from more and more partitions, at a constant cost per record."""
     runs: dict[str, Callable[[], Sample]] = {}
     for number in NUMBERS:
         load = Load(f"{number} partitions", records, plain, partitions=number)
         note(f"{load.name}: filling {load.records:,} records ...")
         await fill_with_copies(kafka, load)
-        there = consumers.of(load)
-        runs |= {f"{name}, {number}": there[name] for name in OF_MANY}
+        existing = consumers.of(load)
+        runs |= {f"{name}, {number}": existing[name] for name in OF_MANY}
     promises = []
     for number in NUMBERS[1:]:
-        ours = f"{MANY}, {number}"
-        promises.append(Promise(ours, f"{MANY}, 1", CPU, 0.9))
+        many = f"{MANY}, {number}"
+        promises.append(Promise(many, f"{MANY}, 1", CPU, 0.9))
         for peer in OF_MANY[1:]:
-            promises += _times(ours, f"{peer}, {number}", None)
+            promises += _times(many, f"{peer}, {number}", None)
     return case_of(runs.items(), len(plain(0)), promises, rounds)
 
 
 async def measure_all(
-    names: Sequence[str], records: int | None, rounds: int, who: Sequence[str]
+    names: Sequence[str], records: int | None, rounds: int, selected: Sequence[str]
 ) -> Found:
     jars = await maven.class_path(
         f"Kafka tools {DEFAULT_KAFKA}",
         [java.LOGGING, f"org.apache.kafka:kafka-tools:{DEFAULT_KAFKA}"],
     )
-    found: Found = []
+    results: Found = []
     async with Kafka() as kafka:
         servers = kafka.bootstrap_servers
         consumers = Consumers(JavaClient(jars, servers), servers)
         for name in names:
+            if name in _tls.LOADS:
+                continue  # on a broker of their own
             if name == PARTITIONS:
                 count = records or OF_EACH_NUMBER
                 case = await by_partitions(kafka, consumers, count, rounds)
             else:
                 load = LOADS[name]._replace(records=records or LOADS[name].records)
                 case = await by_load(kafka, consumers, load, rounds)
-            found += await measure(name, only(case, who))
-    return found
+            results += await measure(name, only(case, selected))
+    for name in _tls.LOADS:
+        if name in names:
+            results += await _tls.compare(name, records, rounds)
+    return results
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--records", type=int, help="for each case, instead of its own number")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--case", action="append", choices=[*LOADS, PARTITIONS])
-    parser.add_argument("--who", action="append", help="only consumers whose name begins so")
+    parser.add_argument("--case", action="append", choices=CASES)
+    parser.add_argument("--contender", action="append", help="only consumers whose name begins so")
     options = parser.parse_args()
-    names = options.case or ([PLAIN] if options.quick else [*LOADS, PARTITIONS])
+    names = options.case or ([PLAIN] if options.quick else CASES)
     records = options.records or (200_000 if options.quick else None)
     rounds = options.rounds or (1 if options.quick else 3)
-    found = asyncio.run(measure_all(names, records, rounds, options.who or [""]))
-    tell("throughput", found, as_json=options.json)
+    results = asyncio.run(measure_all(names, records, rounds, options.contender or [""]))
+    tell("throughput", results, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Services as small as they can be, each run by the tests against real brokers."""
+"""Minimal services, which the tests run on real brokers."""

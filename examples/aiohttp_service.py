@@ -1,4 +1,4 @@
-"""An aiohttp service that keeps orders, and answers for them.
+"""An aiohttp service that stores orders and serves health pages.
 
 BROKERS=localhost:9092 python -m examples.aiohttp_service 8080
 """
@@ -25,28 +25,28 @@ app = ConsumerApp(
 
 
 class Order(BaseModel):
-    """What the topic holds, as JSON."""
+    """The JSON value of a record."""
 
     number: int
     customer: str
 
 
 @app.handler(TOPIC, ordering="partition", batch=Batch(max_records=50, max_wait_ms=20))
-def keep(orders: list[Order]) -> None:
-    """Called in a thread, as SQLite blocks; many orders are one transaction."""
+def store_orders(orders: list[Order]) -> None:
+    """Store a batch of orders in one transaction. A plain function runs in a thread."""
     with closing(sqlite3.connect(STORE, timeout=30)) as store, store:
         rows = [(order.number, order.customer) for order in orders]
         store.executemany("INSERT INTO orders VALUES (?, ?)", rows)
 
 
 async def partitions(request: web.Request) -> web.Response:
-    """Those that this process reads."""
+    """Return the partitions that this process reads."""
     running = await app.current()
-    return web.json_response(sorted(one.partition for one in running.consumer.assignment))
+    return web.json_response(sorted(tp.partition for tp in running.consumer.assignment))
 
 
 def service() -> web.Application:
-    """The whole of it."""
+    """Create the web app."""
     with closing(sqlite3.connect(STORE, timeout=30)) as store:
         store.execute("CREATE TABLE IF NOT EXISTS orders (number INT, customer TEXT)")
     api = web.Application()

@@ -1,4 +1,4 @@
-"""A FastAPI service that keeps orders, and answers for them.
+"""A FastAPI service that stores orders and serves them.
 
 BROKERS=localhost:9092 uvicorn examples.fastapi_service:api --workers 2
 """
@@ -25,28 +25,28 @@ app = ConsumerApp(
 
 
 class Order(BaseModel):
-    """What the topic holds, as JSON."""
+    """The JSON value of a record."""
 
     number: int
     customer: str
 
 
 @app.handler(TOPIC, concurrency=4)
-def keep(order: Order) -> None:
-    """Called in a thread, as SQLite blocks; by default in the order of the records' keys."""
+def store_order(order: Order) -> None:
+    """Store an order. A plain function runs in a thread, by default in the order of keys."""
     with closing(sqlite3.connect(STORE, timeout=30)) as store, store:
         store.execute("INSERT INTO orders VALUES (?, ?)", (order.number, order.customer))
 
 
 @asynccontextmanager
-async def store_is_there(api: FastAPI) -> AsyncIterator[None]:
-    """Opened before the first order comes, and closed after the last one is kept."""
+async def open_store(api: FastAPI) -> AsyncIterator[None]:
+    """Create the table before the first record is handled."""
     with closing(sqlite3.connect(STORE, timeout=30)) as store:
         store.execute("CREATE TABLE IF NOT EXISTS orders (number INT, customer TEXT)")
     yield
 
 
-api = FastAPI(lifespan=app.lifespan_with(store_is_there))
+api = FastAPI(lifespan=app.lifespan_with(open_store))
 api.mount("/kafka", app.asgi())  # /kafka/live, /ready, /lag, /status and /metrics
 
 Running = Annotated[ConsumerApp, Depends(app.current)]
@@ -54,12 +54,12 @@ Running = Annotated[ConsumerApp, Depends(app.current)]
 
 @api.get("/orders/count")
 def count() -> int:
-    """How many there are."""
+    """Return the number of stored orders."""
     with closing(sqlite3.connect(STORE, timeout=30)) as store:
         return int(store.execute("SELECT COUNT(*) FROM orders").fetchone()[0])
 
 
 @api.get("/partitions")
 async def partitions(running: Running) -> list[int]:
-    """Those that this process reads."""
-    return sorted(one.partition for one in running.consumer.assignment)
+    """Return the partitions that this process reads."""
+    return sorted(tp.partition for tp in running.consumer.assignment)

@@ -1,4 +1,4 @@
-"""Orders kept by worker processes, without a web server.
+"""Worker processes that store orders, without a web server.
 
 BROKERS=localhost:9092 asyncconsumer run examples.worker:app --workers 2 --port 8080
 """
@@ -22,19 +22,19 @@ app = ConsumerApp(
     auto_offset_reset="earliest",
 )
 
-with closing(sqlite3.connect(STORE, timeout=30)) as at_start:
-    at_start.execute("CREATE TABLE IF NOT EXISTS orders (number INT, customer TEXT)")
+with closing(sqlite3.connect(STORE, timeout=30)) as store:
+    store.execute("CREATE TABLE IF NOT EXISTS orders (number INT, customer TEXT)")
 
 
 class Order(BaseModel):
-    """What the topic holds, as JSON."""
+    """The JSON value of a record."""
 
     number: int
     customer: str
 
 
 @app.handler(TOPIC, concurrency=4)
-def keep(order: Order) -> None:
-    """Called in a thread, as SQLite blocks; by default in the order of the records' keys."""
+def store_order(order: Order) -> None:
+    """Store an order. A plain function runs in a thread, by default in the order of keys."""
     with closing(sqlite3.connect(STORE, timeout=30)) as store, store:
         store.execute("INSERT INTO orders VALUES (?, ?)", (order.number, order.customer))

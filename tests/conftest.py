@@ -78,7 +78,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # files that take minutes: the other processes go through all others meanwhile
-_FIRST: Final = ("spark_source/test_source", "test_readme", "spark/", "spark_source/", "group/")
+_FIRST: Final = (
+    "integration/spark/source/test_source",
+    "project/test_readme",
+    "integration/spark/",
+    "spark/",
+    "integration/group/",
+    "group/",
+)
 
 
 SLOW: Final = frozenset(
@@ -96,6 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def place(item: pytest.Item) -> int:
         within = item.nodeid.removeprefix("tests/")
-        return next((at for at, name in enumerate(_FIRST) if within.startswith(name)), len(_FIRST))
+        return next(
+            (offset for offset, name in enumerate(_FIRST) if within.startswith(name)), len(_FIRST)
+        )
 
     items.sort(key=place)

@@ -16,19 +16,15 @@ from typing import Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from tests import playing
-from tests.consumer_group import world as consumer
-from tests.engine import world as engine
-from tests.group import world as group
-from tests.kafka_group import world as kafka
-from tests.work import world as work
+from tests.support import schedules
+from tests.support.worlds import classic_group, fetch, handlers, kip848_group, zookeeper_group
 
-WORLDS: Final[dict[str, playing.Schedule]] = {
-    "engine": engine.run_schedule,
-    "group": group.run_schedule,
-    "consumer": consumer.run_schedule,
-    "kafka": kafka.run_schedule,
-    "work": work.run_schedule,
+WORLDS: Final[dict[str, schedules.Schedule]] = {
+    "fetch": fetch.run_schedule,
+    "zookeeper": zookeeper_group.run_schedule,
+    "kip848": kip848_group.run_schedule,
+    "classic": classic_group.run_schedule,
+    "handlers": handlers.run_schedule,
 }
 
 
@@ -36,7 +32,7 @@ def play(world: str, seed: int) -> str:
     """Run one schedule; what went wrong, or nothing."""
     logging.disable(logging.CRITICAL)
     try:
-        playing.play(WORLDS[world], seed)
+        schedules.play(WORLDS[world], seed)
     except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the seed
         return f"{world}, seed {seed}:\n{''.join(traceback.format_exception(error))}"
     return ""

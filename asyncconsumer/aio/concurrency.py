@@ -1,36 +1,51 @@
-"""Concurrent work on many items."""
+"""Work on many items without blocking the event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from itertools import islice
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.errors import ConsumerError
 
 T = TypeVar("T")
 
+_CHUNK: Final = 1_000  # items, which take some microseconds each
 
-async def each(
-    things: Iterable[T], work: Callable[[T], Awaitable[None]], *, at_once: int = 500
+
+async def for_each(
+    items: Iterable[T], work: Callable[[T], Awaitable[None]], *, limit: int = 500
 ) -> None:
-    """Call `work` for each item, concurrently in groups of `at_once`, and raise the first error.
+    """Call `work` for each item, concurrently in groups of `limit`, and raise the first error.
 
     All items are tried before the error is raised. A `TaskGroup` alone would cancel the others when
     one fails, and wrap the error in a group.
     """
     errors: list[ConsumerError] = []
 
-    async def guarded(thing: T) -> None:
+    async def guarded(item: T) -> None:
         try:
-            await work(thing)
+            await work(item)
         except ConsumerError as error:
             errors.append(error)
 
-    left = iter(things)
-    while bunch := list(islice(left, at_once)):
+    remaining = iter(items)
+    while chunk := list(islice(remaining, limit)):
         async with asyncio.TaskGroup() as group:
-            for thing in bunch:
-                start_task(group, guarded(thing))
+            for item in chunk:
+                start_task(group, guarded(item))
     if errors:
         raise errors[0]
+
+
+async def in_chunks(items: Iterable[T], *, size: int = _CHUNK) -> AsyncIterator[T]:
+    """Yield the same items, and let other tasks run after each `size` of them.
+
+    Each step of the iteration should be short, and the caller should iterate to the end.
+    """
+    remaining = iter(items)
+    while chunk := list(islice(remaining, size)):
+        for item in chunk:
+            yield item
+        if len(chunk) == size:
+            await asyncio.sleep(0)

@@ -15,7 +15,7 @@ class RateLimitedLogger:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._written: deque[float] = deque(maxlen=_LINES)  # times of the last ten lines
-        self._left_out = 0
+        self._suppressed = 0
 
     def warning(self, message: str, *args: object, error: BaseException | None = None) -> None:
         """Log a warning, with the traceback of `error` if given, or count it."""
@@ -32,10 +32,10 @@ class RateLimitedLogger:
             return
         now = asyncio.get_running_loop().time()
         if len(self._written) == _LINES and now - self._written[0] < _SECONDS:
-            self._left_out += 1
+            self._suppressed += 1
             return
-        if self._left_out:
-            message, args = f"{message} (%d lines like this left out)", (*args, self._left_out)
+        if self._suppressed:
+            message, args = f"{message} (%d lines like this left out)", (*args, self._suppressed)
         self._written.append(now)
-        self._left_out = 0
+        self._suppressed = 0
         self._logger.log(level, message, *args, exc_info=error)

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from asyncconsumer.aio.threads import DaemonThreads
 from asyncconsumer.types import Address
 
-_MOST_THREADS: Final = 8  # names resolved concurrently, in the whole process
+_MAX_THREADS: Final = 8  # names resolved concurrently, in the whole process
 
 
 class Endpoint(NamedTuple):
@@ -44,13 +44,13 @@ class Resolver:
         self._in_flight: dict[str, Future[list[Endpoint]]] = {}
         self._threads: DaemonThreads | None = None
 
-    def ask(self, host: str) -> Future[list[Endpoint]]:
+    def lookup(self, host: str) -> Future[list[Endpoint]]:
         """Return a future of the addresses of a host, or of the resolver's `OSError`."""
         with self._lock:
-            if (there := self._in_flight.get(host)) is not None:
-                return there
+            if (pending := self._in_flight.get(host)) is not None:
+                return pending
             if self._threads is None:
-                self._threads = DaemonThreads(_MOST_THREADS, "resolve")
+                self._threads = DaemonThreads(_MAX_THREADS, "resolve")
             asked = self._in_flight[host] = self._threads.submit(_endpoints, host)
         asked.add_done_callback(lambda _: self._answered(host))
         return asked
@@ -94,14 +94,14 @@ async def resolve(host: str) -> list[Endpoint]:
         if not answered.done():
             answered.set_result(None)
 
-    def tell(_: object) -> None:
+    def on_done(_: object) -> None:
         with suppress(RuntimeError):  # the loop may be closed already
             loop.call_soon_threadsafe(wake)
 
-    question = RESOLVER.ask(host)
-    question.add_done_callback(tell)
+    lookup = RESOLVER.lookup(host)
+    lookup.add_done_callback(on_done)
     await answered
-    return question.result()
+    return lookup.result()
 
 
 async def _first_open(endpoints: list[Endpoint], port: int) -> socket.socket:
@@ -142,5 +142,5 @@ def _literal(host: str) -> Endpoint | None:
 
 
 def _endpoints(host: str) -> list[Endpoint]:
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return [Endpoint(family, sockaddr) for family, _, _, _, sockaddr in found]
+    results = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return [Endpoint(family, sockaddr) for family, _, _, _, sockaddr in results]

@@ -15,14 +15,16 @@ class RetryDeadline:
         self._delays = backoff(0.05, 1.0, randomness)
         self._deadline: float | None = None
 
-    async def bear(self, error: ConsumerError, *, hopeful: bool = False) -> None:
+    async def wait_or_raise(
+        self, error: ConsumerError, *, treat_as_retriable: bool = False
+    ) -> None:
         """Wait before the next attempt, or raise the error if it is final or time is up.
 
-        With `hopeful`, the error counts as retriable.
+        With `treat_as_retriable`, the error counts as retriable.
         """
         now = asyncio.get_running_loop().time()
         if self._deadline is None:
             self._deadline = now + self._seconds
-        if not (error.retriable or hopeful) or now >= self._deadline:
+        if not (error.retriable or treat_as_retriable) or now >= self._deadline:
             raise error
         await asyncio.sleep(min(next(self._delays), self._deadline - now))

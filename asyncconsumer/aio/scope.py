@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class _ScopeState(enum.Enum):
-    NEW = "not open yet: enter its `async with` block first"
+    NEW = "it is not open yet; enter its `async with` block first"
     OPEN = "open"
-    CLOSED = "closed: its `async with` block is over"
+    CLOSED = "it is closed, because its `async with` block is over"
 
 
 class Scope:
@@ -33,8 +33,7 @@ class Scope:
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
-        if self._state is not _ScopeState.NEW:
-            raise ClosedError(f"{self._owner}: opened once already; make a new one")
+        self.check_new()
         await self._group.__aenter__()
         self._state = _ScopeState.OPEN
         return self
@@ -62,6 +61,11 @@ class Scope:
         """Return whether the block has ended."""
         return self._state is _ScopeState.CLOSED
 
+    def check_new(self) -> None:
+        """Raise `ClosedError` if the block was entered before."""
+        if self._state is not _ScopeState.NEW:
+            raise ClosedError(f"{self._owner}: it was opened before; create a new one")
+
     def check_open(self) -> None:
         """Raise `ClosedError` outside of the block."""
         if self._state is not _ScopeState.OPEN:
@@ -72,7 +76,7 @@ class Scope:
         try:
             task = start_task(self._group, work, name)
         except RuntimeError as error:  # another task has failed and the block is about to end
-            raise ClosedError(f"{self._owner}: it is ending: {error}") from error
+            raise ClosedError(f"{self._owner}: it is being closed: {error}") from error
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -81,7 +85,7 @@ class Scope:
         """Return the result of a task. Cancelling the wait does not cancel the task."""
         await asyncio.wait({task})
         if task.cancelled():
-            raise ClosedError(f"{self._owner}: closed meanwhile")
+            raise ClosedError(f"{self._owner}: it was closed meanwhile")
         if isinstance(result := task.result(), ConsumerError):
             raise copy.copy(result) from result  # raising an exception extends its traceback
         return result

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-_LEAST: Final = 0.1  # seconds; smaller jumps are normal clock corrections
-_MOST_KEPT: Final = 64
+_CLOCK_DRIFT: Final = 0.1  # part of a timeout
+_MIN_JUMP: Final = 0.1  # seconds; smaller jumps are normal clock corrections
+_MAX_JUMPS: Final = 64
 
 
 class ClockOffsets(NamedTuple):
@@ -32,9 +33,9 @@ def system_offsets() -> ClockOffsets:
 
 
 class _ClockJump(NamedTuple):
-    at: float  # loop time of the detection
+    detected_at: float  # loop time of the detection
     boottime: float
-    most: float
+    largest: float
 
 
 class Suspensions:
@@ -48,22 +49,29 @@ class Suspensions:
     def __init__(self, offsets: Callable[[], ClockOffsets] = system_offsets) -> None:
         self._offsets = offsets
         self._last = offsets()
-        self._jumps: deque[_ClockJump] = deque(maxlen=_MOST_KEPT)
+        self._jumps: deque[_ClockJump] = deque(maxlen=_MAX_JUMPS)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Compare the clocks. Call this before a time measurement begins."""
         before, self._last = self._last, self._offsets()
         boottime = self._last.boottime - before.boottime
-        most = max(boottime, self._last.wall - before.wall)
-        if most >= _LEAST:
+        largest = max(boottime, self._last.wall - before.wall)
+        if largest >= _MIN_JUMP:
             now = asyncio.get_running_loop().time()
-            self._jumps.append(_ClockJump(now, max(boottime, 0.0), most))
+            self._jumps.append(_ClockJump(now, max(boottime, 0.0), largest))
+
+    def certain_end(self, start: float, timeout: float) -> float:
+        """Return the loop time until which a timeout from `start` has certainly not ended.
+
+        It excludes suspended time, and a margin for the drift of the other machine's clock.
+        """
+        return start + timeout * (1 - _CLOCK_DRIFT) - self.since(start)
 
     def since(self, when: float, *, certain: bool = False) -> float:
         """Return the seconds since `when` that the loop's clock did not count.
 
         With `certain`, a jump of the wall clock alone does not count.
         """
-        self.look()
-        jumps = (jump for jump in self._jumps if jump.at >= when)
-        return sum(jump.boottime if certain else jump.most for jump in jumps)
+        self.check()
+        jumps = (jump for jump in self._jumps if jump.detected_at >= when)
+        return sum(jump.boottime if certain else jump.largest for jump in jumps)

@@ -22,7 +22,7 @@ class _ThreadJob(NamedTuple):
             result = self.work()
         # a future cannot raise `StopIteration`, and its caller would wait for ever
         except StopIteration as error:
-            self.future.set_exception(_told_of(error))
+            self.future.set_exception(_as_runtime_error(error))
         except BaseException as error:  # noqa: BLE001 - raised in the waiting caller
             self.future.set_exception(error)
         else:
@@ -36,8 +36,8 @@ class DaemonThreads:
     would keep the process alive, although no caller waits for it.
     """
 
-    def __init__(self, most: int, name: str) -> None:
-        self._most = most
+    def __init__(self, max_threads: int, name: str) -> None:
+        self._max_threads = max_threads
         self._name = name
         self._jobs: SimpleQueue[_ThreadJob | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
@@ -52,7 +52,7 @@ class DaemonThreads:
             raise RuntimeError(f"the threads {self._name} are closed")
         job = _ThreadJob(Future(), lambda: function(*arguments, **named))
         self._jobs.put(job)
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
             name = f"{self._name}_{len(self._threads)}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
             self._threads.append(thread)
@@ -82,7 +82,7 @@ class DaemonThreads:
                 thread.join()
 
 
-def _told_of(error: StopIteration) -> RuntimeError:
+def _as_runtime_error(error: StopIteration) -> RuntimeError:
     """Return the `RuntimeError` for a `StopIteration`, as coroutines raise it."""
     raised = RuntimeError("a function in a thread raised StopIteration")
     raised.__cause__ = error

@@ -10,16 +10,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def weakly(method: Callable[P, R]) -> Callable[P, R]:
+def weak_method(method: Callable[P, R]) -> Callable[P, R]:
     """Return a method that does not keep its object alive.
 
     It raises `ClosedError` once the object was garbage-collected.
     """
-    found = weakref.WeakMethod(method)
+    reference = weakref.WeakMethod(method)
 
     def call(*args: P.args, **options: P.kwargs) -> R:
-        if (there := found()) is None:
+        if (bound := reference()) is None:
             raise ClosedError("the consumer was garbage-collected without being closed")
-        return there(*args, **options)
+        return bound(*args, **options)
 
     return call

@@ -7,8 +7,8 @@ from typing import Final, Protocol, TypeVar
 
 from asyncconsumer.buffer.preparing import Preparable, Preparing
 
-_QUARTER: Final = 4  # bodies may always use a quarter of the limit
-_LEAST_WINDOW: Final = 16 * 2**10  # bytes; a smaller part is not worth a decompression
+_BODY_FRACTION: Final = 4  # bodies may always use a quarter of the limit
+_MIN_PART: Final = 16 * 2**10  # bytes; a smaller part is not worth a decompression
 
 R = TypeVar("R", bound=Preparable)
 
@@ -54,13 +54,13 @@ class BodyCache:
         """
         with self._lock:
             self._sizes.pop(weakref.ref(reader), None)
-            kept = size
+            granted = size
             if again and self._sizes:
-                share = self._allowed // (len(self._sizes) + 1)
-                kept = min(size, max(_LEAST_WINDOW, share))
-            self._sizes[weakref.ref(reader, self._forget)] = kept
+                part = self._allowed // (len(self._sizes) + 1)
+                granted = min(size, max(_MIN_PART, part))
+            self._sizes[weakref.ref(reader, self._forget)] = granted
             self._evict(reader)
-        return kept
+        return granted
 
     def release(self, reader: Evictable) -> None:
         """Remove the charge of a reader without a body."""
@@ -78,19 +78,19 @@ class BodyCache:
 
     @property
     def _allowed(self) -> int:
-        return max(self._limit // _QUARTER, self._limit - self._used())
+        return max(self._limit // _BODY_FRACTION, self._limit - self._used())
 
-    def _forget(self, dead: "weakref.ref[Evictable]") -> None:
-        self._sizes.pop(dead, None)
+    def _forget(self, reference: "weakref.ref[Evictable]") -> None:
+        self._sizes.pop(reference, None)
 
-    def _evict(self, spared: Evictable | None) -> None:
+    def _evict(self, exempt: Evictable | None) -> None:
         with self._lock:
             excess = self.size - self._allowed
             if excess <= 0:
                 return
             for reference, size in list(self._sizes.items()):
                 reader = reference()
-                if size and reader is not None and reader is not spared and reader.evict():
+                if size and reader is not None and reader is not exempt and reader.evict():
                     self._sizes[reference] = 0
                     excess -= size
                     if excess <= 0:

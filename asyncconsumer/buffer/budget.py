@@ -21,7 +21,7 @@ class Budget:
         self.used = 0
         self.peak = 0
         self.bodies = BodyCache(limit, lambda: self.used)
-        self._bells: dict[asyncio.Event, None] = {}
+        self._wakeups: dict[asyncio.Event, None] = {}
 
     @property
     def free(self) -> int:
@@ -41,15 +41,15 @@ class Budget:
 
     def wake(self) -> None:
         """Wake the waiting fetchers, because a channel may have room."""
-        if self._bells:
-            for bell in self._bells:
-                bell.set()
-            self._bells.clear()
+        if self._wakeups:
+            for wakeup in self._wakeups:
+                wakeup.set()
+            self._wakeups.clear()
 
-    def ring(self, bell: asyncio.Event) -> None:
+    def notify_on_release(self, wakeup: asyncio.Event) -> None:
         """Set the event at the next `give_back` or `wake`."""
-        self._bells.setdefault(bell)
+        self._wakeups.setdefault(wakeup)
 
-    def silence(self, bell: asyncio.Event) -> None:
-        """Remove an event that was passed to `ring`."""
-        self._bells.pop(bell, None)
+    def cancel_notify(self, wakeup: asyncio.Event) -> None:
+        """Remove an event that was passed to `notify_on_release`."""
+        self._wakeups.pop(wakeup, None)

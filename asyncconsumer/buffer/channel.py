@@ -23,7 +23,7 @@ class _Held(set[TopicPartition]):
 
     waiting = 0
 
-    def count(self, size: int) -> None:
+    def add_bytes(self, size: int) -> None:
         """Add `size`, which may be negative, to the buffered bytes."""
         self.waiting += size
 
@@ -40,15 +40,15 @@ class Channel:
     """
 
     def __init__(self, budget: Budget) -> None:
-        self.fill = 0  # bytes, with popped chunks that are not done
+        self.buffered_bytes = 0  # bytes, with popped chunks that are not done
         self.peak = 0
-        self.pops = 0
+        self.pop_count = 0
         self._budget = budget
         self._waiting: dict[TopicPartition, deque[Chunk | ConsumerError]] = {}
         # partitions with chunks and not on hold; ordered, with fast removal
         self._ready: OrderedDict[TopicPartition, None] = OrderedDict()
         self._held = _Held()
-        self._in_hand: dict[Chunk, bool] = {}  # popped; False if dropped meanwhile
+        self._popped: dict[Chunk, bool] = {}  # popped; False if dropped meanwhile
         self._readable = asyncio.Event()
         self._ending: ConsumerError | None = None
         self._since_yield = 0
@@ -58,13 +58,13 @@ class Channel:
 
     def has_room(self) -> bool:
         """Return whether to fetch more for this channel."""
-        return self._ending is None and self.fill - self._held.waiting < self._budget.free
+        return self._ending is None and self.buffered_bytes - self._held.waiting < self._budget.free
 
     def push(self, chunk: Chunk) -> None:
         """Add a chunk whose bytes are reserved in the budget. The channel gives them back later."""
         self._check_open()
-        self.fill += chunk.size
-        self.peak = max(self.peak, self.fill)
+        self.buffered_bytes += chunk.size
+        self.peak = max(self.peak, self.buffered_bytes)
         self._add(chunk.partition, chunk)
 
     def fail(self, partition: TopicPartition, error: ConsumerError) -> None:
@@ -81,17 +81,17 @@ class Channel:
     def drop(self, partition: TopicPartition) -> int:
         """Drop the chunks of a partition, also a popped one; return how many were buffered."""
         if partition in self._held:
-            self._held.count(-self._waiting_bytes(partition))
+            self._held.add_bytes(-self._waiting_bytes(partition))
             self._held.remove(partition)
-        for chunk in self._in_hand:
+        for chunk in self._popped:
             if chunk.partition == partition:
                 chunk.records.close()  # iterators deliver no further record
-                self._in_hand[chunk] = False
+                self._popped[chunk] = False
         dropped = self._waiting.pop(partition, None)
         if dropped is None:
             return 0  # the usual case: most of thousands of partitions have no chunks
         self._ready.pop(partition, None)
-        chunks = [one for one in dropped if isinstance(one, Chunk)]
+        chunks = [item for item in dropped if isinstance(item, Chunk)]
         self._give_back(chunks)
         return len(chunks)
 
@@ -99,7 +99,7 @@ class Channel:
         """Keep the chunks of a partition, and pop none of them until `release`."""
         if partition not in self._held:
             self._held.add(partition)
-            self._held.count(self._waiting_bytes(partition))
+            self._held.add_bytes(self._waiting_bytes(partition))
             if partition in self._waiting:
                 del self._ready[partition]
                 self._budget.wake()  # other partitions may have room now
@@ -108,9 +108,9 @@ class Channel:
         """Pop chunks of a held partition again."""
         if partition in self._held:
             self._held.remove(partition)
-            self._held.count(-self._waiting_bytes(partition))
+            self._held.add_bytes(-self._waiting_bytes(partition))
             if partition in self._waiting:
-                self._turn(partition)
+                self._mark_ready(partition)
 
     def close(self, error: ConsumerError | None = None) -> None:
         """End the channel after its buffered chunks, or raise the error then.
@@ -125,7 +125,7 @@ class Channel:
 
     def finish(self) -> None:
         """Close the channel because all requested records are fetched. `reopen` reverts this."""
-        self.close(_Finished("all that was wanted was read"))
+        self.close(_Finished("all requested records were read"))
 
     def reopen(self) -> None:
         """Revert `finish`, because more records are requested."""
@@ -153,10 +153,10 @@ class Channel:
             self._ready[partition] = None
         else:
             del self._waiting[partition]
-        self.pops += 1
+        self.pop_count += 1
         if isinstance(item, ConsumerError):
             raise item
-        self._in_hand[item] = True
+        self._popped[item] = True
         return item
 
     async def pop(self) -> Chunk | None:
@@ -189,23 +189,23 @@ class Channel:
         """Return whether a partition on hold has chunks. The end comes after these."""
         held = self._held
         return not held.isdisjoint(self._waiting) or any(
-            wanted and chunk.partition in held for chunk, wanted in self._in_hand.items()
+            is_current and chunk.partition in held for chunk, is_current in self._popped.items()
         )
 
     def push_back(self, chunk: Chunk) -> None:
         """Put a popped chunk back as the next one of its partition."""
-        if self._in_hand.get(chunk):
-            del self._in_hand[chunk]
+        if self._popped.get(chunk):
+            del self._popped[chunk]
             self._add(chunk.partition, chunk, first=True)
         else:
             self.done(chunk)  # dropped meanwhile
 
     def done(self, chunk: Chunk) -> bool:
         """Release a popped chunk; return False if it was dropped or released before."""
-        wanted = self._in_hand.pop(chunk, None)
-        if wanted is not None:
+        is_current = self._popped.pop(chunk, None)
+        if is_current is not None:
             self._give_back([chunk])
-        return bool(wanted)
+        return bool(is_current)
 
     # --- both ------------------------------------------------------------------------------------
 
@@ -222,15 +222,16 @@ class Channel:
     @property
     def is_due(self) -> bool:
         """Whether the reader has a popped chunk, or could pop one, outside of holds."""
-        in_hand = (
-            wanted and chunk.partition not in self._held for chunk, wanted in self._in_hand.items()
+        popped = (
+            is_current and chunk.partition not in self._held
+            for chunk, is_current in self._popped.items()
         )
-        return bool(self._ready) or any(in_hand)
+        return bool(self._ready) or any(popped)
 
     @property
-    def motion(self) -> tuple[int, int]:
+    def progress_marker(self) -> tuple[int, int]:
         """A value that changes whenever the reader takes a chunk or a record."""
-        return self.pops, sum(chunk.records.next_offset for chunk in self._in_hand)
+        return self.pop_count, sum(chunk.records.next_offset for chunk in self._popped)
 
     @property
     def holds_anything(self) -> bool:
@@ -245,14 +246,14 @@ class Channel:
         self, partition: TopicPartition, item: Chunk | ConsumerError, *, first: bool = False
     ) -> None:
         if partition in self._held and isinstance(item, Chunk):
-            self._held.count(item.size)
+            self._held.add_bytes(item.size)
         waiting = self._waiting.get(partition)
         if waiting is not None:
             (waiting.appendleft if first else waiting.append)(item)
             return
         self._waiting[partition] = deque((item,))
         if partition not in self._held:
-            self._turn(partition)
+            self._mark_ready(partition)
 
     def _waiting_bytes(self, partition: TopicPartition) -> int:
         waiting = self._waiting.get(partition)
@@ -260,13 +261,13 @@ class Channel:
             return 0
         return sum(item.size for item in waiting if isinstance(item, Chunk))
 
-    def _turn(self, partition: TopicPartition) -> None:
+    def _mark_ready(self, partition: TopicPartition) -> None:
         self._ready[partition] = None
         self._readable.set()
 
     def _give_back(self, chunks: list[Chunk]) -> None:
         size = sum(chunk.size for chunk in chunks)
-        self.fill -= size
+        self.buffered_bytes -= size
         self._budget.give_back(size)
 
     def _check_open(self) -> None:

@@ -52,7 +52,7 @@ class Preparing:
     def _start(self, reader: Preparable, loop: asyncio.AbstractEventLoop) -> _Job:
         job = _Job(reader, loop.create_future())
         # the first callback, so that the next job may start when the waiting tasks resume
-        job.done.add_done_callback(self._over)
+        job.done.add_done_callback(self._on_done)
 
         def settle(error: BaseException | None) -> None:
             if error is None:
@@ -72,6 +72,6 @@ class Preparing:
         threading.Thread(target=run, name="asyncconsumer-decompress").start()
         return job
 
-    def _over(self, done: asyncio.Future[None]) -> None:
+    def _on_done(self, done: asyncio.Future[None]) -> None:
         done.exception()  # marks it as retrieved: all waits may be cancelled
         self._job = None

@@ -1,4 +1,4 @@
-"""The commands. An error is printed as one sentence, and the exit code is not 0."""
+"""The commands of the program. An error is printed as one line and sets the exit code to 1."""
 
 import sys
 from importlib import metadata
@@ -9,77 +9,85 @@ import typer
 from rich.console import Console
 
 from asyncconsumer.cli import text
+from asyncconsumer.cli.config import config_app
 from asyncconsumer.cli.consume.command import consume
 from asyncconsumer.cli.groups.command import groups_app
 from asyncconsumer.cli.replay import replay_command
 from asyncconsumer.cli.run import run_command
-from asyncconsumer.cli.signals import until_stopped
+from asyncconsumer.cli.signals import run_until_stopped
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.records import decoding
 
 app = typer.Typer(
-    help="An asyncio-native Kafka consumer framework.",
+    help="Consume Kafka topics, run consumer apps, and inspect and reset consumer groups.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 servers_app = typer.Typer(
-    help="Real Kafka and ZooKeeper on this machine, from their Maven jars.", no_args_is_help=True
+    help="Run Kafka and ZooKeeper on this machine, for development and tests. Needs Java.",
+    no_args_is_help=True,
 )
 app.command()(consume)
 app.command("run")(run_command)
 app.command("replay")(replay_command)
 app.add_typer(groups_app, name="groups")
+app.add_typer(config_app, name="config")
 app.add_typer(servers_app, name="servers")
 
 
 def run() -> int:
-    """Run the command line and return the exit code."""
+    """Run the program and return its exit code."""
     try:
         app(standalone_mode=True)
     except ConsumerError as error:
-        text.say(f"error: {error}", "red")
+        text.print_message(f"error: {error}", "red")
         return 1
     return 0
 
 
 @app.command()
 def version() -> None:
-    """Print the version and the record decoder in use."""
+    """Print the version, and whether the compiled or the Python record decoder is in use."""
     Console().print(f"asyncconsumer {metadata.version('asyncconsumer')}, {decoding.name} decoder")
 
 
 @app.command()
 def demo() -> None:
-    """Start real servers and show what the project does."""
-    from asyncconsumer.cli import demo as demonstration  # servers take an extra, consumers do not
+    """Start Kafka and ZooKeeper on this machine and show consumer groups and Spark at work.
 
-    until_stopped(demonstration.show)
+    The demo takes about a minute, without the download of the servers. It stops all servers.
+    """
+    from asyncconsumer.cli import demo as demonstration  # needs the extra `testing`
+
+    run_until_stopped(demonstration.show)
 
 
 @app.command("spark-package")
 def spark_package(
-    path: Annotated[
-        Path, typer.Argument(help="Path of the archive to write. It must end in .zip.")
-    ],
+    path: Annotated[Path, typer.Argument(metavar="FILE.zip", help="Path of the archive to write.")],
     *,
     also: Annotated[
         list[str] | None,
-        typer.Option(help="Another installed package to include, such as fastavro. Repeatable."),
+        typer.Option(
+            metavar="PACKAGE",
+            help="Another installed package to include, such as fastavro. Repeatable.",
+        ),
     ] = None,
 ) -> None:
-    """Create an archive of this package, with its compiled decoder, for Spark executors.
+    """Package asyncconsumer and its dependencies as a zip file for Spark executors.
 
-    The archive is for the Python version and platform of this machine. Executors also need pyarrow.
+    Pass the file to spark-submit with --py-files. It works with the Python version and platform of
+    this machine. It does not contain pyarrow, which must be installed on the executors.
     """
     from asyncconsumer.spark.deploy import packaging
 
     try:
-        made = packaging.package(path, also=also or ())
+        archive = packaging.package(path, also=also or ())
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
     Console(soft_wrap=True).print(
-        f"{made}: {made.stat().st_size / 2**20:.1f} MB, for {packaging.interpreter()}, "
-        f"{decoding.name} decoder\nspark-submit --py-files {made} job.py"
+        f"wrote {archive}: {archive.stat().st_size / 2**20:.1f} MiB, for {packaging.interpreter()},"
+        f" {decoding.name} decoder\nnext: spark-submit --py-files {archive} job.py"
     )
 
 
@@ -87,24 +95,32 @@ def spark_package(
 def spark_compile(
     home: Annotated[
         Path | None,
-        typer.Argument(help="Spark's home. Default: $SPARK_HOME, or the installed pyspark."),
+        typer.Argument(
+            metavar="[SPARK_HOME]",
+            help="Folder of the Spark installation. Default: $SPARK_HOME, or the installed "
+            "pyspark.",
+        ),
     ] = None,
 ) -> None:
-    """Make Spark's Python processes start in a third of the time, above all for streaming queries.
+    """Precompile pyspark, so that Spark's Python processes start in a third of the time.
 
-    Each process imports pyspark from a zip and compiles it. This command adds byte code to the zip.
-    Run it once per installation, with the Python that Spark uses and with write access to the zip.
+    Spark imports pyspark from a zip file without byte code, so each process compiles it again. This
+    command adds the byte code to the zip file. Run it once per Spark installation, with the Python
+    that Spark uses and with write access to the file.
     """
     from asyncconsumer.spark.deploy import precompile
 
-    for archive in precompile.zips_of(home or precompile.spark_home()):
+    for archive in precompile.python_zips(home or precompile.spark_home()):
         try:
             count = precompile.add_byte_code(archive)
         except OSError as error:
             raise ConfigError(f"{archive} cannot be written: {error.strerror}") from None
-        did = f"added for {count:,} modules" if count else "is there already"
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        Console(soft_wrap=True).print(f"{archive}: byte code of Python {python} {did}")
+        Console(soft_wrap=True).print(
+            f"{archive}: added byte code of Python {python} for {count:,} modules"
+            if count
+            else f"{archive}: already has byte code of Python {python}"
+        )
 
 
 @servers_app.command()
@@ -112,30 +128,43 @@ def up(
     *,
     kafka: Annotated[
         str | None,
-        typer.Option(help="Kafka version, such as 3.9.2. Default: the newest tested."),
+        typer.Option(
+            metavar="VERSION",
+            help="Kafka version, such as 3.9.2. Default: the newest tested version; no Kafka "
+            "with --zookeeper alone.",
+        ),
     ] = None,
     brokers: Annotated[int, typer.Option(help="Number of Kafka brokers, 1 to 3.")] = 1,
     zookeeper: Annotated[
-        bool, typer.Option("--zookeeper", help="Start ZooKeeper: alone, or with --kafka.")
+        bool, typer.Option("--zookeeper", help="Start ZooKeeper, alone or together with --kafka.")
     ] = False,
-    zookeeper_version: Annotated[str | None, typer.Option()] = None,
+    zookeeper_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION", help="ZooKeeper version. Default: the newest tested version."
+        ),
+    ] = None,
     nodes: Annotated[int, typer.Option(help="Number of ZooKeeper servers, 1 or 3.")] = 1,
     port: Annotated[
-        int | None, typer.Option(help="Port of the first broker; without Kafka, of ZooKeeper.")
+        int | None,
+        typer.Option(
+            help="Port of the first broker; without Kafka, of ZooKeeper. Default: a free port."
+        ),
     ] = None,
     secure: Annotated[
         bool, typer.Option("--secure", help="Add TLS, mutual TLS and SASL listeners.")
     ] = False,
-    acls: Annotated[bool, typer.Option("--acls", help="Enable ACLs.")] = False,
+    acls: Annotated[bool, typer.Option("--acls", help="Enable Kafka's ACL authorizer.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
 ) -> None:
     """Start servers, print their addresses, and stop them on Ctrl-C.
 
-    Kafka 3.x with --zookeeper keeps its state in that ZooKeeper. Kafka 4.x does not use it.
+    Kafka 3.x with --zookeeper runs in ZooKeeper mode. Without it, and since 4.0, Kafka runs in
+    KRaft mode. Data is deleted when the servers stop.
     """
     from asyncconsumer.cli import servers
 
-    wanted = servers.ServerOptions(
+    options = servers.ServerOptions(
         kafka=kafka if kafka or zookeeper else servers.DEFAULT_KAFKA,
         brokers=brokers,
         zookeeper=(zookeeper_version or servers.DEFAULT_ZOOKEEPER) if zookeeper else None,
@@ -144,16 +173,28 @@ def up(
         secure=secure,
         acls=acls,
     )
-    until_stopped(lambda: servers.up(wanted, as_json=json))
+    run_until_stopped(lambda: servers.up(options, as_json=json))
 
 
 @servers_app.command()
 def fetch(
-    kafka: Annotated[list[str] | None, typer.Option(help="Kafka version. Repeatable.")] = None,
-    zookeeper: Annotated[str | None, typer.Option(help="ZooKeeper version.")] = None,
+    kafka: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VERSION",
+            help="Kafka version. Repeatable. Default: the newest tested version, and the last "
+            "one with ZooKeeper mode.",
+        ),
+    ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION", help="ZooKeeper version. Default: the newest tested version."
+        ),
+    ] = None,
 ) -> None:
-    """Download the jars of servers into the cache, so that servers start without a network."""
+    """Download servers from Maven Central, so that they start later without a network."""
     from asyncconsumer.cli import servers
 
     versions = kafka or [servers.DEFAULT_KAFKA, servers.LAST_WITH_ZOOKEEPER]
-    until_stopped(lambda: servers.fetch(versions, zookeeper or servers.DEFAULT_ZOOKEEPER))
+    run_until_stopped(lambda: servers.fetch(versions, zookeeper or servers.DEFAULT_ZOOKEEPER))

@@ -1,11 +1,11 @@
-"""Access to the servers of a group: ZooKeeper, and the brokers that it or the user names."""
+"""Connections of the `groups` commands: to ZooKeeper, and to the brokers of the same cluster."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Final
 
-from asyncconsumer.cli.signals import quiet_zookeeper
+from asyncconsumer.cli.signals import log_zookeeper_retries
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.fetch.client import KafkaClient
@@ -18,57 +18,60 @@ from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.zookeeper.registry import read_addresses, read_topics
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
-_PATIENCE_MS: Final = 10_000  # a user is waiting
+_TIMEOUT_MS: Final = 10_000  # short, because a user is waiting
 
 
 class ClusterAccess:
-    """The connections to ZooKeeper and Kafka, and the offset stores in them."""
+    """Open connections to ZooKeeper and Kafka, and the offset stores of groups.
+
+    With `topics_in_zookeeper`, topics are read from ZooKeeper, otherwise from the brokers.
+    """
 
     def __init__(
-        self, zookeeper: ZooKeeperSession, kafka: KafkaClient, *, by_zookeeper: bool
+        self, zookeeper: ZooKeeperSession, kafka: KafkaClient, *, topics_in_zookeeper: bool
     ) -> None:
         self.zookeeper = zookeeper
         self.kafka = kafka
-        self._by_zookeeper = by_zookeeper
+        self._topics_in_zookeeper = topics_in_zookeeper
 
     async def topic_names(self) -> list[str]:
-        """Return all topics."""
-        if self._by_zookeeper:
-            return sorted((await read_topics(self.zookeeper)).found)
+        """Return the names of all topics."""
+        if self._topics_in_zookeeper:
+            return sorted((await read_topics(self.zookeeper)).nodes)
         return await self.kafka.cluster.topic_names()
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """Return the partitions of the topics that exist."""
-        wanted = list(topics)
-        if self._by_zookeeper:
-            return (await read_topics(self.zookeeper, wanted)).found
-        return await PartitionDiscovery(self.kafka.cluster).ask(wanted)
+        """Return the partitions of each topic. Topics that do not exist are left out."""
+        names = list(topics)
+        if self._topics_in_zookeeper:
+            return (await read_topics(self.zookeeper, names)).nodes
+        return await PartitionDiscovery(self.kafka.cluster).ask(names)
 
-    def store(self, group: str, kind: str) -> OffsetStore:
-        """Return the offset store of a group: zookeeper, kafka, or dual, which is both."""
-        if kind == "zookeeper":
-            return offsets_in(self.zookeeper, group)
-        in_kafka = KafkaOffsets(
+    def store(self, group: str, storage: str) -> OffsetStore:
+        """Return the offset store of a group. `storage` is zookeeper, kafka, or dual for both."""
+        if storage == "zookeeper":
+            return zookeeper_offsets(self.zookeeper, group)
+        kafka_offsets = KafkaOffsets(
             Coordinator(group, self.kafka.brokers, self.kafka.cluster),
-            patience_ms=_PATIENCE_MS,
+            patience_ms=_TIMEOUT_MS,
             randomness=Random(),  # noqa: S311 - for jitter
         )
-        if kind == "kafka":
-            return in_kafka
-        return DualOffsets(in_kafka, offsets_in(self.zookeeper, group))
+        if storage == "kafka":
+            return kafka_offsets
+        return DualOffsets(kafka_offsets, zookeeper_offsets(self.zookeeper, group))
 
 
-def offsets_in(zookeeper: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
-    """Return a group's offset store in ZooKeeper, for a client that is not a member."""
+def zookeeper_offsets(zookeeper: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
+    """Return the offset store of a group in ZooKeeper, for a client that is not a member."""
     return ZooKeeperOffsets(
-        zookeeper, group, epoch=lambda: zookeeper.epoch, patience_ms=_PATIENCE_MS
+        zookeeper, group, epoch=lambda: zookeeper.epoch, patience_ms=_TIMEOUT_MS
     )
 
 
 @asynccontextmanager
-async def zookeeper_of(config: ClassicConfig) -> AsyncIterator[ZooKeeperSession]:
+async def open_zookeeper(config: ClassicConfig) -> AsyncIterator[ZooKeeperSession]:
     """Open a ZooKeeper session that sees all earlier writes."""
-    quiet_zookeeper(quiet=True)
+    log_zookeeper_retries(enabled=False)
     randomness = Random()  # noqa: S311 - for jitter
     async with ZooKeeperSession(config.zookeeper(), randomness=randomness) as session:
         await session.sync()
@@ -76,18 +79,19 @@ async def zookeeper_of(config: ClassicConfig) -> AsyncIterator[ZooKeeperSession]
 
 
 @asynccontextmanager
-async def reach_of(
+async def open_cluster(
     config: ClassicConfig, zookeeper: ZooKeeperSession
 ) -> AsyncIterator[ClusterAccess]:
-    """Connect also to the brokers that the user names, or that ZooKeeper lists."""
+    """Connect to the configured brokers, or otherwise to the brokers registered in ZooKeeper."""
     seeds: list[str] = []
     if not config.bootstrap_servers:
         protocol = config.security_protocol
         seeds = [str(address) for address in await read_addresses(zookeeper, protocol)]
         if not seeds:
             raise ConfigError(
-                f"ZooKeeper at {config.zookeeper_connect} names no broker that speaks {protocol}: "
-                "start one, check the chroot, or give --bootstrap-servers"
+                f"No broker with a {protocol} listener is registered in ZooKeeper at "
+                f"{config.zookeeper_connect}. Start a broker, check the chroot, or set "
+                "--bootstrap-servers."
             )
-    async with KafkaClient(config.connection(seeds), patience_ms=_PATIENCE_MS) as kafka:
-        yield ClusterAccess(zookeeper, kafka, by_zookeeper=bool(seeds))
+    async with KafkaClient(config.connection(seeds), patience_ms=_TIMEOUT_MS) as kafka:
+        yield ClusterAccess(zookeeper, kafka, topics_in_zookeeper=bool(seeds))

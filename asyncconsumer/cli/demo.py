@@ -30,32 +30,32 @@ _RECORDS = 10_000
 
 
 async def show() -> None:
-    """Start the servers, produce, and show what arrived."""
+    """Start the servers, produce and consume records, and print the results."""
     console = Console(highlight=False)
     zookeeper = ZooKeeper(DEFAULT_ZOOKEEPER)
-    async with _told(console, zookeeper.title, zookeeper):
+    async with _running(console, zookeeper.title, zookeeper):
         classic = Kafka(LAST_WITH_ZOOKEEPER, zookeeper=zookeeper.connect)
-        async with _told(console, f"{classic.title} (ZooKeeper mode)", classic):
+        async with _running(console, f"{classic.title} (ZooKeeper mode)", classic):
             await _produce_and_show(console, classic)
-            await _share_by_zookeeper(console, zookeeper.connect)
+            await _consume_with_zookeeper_group(console, zookeeper.connect)
     kafka = Kafka(DEFAULT_KAFKA)
-    async with _told(console, f"{kafka.title} (KRaft)", kafka):
+    async with _running(console, f"{kafka.title} (KRaft)", kafka):
         await _produce_and_show(console, kafka)
-        await _share_by_kafka(console, kafka)
+        await _consume_with_kafka_group(console, kafka)
         await show_lake(console, kafka, "orders", _RECORDS)
-    console.print("[green]done[/]: every server is stopped, nothing is left running")
+    console.print("[green]done[/]: all servers are stopped")
 
 
 @asynccontextmanager
-async def _told(console: Console, name: str, server: Kafka | ZooKeeper) -> AsyncIterator[None]:
-    """Run a server, and print the time until it was ready, without the download."""
+async def _running(console: Console, name: str, server: Kafka | ZooKeeper) -> AsyncIterator[None]:
+    """Run a server, and print how long it took to start, without the download."""
     with fetching(console) as progress:
         await server.fetch(progress)
     started = time.monotonic()
     with console.status(f"starting {name} ..."):
         await server.start()
-    where = server.connect if isinstance(server, ZooKeeper) else server.bootstrap_servers
-    console.print(f"[bold]{name}[/] ready in {time.monotonic() - started:.1f} s at {where}")
+    address = server.connect if isinstance(server, ZooKeeper) else server.bootstrap_servers
+    console.print(f"[bold]{name}[/] ready in {time.monotonic() - started:.1f} s at {address}")
     try:
         yield
     finally:
@@ -66,9 +66,9 @@ async def _produce_and_show(console: Console, kafka: Kafka) -> None:
     await kafka.admin.create_topic("orders", partitions=3)
     started = time.monotonic()
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=5) as producer:
-        dice = Random(7)  # noqa: S311 - for looks
+        randomness = Random(7)  # noqa: S311 - not for security
         for number in range(_RECORDS):
-            customer = min(int(dice.expovariate(0.3)), 20)  # some order more than others
+            customer = min(int(randomness.expovariate(0.3)), 20)  # uneven, as in real data
             await producer.send("orders", b'{"order": %d}' % number, key=b"customer-%d" % customer)
         await producer.flush()
     produced = time.monotonic()
@@ -87,7 +87,7 @@ async def _produce_and_show(console: Console, kafka: Kafka) -> None:
     console.print(last)
 
 
-async def _share_by_kafka(console: Console, kafka: Kafka) -> None:
+async def _consume_with_kafka_group(console: Console, kafka: Kafka) -> None:
     """Run two members of a group that Kafka coordinates."""
     first, second = (
         Consumer(
@@ -105,13 +105,13 @@ async def _share_by_kafka(console: Console, kafka: Kafka) -> None:
         await first.wait_assigned()
         joined = time.monotonic()
         async with second:
-            while not second.assignment:  # noqa: ASYNC110 - a demo may look
+            while not second.assignment:  # noqa: ASYNC110 - a demo may poll
                 await asyncio.sleep(0.02)
-            _tell_of_join(console, "Kafka", joined)
+            _print_join(console, "Kafka", joined)
             await _read_all(console, "Kafka", {"alice": [first], "bob": [second]})
 
 
-async def _share_by_zookeeper(console: Console, zookeeper: str) -> None:
+async def _consume_with_zookeeper_group(console: Console, zookeeper: str) -> None:
     """Run two members of a ZooKeeper group."""
     first, second = (
         ConsumerConnector(
@@ -126,14 +126,14 @@ async def _share_by_zookeeper(console: Console, zookeeper: str) -> None:
         streams = await first.create_message_streams({"orders": 1})
         joined = time.monotonic()
         others = await second.create_message_streams({"orders": 1})
-        _tell_of_join(console, "ZooKeeper", joined)
+        _print_join(console, "ZooKeeper", joined)
         by_member = {"alice": streams["orders"], "bob": others["orders"]}
         await _read_all(console, "ZooKeeper", by_member)
 
 
-def _tell_of_join(console: Console, coordinator: str, since: float) -> None:
-    passed = time.monotonic() - since
-    console.print(f"  {coordinator} coordinates: a second member had its share in {passed:.2f} s")
+def _print_join(console: Console, coordinator: str, since: float) -> None:
+    seconds = time.monotonic() - since
+    console.print(f"  {coordinator} group: a second member was assigned in {seconds:.2f} s")
 
 
 async def _read_all(
@@ -141,7 +141,7 @@ async def _read_all(
     coordinator: str,
     members: Mapping[str, Sequence[AsyncIterable[Message[bytes, bytes]]]],
 ) -> None:
-    """Let members read all records, and print the records and partitions of each."""
+    """Read all records, and print how many records and which partitions each member read."""
     seen: dict[str, set[tuple[int, int]]] = {name: set() for name in members}
 
     async def read(name: str, stream: AsyncIterable[Message[bytes, bytes]]) -> None:
@@ -154,14 +154,14 @@ async def _read_all(
             for name, streams in members.items()
             for stream in streams
         ]
-        while sum(map(len, seen.values())) < _RECORDS:  # noqa: ASYNC110 - a demo may look
+        while sum(map(len, seen.values())) < _RECORDS:  # noqa: ASYNC110 - a demo may poll
             await asyncio.sleep(0.02)
         for task in tasks:
             task.cancel()
-    shares = Table(
-        "member", "records", "partitions", title=f"one group, two members, by {coordinator}"
+    table = Table(
+        "member", "records", "partitions", title=f"one {coordinator} group with two members"
     )
-    for name, places in seen.items():
-        numbers = sorted({partition for partition, _ in places})
-        shares.add_row(name, f"{len(places):,}", ", ".join(map(str, numbers)))
-    console.print(shares)
+    for name, records in seen.items():
+        numbers = sorted({partition for partition, _ in records})
+        table.add_row(name, f"{len(records):,}", ", ".join(map(str, numbers)))
+    console.print(table)

@@ -1,4 +1,4 @@
-"""The end of the demo: a feeder lands what a group reads, and Spark asks about it."""
+"""The Spark part of the demo: a feeder writes Parquet files, and Spark queries them."""
 
 import asyncio
 import tempfile
@@ -12,20 +12,23 @@ from rich.table import Table
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.testing.servers import Kafka
 
-_WIDTH = 40  # of the longest bar
+_BAR_WIDTH = 40  # of the longest bar, in characters
 _CUSTOMERS = 8
 
 
 async def show_lake(console: Console, kafka: Kafka, topic: str, records: int) -> None:
-    """Feed a folder, and query it, and the topic itself, with Spark."""
+    """Write a topic to a folder, then query the folder and the topic itself with Spark."""
     if missing := [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]:
-        console.print(f"  for Spark: pip install 'asyncconsumer[spark]' ({', '.join(missing)})")
+        console.print(
+            f"  skipped Spark: {' and '.join(missing)} not installed; "
+            "pip install 'asyncconsumer[spark]'"
+        )
         return
     with tempfile.TemporaryDirectory(prefix="asyncconsumer-lake-") as folder:
         await _feed(console, kafka, topic, folder, records)
         with console.status("starting Spark ..."):
-            found = await asyncio.to_thread(_ask, folder, kafka.bootstrap_servers, topic)
-        _show(console, *found)
+            result = await asyncio.to_thread(_query, folder, kafka.bootstrap_servers, topic)
+        _show(console, *result)
 
 
 async def _feed(console: Console, kafka: Kafka, topic: str, folder: str, records: int) -> None:
@@ -40,44 +43,44 @@ async def _feed(console: Console, kafka: Kafka, topic: str, folder: str, records
     )
     started = time.monotonic()
     async with SparkFeeder(consumer, LandingFolder(folder), max_wait_ms=200) as feeder:
-        while feeder.stats().records < records:  # noqa: ASYNC110 - a demo may look
+        while feeder.stats().records < records:  # noqa: ASYNC110 - a demo may poll
             await asyncio.sleep(0.02)
-    passed = time.monotonic() - started
-    landed, batches = feeder.stats().records, feeder.stats().batches
+    seconds = time.monotonic() - started
+    written, batches = feeder.stats().records, feeder.stats().batches
     console.print(
-        f"  a feeder landed {landed:,} records in {batches} batches, each exactly once, as Parquet "
-        f"in {passed:.1f} s"
+        f"  a feeder wrote {written:,} records exactly once, in {batches} batches of Parquet, "
+        f"in {seconds:.1f} s"
     )
 
 
-def _ask(folder: str, servers: str, topic: str) -> tuple[list[Any], int, float]:
+def _query(folder: str, servers: str, topic: str) -> tuple[list[Any], int, float]:
     from asyncconsumer.spark import KafkaSource
     from asyncconsumer.testing.servers.spark import spark_session
 
     with spark_session() as spark:
         started = time.monotonic()
-        landed = spark.read.parquet(folder).selectExpr("cast(key as string) customer")
-        best = landed.groupBy("customer").count().orderBy("count", "customer", ascending=False)
-        rows = best.limit(_CUSTOMERS).collect()
+        orders = spark.read.parquet(folder).selectExpr("cast(key as string) customer")
+        counts = orders.groupBy("customer").count().orderBy("count", "customer", ascending=False)
+        rows = counts.limit(_CUSTOMERS).collect()
         spark.dataSource.register(KafkaSource)
-        straight = (
+        in_topic = (
             spark.read.format("asyncconsumer")
             .option("kafka.bootstrap.servers", servers)
             .option("subscribe", topic)
             .load()
             .count()
         )
-        return rows, straight, time.monotonic() - started
+        return rows, in_topic, time.monotonic() - started
 
 
-def _show(console: Console, rows: list[Any], straight: int, passed: float) -> None:
-    most = max(row["count"] for row in rows)
-    table = Table("customer", "orders", "", title="Spark: who ordered most")
+def _show(console: Console, rows: list[Any], in_topic: int, seconds: float) -> None:
+    largest = max(row["count"] for row in rows)
+    table = Table("customer", "orders", "", title="Spark: orders by customer")
     for row in rows:
-        bar = "█" * max(1, round(_WIDTH * row["count"] / most))
+        bar = "█" * max(1, round(_BAR_WIDTH * row["count"] / largest))
         table.add_row(row["customer"], f"{row['count']:,}", f"[cyan]{bar}[/]")
     console.print(table)
     console.print(
-        f'  and straight from Kafka, format("asyncconsumer"), no jar: {straight:,} records '
-        f"(both queries in {passed:.1f} s)"
+        f'  Spark read {in_topic:,} records from Kafka with format("asyncconsumer"), without a jar '
+        f"(both queries took {seconds:.1f} s)"
     )

@@ -1,4 +1,4 @@
-"""The command line of `asyncconsumer replay`."""
+"""The command `asyncconsumer replay`, which sends dead letters back."""
 
 import sys
 from pathlib import Path
@@ -7,48 +7,52 @@ from typing import Annotated
 import typer
 
 from asyncconsumer.cli import text
-from asyncconsumer.cli.signals import until_stopped
+from asyncconsumer.cli.signals import run_until_stopped
 from asyncconsumer.handlers.app import ConsumerApp
 from asyncconsumer.handlers.replay import Replayed, replay
 from asyncconsumer.workers.loading import load
 
 Target = Annotated[
-    str, typer.Argument(metavar="MODULE:APP", help="The ConsumerApp to read the settings from.")
+    str,
+    typer.Argument(
+        metavar="MODULE:APP", help="The ConsumerApp of the dead letters, such as shop.orders:app."
+    ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Send the listed dead letters back.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Send the dead letters. Default: only list them.")]
 
 
 def replay_command(target: Target, *, yes: Yes = False) -> None:
-    """Send the dead letters of an app back to the topics that they came from.
+    """Send the dead letters of an app back to their original topics.
 
-    Without --yes they are only counted. The next run continues where the last one ended. Other
-    groups that read these topics receive the records again, too.
+    Without --yes, the command only prints how many dead letters there are for each topic, handler
+    and error. Each dead letter is sent back once: the next run continues after the last one. Other
+    groups that consume these topics also receive the records again.
     """
     sys.path.insert(0, str(Path.cwd()))
     app = load(target)
-    until_stopped(lambda: _replay(app, send=yes))
+    run_until_stopped(lambda: _replay(app, send=yes))
 
 
 async def _replay(app: ConsumerApp, *, send: bool) -> None:
-    done = await replay(app, send=send)
-    _show(done)
-    count = done.found.total()
+    result = await replay(app, send=send)
+    _show(result)
+    count = result.counts.total()
     if not count:
-        text.say("there is nothing to send back", "green")
+        text.print_message("there are no dead letters to send back", "green")
     elif send:
-        text.say(f"{count} were sent back", "green")
+        text.print_message(f"sent back {count} dead letters", "green")
     else:
-        text.say("nothing was sent back: give --yes to do so", "yellow")
+        text.print_message("nothing was sent; repeat the command with --yes to send", "yellow")
 
 
-def _show(done: Replayed) -> None:
-    if done.found:
-        table = text.table("topic", "handler", "error", "letters", right=("letters",))
-        for kind, count in sorted(done.found.items()):
-            table.add_row(*map(text.cell, (*kind, count)))
+def _show(result: Replayed) -> None:
+    if result.counts:
+        table = text.table("topic", "handler", "error", "records", right=("records",))
+        for cause, count in sorted(result.counts.items()):
+            table.add_row(*map(text.cell, (*cause, count)))
         text.console().print(table)
-    if done.others:
-        text.say(
-            f"{done.others} are not of this group, or not of a partition that the app reads: they "
-            "stay where they are"
+    if result.others:
+        text.print_message(
+            f"skipped {result.others} dead letters of other groups, or of partitions that the app "
+            "does not consume"
         )

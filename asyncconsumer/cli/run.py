@@ -1,4 +1,4 @@
-"""The command line of `asyncconsumer run`."""
+"""The command `asyncconsumer run`, which runs an app in worker processes."""
 
 import asyncio
 import importlib.util
@@ -21,15 +21,21 @@ from asyncconsumer.workers.process import WorkerSpec
 from asyncconsumer.workers.supervisor import Supervisor
 from asyncconsumer.workers.worker import UNUSABLE
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The ConsumerApp to run.")]
+Target = Annotated[
+    str,
+    typer.Argument(metavar="MODULE:APP", help="The ConsumerApp to run, such as shop.orders:app."),
+]
 Workers = Annotated[
-    int, typer.Option(min=1, max=1000, help="Number of processes. Each is a member of the group.")
+    int,
+    typer.Option(
+        min=1, max=1000, help="Number of worker processes. Each is a member of the group."
+    ),
 ]
 Host = Annotated[
     str,
     typer.Option(
-        help="Address for health checks and metrics. Default: 127.0.0.1. Use 0.0.0.0 if "
-        "probes come from other machines, as a kubelet's do."
+        help="Address for health checks and metrics. Use 0.0.0.0 in Kubernetes, because its "
+        "probes come from outside the container."
     ),
 ]
 Port = Annotated[
@@ -37,19 +43,21 @@ Port = Annotated[
     typer.Option(
         min=0,
         max=65535,
-        help="Port for health checks and metrics; 0 picks a free one. Default: off.",
+        help="Port for health checks and metrics (/live, /ready, /lag, /status, /metrics); 0 "
+        "picks a free port. Default: no server.",
     ),
 ]
 Grace = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="Seconds to finish running handlers at shutdown. Default: shutdown_grace_ms.",
+        help="Seconds that running handlers get to finish at shutdown. Default: the app's "
+        "shutdown_grace_ms.",
     ),
 ]
 Uvloop = Annotated[
     bool | None,
-    typer.Option("--uvloop/--no-uvloop", help="Run on uvloop. Default: if it is installed."),
+    typer.Option("--uvloop/--no-uvloop", help="Use uvloop. Default: use it if it is installed."),
 ]
 
 
@@ -62,37 +70,40 @@ def run_command(
     grace: Grace = None,
     uvloop: Uvloop = None,
 ) -> None:
-    """Run the handlers of an app in worker processes, until stopped.
+    """Run the handlers of an app in worker processes until stopped.
 
-    Ctrl-C and SIGTERM drain, commit and leave; a second signal stops at once. SIGHUP reloads: new
-    workers start, then the old ones drain. A worker that dies is restarted.
-    The exit code is 0 if all started work was finished, 1 if not, 2 if there is nothing to run.
+    Ctrl-C or SIGTERM finishes running handlers, commits and leaves the group. A second signal stops
+    at once. SIGHUP reloads the code: new workers start, then the old ones finish. A worker that
+    dies is restarted.
+
+    Exit codes: 0 if all started records were processed, 1 if some were not, 2 if the app cannot be
+    loaded.
     """
     try:
         check_name(target)
-        job = WorkerSpec(target=target, grace=grace, uvloop=_with_uvloop(uvloop))
-        code = asyncio.run(_supervise(job, workers, host, port))
+        spec = WorkerSpec(target=target, grace=grace, uvloop=_use_uvloop(uvloop))
+        code = asyncio.run(_supervise(spec, workers, host, port))
     except ConfigError as error:
-        text.say(f"error: {error}", "red")
+        text.print_message(f"error: {error}", "red")
         code = UNUSABLE
     raise typer.Exit(code)
 
 
-async def _supervise(job: WorkerSpec, workers: int, host: str, port: int | None) -> int:
-    supervisor = Supervisor(job, workers, text.say, Environment().randomness)
+async def _supervise(spec: WorkerSpec, workers: int, host: str, port: int | None) -> int:
+    supervisor = Supervisor(spec, workers, text.print_message, Environment().randomness)
     for number in (signal.SIGINT, signal.SIGTERM):
         system_signals.handle(number, supervisor.stop)
     if (hangup := system_signals.hangup()) is not None:
         system_signals.handle(hangup, partial(_hang_up, supervisor, _has_terminal()))
     async with AsyncExitStack() as stack:
         if port is not None:
-            port = await stack.enter_async_context(serving(supervisor.look, host, port))
+            port = await stack.enter_async_context(serving(supervisor.status_by_worker, host, port))
             name = f"[{host}]" if ":" in host else host
-            text.say(f"health and metrics are on http://{name}:{port}")
+            text.print_message(f"serving health checks and metrics on http://{name}:{port}")
             if _is_loopback(host) and "KUBERNETES_SERVICE_HOST" in os.environ:
-                text.say(
-                    f"{host} is reached from this container only, and probes of Kubernetes come "
-                    "from outside: give --host 0.0.0.0",
+                text.print_message(
+                    f"warning: {host} is not reachable for Kubernetes probes, which come from "
+                    "outside the container; set --host 0.0.0.0",
                     "yellow",
                 )
         return await supervisor.run()
@@ -121,8 +132,11 @@ def _has_terminal() -> bool:
     return True
 
 
-def _with_uvloop(wanted: bool | None) -> bool:  # noqa: FBT001 - as it is typed
-    there = importlib.util.find_spec("uvloop") is not None
-    if wanted and not there:
-        raise ConfigError("--uvloop: it is not installed: pip install 'asyncconsumer[uvloop]'")
-    return there if wanted is None else wanted
+def _use_uvloop(requested: bool | None) -> bool:  # noqa: FBT001 - the value of the option
+    installed = importlib.util.find_spec("uvloop") is not None
+    if requested and not installed:
+        raise ConfigError(
+            "--uvloop needs the package uvloop, which is not installed. "
+            "Install it with: pip install 'asyncconsumer[uvloop]'"
+        )
+    return installed if requested is None else requested

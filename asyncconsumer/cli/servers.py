@@ -1,4 +1,4 @@
-"""The command `asyncconsumer servers`, which runs real servers until Ctrl-C."""
+"""The command `asyncconsumer servers`, which runs Kafka and ZooKeeper until Ctrl-C."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The servers to start. None as a version means no such server."""
+    """The servers to start. A version of None means that this server is not started."""
 
     kafka: str | None
     brokers: int
@@ -45,15 +45,15 @@ class ServerOptions:
     acls: bool
 
 
-async def up(wanted: ServerOptions, *, as_json: bool) -> None:
+async def up(options: ServerOptions, *, as_json: bool) -> None:
     """Start the servers, print their addresses, and stop them when cancelled."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     async with AsyncExitStack() as stack:
         started = time.monotonic()
-        addresses = await _start(wanted, stack, console)
-        _tell(addresses, Console(highlight=False, soft_wrap=True), as_json=as_json)
+        addresses = await _start(options, stack, console)
+        _print(addresses, Console(highlight=False, soft_wrap=True), as_json=as_json)
         console.print(
-            f"ready in {time.monotonic() - started:.1f} s; Ctrl-C ends all of it", style="green"
+            f"ready in {time.monotonic() - started:.1f} s; Ctrl-C stops all servers", style="green"
         )
         try:
             await asyncio.Event().wait()
@@ -61,31 +61,31 @@ async def up(wanted: ServerOptions, *, as_json: bool) -> None:
             console.print("stopping ...", style="yellow")
 
 
-async def _start(wanted: ServerOptions, stack: AsyncExitStack, console: Console) -> dict[str, str]:
-    if not wanted.kafka and (wanted.secure or wanted.acls):
-        raise ConfigError("--secure and --acls are for Kafka: give --kafka as well")
+async def _start(options: ServerOptions, stack: AsyncExitStack, console: Console) -> dict[str, str]:
+    if not options.kafka and (options.secure or options.acls):
+        raise ConfigError("--secure and --acls apply to Kafka only. Add --kafka.")
     addresses = {}
     connect = None
     with fetching(console) as progress:
-        if wanted.zookeeper:
-            port = None if wanted.kafka else wanted.port
+        if options.zookeeper:
+            port = None if options.kafka else options.port
             zookeeper = ZooKeeper(
-                wanted.zookeeper, nodes=wanted.nodes, port=port, progress=progress
+                options.zookeeper, nodes=options.nodes, port=port, progress=progress
             )
-            console.print(f"starting ZooKeeper {wanted.zookeeper}, nodes: {wanted.nodes} ...")
+            console.print(f"starting ZooKeeper {options.zookeeper}, nodes: {options.nodes} ...")
             await stack.enter_async_context(zookeeper)
             connect = addresses["zookeeper"] = zookeeper.connect
-        if wanted.kafka:
-            kafka = _kafka(wanted, wanted.kafka, connect, progress)
-            console.print(f"starting Kafka {wanted.kafka}, brokers: {wanted.brokers} ...")
+        if options.kafka:
+            kafka = _kafka(options, options.kafka, connect, progress)
+            console.print(f"starting Kafka {options.kafka}, brokers: {options.brokers} ...")
             await stack.enter_async_context(kafka)
             addresses["bootstrap servers"] = kafka.bootstrap_servers
-            for listener in SECURE if wanted.secure else ():
-                what = f"{listener.security_protocol} {listener.sasl_mechanism or ''}".strip()
-                addresses[f"{listener.name} ({what})"] = kafka.addresses(listener)
-            if wanted.secure:
+            for listener in SECURE if options.secure else ():
+                security = f"{listener.security_protocol} {listener.sasl_mechanism or ''}".strip()
+                addresses[f"{listener.name} ({security})"] = kafka.addresses(listener)
+            if options.secure:
                 addresses["users"] = ", ".join(
-                    f"{user} / {word}" for user, word in PASSWORDS.items()
+                    f"{user} / {password}" for user, password in PASSWORDS.items()
                 )
             if kafka.certificates:
                 addresses["certificate authority"] = str(kafka.certificates.authority_file)
@@ -94,33 +94,33 @@ async def _start(wanted: ServerOptions, stack: AsyncExitStack, console: Console)
 
 
 def _kafka(
-    wanted: ServerOptions, version: str, zookeeper: str | None, progress: maven.Progress
+    options: ServerOptions, version: str, zookeeper: str | None, progress: maven.Progress
 ) -> Kafka:
     return Kafka(
         version,
-        brokers=wanted.brokers,
+        brokers=options.brokers,
         zookeeper=zookeeper if version.startswith("3.") else None,
-        listeners=SECURE if wanted.secure else (),
-        acls=wanted.acls,
-        port=wanted.port,
+        listeners=SECURE if options.secure else (),
+        acls=options.acls,
+        port=options.port,
         progress=progress,
     )
 
 
-def _tell(addresses: dict[str, str], console: Console, *, as_json: bool) -> None:
+def _print(addresses: dict[str, str], console: Console, *, as_json: bool) -> None:
     if as_json:
         console.print_json(json.dumps(addresses), indent=None)
         return
     width = max(map(len, addresses))
-    for what, where in addresses.items():
-        console.print(f"{what:<{width}}  [bold]{where}")
+    for name, address in addresses.items():
+        console.print(f"{name:<{width}}  [bold]{address}")
 
 
 async def fetch(kafka: Sequence[str], zookeeper: str) -> None:
-    """Download the files for servers of these versions that the cache does not have."""
+    """Download the jars of these versions that are not in the cache."""
     console = Console(highlight=False, soft_wrap=True)
-    wanted: list[Kafka | ZooKeeper] = [*map(Kafka, kafka), ZooKeeper(zookeeper)]
-    for server in wanted:
+    servers: list[Kafka | ZooKeeper] = [*map(Kafka, kafka), ZooKeeper(zookeeper)]
+    for server in servers:
         with fetching(console) as progress:
             jars = await server.fetch(progress)
         console.print(f"{server.title}: {len(jars)} jars in {maven.cache_folder()}")

@@ -1,4 +1,4 @@
-"""How the program runs, and how it is stopped."""
+"""Run the main coroutine of a command, and stop it on signals."""
 
 import asyncio
 import logging
@@ -12,31 +12,36 @@ import typer
 from asyncconsumer.workers import system_signals
 
 
-def quiet_zookeeper(*, quiet: bool) -> None:
-    """Whether failed tries to connect are told while there are more; the last one always is."""
+def log_zookeeper_retries(*, enabled: bool) -> None:
+    """Enable or disable the warnings about failed connection attempts to ZooKeeper.
+
+    A command disables them while it starts, because the error after the last attempt is enough.
+    """
     logging.getLogger("asyncconsumer.zookeeper").setLevel(
-        logging.ERROR if quiet else logging.NOTSET
+        logging.NOTSET if enabled else logging.ERROR
     )
 
 
-def until_stopped(main: Callable[[], Coroutine[Any, Any, None]], *, meant: bool = False) -> None:
-    """Run `main`; Ctrl-C, SIGTERM and a closed terminal end it in good order.
+def run_until_stopped(
+    main: Callable[[], Coroutine[Any, Any, None]], *, stop_is_success: bool = False
+) -> None:
+    """Run `main`, and cancel it on Ctrl-C, on SIGTERM, or when the terminal is closed.
 
-    The exit code tells of the signal, unless to be stopped is how it is `meant` to end. Then it
-    is 0, and a second signal, while it stops, ends the program at once.
+    The exit code after a signal is 128 plus its number. With `stop_is_success` it is 0, and a
+    second signal ends the program at once.
     """
     received: list[signal.Signals] = []
 
-    async def guarded() -> None:
+    async def cancellable() -> None:
         task = asyncio.current_task()
         assert task is not None
 
         def stop(number: signal.Signals) -> None:
             if not received:
                 task.cancel()
-                if meant:
-                    for one in handled:
-                        system_signals.restore(one)
+                if stop_is_success:
+                    for other in handled:
+                        system_signals.restore(other)
             received.append(number)
 
         handled = [signal.SIGINT, signal.SIGTERM]
@@ -47,7 +52,7 @@ def until_stopped(main: Callable[[], Coroutine[Any, Any, None]], *, meant: bool 
         await main()
 
     try:
-        asyncio.run(guarded())
+        asyncio.run(cancellable())
     except asyncio.CancelledError:
-        if not meant:
+        if not stop_is_success:
             raise typer.Exit(128 + received[0]) from None

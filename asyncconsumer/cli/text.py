@@ -1,47 +1,55 @@
-"""Output for users and for other programs."""
+"""Output to the terminal and to other programs."""
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_AS_WIDE_AS_IT_IS: Final = 10_000
+_UNLIMITED_WIDTH: Final = 10_000
 
 
 def console() -> Console:
-    """Return a console for standard output. Lines are not cut unless it is a terminal."""
-    width = None if sys.stdout.isatty() else _AS_WIDE_AS_IT_IS
+    """Return a console for standard output. It wraps lines only in a terminal."""
+    width = None if sys.stdout.isatty() else _UNLIMITED_WIDTH
     return Console(highlight=False, width=width)
 
 
-def say(sentence: str, style: str = "") -> None:
-    """Print a message as one line of standard error."""
+def print_message(message: str, style: str = "") -> None:
+    """Print a message as one line to standard error."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(
-        Text(printable(sentence)), style=style
+        Text(printable(message)), style=style
     )
 
 
-def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON takes
-    """Print a value as one line of JSON, for other programs."""
+def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Print a value as one line of JSON to standard output."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """Return a table that is never cut, however narrow the terminal is."""
-    made = Table()
+    """Return an empty table. Long cells are folded, never cut."""
+    result = Table()
     for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    return made
+        result.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return result
 
 
 def cell(value: object, style: str = "") -> Text:
-    """Return a cell without control characters, which could affect the terminal. None is a dash."""
+    """Return a table cell without control characters. None becomes a dash."""
     return Text("-" if value is None else printable(str(value)), style=style)
 
 
+def first_of(names: Iterable[str], limit: int) -> str:
+    """Return the first names as a list in text, and the number of the others."""
+    listed = list(names)
+    more = f" and {len(listed) - limit} more" if len(listed) > limit else ""
+    return ", ".join(listed[:limit]) + more
+
+
 def printable(text: str) -> str:
-    """Replace the characters of a text that are not printable."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    """Replace characters that are not printable, because they could control the terminal."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -7,32 +7,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
+from asyncconsumer.config.choices import (
+    CLASSIC_OFFSET_RESETS,
+    OFFSETS_STORAGES,
+    ZOOKEEPER_ASSIGNOR_NAMES,
+    ClassicOffsetReset,
+    IsolationLevel,
+    OffsetReset,
+    OffsetsStorage,
+    ZooKeeperAssignorName,
+)
 from asyncconsumer.config.connection import ConnectionConfig
+from asyncconsumer.config.extraction import check_together
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
-from asyncconsumer.config.options import check_together
+from asyncconsumer.config.security import SecurityConfig, security_options
 from asyncconsumer.config.text_values import parse_bool, parse_int
-from asyncconsumer.config.tls_options import refuse_tls_options
-from asyncconsumer.config.tokens import TokenSource
+from asyncconsumer.config.tls import refuse_tls_options
 from asyncconsumer.config.validation import one_of, refuse_unknown, whole_number
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
 from asyncconsumer.errors import ConfigError
-
-OFFSET_STORAGES: Final = ("zookeeper", "kafka")
-ASSIGNMENT_STRATEGIES: Final = (
-    "range",
-    "roundrobin",
-    "roundrobin-0.10",
-    "roundrobin-0.8",
-    "sticky",
-)
 
 _DEPENDS: Final[Any] = None  # a default that depends on other options: see _DEFAULTS
 _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicConfig:
-    """The options of a member of a ZooKeeper group. `from_properties` takes dotted names.
+class ClassicConfig(SecurityConfig):
+    """The options of a member of a ZooKeeper group. `ClassicOptions` describes each option.
 
     ``group_id`` and ``zookeeper_connect`` are required. Differences from Kafka 1.1:
 
@@ -42,9 +43,8 @@ class ClassicConfig:
     - ``auto_offset_reset`` may also be earliest or latest.
     - ``partition_assignment_strategy`` has more values.
 
-    With ``bootstrap_servers`` brokers are found there and not in ZooKeeper, for a Kafka that does
-    not use it. TLS and a login are supported for brokers and for ZooKeeper. ``allowed_hosts`` are
-    the only hosts of brokers that this client connects to.
+    `from_properties` takes dotted names. Set ``bootstrap_servers`` for a Kafka that does not use
+    ZooKeeper.
     """
 
     group_id: str = ""
@@ -61,17 +61,8 @@ class ClassicConfig:
     zookeeper_ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
 
     bootstrap_servers: str | Sequence[str] = ""
-    allowed_hosts: str | Sequence[str] | None = None
     socket_timeout_ms: int = 30_000
     socket_receive_buffer_bytes: int = 65_536
-    security_protocol: str = "PLAINTEXT"
-    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
-    sasl_mechanism: str | None = None
-    sasl_plain_username: str | None = None
-    sasl_plain_password: str | None = field(default=None, repr=False)
-    sasl_oauth_token_provider: TokenSource | None = field(default=None, repr=False)
-    sasl_kerberos_service_name: str = "kafka"
-    sasl_kerberos_domain_name: str | None = None
 
     fetch_message_max_bytes: int = 2**20
     fetch_min_bytes: int = 1
@@ -81,21 +72,21 @@ class ClassicConfig:
     refresh_leader_backoff_ms: int = 200
     queued_max_message_chunks: int = 2
     max_buffered_bytes: int = 32 * 2**20
-    isolation_level: str = "read_uncommitted"
+    isolation_level: IsolationLevel = "read_uncommitted"
     check_crcs: bool = True
     client_rack: str = ""
     stall_timeout_ms: int = 10_000
-    auto_offset_reset: str = "largest"
+    auto_offset_reset: ClassicOffsetReset = "largest"
     consumer_timeout_ms: int = -1
     exclude_internal_topics: bool = True
 
-    partition_assignment_strategy: str = "range"
+    partition_assignment_strategy: ZooKeeperAssignorName = "range"
     rebalance_max_retries: int = 4
     rebalance_backoff_ms: int = _DEPENDS
 
     auto_commit_enable: bool = True
     auto_commit_interval_ms: int = 60_000
-    offsets_storage: str = "zookeeper"
+    offsets_storage: OffsetsStorage = "zookeeper"
     dual_commit_enabled: bool = _DEPENDS
     offsets_channel_backoff_ms: int = 1_000
     offsets_channel_socket_timeout_ms: int = 10_000
@@ -117,52 +108,52 @@ class ClassicConfig:
         dotted = {name.replace("_", "."): name for name in _NAMES}
         refuse_tls_options(properties)
         refuse_unknown([name for name in properties if name not in dotted], also=dotted)
-        kinds = {one.name: one.type for one in fields(cls)}
-        given: dict[str, Any] = {
-            dotted[name]: _read(name, value, kinds[dotted[name]])
+        types = {field.name: field.type for field in fields(cls)}
+        options: dict[str, Any] = {
+            dotted[name]: _read(name, value, types[dotted[name]])
             for name, value in properties.items()
         }
-        for name in _PROTECTING:
-            if given.get(name) == "":  # most likely from a variable that was not set
-                raise ConfigError(f"{name.replace('_', '.')} is empty: set it, or leave it out")
-        return cls(**{name: value for name, value in given.items() if value != ""})
+        for name in PROTECTING:
+            if options.get(name) == "":  # most likely from a variable that was not set
+                raise ConfigError(f"`{name.replace('_', '.')}` is empty. Set it or remove it")
+        return cls(**{name: value for name, value in options.items() if value != ""})
 
     def __post_init__(self) -> None:
         self._check_names()
         if isinstance(self.offsets_storage, str):
             object.__setattr__(self, "offsets_storage", self.offsets_storage.lower())
-        for name, of in _DEFAULTS.items():
+        for name, default in _DEFAULTS.items():
             if getattr(self, name) is None:
-                object.__setattr__(self, name, of(self))
+                object.__setattr__(self, name, default(self))
         _check_name("client_id", self.client_id)
-        one_of("auto_offset_reset", self.auto_offset_reset, tuple(_RESETS))
-        one_of("offsets_storage", self.offsets_storage, OFFSET_STORAGES)
+        one_of("auto_offset_reset", self.auto_offset_reset, CLASSIC_OFFSET_RESETS)
+        one_of("offsets_storage", self.offsets_storage, OFFSETS_STORAGES)
         strategy = self.partition_assignment_strategy
-        one_of("partition_assignment_strategy", strategy, ASSIGNMENT_STRATEGIES)
+        one_of("partition_assignment_strategy", strategy, ZOOKEEPER_ASSIGNOR_NAMES)
         for name, least in _LEAST.items():
             whole_number(name, getattr(self, name), least)
         for name in _FLAGS:
             if not isinstance(flag := getattr(self, name), bool):
-                raise ConfigError(f"{name} must be True or False, got {flag!r}")
+                raise ConfigError(f"`{name}` must be True or False, got {flag!r}")
         if self.socket_timeout_ms < self.fetch_wait_max_ms:
             raise ConfigError(
-                f"socket_timeout_ms ({self.socket_timeout_ms}) must not be less than "
-                f"fetch_wait_max_ms ({self.fetch_wait_max_ms}): a fetch that waits would be taken "
-                "for lost"
+                f"`socket_timeout_ms` ({self.socket_timeout_ms}) must not be less than "
+                f"`fetch_wait_max_ms` ({self.fetch_wait_max_ms}), because a fetch that waits would "
+                "time out"
             )
         self._check_parts()
-        self._remark()
+        self._log_ineffective()
 
-    # --- what it is made into --------------------------------------------------------------------
+    # --- parts --------------------------------------------------------------------
 
-    def connection(self, found: str | Sequence[str] = "") -> ConnectionConfig:
-        """Return the connection options, with `found` servers if `bootstrap_servers` is empty."""
+    def connection(self, servers: str | Sequence[str] = "") -> ConnectionConfig:
+        """Return the connection options, with `servers` if `bootstrap_servers` is empty."""
         return ConnectionConfig(
-            bootstrap_servers=self.bootstrap_servers or found,
+            bootstrap_servers=self.bootstrap_servers or servers,
             client_id=self.client_id,
             request_timeout_ms=max(self.socket_timeout_ms, self.fetch_wait_max_ms + 1),
             max_frame_bytes=max(128 * 2**20, self.fetch_max_bytes),
-            **{name: getattr(self, name) for name in _SECURITY},
+            **security_options(self),
         )
 
     def fetch(self) -> FetchConfig:
@@ -209,40 +200,44 @@ class ClassicConfig:
     def _check_names(self) -> None:
         for name in ("group_id", "zookeeper_connect"):
             if not getattr(self, name):
-                raise ConfigError(f"{name} is required, and was not given")
+                raise ConfigError(f"`{name}` is missing. Set it")
         _check_name("group_id", self.group_id)
         if len(self.group_id) > 249 or self.group_id in (".", ".."):
-            raise ConfigError("group_id must have at most 249 characters, and not be '.' or '..'")
+            raise ConfigError(
+                "`group_id` must have at most 249 characters, and must not be '.' or '..'"
+            )
         if self.consumer_id is not None and not isinstance(self.consumer_id, str):
-            raise ConfigError(f"consumer_id must be a text, got {self.consumer_id!r}")
+            raise ConfigError(f"`consumer_id` must be a string, got {self.consumer_id!r}")
 
     def _check_parts(self) -> None:
         """Run the checks of each part now, and not when the part is used."""
         self.zookeeper()
         self.engine()
-        check_together(self.connection(found="found-later:9092"), self.fetch())
+        check_together(self.connection("from-zookeeper:9092"), self.fetch())
 
-    def _remark(self) -> None:
+    def _log_ineffective(self) -> None:
         """Log options that are valid but have no effect or a surprising one."""
-        defaults = {one.name: one.default for one in fields(self)}
-        for name, instead in _MEANINGLESS.items():
+        defaults = {field.name: field.default for field in fields(self)}
+        for name, reason in _WITHOUT_EFFECT.items():
             if getattr(self, name) != defaults[name]:
-                _log.warning("%s has no effect: %s", name, instead)
+                _log.warning("the option %s has no effect, because %s", name, reason)
         if self.dual_commit_enabled and self.offsets_storage != "kafka":
-            _log.warning("dual_commit_enabled has no effect unless offsets_storage is kafka")
-        trying = self.rebalance_max_retries * self.rebalance_backoff_ms
-        if trying <= self.zookeeper_session_timeout_ms:
             _log.warning(
-                "rebalance_max_retries * rebalance_backoff_ms is %d ms, and should be more than "
-                "zookeeper_session_timeout_ms (%d): a member that died keeps its partitions for "
-                "that long, and rebalancing would be reported as failed before",
-                trying,
+                "the option dual_commit_enabled has no effect unless offsets_storage is kafka"
+            )
+        retry_ms = self.rebalance_max_retries * self.rebalance_backoff_ms
+        if retry_ms <= self.zookeeper_session_timeout_ms:
+            _log.warning(
+                "rebalance_max_retries * rebalance_backoff_ms is %d ms, which should be more than "
+                "zookeeper_session_timeout_ms (%d), because a crashed member keeps its partitions "
+                "for that long and a rebalance would be reported as failed before",
+                retry_ms,
                 self.zookeeper_session_timeout_ms,
             )
 
 
-_NAMES: Final = tuple(one.name for one in fields(ClassicConfig))
-_RESETS: Final = {
+_NAMES: Final = tuple(field.name for field in fields(ClassicConfig) if field.init)
+_RESETS: Final[Mapping[str, OffsetReset]] = {
     "smallest": "earliest",
     "largest": "latest",
     "earliest": "earliest",
@@ -254,19 +249,8 @@ _DEFAULTS: Final[Mapping[str, Callable[[ClassicConfig], object]]] = {
     "rebalance_backoff_ms": lambda config: config.zookeeper_sync_time_ms,
     "dual_commit_enabled": lambda config: config.offsets_storage == "kafka",
 }
-_SECURITY: Final = (
-    "allowed_hosts",
-    "security_protocol",
-    "ssl_context",
-    "sasl_mechanism",
-    "sasl_plain_username",
-    "sasl_plain_password",
-    "sasl_oauth_token_provider",
-    "sasl_kerberos_service_name",
-    "sasl_kerberos_domain_name",
-)
-_PROTECTING: Final = (
-    *_SECURITY,
+PROTECTING: Final = (
+    *(field.name for field in fields(SecurityConfig) if field.init),
     "isolation_level",
     "check_crcs",
     "zookeeper_auth",
@@ -299,10 +283,10 @@ _LEAST: Final = {
     "offsets_channel_socket_timeout_ms": 1,
     "offsets_commit_max_retries": 0,
 }
-_MEANINGLESS: Final = {
-    "queued_max_message_chunks": "what is fetched ahead is bounded by max_buffered_bytes",
-    "socket_receive_buffer_bytes": "the operating system sizes it as needed",
-    "offsets_channel_socket_timeout_ms": "socket_timeout_ms is for all brokers",
+_WITHOUT_EFFECT: Final = {
+    "queued_max_message_chunks": "max_buffered_bytes limits the data fetched ahead",
+    "socket_receive_buffer_bytes": "the operating system sizes the buffer",
+    "offsets_channel_socket_timeout_ms": "socket_timeout_ms applies to all brokers",
 }
 
 
@@ -310,15 +294,16 @@ def _check_name(option: str, value: object) -> None:
     """Raise if Kafka does not allow the name, which becomes part of paths and metrics."""
     if not isinstance(value, str) or re.fullmatch(r"[a-zA-Z0-9._-]+", value) is None:
         raise ConfigError(
-            f"{option} must be of a-z, A-Z, 0-9, '.', '_' and '-' only, got {value!r}"
+            f"`{option}` must have only characters of a-z, A-Z, 0-9, '.', '_' and '-', got "
+            f"{value!r}"
         )
 
 
-def _read(name: str, value: object, kind: object) -> object:
+def _read(name: str, value: object, type_: object) -> object:
     """Return the value of a property; convert a string to the type of the option."""
     if not isinstance(value, str):
         return value
     text = value.strip()
-    if kind is bool and text:
+    if type_ is bool and text:
         return parse_bool(name, text)
-    return parse_int(name, text) if kind is int and text else text
+    return parse_int(name, text) if type_ is int and text else text

@@ -2,30 +2,38 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
+from asyncconsumer.config.choices import (
+    GROUP_PROTOCOLS,
+    AssignmentStrategies,
+    AssignmentStrategy,
+    GroupProtocol,
+)
 from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.delivery import DeliveryConfig
+from asyncconsumer.config.extraction import check_together, extract, without_none
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
-from asyncconsumer.config.options import check_together, given, take
-from asyncconsumer.config.tls_options import refuse_tls_options
+from asyncconsumer.config.options import ConsumerOptions
+from asyncconsumer.config.security import security_options
+from asyncconsumer.config.tls import refuse_tls_options
 from asyncconsumer.config.validation import one_of, refuse_unknown, whole_number
 from asyncconsumer.errors import ConfigError
 
-GROUP_PROTOCOLS: Final = ("classic", "consumer", "zookeeper")
-_NOT_NEEDED: Final = {
-    "max_poll_records": "records come one by one; max_buffered_bytes bounds what is read ahead",
-    "default_api_timeout_ms": "commits and offsets have commit_timeout_ms",
-    "metadata_max_age_ms": "topics are looked at every metadata_refresh_ms",
-    "retry_backoff_ms": "requests are retried after waits that grow; refresh_leader_backoff_ms is "
-    "the wait for a partition's leader, reconnect_backoff_ms the wait for a connection",
-    "topic": "name topics one by one, as Consumer('orders', ...)",
-    "topics": "name topics one by one, as Consumer('orders', 'payments', ...)",
-    "consumer_id": "give a client_id, or a group_instance_id for a static member; it names members "
-    "of groups in ZooKeeper",
+OTHER_CLIENTS_ONLY: Final = {
+    "max_poll_records": "Records are delivered one by one, and `max_buffered_bytes` limits the "
+    "data fetched ahead",
+    "default_api_timeout_ms": "Set `commit_timeout_ms` for commits and offset lookups",
+    "metadata_max_age_ms": "Set `metadata_refresh_ms`",
+    "retry_backoff_ms": "Set `refresh_leader_backoff_ms` for the lookup of leaders, or "
+    "`reconnect_backoff_ms` for connections",
+    "topic": "Pass topics as arguments: Consumer('orders', ...)",
+    "topics": "Pass topics as arguments: Consumer('orders', 'payments', ...)",
+    "consumer_id": "Set `client_id`, or `group_instance_id` for a static member. `consumer_id` is "
+    "for `group_protocol='zookeeper'`",
 }
-_OF_CONSTRUCTOR: Final = (
+_CONSTRUCTOR_ARGUMENTS: Final = (
     "pattern",
     "partitions",
     "listener",
@@ -42,7 +50,7 @@ _SWITCHES: Final = (
     "heartbeat_thread",
     "allow_auto_create_topics",
 )
-_TOLD_BY_ZOOKEEPER: Final = "told-by-zookeeper"
+_FROM_ZOOKEEPER: Final = "from-zookeeper"  # a placeholder until the brokers are known
 _IN_ZOOKEEPER: Final = (
     "zookeeper_connect",
     "zookeeper_session_timeout_ms",
@@ -67,12 +75,12 @@ _BY_COORDINATOR: Final = (
     "heartbeat_thread",
 )
 _BY_BROKER: Final = {
-    "session_timeout_ms": "set consumer.session.timeout.ms of the group at the broker, or "
+    "session_timeout_ms": "Set consumer.session.timeout.ms of the group on the broker, or "
     "group.consumer.session.timeout.ms for all groups",
-    "heartbeat_interval_ms": "set consumer.heartbeat.interval.ms of the group at the broker, or "
+    "heartbeat_interval_ms": "Set consumer.heartbeat.interval.ms of the group on the broker, or "
     "group.consumer.heartbeat.interval.ms for all groups",
-    "partition_assignment_strategy": "name one of the broker's group.consumer.assignors as "
-    "group_remote_assignor",
+    "partition_assignment_strategy": "Set `group_remote_assignor` to one of the broker's "
+    "group.consumer.assignors",
 }
 """Options that have no effect in a KIP-848 group, and their replacements."""
 _FROM_1: Final = (
@@ -88,19 +96,7 @@ _FROM_1: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
-    """The options of group membership and of commits.
-
-    ``revoke_grace_ms`` is the longest time that a record in flight may delay the revocation of its
-    partition. It is 10 s, or ``rebalance_timeout_ms`` if that is less. So a record that is not
-    acknowledged delays a rebalance for that long. ``listener_timeout_ms`` is the longest time that
-    a listener may delay it. With ``heartbeat_thread`` a thread keeps the session while the event
-    loop is blocked, up to ``max_loop_blocked_ms``. ``commit_timeout_ms`` is the time for retries
-    when offsets are committed or loaded.
-
-    Processing a record may take any time. With ``max_poll_interval_ms``, which is off by default,
-    a member leaves the group if its reader does not ask for the next record for that long. With
-    ``allow_auto_create_topics`` brokers may create subscribed topics that do not exist. With
-    ``consumer_timeout_ms``, `ConsumerTimeout` is raised if no record came for that long.
+    """Group membership and commits. `MemberOptions` describes each option.
 
     A member learns of a rebalance from the response to a heartbeat. With one heartbeat a second
     this takes half a second on average. Other clients send one every three seconds.
@@ -108,9 +104,9 @@ class MemberConfig:
 
     group_id: str | None = None
     group_instance_id: str | None = None
-    group_protocol: str = "classic"
+    group_protocol: GroupProtocol = "classic"
     group_remote_assignor: str | None = None
-    partition_assignment_strategy: Any = ("range", "cooperative-sticky")
+    partition_assignment_strategy: AssignmentStrategies = ("range", "cooperative-sticky")
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 1_000
     rebalance_timeout_ms: int = 300_000
@@ -129,49 +125,51 @@ class MemberConfig:
     def __post_init__(self) -> None:
         one_of("group_protocol", self.group_protocol, GROUP_PROTOCOLS)
         for name in ("group_id", "group_instance_id", "group_remote_assignor"):
-            given: object = getattr(self, name)
-            if given is not None and (not isinstance(given, str) or not given):
-                raise ConfigError(f"{name} must be a name, or left out, got {given!r}")
+            value: object = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ConfigError(f"`{name}` must be a name or None, got {value!r}")
         for name in _FROM_1:
             whole_number(name, getattr(self, name), 1)
         if self.revoke_grace_ms is _DEPENDS:
-            longest = min(_REVOKE_GRACE_MS, self.rebalance_timeout_ms)
-            object.__setattr__(self, "revoke_grace_ms", longest)
+            default = min(_REVOKE_GRACE_MS, self.rebalance_timeout_ms)
+            object.__setattr__(self, "revoke_grace_ms", default)
         whole_number("revoke_grace_ms", self.revoke_grace_ms, 0)
         for name in ("consumer_timeout_ms", "max_poll_interval_ms"):
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name), 1)
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} must be True or False, got {getattr(self, name)!r}")
+                raise ConfigError(f"`{name}` must be True or False, got {getattr(self, name)!r}")
         self._check_together()
 
     def _check_together(self) -> None:
         if self.group_remote_assignor is not None and self.group_protocol == "classic":
             raise ConfigError(
-                "group_remote_assignor is for group_protocol='consumer'; by the classic protocol "
-                "members divide: set partition_assignment_strategy"
+                "`group_remote_assignor` needs `group_protocol='consumer'`. For the classic "
+                "protocol, set `partition_assignment_strategy`"
             )
         if self.revoke_grace_ms > self.rebalance_timeout_ms:
             raise ConfigError(
-                f"revoke_grace_ms ({self.revoke_grace_ms}) must not be more than "
-                f"rebalance_timeout_ms ({self.rebalance_timeout_ms}): nobody waits longer"
+                f"`revoke_grace_ms` ({self.revoke_grace_ms}) must not be more than "
+                f"`rebalance_timeout_ms` ({self.rebalance_timeout_ms}), because the group does not "
+                "wait longer"
             )
         if self.group_id is None and self.group_instance_id is not None:
-            raise ConfigError("group_instance_id is set and group_id is not: name the group")
+            raise ConfigError("`group_instance_id` is set, but `group_id` is not. Set `group_id`")
         if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:
             raise ConfigError(
-                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be at most a third of "
-                f"session_timeout_ms ({self.session_timeout_ms}): some may get lost"
+                f"`heartbeat_interval_ms` ({self.heartbeat_interval_ms}) must be at most a third "
+                f"of `session_timeout_ms` ({self.session_timeout_ms}), because heartbeats may get "
+                "lost"
             )
 
     @property
-    def strategies(self) -> Sequence[Any]:
+    def strategies(self) -> Sequence[AssignmentStrategy | str]:
         """Assignors, or names of assignors, in order of preference."""
-        given = self.partition_assignment_strategy
-        if isinstance(given, str):
-            return [one.strip() for one in given.split(",")]
-        return list(given) if isinstance(given, Sequence) else [given]
+        strategies = self.partition_assignment_strategy
+        if isinstance(strategies, str):
+            return [name.strip() for name in strategies.split(",")]
+        return list(strategies) if isinstance(strategies, Sequence) else [strategies]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,70 +180,81 @@ class ConsumerConfig:
     fetch: FetchConfig
     engine: EngineConfig
     member: MemberConfig
-    reading: DeliveryConfig
+    delivery: DeliveryConfig
     zookeeper: ClassicConfig | None = None  # set for a group that ZooKeeper coordinates
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self:
-        """Return the config for options by name; raise for unknown or conflicting options."""
+    def from_options(cls, **options: Unpack[ConsumerOptions]) -> Self:
+        """Return the config for options by name. Raise for unknown or conflicting options."""
+        return cls.from_mapping(options)
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, Any]) -> Self:
+        """Return the config for a mapping of options, such as one that a file contains."""
         refuse_tls_options(options)
         in_zookeeper = options.get("group_protocol") == "zookeeper"
         _check_names(options, in_zookeeper=in_zookeeper)
         if in_zookeeper and options.get("bootstrap_servers") is None:
-            options = {**options, "bootstrap_servers": _TOLD_BY_ZOOKEEPER}
-        left = given(options)
+            options = {**options, "bootstrap_servers": _FROM_ZOOKEEPER}
+        remaining = without_none(options)
         if in_zookeeper:
-            _refuse_coordinators(left)
-            left.setdefault("partition_assignment_strategy", "range")
-        if left.get("group_protocol") == "consumer":
-            _refuse_settings_of_brokers(left)
-        connection, fetch = take(left, ConnectionConfig), take(left, FetchConfig)
-        engine, reading = take(left, EngineConfig), take(left, DeliveryConfig)
-        member = take(left, MemberConfig)
-        zookeeper = _zookeeper(left, member, connection) if in_zookeeper else None
-        check_together(connection, fetch)
-        _check_policy(member, reading)
-        return cls(connection, fetch, engine, member, reading, zookeeper)
+            _refuse_coordinator_options(remaining)
+            remaining.setdefault("partition_assignment_strategy", "range")
+        if remaining.get("group_protocol") == "consumer":
+            _refuse_broker_settings(remaining)
+        connection = extract(remaining, ConnectionConfig)
+        fetch = extract(remaining, FetchConfig)
+        engine = extract(remaining, EngineConfig)
+        delivery = extract(remaining, DeliveryConfig)
+        member = extract(remaining, MemberConfig)
+        zookeeper = _zookeeper(remaining, member, connection) if in_zookeeper else None
+        return cls(connection, fetch, engine, member, delivery, zookeeper)
 
-    def connection_to(self, found: Sequence[str]) -> ConnectionConfig:
-        """Return the connection options, with the `found` servers unless there are none."""
-        return replace(self.connection, bootstrap_servers=found) if found else self.connection
+    def __post_init__(self) -> None:
+        check_together(self.connection, self.fetch)
+        _check_policy(self.member, self.delivery)
+
+    def connection_to(self, servers: Sequence[str]) -> ConnectionConfig:
+        """Return the connection options with other bootstrap servers, unless there are none."""
+        return replace(self.connection, bootstrap_servers=servers) if servers else self.connection
 
     @property
     def auto_commit(self) -> bool:
         """Whether acknowledged records are committed automatically."""
-        return self.reading.commit_policy == "auto" and self.member.enable_auto_commit
+        return self.delivery.commit_policy == "auto" and self.member.enable_auto_commit
 
 
 def _check_names(options: Mapping[str, Any], *, in_zookeeper: bool) -> None:
     """Raise for unknown options, and for options with a value that do not apply here."""
-    set_ones = [name for name, value in options.items() if value is not None]
+    with_value = [name for name, value in options.items() if value is not None]
     own = set(_IN_ZOOKEEPER if in_zookeeper else ())
-    for name in set_ones:
-        if name in _NOT_NEEDED and name not in own:
-            raise ConfigError(f"there is no {name}: {_NOT_NEEDED[name]}")
+    for name in with_value:
+        if name in OTHER_CLIENTS_ONLY and name not in own:
+            raise ConfigError(f"unknown option {name!r}. {OTHER_CLIENTS_ONLY[name]}")
         if name in _IN_ZOOKEEPER and not in_zookeeper:
-            raise ConfigError(f"{name} is for group_protocol='zookeeper'")
+            raise ConfigError(f"`{name}` needs `group_protocol='zookeeper'`")
     kinds = ConnectionConfig, FetchConfig, EngineConfig, MemberConfig, DeliveryConfig
-    unknown = [name for name in options if name not in _NOT_NEEDED and name not in _IN_ZOOKEEPER]
-    refuse_unknown(unknown, *kinds, also=_OF_CONSTRUCTOR)
+    unknown = [
+        name for name in options if name not in OTHER_CLIENTS_ONLY and name not in _IN_ZOOKEEPER
+    ]
+    refuse_unknown(unknown, *kinds, also=_CONSTRUCTOR_ARGUMENTS)
 
 
-def _refuse_coordinators(options: Mapping[str, Any]) -> None:
+def _refuse_coordinator_options(options: Mapping[str, Any]) -> None:
     for name in _BY_COORDINATOR:
         if name in options:
             raise ConfigError(
-                f"{name} has no meaning in a group that ZooKeeper coordinates; its sessions have "
-                "zookeeper_session_timeout_ms"
+                f"`{name}` has no effect with `group_protocol='zookeeper'`. Remove it, and set "
+                "`zookeeper_session_timeout_ms` for the session timeout"
             )
 
 
-def _refuse_settings_of_brokers(options: Mapping[str, Any]) -> None:
+def _refuse_broker_settings(options: Mapping[str, Any]) -> None:
     for name, instead in _BY_BROKER.items():
         if name in options:
             raise ConfigError(
-                f"{name} has no effect with group_protocol='consumer', where the coordinator "
-                f"decides: {instead}; or take group_protocol='classic'"
+                f"`{name}` has no effect with `group_protocol='consumer'`, because the coordinator "
+                f"decides. {instead}, or set `group_protocol='classic'`"
             )
 
 
@@ -256,26 +265,23 @@ def _zookeeper(
     servers = connection.bootstrap_servers
     return ClassicConfig(
         group_id=member.group_id or "",
-        bootstrap_servers="" if servers == _TOLD_BY_ZOOKEEPER else servers,
-        security_protocol=connection.security_protocol,
-        ssl_context=connection.ssl_context,
-        sasl_mechanism=connection.sasl_mechanism,
-        sasl_plain_username=connection.sasl_plain_username,
-        sasl_plain_password=connection.sasl_plain_password,
-        sasl_oauth_token_provider=connection.sasl_oauth_token_provider,
-        partition_assignment_strategy=member.partition_assignment_strategy,
+        bootstrap_servers="" if servers == _FROM_ZOOKEEPER else servers,
+        client_id=connection.client_id,
+        partition_assignment_strategy=member.partition_assignment_strategy,  # type: ignore[arg-type] # checked there
         exclude_internal_topics=member.exclude_internal_topics,
+        **security_options(connection),
         **own,
     )
 
 
-def _check_policy(member: MemberConfig, reading: DeliveryConfig) -> None:
-    policy = reading.commit_policy
+def _check_policy(member: MemberConfig, delivery: DeliveryConfig) -> None:
+    policy = delivery.commit_policy
     if policy == "at_most_once" and not member.enable_auto_commit:
         raise ConfigError(
-            "commit_policy='at_most_once' commits; enable_auto_commit must not be off"
+            "`commit_policy='at_most_once'` commits automatically, but `enable_auto_commit` is "
+            "False. Remove `enable_auto_commit`"
         )
     if policy != "auto" and member.group_id is None:
         raise ConfigError(
-            f"commit_policy={policy!r} without a group_id: name the group to commit for"
+            f"`commit_policy={policy!r}` needs a `group_id` to commit for. Set `group_id`"
         )

@@ -1,29 +1,29 @@
 """The options of fetches and of the fetch engine."""
 
 from dataclasses import dataclass
-from typing import Final
 
+from asyncconsumer.config.choices import (
+    ISOLATION_LEVELS,
+    OFFSET_RESETS,
+    IsolationLevel,
+    OffsetReset,
+)
 from asyncconsumer.config.validation import one_of, text, whole_number
 from asyncconsumer.errors import ConfigError
-
-ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
-OFFSET_RESETS: Final = ("earliest", "latest", "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchConfig:
-    """The sizes and checks of fetches. Names are Kafka's.
+    """Sizes and checks of fetches. `FetchOptions` describes each option.
 
-    A batch larger than ``max_partition_fetch_bytes`` is still fetched whole. A batch that
-    decompresses to more than ``max_decompressed_bytes`` is refused as corrupt, because a few
-    kilobytes can decompress to gigabytes.
+    ``max_decompressed_bytes`` exists because a few kilobytes can decompress to gigabytes.
     """
 
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 50 * 2**20
     fetch_max_wait_ms: int = 500
     max_partition_fetch_bytes: int = 2**20
-    isolation_level: str = "read_uncommitted"
+    isolation_level: IsolationLevel = "read_uncommitted"
     check_crcs: bool = True
     max_decompressed_bytes: int = 64 * 2**20
     client_rack: str = ""
@@ -32,15 +32,15 @@ class FetchConfig:
         text("client_rack", self.client_rack)
         one_of("isolation_level", self.isolation_level, ISOLATION_LEVELS)
         if not isinstance(self.check_crcs, bool):
-            raise ConfigError(f"check_crcs must be True or False, got {self.check_crcs!r}")
+            raise ConfigError(f"`check_crcs` must be True or False, got {self.check_crcs!r}")
         for name in ("fetch_min_bytes", "fetch_max_wait_ms"):
             whole_number(name, getattr(self, name), 0)
         for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "max_decompressed_bytes"):
             whole_number(name, getattr(self, name), 1)
         if self.fetch_min_bytes > self.fetch_max_bytes:
             raise ConfigError(
-                f"fetch_min_bytes ({self.fetch_min_bytes}) must not be more than "
-                f"fetch_max_bytes ({self.fetch_max_bytes})"
+                f"`fetch_min_bytes` ({self.fetch_min_bytes}) must not be more than "
+                f"`fetch_max_bytes` ({self.fetch_max_bytes})"
             )
 
     @property
@@ -51,20 +51,12 @@ class FetchConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The options of the fetch engine: buffer size, connections, offset reset and timeouts.
-
-    ``max_buffered_bytes`` bounds the fetched data that is not consumed yet, for all streams
-    together. ``auto_offset_reset`` is the position for an offset that is not in the log; "none"
-    raises an error. A partition that has records but makes no progress is reported as stalled
-    after ``stall_timeout_ms``. With ``retry_timeout_ms``, an error that lasts that long is raised;
-    otherwise retries do not end. ``num_consumer_fetchers`` is the number of connections to each
-    broker. Brokers are asked for new partitions every ``metadata_refresh_ms``.
-    """
+    """Buffers, connections, offset reset, timeouts. `EngineOptions` describes each option."""
 
     max_buffered_bytes: int = 32 * 2**20
     num_consumer_fetchers: int = 1
     refresh_leader_backoff_ms: int = 200
-    auto_offset_reset: str = "latest"
+    auto_offset_reset: OffsetReset = "latest"
     stall_timeout_ms: int = 10_000
     retry_timeout_ms: int | None = None
     metadata_refresh_ms: int = 5_000

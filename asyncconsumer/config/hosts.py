@@ -29,11 +29,11 @@ class Hosts(NamedTuple):
         return any(address in network for network in self.networks)
 
 
-def parse_hosts(option: str, given: object) -> Hosts:
+def parse_hosts(option: str, value: object) -> Hosts:
     """Parse names, ``*.example.com`` for all below it, addresses, and networks."""
-    entries = given.split(",") if isinstance(given, str) else given
+    entries = value.split(",") if isinstance(value, str) else value
     if not isinstance(entries, Sequence) or not entries:
-        raise ConfigError(f"{option} must name the brokers' hosts, or be left out, got {given!r}")
+        raise ConfigError(f"`{option}` must name hosts of brokers, or be None, got {value!r}")
     names, endings, networks = set(), [], []
     for entry in entries:
         text = entry.strip() if isinstance(entry, str) else ""
@@ -43,8 +43,8 @@ def parse_hosts(option: str, given: object) -> Hosts:
         except ValueError as error:
             if _NAME.fullmatch(text) is None:
                 raise ConfigError(
-                    f"{option} has {entry!r}: each must be a name, '*.example.com', an address or "
-                    "a network like '10.0.0.0/8', without a port"
+                    f"`{option}` has {entry!r}: each entry must be a name, '*.example.com', an "
+                    "address or a network like '10.0.0.0/8', without a port"
                 ) from error
         if text.startswith("*"):
             endings.append(_plain(text[1:]))

@@ -12,8 +12,8 @@ def parse_int(name: str, text: str, least: int | None = None) -> int:
     """Return the number in `text`, or raise ConfigError."""
     number = int(text) if _WHOLE.fullmatch(text.strip()) else None
     if number is None or (least is not None and number < least):
-        above = "" if least is None else f" from {least}"
-        raise ConfigError(f"{name} must be a whole number{above}, got {text!r}")
+        limit = "" if least is None else f" from {least}"
+        raise ConfigError(f"`{name}` must be a whole number{limit}, got {text!r}")
     return number
 
 
@@ -21,5 +21,5 @@ def parse_bool(name: str, text: str) -> bool:
     """Return whether `text` is "true", ignoring case; raise unless it is true or false."""
     word = text.strip().lower()
     if word not in ("true", "false"):
-        raise ConfigError(f"{name} must be true or false, got {text!r}")
+        raise ConfigError(f"`{name}` must be true or false, got {text!r}")
     return word == "true"

@@ -20,14 +20,16 @@ class FunctionTokenProvider(AbstractTokenProvider):
     async def token(self) -> str:
         """Return a new token."""
         if inspect.iscoroutinefunction(self._function):
-            made: object = await self._function()
+            token: object = await self._function()
         else:
-            made = await asyncio.to_thread(self._function)
-            if inspect.isawaitable(made):
-                made = await made
-        if not isinstance(made, str):
-            raise TypeError(f"a token must be a str, and {self._function!r} returned {type(made)}")
-        return made
+            token = await asyncio.to_thread(self._function)
+            if inspect.isawaitable(token):
+                token = await token
+        if not isinstance(token, str):
+            raise TypeError(
+                f"a token must be a str, but {self._function!r} returned {type(token).__name__}"
+            )
+        return token
 
 
 def provider_of(source: object) -> AbstractTokenProvider | None:

@@ -11,7 +11,7 @@ from asyncconsumer.types import Address
 
 DEFAULT_PORT: Final = 9092
 _SERVERS: Final = "bootstrap_servers"
-_OTHERWISE_CALLED: Final[Mapping[str, str]] = {
+_SYNONYMS: Final[Mapping[str, str]] = {
     "bootstrap": _SERVERS,
     "broker": _SERVERS,
     "broker_list": _SERVERS,
@@ -31,21 +31,22 @@ def whole_number(name: str, value: object, least: int) -> None:
     """Raise unless the value is an integer from `least` to the largest of 32 bits."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
         raise ConfigError(
-            f"{name} must be a whole number from {least} to {2**31 - 1}, got {value!r}"
+            f"`{name}` must be a whole number from {least} to {2**31 - 1}, got {value!r}"
         )
 
 
 def text(name: str, value: object) -> None:
     """Raise unless the value is a string."""
     if not isinstance(value, str):
-        raise ConfigError(f"{name} must be a text, got {value!r}")
+        raise ConfigError(f"`{name}` must be a string, got {value!r}")
 
 
 def tls_context(name: str, value: object) -> None:
     """Raise unless the value is an SSL context or None. Other false values are refused too."""
     if value is not None and not isinstance(value, ssl.SSLContext):
         raise ConfigError(
-            f"{name} must be an ssl.SSLContext, such as ssl.create_default_context(), got {value!r}"
+            f"`{name}` must be an ssl.SSLContext, for example ssl.create_default_context(), got "
+            f"{value!r}"
         )
 
 
@@ -53,10 +54,10 @@ def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
     """Raise unless the value is in `allowed`; the message has the nearest of them."""
     if value in allowed:
         return
-    spelled = {each.upper().replace("_", "-"): each for each in allowed}
+    spelled = {choice.upper().replace("_", "-"): choice for choice in allowed}
     near = difflib.get_close_matches(str(value).upper().replace("_", "-"), spelled, 1, 0.4)
-    hint = f"; did you mean {spelled[near[0]]}?" if near else ""
-    raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}{hint}")
+    hint = f". Did you mean {spelled[near[0]]}?" if near else ""
+    raise ConfigError(f"`{option}` must be one of {', '.join(allowed)}, got {value!r}{hint}")
 
 
 def refuse_unknown(
@@ -66,14 +67,18 @@ def refuse_unknown(
 
     Messages show names with `prefix`, which is not used to find the nearest one.
     """
-    known = {*also, *(field.name for kind in kinds for field in fields(kind))}  # type: ignore[arg-type] # dataclasses
+    known = {*also, *(field.name for kind in kinds for field in fields(kind) if field.init)}  # type: ignore[arg-type] # dataclasses
     spelled = {_plain(name): f"{prefix}{name}" for name in sorted(known)}
     for name in options:
         if name in known:
             continue
-        right = _nearest(_plain(name), spelled)
-        hint = f"did you mean {right}?" if right else f"there are {', '.join(spelled.values())}"
-        raise ConfigError(f"unknown option {prefix + name!r}: {hint}")
+        nearest = _nearest(_plain(name), spelled)
+        hint = (
+            f"Did you mean `{nearest}`?"
+            if nearest
+            else f"The options are {', '.join(spelled.values())}"
+        )
+        raise ConfigError(f"unknown option {prefix + name!r}. {hint}")
 
 
 def _plain(name: str) -> str:
@@ -83,8 +88,8 @@ def _plain(name: str) -> str:
 
 def _nearest(name: str, spelled: Mapping[str, str]) -> str | None:
     """Return the option with a similar name, or with this name in other clients."""
-    if (meant := _OTHERWISE_CALLED.get(name, name)) in spelled:
-        return spelled[meant]
+    if (synonym := _SYNONYMS.get(name, name)) in spelled:
+        return spelled[synonym]
     near = difflib.get_close_matches(name, spelled, 1, 0.6)
     return spelled[near[0]] if near else None
 
@@ -95,14 +100,14 @@ def parse_servers(
     """Return the addresses in an option, in order and without duplicates."""
     entries = servers.split(",") if isinstance(servers, str) else servers
     try:
-        named = [entry.strip() for entry in entries if entry.strip()]
+        names = [entry.strip() for entry in entries if entry.strip()]
     except (AttributeError, TypeError):
         raise ConfigError(
-            f"{option} must be 'host:port,...' or a sequence of them, got {servers!r}"
+            f"`{option}` must be 'host:port,...' or a sequence of them, got {servers!r}"
         ) from None
-    if not named:
-        raise ConfigError(f"{option} is empty: name at least one server as 'host:port'")
-    return tuple(dict.fromkeys(_parse_server(entry, option, port) for entry in named))
+    if not names:
+        raise ConfigError(f"`{option}` is empty. Name at least one server as 'host:port'")
+    return tuple(dict.fromkeys(_parse_server(entry, option, port) for entry in names))
 
 
 def _parse_server(entry: str, option: str, default_port: int) -> Address:
@@ -111,12 +116,12 @@ def _parse_server(entry: str, option: str, default_port: int) -> Address:
         host, port = entry, str(default_port)
     bracketed = host.startswith("[") and host.endswith("]")
     name = host[1:-1] if bracketed else host
-    sound = bool(name) and bracketed == (":" in name) and not any(c in "[]/@ " for c in name)
+    is_valid = bool(name) and bracketed == (":" in name) and not any(c in "[]/@ " for c in name)
     # int() also accepts signs, underscores and digits of other alphabets.
     digits = port.isascii() and port.isdecimal() and len(port) <= 5
-    if not (sound and digits and 0 < int(port) < 2**16):
+    if not (is_valid and digits and 0 < int(port) < 2**16):
         raise ConfigError(
-            f"{option} has {entry!r}: each must be 'host', 'host:port' or '[ipv6]:port', "
-            "the port from 1 to 65535"
+            f"`{option}` has {entry!r}: each entry must be 'host', 'host:port' or '[ipv6]:port', "
+            "with a port from 1 to 65535"
         )
     return Address(name, int(port))

@@ -31,30 +31,33 @@ class ZooKeeperConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.zookeeper_connect, str):
             raise ConfigError(
-                "zookeeper_connect must be 'host:port,host:port/chroot', "
+                "`zookeeper_connect` must be 'host:port,host:port/chroot', "
                 f"got {self.zookeeper_connect!r}"
             )
         _ = self.addresses
         parts = self.chroot.split("/")[1:]
         if any(part in ("", ".", "..") or not part.isprintable() for part in parts):
             raise ConfigError(
-                f"zookeeper_connect has the chroot {self.chroot!r}: its parts must not be empty, "
-                "'.' or '..', nor have control characters"
+                f"`zookeeper_connect` has the chroot {self.chroot!r}: its parts must not be empty, "
+                "'.' or '..', and must not have control characters"
             )
         whole_number("session_timeout_ms", self.session_timeout_ms, 100)
         whole_number("connection_timeout_ms", self.connection_timeout_ms, 1)
         whole_number("max_frame_bytes", self.max_frame_bytes, 1024)
         for name in ("auth", "sasl"):  # the value is a secret, so errors do not contain it
-            given = getattr(self, name)
-            if given is not None and not (isinstance(given, str) and given.partition(":")[2]):
-                raise ConfigError(f"{name} must be 'user:password'")
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and value.partition(":")[2]):
+                raise ConfigError(f"`{name}` must be 'user:password'")
         tls_context("ssl_context", self.ssl_context)
         if not isinstance(self.zookeeper_set_acl, bool):
             raise ConfigError(
-                f"zookeeper_set_acl must be True or False, got {self.zookeeper_set_acl!r}"
+                f"`zookeeper_set_acl` must be True or False, got {self.zookeeper_set_acl!r}"
             )
         if self.zookeeper_set_acl and self.auth is None and self.sasl is None:
-            raise ConfigError("zookeeper_set_acl needs auth or sasl: nobody could own the nodes")
+            raise ConfigError(
+                "`zookeeper_set_acl` needs `zookeeper_auth` or `zookeeper_sasl`, because the nodes "
+                "need an owner"
+            )
 
     @property
     def addresses(self) -> tuple[Address, ...]:

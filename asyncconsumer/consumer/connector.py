@@ -7,18 +7,19 @@ async with ConsumerConnector(zookeeper_connect="zk:2181", group_id="billing") as
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
-from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self
+from types import MappingProxyType
+from typing import Final, Self, Unpack
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.config import ClassicConfig
+from asyncconsumer.config import ClassicConfig, ClassicOptions, document_options, refuse_both
 from asyncconsumer.consumer.connector_listener import RebalanceListener
 from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.consumer.monitoring import MonitoringOperations
 from asyncconsumer.consumer.zookeeper_backend import ZooKeeperGroup
 from asyncconsumer.errors import ConfigError, StreamsExist
-from asyncconsumer.events import EventStream, Stalled
 from asyncconsumer.fetch.client import KafkaClient
-from asyncconsumer.fetch.manager import FetchManager, Progress
+from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.zookeeper.filters import StreamSubscription, TopicFilter
 from asyncconsumer.group.zookeeper.membership import ZooKeeperMembership
@@ -35,12 +36,12 @@ _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and for leaving the group
 
 
-class ConsumerConnector:
+@document_options(ClassicOptions)
+class ConsumerConnector(MonitoringOperations, AsyncResource):
     """A consumer like Kafka's ZookeeperConsumerConnector, with asynchronous streams.
 
-    The options are those of `ClassicConfig`. ZooKeeper supplies the brokers. For newer Kafka
-    versions, set ``bootstrap_servers``. Streams can be created once. They end with `shutdown`
-    or with the ``async with`` block.
+    ZooKeeper supplies the brokers. For newer Kafka versions, set ``bootstrap_servers``. Streams
+    can be created once. They end with `shutdown` or with the ``async with`` block.
     """
 
     def __init__(
@@ -49,20 +50,18 @@ class ConsumerConnector:
         *,
         listener: RebalanceListener | None = None,
         environment: Environment | None = None,
-        **options: Any,  # noqa: ANN401 - checked by the config
+        **options: Unpack[ClassicOptions],
     ) -> None:
-        if config is not None and options:
-            raise ConfigError(f"give a config or options, not both: {', '.join(sorted(options))}")
+        refuse_both(config, options)
         self.config: Final = config or ClassicConfig(**options)
         self._listener = listener or RebalanceListener()
         environment = self._outside = environment or Environment()
         self._group = ZooKeeperGroup(self.config, environment)
         self._scope = Scope("connector")
-        self._stack = AsyncExitStack()
         self._kafka: KafkaClient  # both are set within the block
         self._manager: FetchManager
         self._member: ZooKeeperMembership | None = None  # set with the first streams
-        self._following: MembershipRunner | None = None  # the same, until `shutdown`
+        self._runner: MembershipRunner | None = None  # the same, until `shutdown`
 
     @classmethod
     def from_properties(
@@ -71,41 +70,30 @@ class ConsumerConnector:
         """Return a connector for properties such as ``{"zookeeper.connect": "zk:2181"}``."""
         return cls(ClassicConfig.from_properties(properties), listener=listener)
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._group)
-            self._kafka = KafkaClient(
-                self.config.connection(await self._group.brokers()),
-                patience_ms=30_000,
-                randomness=self._outside.randomness,
-                opener=self._outside.open_broker,
-            )
-            await stack.enter_async_context(self._kafka)
-            self._manager = FetchManager(
-                self._kafka.brokers,
-                self._kafka.cluster,
-                self.config.fetch(),
-                self.config.engine(),
-                randomness=self._outside.randomness,
-            )
-            await stack.enter_async_context(self._manager)
-            await stack.enter_async_context(self._scope)
-            self._group.follow_brokers(self._kafka, self._scope)
-            self._stack = stack.pop_all()
-        return self
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._group)
+        self._kafka = KafkaClient(
+            self.config.connection(await self._group.brokers()),
+            patience_ms=30_000,
+            randomness=self._outside.randomness,
+            opener=self._outside.open_broker,
+        )
+        await stack.enter_async_context(self._kafka)
+        self._manager = FetchManager(
+            self._kafka.brokers,
+            self._kafka.cluster,
+            self.config.fetch(),
+            self.config.engine(),
+            randomness=self._outside.randomness,
+        )
+        await stack.enter_async_context(self._manager)
+        await stack.enter_async_context(self._scope)
+        self._group.follow_brokers(self._kafka, self._scope)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        if kind is None and self._following is not None:
-            self._following.acknowledge_at_exit()
-        try:
-            await self.shutdown()
-        finally:
-            await self._stack.__aexit__(kind, error, where)
+    async def _before_close(self, error: BaseException | None) -> None:
+        if error is None and self._runner is not None:
+            self._runner.acknowledge_at_exit()
+        await self.shutdown()
 
     # --- streams ---------------------------------------------------------------------------------
 
@@ -121,14 +109,14 @@ class ConsumerConnector:
         Partitions are divided among all streams of the group. Surplus streams get none.
         """
         if not topics:
-            raise ConfigError("create_message_streams needs a topic, e.g. {'orders': 2}")
+            raise ConfigError("create_message_streams needs a topic, for example {'orders': 2}")
         for topic, count in topics.items():
             _check_count(count, f"topic {topic!r}")
         membership = self._membership(StreamSubscription(MappingProxyType(dict(topics))))
         streams = {topic: self._streams(membership, count) for topic, count in topics.items()}
         await self._join(membership, TopicRoutes(streams))
         return {
-            topic: [self._message_stream(one, key_decoder, value_decoder) for one in of_topic]
+            topic: [self._message_stream(stream, key_decoder, value_decoder) for stream in of_topic]
             for topic, of_topic in streams.items()
         }
 
@@ -148,7 +136,7 @@ class ConsumerConnector:
         membership = self._membership(topics.subscription(num_streams))
         streams = self._streams(membership, num_streams)
         await self._join(membership, TopicRoutes(streams))
-        return [self._message_stream(one, key_decoder, value_decoder) for one in streams]
+        return [self._message_stream(stream, key_decoder, value_decoder) for stream in streams]
 
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, int] | None = None
@@ -159,35 +147,17 @@ class ConsumerConnector:
         has in flight. Partitions that are not assigned are left out, because their owners would
         read records again or skip some.
         """
-        return {} if self._following is None else await self._following.commit(offsets)
+        return {} if self._runner is None else await self._runner.commit(offsets)
 
     @property
     def consumer_id(self) -> str | None:
         """The consumer id in the group; None before there are streams and after `shutdown`."""
-        if self._member is None or self._following is None:
+        if self._member is None or self._runner is None:
             return None
         return self._member.consumer_id
 
-    def events(self) -> EventStream:
-        """Return an iterator over events from now on: rebalances, skipped offsets and stalls."""
-        self._scope.check_open()
-        return self._manager.events.listen()
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """The number of events so far by event name, plus ``dropped commits``."""
-        self._scope.check_open()
-        return self._manager.events.counts
-
-    def stalled(self) -> Mapping[TopicPartition, Stalled]:
-        """Return the assigned partitions that should make progress and do not, with the reason."""
-        self._scope.check_open()
-        return self._manager.stalled()
-
-    def progress(self) -> Mapping[TopicPartition, Progress]:
-        """Return the fetch position, log end and broker of each assigned partition."""
-        self._scope.check_open()
-        return self._manager.progress()
+    def _fetch_manager(self) -> FetchManager:
+        return self._manager
 
     @property
     def rebalances(self) -> int:
@@ -196,9 +166,9 @@ class ConsumerConnector:
 
     async def shutdown(self) -> None:
         """Commit, leave the group, and end all streams. Repeated calls do nothing."""
-        following, self._following = self._following, None
-        if following is not None:
-            await following.end()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.end()
 
     # --- joining ---------------------------------------------------------------------------------
 
@@ -226,8 +196,8 @@ class ConsumerConnector:
         return MessageStream(stream, self._read_again, key_decoder, value_decoder)
 
     def _read_again(self, stream: Stream) -> None:
-        if self._following is not None:
-            self._following.rebalancer.read_again(stream)
+        if self._runner is not None:
+            self._runner.rebalancer.read_again(stream)
 
     async def _join(self, membership: ZooKeeperMembership, routes: TopicRoutes) -> None:
         config, listener = self.config, self._listener
@@ -235,8 +205,8 @@ class ConsumerConnector:
         committer = Committer(store, self._manager.events.counts)
 
         async def before_starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
-            who = membership.consumer_id
-            await listener.before_starting_fetchers(who, assignment.owners)
+            consumer_id = membership.consumer_id
+            await listener.before_starting_fetchers(consumer_id, assignment.owners)
 
         rebalancer = Rebalancer(
             membership,
@@ -252,13 +222,13 @@ class ConsumerConnector:
             ),
         )
         self._member = membership
-        following = self._following = MembershipRunner(
+        runner = self._runner = MembershipRunner(
             f"group {config.group_id}", membership, committer, rebalancer
         )
         interval = config.auto_commit_interval_ms if config.auto_commit_enable else None
-        following.start(self._scope, interval)
+        runner.start(self._scope, interval)
         try:
-            await following.joined()
+            await runner.joined()
         except BaseException:
             await self.shutdown()  # the caller never gets these streams
             self._member = None
@@ -267,4 +237,4 @@ class ConsumerConnector:
 
 def _check_count(count: object, of: str) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ConfigError(f"{count!r} streams of {of}: need 1 or more")
+        raise ConfigError(f"the number of streams of {of} must be 1 or more, got {count!r}")

@@ -9,30 +9,36 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.aio.weak_method import weakly
-from asyncconsumer.config import ConsumerConfig, whole_number
+from asyncconsumer.aio.weak_method import weak_method
+from asyncconsumer.config import (
+    ConsumerConfig,
+    ConsumerOptions,
+    document_options,
+    refuse_both,
+    whole_number,
+)
+from asyncconsumer.config.external import ExternalOptions, StrPath
 from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.health import Health, HealthState, health_of, status_of, with_topics
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.listener import ListenerList, checked
 from asyncconsumer.consumer.membership_factory import assignors
+from asyncconsumer.consumer.monitoring import MonitoringOperations
 from asyncconsumer.consumer.offset_queries import OffsetQueries
 from asyncconsumer.consumer.poison_policy import PoisonPolicy
 from asyncconsumer.consumer.progress_bar import check_terminal
 from asyncconsumer.consumer.refetch import RefetchPolicy
-from asyncconsumer.consumer.resources import connect
-from asyncconsumer.consumer.stream import ConsumerStream, DeliveryPolicy, RecordLimit
+from asyncconsumer.consumer.resources import open_resources
+from asyncconsumer.consumer.stream import ConsumerStream, DeliveryPolicy
 from asyncconsumer.consumer.subscribe_operations import SubscribeOperations
 from asyncconsumer.consumer.subscription import Collaborators, S, StreamKind
 from asyncconsumer.consumer.subscription_spec import ManualPartitions, ToAssign, parse_subscription
 from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.errors import ConfigError, brief
-from asyncconsumer.events import EventStream, Stalled
-from asyncconsumer.fetch.manager import Progress
+from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.offsets.store import OffsetStore, check_store
 from asyncconsumer.rebalance import Streams
 from asyncconsumer.records import decoding
@@ -50,12 +56,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
+@document_options(ConsumerOptions)
+class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V]):
     """A consumer that reads topics as a member of a group, or partitions assigned manually.
 
     Read it with ``async for`` within its ``async with`` block. Asking for the next record
-    acknowledges the one before, which may be committed only then. The options are those of
-    Kafka's consumer, in snake case. `offsets` may be a custom `OffsetStore`.
+    acknowledges the one before, which may be committed only then. `offsets` may be a custom
+    `OffsetStore`. Options are keyword arguments, or a `config`.
     """
 
     def __init__(
@@ -68,69 +75,117 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         value_deserializer: Deserializable[V] | None = None,
         interceptors: Iterable[Interceptor] | None = None,
         offsets: OffsetStore | None = None,
+        config: ConsumerConfig | None = None,
         environment: Environment | None = None,
-        companions: Mapping[str, str] | None = None,
-        **options: Any,  # noqa: ANN401 - checked by the configs
+        **options: Unpack[ConsumerOptions],
     ) -> None:
-        told = ListenerList(None if listener is None else checked(listener))
+        refuse_both(config, options)
+        config = config or ConsumerConfig.from_mapping(options)
+        listeners = ListenerList(None if listener is None else checked(listener))
         if offsets is not None:
             check_store(offsets)
-        config, intercepted = ConsumerConfig.of(options), Interceptors(interceptors or ())
-        given = Collaborators(
-            told, offsets, intercepted, environment or Environment(), companions or {}
-        )
-        super().__init__(config, given)
-        self._wish = parse_subscription(topics, pattern, partitions)
+        intercepted = Interceptors(interceptors or ())
+        collaborators = Collaborators(listeners, offsets, intercepted, environment or Environment())
+        super().__init__(config, collaborators)
+        self._spec = parse_subscription(topics, pattern, partitions)
         if self.config.zookeeper is None:
             assignors(self.config.member)  # raises here if they are not valid
-        if self.config.reading.progress:
+        if self.config.delivery.progress:
             check_terminal()
         self._deserializers = (
             make_deserializer(key_deserializer),
             make_deserializer(value_deserializer),
         )
-        self._stack = AsyncExitStack()
-        self._reading: ConsumerStream[K, V] | None = (
-            None  # of the current subscription: it may hold a pending record
-        )
-        self._limit = (
-            None if (most := self.config.reading.max_records) is None else RecordLimit(most)
-        )
+        self._reading: ConsumerStream[K, V] | None = None  # of the current subscription
+        self._remaining = self.config.delivery.max_records  # records to deliver; None: no limit
         self._was_open = False
 
-    async def __aenter__(self) -> Self:
+    @classmethod
+    def from_env(
+        cls,
+        *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        partitions: ToAssign | None = None,
+        listener: object = None,
+        key_deserializer: Deserializable[K] | None = None,
+        value_deserializer: Deserializable[V] | None = None,
+        interceptors: Iterable[Interceptor] | None = None,
+        offsets: OffsetStore | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Self:
+        """Return a consumer with options from variables such as ``ASYNCCONSUMER_GROUP_ID``.
+
+        ``ASYNCCONSUMER_CONFIG`` is the path of a file with more options. Keywords override
+        variables, which override the file.
+        """
+        return cls.from_config(
+            None,
+            *topics,
+            pattern=pattern,
+            partitions=partitions,
+            listener=listener,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=interceptors,
+            offsets=offsets,
+            **options,
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        path: StrPath | None,
+        *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        partitions: ToAssign | None = None,
+        listener: object = None,
+        key_deserializer: Deserializable[K] | None = None,
+        value_deserializer: Deserializable[V] | None = None,
+        interceptors: Iterable[Interceptor] | None = None,
+        offsets: OffsetStore | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Self:
+        """Return a consumer with options from a TOML file or a Java properties file.
+
+        Keywords override environment variables, which override the file. None stands for the path
+        in ``ASYNCCONSUMER_CONFIG``, as in `from_env`.
+        """
+        external = ExternalOptions.read(options, path)
+        with external.named_in_errors():
+            return cls(
+                *topics,
+                pattern=pattern,
+                partitions=partitions,
+                listener=listener,
+                key_deserializer=key_deserializer,
+                value_deserializer=value_deserializer,
+                interceptors=interceptors,
+                offsets=offsets,
+                **external.options,
+            )
+
+    async def _open(self, stack: AsyncExitStack) -> None:
         if self._scope.is_over and not self._was_open:
             self._scope = Scope("consumer")  # opening failed, and may be tried again
-        async with AsyncExitStack() as stack:
-            self._connected = await connect(stack, self.config, self._given.environment)
-            await stack.enter_async_context(self._scope)
-            if self._connected.zookeeper is not None:
-                self._connected.zookeeper.follow_brokers(self._connected.kafka, self._scope)
-            if self._wish is not None:
-                await self._want(self._wish)
-            self._stack = stack.pop_all()
+        self._resources = await open_resources(stack, self.config, self._collaborators.environment)
+        await stack.enter_async_context(self._scope)
+        if self._resources.zookeeper is not None:
+            self._resources.zookeeper.follow_brokers(self._resources.kafka, self._scope)
+        if self._spec is not None:
+            await self._change_subscription(self._spec)
         self._was_open = True
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        if kind is None and self._joined is not None:
-            self._joined.following.acknowledge_at_exit()
-        try:
-            await self._changes.rest()  # another task may be changing the subscription
-            await self._leave()
-        finally:
-            await self._stack.__aexit__(kind, error, where)
+    async def _before_close(self, error: BaseException | None) -> None:
+        if error is None and self._current is not None:
+            self._current.runner.acknowledge_at_exit()
+        await self._changes.rest()  # another task may be changing the subscription
+        await self._leave()
 
     def __del__(self) -> None:
         if hasattr(self, "_scope") and self._scope.is_open:  # absent if the constructor raised
             warnings.warn(
-                f"unclosed {self!r}: it was opened and its `async with` block was never left, so "
-                "its group waits for a session timeout",
+                f"unclosed {self!r}: its `async with` block was never left, so its group waits for "
+                "the session timeout",
                 ResourceWarning,
                 stacklevel=1,
                 source=self,
@@ -182,7 +237,7 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         return await self._whole.getone(*partitions)
 
     def _check_callable(self, name: str) -> None:
-        self.config.reading.refuse(name, "max_records", "idle_timeout_ms", "stop_at")
+        self.config.delivery.refuse(name, "max_records", "idle_timeout_ms", "stop_at")
 
     def chunks(self) -> AsyncIterator[decoding.Records]:
         """Return an iterator over chunks: the raw records of a partition that one fetch returned.
@@ -214,27 +269,29 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         With `stop_at`, a stream without partitions ends with the last stream, because a rebalance
         may assign one to it.
         """
-        whole_number("the number of streams", number, 1)
-        self.config.reading.refuse("streams()", "max_records", "idle_timeout_ms")
-        there = self._there
-        streams = [there.open_stream(there.kind) for _ in range(number)]
+        whole_number("number", number, 1)
+        self.config.delivery.refuse("streams()", "max_records", "idle_timeout_ms")
+        active = self._active
+        streams = [active.open_stream(active.kind) for _ in range(number)]
         self._route(SharedRoutes(streams))
-        if isinstance(there.wish, ManualPartitions) and self.config.reading.stop_at is not None:
-            for without in streams[len(there.wish) :]:  # manual assignments get no more
-                without.channel.finish()
-        return [self._reading_of(one) for one in streams]
+        if isinstance(active.spec, ManualPartitions) and self.config.delivery.stop_at is not None:
+            for empty in streams[len(active.spec) :]:  # manual assignments get no more
+                empty.channel.finish()
+        return [self._consumer_stream(stream) for stream in streams]
 
     def partitions(self) -> AsyncIterator[ConsumerStream[K, V]]:
         """Return an iterator over streams, one for each partition when it is assigned.
 
         A stream ends when its partition is revoked or lost.
         """
-        self.config.reading.refuse("partitions()", "max_records", "idle_timeout_ms", "stop_at")
-        opened = self.by_partition(self._there.kind).opened()
+        self.config.delivery.refuse("partitions()", "max_records", "idle_timeout_ms", "stop_at")
+        opened = self.by_partition(self._active.kind).opened()
 
         async def take() -> ConsumerStream[K, V] | None:
-            found = await anext(opened, None)
-            return None if found is None else self._reading_of(found[1], found[0])
+            if (stream := await anext(opened, None)) is None:
+                return None
+            tp, partition_stream = stream
+            return self._consumer_stream(partition_stream, tp)
 
         return CancelSafeIterator(take)
 
@@ -243,21 +300,24 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
 
         `ConsumerApp` uses this with its own class of streams.
         """
-        there = self._there
-        streams = PartitionRoutes(lambda: there.open_stream(kind))
+        active = self._active
+        streams = PartitionRoutes(lambda: active.open_stream(kind))
         self._route(streams)
         return streams
 
     def _route(self, streams: Streams) -> None:
         self._check_undivided()
-        if self._there.stream.is_read:
-            raise ConfigError("the consumer is being read in another way already: choose one")
+        if self._active.stream.is_read:
+            raise ConfigError(
+                "this consumer is already being read in another way. Read it in one way only"
+            )
         self._rebalancer.route(streams)
 
     def _check_undivided(self) -> None:
         if type(self._rebalancer.streams) is not TopicRoutes:
             raise ConfigError(
-                "streams() or partitions() has divided what is read: go on with those"
+                "streams() or partitions() has divided this consumer. Read the streams that it "
+                "returned"
             )
 
     @property
@@ -267,46 +327,48 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         return self._reading
 
     def _read_from(self, stream: BatchedStream | None) -> None:
-        self._reading = None if stream is None else self._reading_of(stream)
+        if self._reading is not None:
+            self._remaining = self._reading.remaining
+        self._reading = None if stream is None else self._consumer_stream(stream)
 
-    def _reading_of(
+    def _consumer_stream(
         self, stream: BatchedStream, partition: TopicPartition | None = None
     ) -> ConsumerStream[K, V]:
-        reading, skip_to = self.config.reading, weakly(self._skip_to)
-        aiter(stream).recover = RefetchPolicy(stream.position, skip_to).recover
-        how = DeliveryPolicy(
+        delivery, seek_past = self.config.delivery, weak_method(self._seek_past)
+        aiter(stream).recover = RefetchPolicy(stream.position, seek_past).recover
+        policy = DeliveryPolicy(
             *self._deserializers,
-            self._given.interceptors,
+            self._collaborators.interceptors,
             PoisonPolicy(
-                reading.on_poison,
-                self._connected.manager.events,
-                skip_to,
-                self._connected.letters,
+                delivery.on_poison,
+                self._resources.manager.events,
+                seek_past,
+                self._resources.dead_letters,
                 self.config.member.group_id or "",
             ),
-            weakly(self.commit) if reading.commit_policy == "manual" else None,
-            self._limit,
-            read_again=weakly(self._read_again),
-            select=weakly(self._select),
+            weak_method(self.commit) if delivery.commit_policy == "manual" else None,
+            read_again=weak_method(self._rewind),
+            select=weak_method(self._select),
         )
-        return ConsumerStream(stream, how, partition)
+        stream.remaining = self._remaining
+        return ConsumerStream(stream, policy, partition)
 
-    def _skip_to(self, offsets: Mapping[TopicPartition, int]) -> None:
-        ours = self.assignment
-        self._there.transactions.back_to({})  # records where each partition began
-        self._rebalancer.seek({one: at for one, at in offsets.items() if one in ours})
+    def _seek_past(self, offsets: Mapping[TopicPartition, int]) -> None:
+        assigned = self.assignment
+        self._active.transactions.back_to({})  # records where each partition began
+        self._rebalancer.seek({tp: offset for tp, offset in offsets.items() if tp in assigned})
 
-    def _read_again(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._skip_to(self._there.transactions.back_to(offsets))
+    def _rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._seek_past(self._active.transactions.back_to(offsets))
 
     def _select(self, partitions: Collection[TopicPartition] | None) -> bool:
         if partitions:
             self._check_undivided()
         return self._rebalancer.select(partitions)
 
-    def _go_to(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def _user_seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._rebalancer.seek(offsets)
-        self._there.transactions.moved(offsets)
+        self._active.transactions.moved(offsets)
 
     def transaction(self, producer: TransactionalProducer) -> AbstractAsyncContextManager[None]:
         """Return an ``async with`` block that commits offsets in a transaction of the producer.
@@ -315,53 +377,35 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         they are redelivered. The producer is aiokafka's, started with a ``transactional_id``.
         """
         config = self.config
-        if config.reading.commit_policy != "manual" or config.zookeeper is not None:
+        if config.delivery.commit_policy != "manual" or config.zookeeper is not None:
             raise ConfigError(
-                "a transaction commits offsets to the group in Kafka, and nobody else may: set "
-                "commit_policy='manual', and not group_protocol='zookeeper'"
+                "a transaction commits offsets itself, to a group in Kafka. Set "
+                "`commit_policy='manual'`, and do not set `group_protocol='zookeeper'`"
             )
         self._check_commits()
         self._check_undivided()
-        return self._there.transactions.transaction(producer)
+        return self._active.transactions.transaction(producer)
 
     # --- monitoring ------------------------------------------------------------------------------
 
     def health(self) -> Health:
         """Return the health: the state, its reason, the lag and the last activity."""
         if not self._scope.is_open:
-            return Health(state=HealthState.CLOSED, reason="it is not open")
-        if self._joined is None:
+            return Health(state=HealthState.CLOSED, reason="the consumer is not open")
+        if self._current is None:
             return Health(state=HealthState.IDLE, reason="nothing is subscribed")
-        if (failure := self._following.failure) is not None:
+        if (failure := self._runner.failure) is not None:
             return Health(state=HealthState.CLOSED, reason=brief(failure))
-        found = health_of(self._joined.membership, self._rebalancer, self._connected.manager)
-        return with_topics(found, self._joined.topics)
+        health = health_of(self._current.membership, self._rebalancer, self._resources.manager)
+        return with_topics(health, self._current.topics)
 
     def status(self) -> Status:
         """Return the health as plain values, as the pages of `asgi` show it."""
         counts = self.counts if self._scope.is_open else {}
         return status_of(self.health(), counts, self.config.member.group_id)
 
-    def events(self) -> EventStream:
-        """Return an iterator over events from now on: rebalances, skipped offsets and stalls."""
-        self._scope.check_open()
-        return self._connected.manager.events.listen()
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """The number of events so far by event name, plus ``dropped commits``."""
-        self._scope.check_open()
-        return self._connected.manager.events.counts
-
-    def stalled(self) -> Mapping[TopicPartition, Stalled]:
-        """Return the assigned partitions that should make progress and do not, with the reason."""
-        self._scope.check_open()
-        return self._connected.manager.stalled()
-
-    def progress(self) -> Mapping[TopicPartition, Progress]:
-        """Return the fetch position, log end, broker and last fetch of each assigned partition."""
-        self._scope.check_open()
-        return self._connected.manager.progress()
+    def _fetch_manager(self) -> FetchManager:
+        return self._resources.manager
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """Return the high watermark of the last fetch response; None before the first one."""
@@ -372,12 +416,12 @@ class Consumer(SubscribeOperations, WebMixin, Generic[K, V]):
         return self._end_of(partition, "last_stable_offset")
 
     def _end_of(self, partition: TopicPartition, which: str) -> int | None:
-        known = self.progress().get(partition)
-        found: int = -1 if known is None else getattr(known, which)
-        return found if found >= 0 else None
+        progress = self.progress().get(partition)
+        offset: int = -1 if progress is None else getattr(progress, which)
+        return offset if offset >= 0 else None
 
     @property
     def _lookups(self) -> OffsetQueries:
         self._scope.check_open()
         committed_only = self.config.fetch.committed_only
-        return OffsetQueries(self._connected.kafka.leaders, committed_only=committed_only)
+        return OffsetQueries(self._resources.kafka.leaders, committed_only=committed_only)

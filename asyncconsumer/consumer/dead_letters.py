@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
-from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError, DeserializationFailed, UnknownTopicOrPartition
@@ -58,7 +58,7 @@ class _PendingDeadLetter:
         self.offset = offset
         self.written.set()
 
-    async def heard(self) -> None:
+    async def wait_written(self) -> None:
         """Wait until the record is written."""
         self.waiting += 1
         try:
@@ -67,7 +67,7 @@ class _PendingDeadLetter:
             self.waiting -= 1
 
 
-_Same: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
+_RecordIdentity: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
 """The identity of a record. A re-created topic has other records at the same offsets."""
 
 
@@ -75,7 +75,7 @@ class NotADeadLetter(Exception):
     """The record has no failure headers, because another program wrote it."""
 
 
-class DeadLetterProducer:
+class DeadLetterProducer(AsyncResource):
     """A writer of records with failure headers. The first record opens the producer.
 
     A failed write is retried until it succeeds. Until then the caller waits, so the original
@@ -99,24 +99,15 @@ class DeadLetterProducer:
         self._randomness = randomness
         self._scope = Scope(f"dead letters to {topic}")
         # not written yet, or awaited; a repeated request for the same record joins the first
-        self._letters: dict[_Same, _PendingDeadLetter] = {}
+        self._pending: dict[_RecordIdentity, _PendingDeadLetter] = {}
         self._to_check = False  # whether the topic is there
         self._asked = asyncio.Event()
         self._producer: Producer | None = None
         self._log = RateLimitedLogger(_log)
 
-    async def __aenter__(self) -> Self:
-        await self._scope.__aenter__()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._scope)
         self._scope.start(self._run(), f"dead letters to {self.topic}")
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        await self._scope.__aexit__(kind, error, where)
 
     @property
     def trouble(self) -> str | None:
@@ -132,7 +123,7 @@ class DeadLetterProducer:
     @property
     def waiting(self) -> int:
         """The number of records that are not written yet."""
-        return sum(not one.written.is_set() for one in self._letters.values())
+        return sum(not dead_letter.written.is_set() for dead_letter in self._pending.values())
 
     def reach_by(self, connection: ConnectionConfig) -> None:
         """Set the connection options. The brokers may be known only after the constructor."""
@@ -149,23 +140,23 @@ class DeadLetterProducer:
         Wait without a limit until this succeeds. Without `partition`, the key selects one.
         """
         self._scope.check_open()
-        same = _same(record)
-        letter = self._letters.get(same)
-        if letter is None:
-            headers = (*_kept(record.headers), *failure_headers(record, failure))
+        identity = _identity(record)
+        dead_letter = self._pending.get(identity)
+        if dead_letter is None:
+            headers = (*_without_failure_headers(record.headers), *failure_headers(record, failure))
             outgoing = ProducerRecord(self.topic, record.key, record.value, headers, partition)
-            letter = self._letters[same] = _PendingDeadLetter(record, outgoing)
+            dead_letter = self._pending[identity] = _PendingDeadLetter(record, outgoing)
             self._asked.set()
         try:
-            await letter.heard()
+            await dead_letter.wait_written()
         finally:
-            self._tidy(letter)
-        return letter.offset
+            self._tidy(dead_letter)
+        return dead_letter.offset
 
-    def _tidy(self, letter: _PendingDeadLetter) -> None:
+    def _tidy(self, dead_letter: _PendingDeadLetter) -> None:
         """Remove a dead letter that is written and has no waiting callers."""
-        if letter.written.is_set() and not letter.waiting:
-            self._letters.pop(_same(letter.record), None)
+        if dead_letter.written.is_set() and not dead_letter.waiting:
+            self._pending.pop(_identity(dead_letter.record), None)
 
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
@@ -175,8 +166,8 @@ class DeadLetterProducer:
             while True:
                 await self._asked.wait()
                 self._asked.clear()
-                letters = self._unwritten()
-                failed = await self._write(producer, letters) if letters else []
+                dead_letters = self._unwritten()
+                failed = await self._write(producer, dead_letters) if dead_letters else []
                 if not failed and await self._is_checked(producer):
                     delays = self._delays()
                     continue
@@ -205,15 +196,17 @@ class DeadLetterProducer:
             before = self.last_error
             self._note(error)
             if self.last_error != before:
-                self._log.warning("dead letters to %s: %s", self.topic, self.last_error)
+                self._log.warning(
+                    "failed to write dead letters to %s: %s", self.topic, self.last_error
+                )
             return False
         self._to_check, self.last_error = False, None
         return True
 
     def _warn(self, failed: list[_PendingDeadLetter]) -> None:
         self._log.warning(
-            "%d dead letters were not written to %s, the first of them %s: %s. They are tried "
-            "again, and not committed",
+            "failed to write %d dead letters to %s, the first for %s: %s; they are retried and not "
+            "committed",
             len(failed),
             self.topic,
             _place(failed[0].record),
@@ -226,26 +219,32 @@ class DeadLetterProducer:
         The partition of a dropped record was revoked. Its new owner may have processed the
         record, and later ones, already.
         """
-        self._letters = {
-            same: one for same, one in self._letters.items() if one.waiting or not one.is_parked
+        self._pending = {
+            identity: dead_letter
+            for identity, dead_letter in self._pending.items()
+            if dead_letter.waiting or not dead_letter.is_parked
         }
-        return [one for one in self._letters.values() if not one.written.is_set()]
+        return [
+            dead_letter
+            for dead_letter in self._pending.values()
+            if not dead_letter.written.is_set()
+        ]
 
     async def _write(
-        self, producer: Producer, letters: list[_PendingDeadLetter]
+        self, producer: Producer, dead_letters: list[_PendingDeadLetter]
     ) -> list[_PendingDeadLetter]:
         """Write dead letters and return those that could not be written."""
-        outcomes = await producer.send([letter.outgoing for letter in letters])
+        outcomes = await producer.send([dead_letter.outgoing for dead_letter in dead_letters])
         failed = []
-        for letter in letters:
-            outcome = outcomes[letter.outgoing]
+        for dead_letter in dead_letters:
+            outcome = outcomes[dead_letter.outgoing]
             if isinstance(outcome, ConsumerError):
-                failed.append(letter)
+                failed.append(dead_letter)
                 self._note(outcome)
                 continue
-            letter.has(outcome)
+            dead_letter.has(outcome)
             self.written += 1
-            self._tidy(letter)  # its caller may have been cancelled
+            self._tidy(dead_letter)  # its caller may have been cancelled
         if not failed:
             self.last_error, self._to_check = None, False
         return failed
@@ -257,15 +256,15 @@ class DeadLetterProducer:
             self.last_error = f"{type(error).__name__}: {error}"
 
 
-def _kept(headers: Headers) -> Headers:
+def _without_failure_headers(headers: Headers) -> Headers:
     """Return the headers of the record without those of an earlier failure."""
-    return tuple(one for one in headers if not one[0].startswith(PREFIX))
+    return tuple(header for header in headers if not header[0].startswith(PREFIX))
 
 
 def failure_headers(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
     """Return the headers that name the original record and its failure."""
     error = failure.error
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -278,7 +277,7 @@ def failure_headers(record: Record, failure: Failure) -> list[tuple[str, bytes]]
     }
     return [
         (f"{PREFIX}{name}", str(text).encode(errors="backslashreplace"))
-        for name, text in told.items()
+        for name, text in fields.items()
     ]
 
 
@@ -300,28 +299,28 @@ def parse_failure_headers(record: Record) -> dict[str, bytes]:
 
 def original(record: Record) -> Record:
     """Return the original record of a dead letter or of a record in a retry topic."""
-    told = parse_failure_headers(record)
+    fields = parse_failure_headers(record)
     try:
         partition, offset, timestamp = (
-            int(told[name]) for name in ("partition", "offset", "timestamp")
+            int(fields[name]) for name in ("partition", "offset", "timestamp")
         )
-        topic = told["topic"].decode()
+        topic = fields["topic"].decode()
     except (KeyError, ValueError):
-        raise NotADeadLetter("its headers do not tell which record it was") from None
+        raise NotADeadLetter("its headers do not name the original record") from None
     return Record(
         topic,
         partition,
         offset,
         timestamp,
         key=record.key,
-        value=None if "no_value" in told else record.value,
-        headers=_kept(record.headers),
+        value=None if "no_value" in fields else record.value,
+        headers=_without_failure_headers(record.headers),
     )
 
 
-def _same(record: Record) -> _Same:
-    at = record.topic, record.partition, record.offset
-    return *at, record.timestamp, record.key, record.value
+def _identity(record: Record) -> _RecordIdentity:
+    place = record.topic, record.partition, record.offset
+    return *place, record.timestamp, record.key, record.value
 
 
 def _place(record: Record) -> str:

@@ -10,7 +10,7 @@ from asyncconsumer.aio.suspensions import ClockOffsets, system_offsets
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.pool import BrokerOpener as BrokerOpener
 from asyncconsumer.zookeeper.transport import TransportOpener as ZooKeeperOpener
-from asyncconsumer.zookeeper.transport import open_line
+from asyncconsumer.zookeeper.transport import open_transport
 
 
 def _milliseconds() -> int:
@@ -22,7 +22,7 @@ class Environment:
     """Transports, random numbers and clocks. The defaults are real; simulations replace them."""
 
     open_broker: BrokerOpener = open_connection
-    open_zookeeper: ZooKeeperOpener = open_line
+    open_zookeeper: ZooKeeperOpener = open_transport
     randomness: Random = field(default_factory=Random)  # for jitter and shuffling
     clock: Callable[[], float] | None = None  # if the loop does not use the system's clock
     now_ms: Callable[[], int] = _milliseconds
@@ -31,9 +31,9 @@ class Environment:
     )
 
     def virtual_clock(self) -> Callable[[], float] | None:
-        """Return the clock to use instead of the system's; None if the loop uses the system's.
+        """Return the virtual clock of the event loop, or None if the loop uses real time.
 
-        Threads keep real time, so none may be started for a loop that has a clock of its own.
+        With a virtual clock, no thread may be started, because threads run in real time.
         """
         if self.clock is not None:
             return self.clock

@@ -70,7 +70,7 @@ def health_of(
     """Return the current health."""
     now, progress = asyncio.get_running_loop().time(), manager.progress()
     lag = _lag(rebalancer, progress)
-    disconnected = _disconnected(manager.vitals, progress)
+    disconnected = _disconnected(manager.liveness, progress)
     state, reason = _state(membership, rebalancer, manager, disconnected, lag, now)
     return Health(
         state=state,
@@ -78,8 +78,8 @@ def health_of(
         assignment=frozenset(rebalancer.reading),
         lag=lag,
         last_heartbeat=_ago(membership.last_heartbeat, now),
-        last_fetch=_ago(manager.last_heard, now),
-        last_progress=_ago(manager.vitals.last_moved, now),
+        last_fetch=_ago(manager.last_received, now),
+        last_progress=_ago(manager.liveness.last_moved, now),
     )
 
 
@@ -104,32 +104,39 @@ def _state(
 ) -> tuple[HealthState, str | None]:
     """Return the most severe state that applies, with its reason."""
     if not rebalancer.rebalanced.is_set():
-        return HealthState.REBALANCING, "it waits for its first share"
+        return HealthState.REBALANCING, "waiting for the first assignment"
     grouped = not isinstance(membership, GrouplessMembership)
     if grouped and rebalancer.reading and (membership.lost or now >= membership.deadline):
-        return HealthState.FENCED, "the group may have given its partitions to others"
+        return HealthState.FENCED, "the partitions may be assigned to other members"
     if disconnected is not None:
         return HealthState.DISCONNECTED, disconnected
     if not rebalancer.idle.is_set():
-        return HealthState.REBALANCING, "it changes from one share to another"
+        return HealthState.REBALANCING, "the assignment is changing"
     if not rebalancer.reading and membership.awaiting_assignment:
-        return HealthState.REBALANCING, "it has given up its share and waits for another"
+        return (
+            HealthState.REBALANCING,
+            "the partitions were revoked, and a new assignment is awaited",
+        )
     if without := rebalancer.without_offset:
         return HealthState.STALLED, str(NoCommittedOffset(min(without)))
     if stalled := manager.stalled():
         first = next(iter(stalled.values()))
-        bound = all(one.unread for one in stalled.values())
+        bound = all(partition.unread for partition in stalled.values())
         return (HealthState.HANDLER_BOUND if bound else HealthState.STALLED), str(first)
-    moved = now - manager.vitals.last_moved < _RECENT
-    if moved or any(one is None or one > 0 for one in lag.values()):
+    moved = now - manager.liveness.last_moved < _RECENT
+    if moved or any(behind is None or behind > 0 for behind in lag.values()):
         return HealthState.CONSUMING, None
-    return HealthState.IDLE, None if rebalancer.reading else "no partition is its own"
+    return HealthState.IDLE, None if rebalancer.reading else "no partition is assigned"
 
 
-def _disconnected(vitals: Liveness, progress: Mapping[TopicPartition, Progress]) -> str | None:
-    if vitals.asked and vitals.asked <= vitals.silent:
-        return f"no answer from {', '.join(map(str, sorted(vitals.asked)))}"
-    trouble = [one.trouble for one in progress.values() if one.node_id is None and one.trouble]
+def _disconnected(liveness: Liveness, progress: Mapping[TopicPartition, Progress]) -> str | None:
+    if liveness.used and liveness.used <= liveness.silent:
+        return f"no answer from {', '.join(map(str, sorted(liveness.used)))}"
+    trouble = [
+        partition.error
+        for partition in progress.values()
+        if partition.node_id is None and partition.error
+    ]
     if progress and len(trouble) == len(progress):
         return str(trouble[0])
     return None
@@ -140,10 +147,10 @@ def _lag(
 ) -> dict[TopicPartition, int | None]:
     """Return the lag of each partition in offsets; None while it is not known."""
     lag: dict[TopicPartition, int | None] = {}
-    for one in rebalancer.reading:
-        position = rebalancer.position(one)
-        end = progress[one].high_watermark if one in progress else -1
-        lag[one] = None if position is None or end < 0 else max(0, end - position)
+    for tp in rebalancer.reading:
+        position = rebalancer.position(tp)
+        end = progress[tp].high_watermark if tp in progress else -1
+        lag[tp] = None if position is None or end < 0 else max(0, end - position)
     return lag
 
 

@@ -1,14 +1,14 @@
 """Interceptors, called for each record before delivery and after each commit."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import iscoroutinefunction
 from typing import Final
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.offsets.store import OffsetStore, failed_partitions
-from asyncconsumer.records.decoding import Record
+from asyncconsumer.records.decoding import MessageBuilder, Record
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
@@ -33,48 +33,42 @@ class Interceptors:
             raise ConfigError(f"interceptors must be a list of them, got {each!r}")
         self._each = tuple(each)
         self._log = RateLimitedLogger(_log)  # an interceptor may fail for every record
-        for one in self._each:
-            if not (hasattr(one, "on_consume") and hasattr(one, "on_commit")):
-                raise ConfigError(f"{one!r} is no interceptor: derive it from Interceptor")
-            if iscoroutinefunction(one.on_consume) or iscoroutinefunction(one.on_commit):
-                raise ConfigError(f"{one!r}: nobody waits for an interceptor: no `async def`")
+        for interceptor in self._each:
+            if not (hasattr(interceptor, "on_consume") and hasattr(interceptor, "on_commit")):
+                raise ConfigError(
+                    f"{interceptor!r} is not an interceptor. Derive its class from `Interceptor`."
+                )
+            if any(map(iscoroutinefunction, (interceptor.on_consume, interceptor.on_commit))):
+                raise ConfigError(
+                    f"{interceptor!r} has an `async def` method, and interceptors are not awaited. "
+                    "Use plain functions."
+                )
+        self._builder = MessageBuilder(interceptors=self.functions, intercept_failed=self.failed)
 
     def __bool__(self) -> bool:
         return bool(self._each)
 
+    @property
+    def functions(self) -> tuple[Callable[[Record], Record], ...]:
+        """The functions to call for each record, in order."""
+        return tuple(interceptor.on_consume for interceptor in self._each)
+
     def on_consume(self, record: Record) -> Record:
         """Return the record after all interceptors."""
-        for one in self._each:
-            try:
-                record = _checked(one.on_consume(record), record)
-            except Exception as error:  # noqa: BLE001 - must not stop the consumer
-                at = f"{record.topic}[{record.partition}]@{record.offset}"
-                self._log.warning("an interceptor failed with %s", at, error=error)
-        return record
+        return self._builder.intercept(record)
+
+    def failed(self, error: Exception, record: Record) -> None:
+        """Log the error of an interceptor, which never stops the consumer."""
+        place = f"{record.topic}[{record.partition}]@{record.offset}"
+        self._log.warning("an interceptor failed for the record %s", place, error=error)
 
     def on_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Call all interceptors after a commit."""
-        for one in self._each:
+        for interceptor in self._each:
             try:
-                one.on_commit(offsets)
+                interceptor.on_commit(offsets)
             except Exception as error:  # noqa: BLE001 - must not stop the consumer
-                self._log.warning("an interceptor failed with a commit", error=error)
-
-
-def _checked(given: object, record: Record) -> Record:
-    """Return `given` if it is a record of the same partition and offset; raise otherwise.
-
-    Another result would lose the record, or commit another one.
-    """
-    if not isinstance(given, Record):
-        raise TypeError(f"on_consume() must return a record, not {type(given).__name__}")
-    if _place(given) != _place(record):
-        raise ValueError("on_consume() must return a record of the same partition and offset")
-    return given
-
-
-def _place(record: Record) -> tuple[str, int, int]:
-    return record.topic, record.partition, record.offset
+                self._log.warning("an interceptor failed after a commit", error=error)
 
 
 class InterceptedStore:
@@ -94,7 +88,7 @@ class InterceptedStore:
             await self._store.commit(offsets)
         except ConsumerError as error:
             failed = failed_partitions(offsets, error)
-            if kept := {one: at for one, at in offsets.items() if one not in failed}:
-                self._interceptors.on_commit(kept)
+            if committed := {tp: offset for tp, offset in offsets.items() if tp not in failed}:
+                self._interceptors.on_commit(committed)
             raise
         self._interceptors.on_commit(offsets)

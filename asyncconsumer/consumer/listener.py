@@ -48,30 +48,32 @@ class ListenerList(list[object]):
 
     def replace(self, listener: object) -> None:
         """Replace the listener of the constructor or an earlier `subscribe`; append if none."""
-        at = self.index(self._main) if self._main in self else len(self)
-        self[at : at + 1] = [listener]
+        index = self.index(self._main) if self._main in self else len(self)
+        self[index : index + 1] = [listener]
         self._main = listener
 
 
 def checked(listener: object) -> object:
     """Return the listener; raise if it has none of the methods, as after a misspelling."""
     if not any(callable(getattr(listener, name, None)) for name in _METHODS):
-        raise ConfigError(f"{listener!r} is no listener: it has none of {', '.join(_METHODS)}")
+        raise ConfigError(
+            f"{listener!r} is not a rebalance listener. It needs one of {', '.join(_METHODS)}"
+        )
     return listener
 
 
-def listeners(told: Sequence[object], timeout_ms: int) -> Listeners:
+def listeners(listening: Sequence[object], timeout_ms: int) -> Listeners:
     """Return the callbacks for the rebalancer. Missing methods of a listener are not called.
 
     The list is read at each change, because listeners may be added later.
     """
 
     def of(name: str) -> Callable[[Collection[TopicPartition]], Awaitable[None]]:
-        async def tell(partitions: Collection[TopicPartition]) -> None:
-            for listener in list(told):
-                await _tell(listener, name, partitions, timeout_ms / 1000)
+        async def call(partitions: Collection[TopicPartition]) -> None:
+            for listener in list(listening):
+                await _call(listener, name, partitions, timeout_ms / 1000)
 
-        return tell
+        return call
 
     async def starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
         await of("on_partitions_assigned")(new)
@@ -83,7 +85,7 @@ def listeners(told: Sequence[object], timeout_ms: int) -> Listeners:
     )
 
 
-async def _tell(
+async def _call(
     listener: object, name: str, partitions: Collection[TopicPartition], seconds: float
 ) -> None:
     method: Callable[[set[TopicPartition]], Any] | None = getattr(listener, name, None)
@@ -92,12 +94,12 @@ async def _tell(
     callback = f"{type(listener).__name__}.{name}"
     try:
         async with asyncio.timeout(seconds) as timeout:
-            told = method(set(partitions))
-            if inspect.isawaitable(told):
-                await told
+            result = method(set(partitions))
+            if inspect.isawaitable(result):
+                await result
     except ConsumerError:
         raise
     except Exception as error:
         if not (isinstance(error, TimeoutError) and timeout.expired()):
             raise ListenerFailed(callback, repr(error)) from error
-        _log.error("%s took more than %g s and was cancelled; the group goes on", callback, seconds)
+        _log.error("the listener call %s took more than %g s and was cancelled", callback, seconds)

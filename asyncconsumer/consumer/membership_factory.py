@@ -1,8 +1,8 @@
 """Creation of the membership that the options and the subscription require."""
 
+from contextlib import AbstractAsyncContextManager
 from random import Random
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, cast
 
 from aiokafka.protocol.api import Request
 
@@ -36,7 +36,7 @@ _ASSIGNORS: Final[dict[str, type[Assignor]]] = {
 }
 
 
-class GroupMember(LeavableMembership, Protocol):
+class GroupMember(LeavableMembership, AbstractAsyncContextManager["GroupMember", None], Protocol):
     """A member of a group that Kafka coordinates."""
 
     @property
@@ -69,35 +69,28 @@ class GroupMember(LeavableMembership, Protocol):
     def subscribe(self, subscription: Subscription) -> None:
         """Change the subscription."""
 
-    async def __aenter__(self) -> Self:
-        """Open the membership."""
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        """Close the membership."""
-
 
 def assignors(config: MemberConfig) -> list[Assignor]:
     """Return the assignors of the options, given by name, class or instance."""
     if not config.strategies:
-        raise ConfigError(f"partition_assignment_strategy is empty: take {', '.join(_ASSIGNORS)}")
-    found: list[Assignor] = []
-    for one in config.strategies:
-        if isinstance(one, str):
-            one_of("partition_assignment_strategy", one, tuple(_ASSIGNORS))
-            found.append(_ASSIGNORS[one]())
-        elif isinstance(getattr(one, "name", None), str) and callable(getattr(one, "assign", None)):
-            found.append(one() if isinstance(one, type) else one)
-        else:
-            raise ConfigError(
-                f"partition_assignment_strategy has {one!r}: take {', '.join(_ASSIGNORS)} or an "
-                "asyncconsumer.group.assignors.Assignor of your own"
-            )
-    return found
+        raise ConfigError(
+            "`partition_assignment_strategy` is empty. Name at least one of "
+            f"{', '.join(_ASSIGNORS)}"
+        )
+    return [_assignor(strategy) for strategy in config.strategies]
+
+
+def _assignor(strategy: object) -> Assignor:
+    if isinstance(strategy, str):
+        one_of("partition_assignment_strategy", strategy, tuple(_ASSIGNORS))
+        return _ASSIGNORS[strategy]()
+    name, assign = getattr(strategy, "name", None), getattr(strategy, "assign", None)
+    if not isinstance(name, str) or not callable(assign):
+        raise ConfigError(
+            f"`partition_assignment_strategy` has {strategy!r}. Name one of "
+            f"{', '.join(_ASSIGNORS)}, or pass a subclass of asyncconsumer.group.assignors.Assignor"
+        )
+    return cast("Assignor", strategy() if isinstance(strategy, type) else strategy)
 
 
 def in_zookeeper(subscription: Subscription) -> filters.StreamSubscription:
@@ -120,7 +113,7 @@ def member(
 ) -> GroupMember:
     """Return the member for the group protocol of the options."""
 
-    def classic(wanted: Subscription) -> ClassicMembership:
+    def classic(subscription: Subscription) -> ClassicMembership:
         return ClassicMembership(
             coordinator,
             cluster,
@@ -134,7 +127,7 @@ def member(
                 exclude_internal_topics=config.exclude_internal_topics,
                 metadata_refresh_ms=metadata_refresh_ms,
             ),
-            wanted,
+            subscription,
             assignors(config),
             randomness=randomness,
             suspensions=suspensions,
@@ -160,5 +153,6 @@ def _newer_config(config: MemberConfig, group_id: str, client_rack: str) -> Cons
         group_remote_assignor=config.group_remote_assignor,
         rebalance_timeout_ms=config.rebalance_timeout_ms,
         client_rack=client_rack,
+        exclude_internal_topics=config.exclude_internal_topics,
         session_timeout_ms=config.session_timeout_ms,
     )

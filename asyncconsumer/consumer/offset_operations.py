@@ -10,7 +10,11 @@ from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.config.consumer import ConsumerConfig
 from asyncconsumer.consumer.offset_queries import OffsetQueries
 from asyncconsumer.consumer.subscription import Collaborators
-from asyncconsumer.consumer.subscription_spec import partition_of, partitions_of
+from asyncconsumer.consumer.subscription_spec import (
+    offsets_by_partition,
+    partition_of,
+    partitions_of,
+)
 from asyncconsumer.consumer.unsubscribed_offsets import UnsubscribedOffsets
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.offsets.store import is_offset
@@ -21,15 +25,15 @@ from asyncconsumer.records.decoding import Record
 from asyncconsumer.streams.messages import Message
 from asyncconsumer.types import OffsetAndTimestamp, TopicPartition
 
-_SECONDS_BETWEEN_LOOKS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 
 
 class OffsetOperations(ABC):
     """The part of a `Consumer` that deals with offsets."""
 
-    def __init__(self, config: ConsumerConfig, given: Collaborators) -> None:
+    def __init__(self, config: ConsumerConfig, collaborators: Collaborators) -> None:
         self.config: Final = config
-        self._given = given
+        self._collaborators = collaborators
 
     @property
     @abstractmethod
@@ -38,7 +42,7 @@ class OffsetOperations(ABC):
 
     @property
     @abstractmethod
-    def _following(self) -> MembershipRunner: ...
+    def _runner(self) -> MembershipRunner: ...
 
     @property
     @abstractmethod
@@ -50,12 +54,12 @@ class OffsetOperations(ABC):
         """The offset store of the group, if nothing is subscribed."""
 
     @abstractmethod
-    def _go_to(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def _user_seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Seek to these offsets on the user's request."""
 
     @property
     def _rebalancer(self) -> Rebalancer:
-        return self._following.rebalancer
+        return self._runner.rebalancer
 
     @property
     def connection(self) -> ConnectionConfig:
@@ -65,22 +69,26 @@ class OffsetOperations(ABC):
     @property
     def member_id(self) -> str | None:
         """The member id from the coordinator; None before it is known, and for static members."""
-        who = self._following.identity
-        return None if who is None or who.instance_id is not None else who.member_id or None
+        identity = self._runner.identity
+        if identity is None or identity.instance_id is not None:
+            return None
+        return identity.member_id or None
 
     @property
     def commits(self) -> bool:
         """Whether offsets can be committed, to a group or to a custom store."""
-        return self._given.commits(self.config)
+        return self._collaborators.commits(self.config)
 
     @property
     def keeps_metadata(self) -> bool:
         """Whether the store keeps the metadata of a committed `Offset`."""
-        return self._given.keeps_metadata(self.config)
+        return self._collaborators.keeps_metadata(self.config)
 
     def _check_commits(self) -> None:
         if not self.commits:
-            raise ConfigError("without a group_id there is no place to keep offsets: name one")
+            raise ConfigError(
+                "this consumer cannot commit offsets without a `group_id`. Set `group_id`"
+            )
 
     async def commit(
         self,
@@ -99,36 +107,34 @@ class OffsetOperations(ABC):
         if (direct := self._direct_offsets) is not None:
             return await direct.commit(offsets)
         if isinstance(offsets, Record | Message):
-            place = TopicPartition(offsets.topic, offsets.partition)
-            return await self._following.commit({place: offsets.offset + 1}, rewind=False)
+            tp = TopicPartition(offsets.topic, offsets.partition)
+            return await self._runner.commit({tp: offsets.offset + 1}, rewind=False)
         if offsets is None:
-            return await self._following.commit()
-        if not isinstance(offsets, Mapping):
-            raise ConfigError(f"commit({offsets!r}): give a record, or offsets by partition")
-        return await self._following.commit({partition_of(one): at for one, at in offsets.items()})
+            return await self._runner.commit()
+        return await self._runner.commit(offsets_by_partition(offsets))
 
     async def committed(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
         """Return the committed offsets of these partitions, or of the assignment."""
         self._check_commits()
-        wanted = self.assignment if partitions is None else partitions_of(partitions)
+        requested = self.assignment if partitions is None else partitions_of(partitions)
         if (direct := self._direct_offsets) is not None:
-            return await direct.load(wanted)
-        return await self._following.committer.load(wanted)
+            return await direct.load(requested)
+        return await self._runner.committer.load(requested)
 
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset of the next record to deliver."""
-        while (found := self.position_now(partition)) is None:
-            self._following.check()
+        while (position := self.position_now(partition)) is None:
+            self._runner.check()
             if (start := self._rebalancer.start_to_look_up(partition)) is None:
-                await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+                await asyncio.sleep(_POLL_SECONDS)
                 continue
             # a listener waits for this, and fetching waits for the listener: seek to the result
-            at = (await self._lookups.ends([partition], start))[partition]
+            offset = (await self._lookups.ends([partition], start))[partition]
             if self._rebalancer.start_to_look_up(partition) == start:
-                self._go_to({partition: at})
-        return found
+                self._user_seek({partition: offset})
+        return position
 
     def position_now(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record to deliver, or None while it is looked up."""
@@ -138,18 +144,18 @@ class OffsetOperations(ABC):
         """Continue at `offset`. Records that were fetched before are dropped."""
         if not is_offset(offset):
             raise ConfigError(
-                f"seek to {offset!r} of {partition}: give a whole number from 0 on; for the ends "
-                "there are seek_to_beginning and seek_to_end"
+                f"cannot seek to {offset!r} of {partition}: an offset is a whole number from 0 on. "
+                "For the ends of the log, call seek_to_beginning() or seek_to_end()"
             )
-        self._go_to({partition: offset})
+        self._user_seek({partition: offset})
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read these partitions, or the whole assignment, from the first record of the log."""
-        self._go_to(dict.fromkeys(partitions or self.assignment, EARLIEST))
+        self._user_seek(dict.fromkeys(partitions or self.assignment, EARLIEST))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Read these partitions, or the whole assignment, from the end of the log."""
-        self._go_to(dict.fromkeys(partitions or self.assignment, LATEST))
+        self._user_seek(dict.fromkeys(partitions or self.assignment, LATEST))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Deliver nothing of these partitions until `resume`, also across rebalances.
@@ -189,4 +195,6 @@ class OffsetOperations(ABC):
 
         A moment is a datetime with a time zone, or milliseconds since 1970.
         """
-        return await self._lookups.for_times({partition_of(one): at for one, at in moments.items()})
+        return await self._lookups.for_times(
+            {partition_of(tp): moment for tp, moment in moments.items()}
+        )

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.fetch.leader_client import LeaderClient
-from asyncconsumer.fetch.offset_lookup import list_offsets, milliseconds
+from asyncconsumer.fetch.list_offsets import list_offsets, milliseconds
 from asyncconsumer.types import OffsetAndTimestamp, TopicPartition
 
 
@@ -29,15 +29,15 @@ class OffsetQueries:
         self, partitions: Iterable[TopicPartition], which: int
     ) -> dict[TopicPartition, int]:
         """Return the EARLIEST or LATEST offsets of partitions."""
-        found = await self._ask(dict.fromkeys(partitions, which))
-        return {one: listed.offset for one, listed in found.items()}
+        result = await self._ask(dict.fromkeys(partitions, which))
+        return {tp: listed.offset for tp, listed in result.items()}
 
     async def for_times(
         self, moments: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return offset and timestamp of the first record at or after a moment, or None."""
-        found = await self._ask({one: milliseconds(at) for one, at in moments.items()})
-        return {one: at if at.offset >= 0 else None for one, at in found.items()}
+        result = await self._ask({tp: milliseconds(moment) for tp, moment in moments.items()})
+        return {tp: listed if listed.offset >= 0 else None for tp, listed in result.items()}
 
     async def _ask(
         self, moments: Mapping[TopicPartition, int]

@@ -18,7 +18,7 @@ class PoisonPolicy(NamedTuple):
     policy: str
     events: EventBus
     seek: Callable[[Mapping[TopicPartition, int]], None]  # to skip a corrupt batch
-    letters: DeadLetterProducer | None = None
+    dead_letters: DeadLetterProducer | None = None
     group: str = ""  # for the headers of dead letters
 
     def raises(self, error: Unreadable) -> bool:
@@ -29,18 +29,16 @@ class PoisonPolicy(NamedTuple):
         endless = isinstance(error, CorruptRecords) and error.resume is None
         return self.policy == "raise" or error.retriable or endless
 
-    async def met(self, error: Unreadable, is_there: Callable[[], bool]) -> None:
-        """Apply the policy to an unreadable record or batch, or raise the error.
+    async def apply(self, error: Unreadable, is_there: Callable[[], bool]) -> None:
+        """Apply the policy to an unreadable record or batch whose error is not raised.
 
         `is_there` says whether the reader is still at this chunk. While the dead letter is
         written, the partition may be lost or sought elsewhere.
         """
-        if self.raises(error):
-            raise error
         record = _record_of(error)
         partition = TopicPartition(record.topic, record.partition)
-        if self.letters is not None:
-            await self.letters.write(record, Failure(error, group=self.group))
+        if self.dead_letters is not None:
+            await self.dead_letters.write(record, Failure(error, group=self.group))
         self.events.publish(RecordUnreadable(partition, record.offset, self.policy, str(error)))
         if isinstance(error, CorruptRecords) and error.resume is not None and is_there():
             self.seek({partition: error.resume})

@@ -9,7 +9,7 @@ from asyncconsumer.rebalance.runner import MembershipRunner
 
 
 async def leave_when_exceeded(
-    following: MembershipRunner, group_id: str, max_poll_interval_ms: int
+    runner: MembershipRunner, group_id: str, max_poll_interval_ms: int
 ) -> None:
     """Leave the group after a reader asked for nothing for `max_poll_interval_ms`.
 
@@ -18,10 +18,10 @@ async def leave_when_exceeded(
     """
 
     def channels() -> Iterable[Channel]:
-        return (stream.channel for stream in following.rebalancer.streams.all())
+        return (stream.channel for stream in runner.rebalancer.streams.all())
 
     await _exceeded(channels, max_poll_interval_ms / 1000)
-    await following.abandon(PollIntervalExceeded(group_id, max_poll_interval_ms))
+    await runner.abandon(PollIntervalExceeded(group_id, max_poll_interval_ms))
 
 
 async def _exceeded(channels: Callable[[], Iterable[Channel]], seconds: float) -> None:
@@ -30,11 +30,11 @@ async def _exceeded(channels: Callable[[], Iterable[Channel]], seconds: float) -
     moved: dict[Channel, tuple[tuple[int, int], float]] = {}
     while True:
         moved = {
-            one: moved[one]
-            if one in moved and one.is_due and moved[one][0] == one.motion
-            else (one.motion, now())
-            for one in channels()
+            channel: moved[channel]
+            if channel in moved and channel.is_due and moved[channel][0] == channel.progress_marker
+            else (channel.progress_marker, now())
+            for channel in channels()
         }
-        if any(now() - at >= seconds for _, at in moved.values()):
+        if any(now() - since >= seconds for _, since in moved.values()):
             return
         await asyncio.sleep(seconds / 10)

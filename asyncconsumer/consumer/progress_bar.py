@@ -11,7 +11,7 @@ from asyncconsumer.rebalance import Rebalancer
 if TYPE_CHECKING:
     from asyncconsumer.types import TopicPartition
 
-_SECONDS_BETWEEN_LOOKS: Final = 0.2
+_REFRESH_SECONDS: Final = 0.2
 
 
 def check_terminal() -> None:
@@ -19,7 +19,9 @@ def check_terminal() -> None:
     try:
         import rich.progress  # noqa: F401
     except ImportError as error:
-        raise ConfigError("progress=True needs the package rich: pip install rich") from error
+        raise ConfigError(
+            "`progress=True` needs the rich package: run `pip install rich`"
+        ) from error
 
 
 class Bar:
@@ -62,22 +64,22 @@ class Bar:
             try:
                 while True:
                     show()
-                    await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+                    await asyncio.sleep(_REFRESH_SECONDS)
             finally:
                 show()
 
     def look(self) -> tuple[int, int]:
         """Return the number of offsets read, and the total with those still to read."""
         progress, to_come = self._manager.progress(), 0
-        for one, routed in self._rebalancer.reading.items():
+        for tp, routed in self._rebalancer.reading.items():
             with suppress(NotAssigned):
-                if (position := self._rebalancer.position(one)) is None or one not in progress:
+                if (position := self._rebalancer.position(tp)) is None or tp not in progress:
                     continue
-                end = routed.wanted.end
-                end = progress[one].high_watermark if end is None else end
-                begun = progress[one].begun
-                first, _ = self._seen.get(one, (position if begun is None else begun, position))
-                self._seen[one] = first, position
+                end = routed.target.end
+                end = progress[tp].high_watermark if end is None else end
+                begun = progress[tp].start_offset
+                first, _ = self._seen.get(tp, (position if begun is None else begun, position))
+                self._seen[tp] = first, position
                 to_come += max(0, end - position)
         done = sum(last - first for first, last in self._seen.values())
         return done, done + to_come

@@ -39,7 +39,9 @@ class RefetchPolicy:
             tries = 0
         if tries >= _MOST_FETCHES:
             return False
-        self._log.warning("%s: it is fetched again (%d of %d)", error, tries + 1, _MOST_FETCHES)
+        self._log.warning(
+            "%s; fetching the records again (attempt %d of %d)", error, tries + 1, _MOST_FETCHES
+        )
         self._tries[place] = error.offset, tries + 1
         # the seek drops records collected for a batch, so start at the first of these
         position = self._position(place)

@@ -20,20 +20,20 @@ class Resources(NamedTuple):
     kafka: KafkaClient
     manager: FetchManager
     zookeeper: ZooKeeperGroup | None
-    letters: DeadLetterProducer | None  # for unreadable records
+    dead_letters: DeadLetterProducer | None  # for unreadable records
 
 
-async def connect(
+async def open_resources(
     stack: AsyncExitStack, config: ConsumerConfig, environment: Environment
 ) -> Resources:
     """Open the resources that the options require. The stack closes them."""
-    zookeeper, found = None, tuple[str, ...]()
+    zookeeper, brokers = None, tuple[str, ...]()
     if config.zookeeper is not None:
         zookeeper = await stack.enter_async_context(ZooKeeperGroup(config.zookeeper, environment))
-        found = tuple(await zookeeper.brokers())
+        brokers = tuple(await zookeeper.brokers())
     kafka = await stack.enter_async_context(
         KafkaClient(
-            config.connection_to(found),
+            config.connection_to(brokers),
             patience_ms=config.member.commit_timeout_ms,
             randomness=environment.randomness,
             opener=environment.open_broker,
@@ -44,15 +44,15 @@ async def connect(
         kafka.brokers, kafka.cluster, config.fetch, config.engine, randomness=environment.randomness
     )
     await stack.enter_async_context(manager)
-    letters = None
-    if (topic := config.reading.dead_letter_topic) is not None:
-        connection = config.connection_to(found)
-        letters = DeadLetterProducer(
+    dead_letters = None
+    if (topic := config.delivery.dead_letter_topic) is not None:
+        connection = config.connection_to(brokers)
+        dead_letters = DeadLetterProducer(
             topic,
             connection,
             randomness=environment.randomness,
             opener=environment.open_broker,
             now_ms=environment.now_ms,
         )
-        await stack.enter_async_context(letters)
-    return Resources(kafka, manager, zookeeper, letters)
+        await stack.enter_async_context(dead_letters)
+    return Resources(kafka, manager, zookeeper, dead_letters)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.offset_queries import OffsetQueries
-from asyncconsumer.consumer.subscription_spec import ManualPartitions, Wish
+from asyncconsumer.consumer.subscription_spec import ManualPartitions, SubscriptionSpec
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.group.subscription import TopicSubscription
 from asyncconsumer.protocol.messages import LATEST
@@ -12,14 +12,14 @@ from asyncconsumer.rebalance.ports import Ends, endless
 from asyncconsumer.types import TopicPartition
 
 
-async def ends_of(config: ConsumerConfig, wish: Wish, kafka: KafkaClient) -> Ends:
+async def ends_of(config: ConsumerConfig, spec: SubscriptionSpec, kafka: KafkaClient) -> Ends:
     """Return the function that finds end offsets for `stop_at`.
 
     A `stop_at` mapping gives the ends of its partitions. The log ends of all other known
     partitions are queried now, and a partition that is assigned later keeps this end. Partitions
     that are not known now, as those of a pattern, are queried when they are assigned.
     """
-    stop = config.reading.stop_at
+    stop = config.delivery.stop_at
     if stop is None:
         return endless
     lookups = OffsetQueries(kafka.leaders, committed_only=config.fetch.committed_only)
@@ -27,15 +27,17 @@ async def ends_of(config: ConsumerConfig, wish: Wish, kafka: KafkaClient) -> End
     known = {} if isinstance(stop, str) else dict(stop)
 
     async def ends(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        new = [one for one in partitions if one not in known]
+        new = [tp for tp in partitions if tp not in known]
         if new:
             known.update(await lookups.ends(new, LATEST))
-        return {one: known[one] for one in partitions if one in known}
+        return {tp: known[tp] for tp in partitions if tp in known}
 
-    if isinstance(wish, ManualPartitions):
-        await ends(wish)
-    elif isinstance(wish, TopicSubscription):
-        topics = (await kafka.cluster.refresh(wish.names)).topics
-        there = {name: topic.partitions for name, topic in topics.items()}
-        await ends([TopicPartition(name, n) for name, numbers in there.items() for n in numbers])
+    if isinstance(spec, ManualPartitions):
+        await ends(spec)
+    elif isinstance(spec, TopicSubscription):
+        topics = (await kafka.cluster.refresh(spec.names)).topics
+        partitions = {name: topic.partitions for name, topic in topics.items()}
+        await ends(
+            [TopicPartition(name, n) for name, numbers in partitions.items() for n in numbers]
+        )
     return ends

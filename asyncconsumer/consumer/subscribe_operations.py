@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.wait import wait_until
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.listener import checked
 from asyncconsumer.consumer.offset_operations import OffsetOperations
@@ -19,8 +20,8 @@ from asyncconsumer.consumer.subscription import (
 from asyncconsumer.consumer.subscription_lock import SubscriptionLock
 from asyncconsumer.consumer.subscription_spec import (
     ManualPartitions,
+    SubscriptionSpec,
     ToAssign,
-    Wish,
     manual_partitions,
     parse_subscription,
 )
@@ -36,17 +37,17 @@ from asyncconsumer.types import TopicPartition
 if TYPE_CHECKING:
     from asyncconsumer.consumer.resources import Resources
 
-_SECONDS_BETWEEN_LOOKS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 
 
 class SubscribeOperations(OffsetOperations):
     """The part of a `Consumer` that manages its subscription."""
 
-    def __init__(self, config: ConsumerConfig, given: Collaborators) -> None:
-        super().__init__(config, given)
+    def __init__(self, config: ConsumerConfig, collaborators: Collaborators) -> None:
+        super().__init__(config, collaborators)
         self._scope = Scope("consumer")
-        self._connected: Resources  # set within the ``async with`` block
-        self._joined: ActiveSubscription | None = None
+        self._resources: Resources  # set within the ``async with`` block
+        self._current: ActiveSubscription | None = None
         self._changes = SubscriptionLock()
 
     @abstractmethod
@@ -65,12 +66,14 @@ class SubscribeOperations(OffsetOperations):
         `wait_assigned` waits for the partitions. Without a group_id all partitions are assigned
         when this returns.
         """
-        wish = parse_subscription(topics, pattern, None)
-        if wish is None:
-            raise ConfigError("subscribe() needs topics, or a pattern; `unsubscribe` ends it")
+        spec = parse_subscription(topics, pattern, None)
+        if spec is None:
+            raise ConfigError(
+                "subscribe() needs topics or a pattern. Call unsubscribe() to end the subscription"
+            )
         if listener is not None:
-            self._given.listeners.replace(checked(listener))
-        await self._want(wish)
+            self._collaborators.listeners.replace(checked(listener))
+        await self._change_subscription(spec)
 
     async def assign(self, partitions: ToAssign) -> None:
         """Read exactly these partitions, without group assignment, and end the assignment before.
@@ -78,7 +81,7 @@ class SubscribeOperations(OffsetOperations):
         A mapping gives the offset to begin at for each partition: a number, EARLIEST, LATEST, or
         None for the committed offset. When this returns the partitions are assigned.
         """
-        await self._want(manual_partitions(partitions))
+        await self._change_subscription(manual_partitions(partitions))
 
     async def unsubscribe(self) -> None:
         """Stop reading, commit acknowledged records and leave the group.
@@ -90,37 +93,37 @@ class SubscribeOperations(OffsetOperations):
 
     def listen(self, listener: object) -> None:
         """Add a rebalance listener. It is called from the next change on, after earlier ones."""
-        self._given.listeners.append(checked(listener))
+        self._collaborators.listeners.append(checked(listener))
 
     def remove_listener(self, listener: object) -> None:
         """Remove a rebalance listener."""
-        if listener not in self._given.listeners:
-            raise ConfigError(f"{listener!r} is no listener of this consumer: it cannot be removed")
-        self._given.listeners.remove(listener)
+        if listener not in self._collaborators.listeners:
+            raise ConfigError(f"{listener!r} is not a listener of this consumer")
+        self._collaborators.listeners.remove(listener)
 
     def subscription(self) -> frozenset[str]:
         """Return the subscribed topics; for a pattern, the known topics that match.
 
         The result is empty for manual assignments, and if nothing is subscribed.
         """
-        there = self._joined
-        if there is None:
+        current = self._current
+        if current is None:
             return frozenset()
         return (
-            there.wish.names
-            if isinstance(there.wish, TopicSubscription)
-            else there.membership.topics
+            current.spec.names
+            if isinstance(current.spec, TopicSubscription)
+            else current.membership.topics
         )
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are assigned now."""
-        return frozenset() if self._joined is None else frozenset(self._rebalancer.reading)
+        return frozenset() if self._current is None else frozenset(self._rebalancer.reading)
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """The assigned partitions that are paused."""
-        return frozenset() if self._joined is None else self._rebalancer.paused
+        return frozenset() if self._current is None else self._rebalancer.paused
 
     async def wait_assigned(self) -> frozenset[TopicPartition]:
         """Wait until partitions of the current subscription are assigned, and return them.
@@ -128,100 +131,117 @@ class SubscribeOperations(OffsetOperations):
         The result is empty only if the group has none for this member. In protocols that revoke
         step by step, this is certain after `revoke_grace_ms` and some heartbeats.
         """
-        now, empty_since = asyncio.get_running_loop().time, None
-        while True:
-            there = self._there
-            there.following.check()
-            if not (there.is_assigned and self._is_subscribed(there, self.assignment)):
+        now = asyncio.get_running_loop().time
+        empty_since: float | None = None
+
+        def is_final() -> bool:
+            nonlocal empty_since
+            active = self._active
+            active.runner.check()
+            if not (active.is_assigned and self._is_subscribed(active, self.assignment)):
                 empty_since = None
-            elif found := self.assignment:
-                return found
-            else:
-                empty_since = now() if empty_since is None else empty_since
-                settles_after = there.membership.settles_after
-                grace = self.config.member.revoke_grace_ms / 1000 if settles_after else 0.0
-                if now() - empty_since >= settles_after + grace:
-                    return found
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+                return False
+            if self.assignment:
+                return True
+            empty_since = now() if empty_since is None else empty_since
+            settles_after = active.membership.settles_after
+            grace = self.config.member.revoke_grace_ms / 1000 if settles_after else 0.0
+            return now() - empty_since >= settles_after + grace
+
+        await wait_until(is_final, every=_POLL_SECONDS)
+        return self.assignment
 
     async def wait_joined(self) -> None:
         """Wait for the first assignment of the group, which may be empty."""
-        await self._following.joined()
+        await self._runner.joined()
 
     async def topics(self) -> frozenset[str]:
         """Return the names of all topics of the cluster that this consumer may see."""
         self._scope.check_open()
-        return frozenset(await self._connected.kafka.cluster.topic_names())
+        return frozenset(await self._resources.kafka.cluster.topic_names())
 
     def _is_subscribed(
-        self, there: ActiveSubscription, partitions: Iterable[TopicPartition]
+        self, active: ActiveSubscription, partitions: Iterable[TopicPartition]
     ) -> bool:
         """Return whether all these partitions belong to the current subscription."""
-        wish = there.wish
-        if isinstance(wish, ManualPartitions):
-            return wish.issuperset(partitions)
-        topics = {one.topic for one in partitions}.difference(self._given.companions.values())
-        if isinstance(wish, TopicSubscription):
-            return topics <= wish.names
-        return topics == wish.matching(topics, exclude_internal=False)
+        spec = active.spec
+        if isinstance(spec, ManualPartitions):
+            return spec.issuperset(partitions)
+        topics = {tp.topic for tp in partitions}.difference(
+            self._collaborators.co_assigned.values()
+        )
+        if isinstance(spec, TopicSubscription):
+            return topics <= spec.names
+        return topics == spec.matching(topics, exclude_internal=False)
 
     # --- changes of the subscription -------------------------------------------------------------
 
-    async def _want(self, wish: Wish) -> None:
+    async def _change_subscription(self, spec: SubscriptionSpec) -> None:
         self._scope.check_open()
         async with self._changes.one():
-            await self._change_to(wish)
-        there = self._there
+            await self._change_to(spec)
+        active = self._active
         # the rebalance waits for its listeners, so a listener that assigns must not wait for it
-        if isinstance(there.membership, GrouplessMembership) and not there.following.is_within:
-            while not there.is_assigned and there is self._joined:
-                there.following.check()
-                await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        if isinstance(active.membership, GrouplessMembership) and not active.runner.is_in_listener:
 
-    async def _change_to(self, wish: Wish) -> None:
+            def is_over() -> bool:
+                if active.is_assigned or active is not self._current:
+                    return True
+                active.runner.check()
+                return False
+
+            await wait_until(is_over, every=_POLL_SECONDS)
+
+    async def _change_to(self, spec: SubscriptionSpec) -> None:
         self._scope.check_open()
-        there = self._joined
-        if there is not None and there.following.failure is None and there.takes(wish):
-            await there.topics.look(wish)
-            if isinstance(wish, ManualPartitions):
-                kept = wish.starts.keys() & self.assignment
-                self._go_to({one: wish.starts[one] for one in kept})
-            self._joined = there.wanting(wish)
-            await there.following.rebalancer.load_missing_offsets()
+        current = self._current
+        if current is not None and current.runner.failure is None and current.takes(spec):
+            await current.topics.look(spec)
+            if isinstance(spec, ManualPartitions):
+                repositioned = spec.starts.keys() & self.assignment
+                self._user_seek({tp: spec.starts[tp] for tp in repositioned})
+            self._current = current.changed_to(spec)
+            await current.runner.rebalancer.load_missing_offsets()
             return
-        topics = TopicCheck(self._connected.kafka.cluster, self.config, wish)
+        topics = TopicCheck(self._resources.kafka.cluster, self.config, spec)
         await topics.look()
         await self._leave()
-        self._joined = await join(topics, self.config, self._given, self._connected, self._scope)
-        self._read_from(self._joined.stream)
+        self._current = await join(
+            topics, self.config, self._collaborators, self._resources, self._scope
+        )
+        self._read_from(self._current.stream)
 
     async def _leave(self) -> None:
-        if self._joined is not None:
-            self._joined.following.check_not_within()
+        if self._current is not None:
+            self._current.runner.check_not_in_listener()
             await self._changes.leaving(self._end)
 
     async def _end(self) -> None:
-        assert self._joined is not None
+        assert self._current is not None
         try:
-            await self._joined.end()
+            await self._current.end()
         finally:
-            self._joined = None
+            self._current = None
             self._read_from(None)
 
     @property
     def _direct_offsets(self) -> UnsubscribedOffsets | None:
-        if self._joined is not None or self.config.zookeeper is not None:
+        if self._current is not None or self.config.zookeeper is not None:
             return None
         self._scope.check_open()
-        return UnsubscribedOffsets(store_without_members(self.config, self._given, self._connected))
+        return UnsubscribedOffsets(
+            store_without_members(self.config, self._collaborators, self._resources)
+        )
 
     @property
-    def _there(self) -> ActiveSubscription:
+    def _active(self) -> ActiveSubscription:
         self._scope.check_open()
-        if self._joined is None:
-            raise ConfigError("nothing is subscribed: give topics, or `await consumer.subscribe()`")
-        return self._joined
+        if self._current is None:
+            raise ConfigError(
+                "nothing is subscribed. Pass topics, or call `await consumer.subscribe()` first"
+            )
+        return self._current
 
     @property
-    def _following(self) -> MembershipRunner:
-        return self._there.following
+    def _runner(self) -> MembershipRunner:
+        return self._active.runner

@@ -19,7 +19,7 @@ from asyncconsumer.consumer.poll_interval import leave_when_exceeded
 from asyncconsumer.consumer.progress_bar import Bar
 from asyncconsumer.consumer.resources import Resources
 from asyncconsumer.consumer.stop_offsets import ends_of
-from asyncconsumer.consumer.subscription_spec import ManualPartitions, Wish, named
+from asyncconsumer.consumer.subscription_spec import ManualPartitions, SubscriptionSpec, describe
 from asyncconsumer.consumer.topic_check import TopicCheck
 from asyncconsumer.consumer.transactions import Transactions
 from asyncconsumer.consumer.watchdog import Watchdog
@@ -68,11 +68,14 @@ class Collaborators(NamedTuple):
     offsets: OffsetStore | None
     interceptors: Interceptors
     environment: Environment
-    companions: Mapping[str, str] = {}
+    co_assigned: Mapping[str, str] = {}
+    """The topic whose partitions are co-assigned with those of each source topic."""
 
-    def following(self, membership: Member) -> Membership:
+    def runner(self, membership: Member) -> Membership:
         """Return the membership for the rebalancer, with co-assigned partitions if any."""
-        return CoAssignedMembership(membership, self.companions) if self.companions else membership
+        if not self.co_assigned:
+            return membership
+        return CoAssignedMembership(membership, self.co_assigned)
 
     def commits(self, config: ConsumerConfig) -> bool:
         """Return whether offsets can be committed."""
@@ -94,10 +97,10 @@ class Collaborators(NamedTuple):
 class ActiveSubscription(NamedTuple):
     """A subscription with its running membership, stream and tasks."""
 
-    wish: Wish
+    spec: SubscriptionSpec
     membership: Member
     stream: BatchedStream
-    following: MembershipRunner
+    runner: MembershipRunner
     transactions: Transactions
     open_stream: OpenStream
     kind: StreamKind[BatchedStream]  # at most once, or batched
@@ -105,33 +108,33 @@ class ActiveSubscription(NamedTuple):
     onlookers: list[asyncio.Task[None]]  # monitoring tasks, which end first
     stack: AsyncExitStack  # closes the membership and the watchdog
 
-    def takes(self, wish: Wish) -> bool:
-        """Return whether the membership can change to `wish` without leaving its group.
+    def takes(self, spec: SubscriptionSpec) -> bool:
+        """Return whether the membership can change to `spec` without leaving its group.
 
         Raise SubscriptionConflict if only one of the two is a manual assignment.
         """
-        if isinstance(wish, ManualPartitions) != isinstance(self.wish, ManualPartitions):
-            raise SubscriptionConflict(named(self.wish), named(wish))
+        if isinstance(spec, ManualPartitions) != isinstance(self.spec, ManualPartitions):
+            raise SubscriptionConflict(describe(self.spec), describe(spec))
         return not isinstance(self.membership, ZooKeeperMembership)
 
-    def wanting(self, wish: Wish) -> "ActiveSubscription":
-        """Return this subscription, changed to a `wish` for which `takes` is True."""
+    def changed_to(self, spec: SubscriptionSpec) -> "ActiveSubscription":
+        """Return this subscription, changed to a `spec` for which `takes` is True."""
         membership = self.membership
         if isinstance(membership, GrouplessMembership):
-            self.following.rebalancer.rebalanced.clear()  # set again after this change
+            self.runner.rebalancer.rebalanced.clear()  # set again after this change
         if isinstance(membership, ManualMembership):
-            assert isinstance(wish, ManualPartitions)
-            membership.assign(wish, wish.starts)
+            assert isinstance(spec, ManualPartitions)
+            membership.assign(spec, spec.starts)
         else:
             assert not isinstance(membership, ZooKeeperMembership)
-            assert not isinstance(wish, ManualPartitions)
-            membership.subscribe(wish)
-        return self._replace(wish=wish)
+            assert not isinstance(spec, ManualPartitions)
+            membership.subscribe(spec)
+        return self._replace(spec=spec)
 
     @property
     def is_assigned(self) -> bool:
         """Whether the assignment is that of the current subscription, and no rebalance runs."""
-        rebalancer = self.following.rebalancer
+        rebalancer = self.runner.rebalancer
         at_rest = rebalancer.rebalanced.is_set() and rebalancer.idle.is_set()
         return at_rest and self.membership.is_current
 
@@ -140,7 +143,7 @@ class ActiveSubscription(NamedTuple):
         try:
             for task in self.onlookers:
                 await _ended(task)  # before the state that they monitor changes
-            await self.following.end()
+            await self.runner.end()
         finally:
             await self.stack.aclose()
 
@@ -152,47 +155,47 @@ def _stream_kind(config: ConsumerConfig, commit: Commit) -> StreamKind[BatchedSt
 async def join(
     topics: TopicCheck,
     config: ConsumerConfig,
-    given: Collaborators,
+    parts: Collaborators,
     connected: Resources,
     scope: Scope,
 ) -> ActiveSubscription:
     """Open the subscription of `topics`, and start its tasks in `scope`."""
-    wish, kafka, manager = topics.wish, connected.kafka, connected.manager
+    spec, kafka, manager = topics.spec, connected.kafka, connected.manager
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
-    membership = _membership(wish, config, given, coordinator, connected, scope)
-    store = _told_store(config, given, coordinator, membership, connected)
+    membership = _membership(spec, config, parts, coordinator, connected, scope)
+    store = _opened_store(config, parts, coordinator, membership, connected)
     committer = Committer(store, manager.events.counts)
 
     def nothing_comes() -> bool:
         """Return whether the consumer is healthy, so that silence means an empty log."""
         return health_of(membership, rebalancer, manager).state in _AT_REST
 
-    open_stream = _opener(config, given, connected, membership, nothing_comes)
+    open_stream = _opener(config, parts, connected, membership, nothing_comes)
 
     async def commit(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        return await following.commit(offsets, rewind=False)
+        return await runner.commit(offsets, rewind=False)
 
     kind = _stream_kind(config, commit)
     stream = open_stream(kind)
     rebalancer = _rebalancer(
-        config, given, membership, manager, committer, stream, await ends_of(config, wish, kafka)
+        config, parts, membership, manager, committer, stream, await ends_of(config, spec, kafka)
     )
-    who = "the consumer" if config.member.group_id is None else f"group {config.member.group_id}"
-    following: MembershipRunner = MembershipRunner(who, membership, committer, rebalancer)
-    commits = config.auto_commit and given.commits(config)
+    owner = "the consumer" if config.member.group_id is None else f"group {config.member.group_id}"
+    runner: MembershipRunner = MembershipRunner(owner, membership, committer, rebalancer)
+    commits = config.auto_commit and parts.commits(config)
     async with AsyncExitStack() as stack:
-        await _enter(stack, config, given, membership)
-        following.start(scope, config.member.auto_commit_interval_ms if commits else None)
+        await _enter(stack, config, parts, membership)
+        runner.start(scope, config.member.auto_commit_interval_ms if commits else None)
         onlookers = [
             scope.start(work, name)
-            for name, work in _onlookers(config, topics, membership, following, manager)
+            for name, work in _onlookers(config, topics, membership, runner, manager)
         ]
         transactions = Transactions(coordinator.group_id, membership, rebalancer, manager)
         return ActiveSubscription(
-            wish,
+            spec,
             membership,
             stream,
-            following,
+            runner,
             transactions,
             open_stream,
             kind,
@@ -203,14 +206,14 @@ async def join(
 
 
 async def _enter(
-    stack: AsyncExitStack, config: ConsumerConfig, given: Collaborators, membership: Member
+    stack: AsyncExitStack, config: ConsumerConfig, parts: Collaborators, membership: Member
 ) -> None:
     """Open the member of a Kafka-coordinated group, and its heartbeat thread."""
     if isinstance(membership, GrouplessMembership | ZooKeeperMembership):
         return
     await stack.enter_async_context(membership)
     # virtual time does not pass while a callback runs, so nothing can block that loop
-    if config.member.heartbeat_thread and given.environment.virtual_clock() is None:
+    if config.member.heartbeat_thread and parts.environment.virtual_clock() is None:
         await stack.enter_async_context(_watchdog(config, membership))
 
 
@@ -218,35 +221,35 @@ def _onlookers(
     config: ConsumerConfig,
     topics: TopicCheck,
     membership: Member,
-    following: MembershipRunner,
+    runner: MembershipRunner,
     manager: FetchManager,
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """Return the monitoring coroutines of a consumer, with the names of their tasks."""
-    rebalancer, most = following.rebalancer, config.member.max_poll_interval_ms
+    rebalancer, limit_ms = runner.rebalancer, config.member.max_poll_interval_ms
     yield "check topics", topics.run(lambda: bool(rebalancer.reading))
-    if most is not None and not isinstance(membership, GrouplessMembership):
+    if limit_ms is not None and not isinstance(membership, GrouplessMembership):
         group_id = config.member.group_id or ""
-        yield "poll interval", leave_when_exceeded(following, group_id, most)
-    if config.reading.progress:
-        yield "progress", Bar(named(topics.wish), rebalancer, manager).run()
+        yield "poll interval", leave_when_exceeded(runner, group_id, limit_ms)
+    if config.delivery.progress:
+        yield "progress", Bar(describe(topics.spec), rebalancer, manager).run()
 
 
 def store_without_members(
-    config: ConsumerConfig, given: Collaborators, connected: Resources
+    config: ConsumerConfig, parts: Collaborators, connected: Resources
 ) -> OffsetStore:
     """Return the offset store of the group, for a consumer that is not a member."""
     kafka = connected.kafka
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
-    return _told_store(config, given, coordinator, ManualMembership(()), connected)
+    return _opened_store(config, parts, coordinator, ManualMembership(()), connected)
 
 
 def _early(config: ConsumerConfig) -> bool:
-    return config.reading.commit_policy == "at_most_once"
+    return config.delivery.commit_policy == "at_most_once"
 
 
 def _rebalancer(
     config: ConsumerConfig,
-    given: Collaborators,
+    parts: Collaborators,
     membership: Member,
     manager: FetchManager,
     committer: Committer,
@@ -254,13 +257,13 @@ def _rebalancer(
     ends: Ends,
 ) -> Rebalancer:
     return Rebalancer(
-        given.following(membership),
+        parts.runner(membership),
         manager,
         committer,
         TopicRoutes([stream]),
         auto_offset_reset=config.engine.auto_offset_reset,
-        auto_commit=(config.auto_commit or _early(config)) and given.commits(config),
-        listeners=listeners(given.listeners, config.member.listener_timeout_ms),
+        auto_commit=(config.auto_commit or _early(config)) and parts.commits(config),
+        listeners=listeners(parts.listeners, config.member.listener_timeout_ms),
         grace=config.member.revoke_grace_ms / 1000,
         ends=ends,
         rewind=_early(config),
@@ -269,76 +272,76 @@ def _rebalancer(
 
 def _opener(
     config: ConsumerConfig,
-    given: Collaborators,
+    parts: Collaborators,
     connected: Resources,
     membership: Member,
     may_end: Callable[[], bool],
 ) -> OpenStream:
-    ends, raises = config.reading.idle_timeout_ms, config.member.consumer_timeout_ms
+    ends, raises = config.delivery.idle_timeout_ms, config.member.consumer_timeout_ms
     idle = IdleTimeout(ends, may_end) if ends else IdleTimeout(raises) if raises else None
     # records are delivered only before the deadline; without a group there is none
     fence = None if isinstance(membership, GrouplessMembership) else membership
 
     def open_stream(kind: StreamKind[S]) -> S:
-        return kind(connected.manager.channel(), fence, given.environment.virtual_clock(), idle)
+        return kind(connected.manager.channel(), fence, parts.environment.virtual_clock(), idle)
 
     return open_stream
 
 
 def _membership(
-    wish: Wish,
+    spec: SubscriptionSpec,
     config: ConsumerConfig,
-    given: Collaborators,
+    parts: Collaborators,
     coordinator: Coordinator,
     connected: Resources,
     scope: Scope,
 ) -> Member:
-    if isinstance(wish, ManualPartitions):
-        return ManualMembership(wish, wish.starts)
+    if isinstance(spec, ManualPartitions):
+        return ManualMembership(spec, spec.starts)
     if connected.zookeeper is not None:
-        return connected.zookeeper.member(in_zookeeper(wish), connected.kafka, scope)
+        return connected.zookeeper.member(in_zookeeper(spec), connected.kafka, scope)
     if config.member.group_id is None:
         return TopicsMembership(
             connected.kafka.cluster,
-            wish,
+            spec,
             exclude_internal=config.member.exclude_internal_topics,
             metadata_refresh_ms=config.engine.metadata_refresh_ms,
         )
     return member(
         config.member,
-        wish,
+        spec,
         coordinator,
         connected.kafka.cluster,
         client_rack=config.fetch.client_rack,
         metadata_refresh_ms=config.engine.metadata_refresh_ms,
-        randomness=given.environment.randomness,
-        suspensions=Suspensions(given.environment.clock_offsets),
+        randomness=parts.environment.randomness,
+        suspensions=Suspensions(parts.environment.clock_offsets),
     )
 
 
-def _told_store(
+def _opened_store(
     config: ConsumerConfig,
-    given: Collaborators,
+    parts: Collaborators,
     coordinator: Coordinator,
     membership: Member,
     connected: Resources,
 ) -> OffsetStore:
     """Return the offset store, wrapped so that interceptors observe its commits."""
-    store = _store(config, given, coordinator, membership, connected)
-    return InterceptedStore(store, given.interceptors) if given.interceptors else store
+    store = _store(config, parts, coordinator, membership, connected)
+    return InterceptedStore(store, parts.interceptors) if parts.interceptors else store
 
 
 def _store(
     config: ConsumerConfig,
-    given: Collaborators,
+    parts: Collaborators,
     coordinator: Coordinator,
     membership: Member,
     connected: Resources,
 ) -> OffsetStore:
-    if given.offsets is not None:
+    if parts.offsets is not None:
         patience_ms = config.member.commit_timeout_ms
         return UserOffsetStore(
-            given.offsets, membership, coordinator.group_id, patience_ms=patience_ms
+            parts.offsets, membership, coordinator.group_id, patience_ms=patience_ms
         )
     if isinstance(membership, ZooKeeperMembership):
         assert connected.zookeeper is not None
@@ -348,10 +351,10 @@ def _store(
     return KafkaOffsets(
         coordinator,
         patience_ms=config.member.commit_timeout_ms,
-        randomness=given.environment.randomness,
+        randomness=parts.environment.randomness,
         identity=lambda: membership.identity,
         # manual commits may be made by transactions, and a pending one changes the offsets
-        stable_only=config.fetch.committed_only or config.reading.commit_policy == "manual",
+        stable_only=config.fetch.committed_only or config.delivery.commit_policy == "manual",
     )
 
 
@@ -360,7 +363,7 @@ def _watchdog(config: ConsumerConfig, membership: GroupMember) -> Watchdog:
         membership,
         config.connection,
         interval=config.member.heartbeat_interval_ms / 1000,
-        most=config.member.max_loop_blocked_ms / 1000,
+        max_blocked=config.member.max_loop_blocked_ms / 1000,
     )
 
 

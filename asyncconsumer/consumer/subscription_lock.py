@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
+
+from asyncconsumer.aio.wait import wait_set
 
 _SECONDS_TO_CHANGE: Final = 5.0  # to wait for a change in progress when the consumer closes
 
@@ -30,9 +32,7 @@ class SubscriptionLock:
 
     async def rest(self) -> None:
         """Wait for the change in progress, for at most 5 seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_SECONDS_TO_CHANGE):
-                await self._at_rest.wait()
+        await wait_set(self._at_rest, _SECONDS_TO_CHANGE)
 
     async def leaving(self, leave: Callable[[], Awaitable[None]]) -> None:
         """Call `leave`, or wait for the task that is leaving already."""

@@ -21,72 +21,83 @@ class ManualPartitions(frozenset[TopicPartition]):
 
     def __new__(cls, starts: Mapping[TopicPartition, int | None]) -> Self:
         """Create the set from a mapping to start offsets, with None for no offset."""
-        made = super().__new__(cls, starts)
-        made.starts = {one: at for one, at in starts.items() if at is not None}
-        return made
+        self = super().__new__(cls, starts)
+        self.starts = {tp: offset for tp, offset in starts.items() if offset is not None}
+        return self
 
 
-Wish: TypeAlias = Subscription | ManualPartitions
+SubscriptionSpec: TypeAlias = Subscription | ManualPartitions
 
 
 def parse_subscription(
     topics: Collection[str],
     pattern: str | re.Pattern[str] | None,
     partitions: ToAssign | None,
-) -> Wish | None:
+) -> SubscriptionSpec | None:
     """Return the subscription, or None if all arguments are empty. Raise for more than one kind."""
-    given: list[Wish] = []
+    specs: list[SubscriptionSpec] = []
     if topics:
         check_names(topics)
-        given.append(TopicSubscription(topics))
+        specs.append(TopicSubscription(topics))
     if pattern is not None:
-        given.append(PatternSubscription(pattern))
+        specs.append(PatternSubscription(pattern))
     if partitions is not None:
-        given.append(manual_partitions(partitions))
-    if len(given) > 1:
-        raise SubscriptionConflict(named(given[0]), named(given[1]))
-    return given[0] if given else None
+        specs.append(manual_partitions(partitions))
+    if len(specs) > 1:
+        raise SubscriptionConflict(describe(specs[0]), describe(specs[1]))
+    return specs[0] if specs else None
 
 
-def manual_partitions(given: ToAssign) -> ManualPartitions:
+def manual_partitions(partitions: ToAssign) -> ManualPartitions:
     """Return the manual assignment; raise for an invalid partition or offset."""
-    if not isinstance(given, Mapping):
-        return ManualPartitions(dict.fromkeys(partitions_of(given)))
-    for one, at in given.items():
-        if at is not None and not is_offset(at) and at not in (EARLIEST, LATEST):
+    if not isinstance(partitions, Mapping):
+        return ManualPartitions(dict.fromkeys(partitions_of(partitions)))
+    for tp, offset in partitions.items():
+        if offset is not None and not is_offset(offset) and offset not in (EARLIEST, LATEST):
             raise ConfigError(
-                f"{one} cannot be assigned at offset {at!r}: give a whole number from 0 on, "
+                f"{tp} cannot be assigned at offset {offset!r}. Pass a whole number from 0 on, "
                 "EARLIEST, LATEST, or None for the committed offset"
             )
-    return ManualPartitions({partition_of(one): at for one, at in given.items()})
+    return ManualPartitions({partition_of(tp): offset for tp, offset in partitions.items()})
 
 
 def check_names(topics: Collection[object]) -> None:
     """Raise if a topic name is not a string or is empty."""
     for topic in topics:
         if not isinstance(topic, str) or not topic:
-            raise ConfigError(f"{topic!r} is no topic: give names, one argument each")
+            raise ConfigError(
+                f"{topic!r} is not a topic name. Pass each name as an argument of its own"
+            )
 
 
-def partitions_of(given: object) -> list[TopicPartition]:
+def partitions_of(partitions: object) -> list[TopicPartition]:
     """Return partitions from TopicPartitions or plain pairs; raise for anything else."""
-    if not isinstance(given, Iterable) or isinstance(given, str | TopicPartition):
+    if not isinstance(partitions, Iterable) or isinstance(partitions, str | TopicPartition):
         raise ConfigError(
-            f"{given!r} is no list of partitions: give [TopicPartition(topic, number)]"
+            f"{partitions!r} is not a list of partitions. Pass [TopicPartition(topic, number)]"
         )
-    return [partition_of(one) for one in given]
+    return [partition_of(partition) for partition in partitions]
 
 
-def partition_of(given: object) -> TopicPartition:
+def offsets_by_partition(offsets: object) -> dict[TopicPartition, int]:
+    """Return a mapping of partitions to offsets; raise for anything else."""
+    if not isinstance(offsets, Mapping):
+        raise ConfigError(
+            f"cannot commit {offsets!r}. Pass a record, or a mapping of partitions to offsets"
+        )
+    return {partition_of(tp): offset for tp, offset in offsets.items()}
+
+
+def partition_of(partition: object) -> TopicPartition:
     """Return a TopicPartition from a plain pair or aiokafka's type; raise otherwise."""
-    match given:
+    match partition:
         case (str(topic), int(number)) if topic and number >= 0 and not isinstance(number, bool):
             return TopicPartition(topic, number)
-    raise ConfigError(f"{given!r} is no partition: give TopicPartition(topic, number)")
+    raise ConfigError(f"{partition!r} is not a partition. Pass TopicPartition(topic, number)")
 
 
-def named(wish: Wish) -> str:
+def describe(spec: SubscriptionSpec) -> str:
     """Return the description of a subscription for errors and the progress bar."""
-    if isinstance(wish, frozenset):
-        return f"{len(wish)} partitions assigned by hand"
-    return f"a pattern ({wish})" if isinstance(wish, PatternSubscription) else f"topics ({wish})"
+    if isinstance(spec, frozenset):
+        return f"{len(spec)} manually assigned partitions"
+    return f"a pattern ({spec})" if isinstance(spec, PatternSubscription) else f"topics ({spec})"

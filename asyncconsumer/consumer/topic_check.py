@@ -7,7 +7,7 @@ from math import inf
 from typing import Final
 
 from asyncconsumer.config import ConsumerConfig
-from asyncconsumer.consumer.subscription_spec import ManualPartitions, Wish
+from asyncconsumer.consumer.subscription_spec import ManualPartitions, SubscriptionSpec
 from asyncconsumer.errors import ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.group.subscription import PatternSubscription, TopicSubscription
 from asyncconsumer.net.cluster import Cluster
@@ -21,10 +21,10 @@ _SECONDS_TO_CREATE: Final = 0.5
 class TopicCheck:
     """The missing topics of a subscription, checked again while nothing is assigned."""
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig, wish: Wish) -> None:
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, spec: SubscriptionSpec) -> None:
         self.missing: frozenset[str] = frozenset()  # topics that do not exist
         self.unmatched: str | None = None  # why a pattern matches no topic
-        self.wish = wish
+        self.spec = spec
         self._cluster = cluster
         self._creates = config.member.allow_auto_create_topics
         self._seconds_between_looks = config.engine.metadata_refresh_ms / 1000
@@ -38,24 +38,24 @@ class TopicCheck:
         names = ", ".join(map(repr, sorted(self.missing)))
         noun = "topics" if len(self.missing) > 1 else "topic"
         verb = "do" if len(self.missing) > 1 else "does"
-        return f"{noun} {names} {verb} not exist: create what is missing, or check the name"
+        return f"{noun} {names} {verb} not exist. Create the missing topics, or check the names"
 
-    async def look(self, wish: Wish | None = None) -> None:
+    async def look(self, spec: SubscriptionSpec | None = None) -> None:
         """Check which topics are missing. Raise the error of a topic that may not be read.
 
-        A given `wish` replaces the subscription.
+        A given `spec` replaces the subscription.
         """
-        wish = self.wish if wish is None else wish
-        if isinstance(wish, TopicSubscription):
-            await self._look_for(wish.names, raises=True)
+        spec = self.spec if spec is None else spec
+        if isinstance(spec, TopicSubscription):
+            await self._look_for(spec.names, raises=True)
         else:
             try:
-                await self._look_at(wish)
+                await self._look_at(spec)
             except ConsumerError as error:
                 if not error.retriable:
                     raise
-                _log.warning("no metadata of topics: %s", error)  # `run` and fetching try again
-        self.wish = wish
+                _log.warning("failed to look up topics: %s", error)  # `run` and fetching try again
+        self.spec = spec
         self._warn(self.reason or self.unmatched)
 
     async def run(self, assigned: Callable[[], bool]) -> None:
@@ -67,17 +67,17 @@ class TopicCheck:
                 try:
                     await self.look()
                 except ConsumerError as error:
-                    _log.debug("no metadata of topics: %s", error)
+                    _log.debug("failed to look up topics: %s", error)
 
-    async def _look_at(self, wish: PatternSubscription | ManualPartitions) -> None:
-        if isinstance(wish, PatternSubscription):
-            await self._look_for_matches(wish)
+    async def _look_at(self, spec: PatternSubscription | ManualPartitions) -> None:
+        if isinstance(spec, PatternSubscription):
+            await self._look_for_matches(spec)
         else:
-            await self._look_for({one.topic for one in wish}, raises=False)
+            await self._look_for({tp.topic for tp in spec}, raises=False)
 
     async def _look_for(self, names: Collection[str], *, raises: bool) -> None:
-        found = (await self._cluster.refresh(names)).topics if names else {}
-        errors = {name: found[name].error for name in sorted(names) if name in found}
+        topics = (await self._cluster.refresh(names)).topics if names else {}
+        errors = {name: topics[name].error for name in sorted(names) if name in topics}
         for error in errors.values():
             unknown = isinstance(error, UnknownTopicOrPartition)
             if raises and error is not None and not unknown and not error.retriable:
@@ -98,8 +98,8 @@ class TopicCheck:
 
     def _warn(self, reason: str | None) -> None:
         """Log a reason once, and again each minute while it applies."""
-        now, (last, at) = asyncio.get_running_loop().time(), self._warned
-        if reason is not None and (reason != last or now - at >= _SECONDS_BETWEEN_WARNINGS):
+        now, (last, warned_at) = asyncio.get_running_loop().time(), self._warned
+        if reason is not None and (reason != last or now - warned_at >= _SECONDS_BETWEEN_WARNINGS):
             self._warned = reason, now
             _log.warning("%s", reason)
 
@@ -110,6 +110,6 @@ def _why_unmatched(pattern: PatternSubscription, every: list[str]) -> str:
     if near is None:
         return f"pattern {text!r} matches no topic"
     return (
-        f"pattern {text!r} matches no topic, for it must match the whole name. It matches the "
-        f"beginning of {near!r}: {text.removesuffix('$') + '.*'!r} matches all of it"
+        f"pattern {text!r} matches no topic, because it must match the whole name. It matches the "
+        f"beginning of {near!r}. To match the whole name, use {text.removesuffix('$') + '.*'!r}"
     )

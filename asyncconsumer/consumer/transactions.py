@@ -62,10 +62,10 @@ class Transactions:
                 yield
                 self._check()
                 offsets = self._handed_out(self._bases())
-                ours = self._ours()
-                done = {(one, ours[one]): at for one, at in offsets.items()}
+                current = self._assignments()
+                done = {(tp, current[tp]): offset for tp, offset in offsets.items()}
                 if offsets:
-                    theirs = {structs.TopicPartition(*one): at for one, at in offsets.items()}
+                    theirs = {structs.TopicPartition(*tp): offset for tp, offset in offsets.items()}
                     await producer.send_offsets_to_transaction(theirs, self._group_id)
                 self._check()
         finally:
@@ -74,7 +74,7 @@ class Transactions:
                 self._acknowledge({tp: offset for (tp, _), offset in done.items()})
             else:
                 self._go_back()
-            self._rebalancer.forget_given_up()
+            self._rebalancer.forget_revoked()
 
     def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offsets to re-read from, at most those of the last transaction.
@@ -84,56 +84,64 @@ class Transactions:
         bases = self._bases()
         if not self._any:
             return dict(offsets)
-        return {one: min(at, bases.get(one, at)) for one, at in offsets.items()}
+        return {tp: min(offset, bases.get(tp, offset)) for tp, offset in offsets.items()}
 
     def moved(self, partitions: Iterable[TopicPartition]) -> None:
         """Reset the bases of partitions after a user's seek. The next transaction starts there."""
         reading = self._rebalancer.reading
-        for one in partitions:
-            self._done.pop((one, reading[one].since), None)
+        for tp in partitions:
+            self._done.pop((tp, reading[tp].since), None)
 
-    def _ours(self) -> dict[TopicPartition, int]:
-        return {one: routed.since for one, routed in self._rebalancer.reading.items()}
+    def _assignments(self) -> dict[TopicPartition, int]:
+        return {tp: routed.since for tp, routed in self._rebalancer.reading.items()}
 
     def _check(self) -> None:
         """Raise TransactionFenced if a partition with delivered records may have another owner."""
         now = asyncio.get_running_loop().time()
         gone = [
-            one
-            for one, (since, position) in self._rebalancer.given_up.items()
-            if position > self._done.get((one, since), -1)
+            tp
+            for tp, (since, position) in self._rebalancer.revoked.items()
+            if position > self._done.get((tp, since), -1)
         ]
         if gone or self._membership.lost or now >= self._membership.deadline:
             raise TransactionFenced(self._group_id, gone)
 
     def _handed_out(self, bases: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the positions of partitions with records delivered since the last transaction."""
-        found = {one: self._rebalancer.position(one) for one in self._rebalancer.reading}
-        return {one: at for one, at in found.items() if at is not None and at > bases.get(one, at)}
+        positions = {tp: self._rebalancer.position(tp) for tp in self._rebalancer.reading}
+        return {
+            tp: position
+            for tp, position in positions.items()
+            if position is not None and position > bases.get(tp, position)
+        }
 
     def _bases(self) -> dict[TopicPartition, int]:
         """Return the offset of the last transaction for each partition, or its start offset."""
-        begun, ours = self._manager.begun(), self._ours()
-        for one in ours.keys() & begun.keys():
-            self._done.setdefault((one, ours[one]), begun[one])
-        return {place[0]: self._done[place] for place in ours.items() if place in self._done}
+        begun, current = self._manager.start_offsets(), self._assignments()
+        for tp in current.keys() & begun.keys():
+            self._done.setdefault((tp, current[tp]), begun[tp])
+        return {place[0]: self._done[place] for place in current.items() if place in self._done}
 
     def _are_done(self, done: dict[tuple[TopicPartition, int], int]) -> None:
         """Record the committed offsets, and drop partitions that are not assigned any more."""
-        ours = self._ours().items()
-        self._done = {place: at for place, at in self._done.items() if place in ours} | done
+        current = self._assignments().items()
+        self._done = {
+            assignment: offset for assignment, offset in self._done.items() if assignment in current
+        } | done
 
     def _acknowledge(self, committed: Mapping[TopicPartition, int]) -> None:
         """Acknowledge the records of streams whose positions are exactly those committed."""
         for stream in self._rebalancer.streams.all():
             positions = {tp: stream.position(tp) for tp in committed}
-            if all(at is None or at == committed[tp] for tp, at in positions.items()):
+            if all(
+                position is None or position == committed[tp] for tp, position in positions.items()
+            ):
                 stream.acknowledge()
 
     def _go_back(self) -> None:
         """Seek back to the last transaction, so that later records are redelivered."""
         bases = self._bases()
-        if again := {one: bases[one] for one in self._handed_out(bases)}:
+        if again := {tp: bases[tp] for tp in self._handed_out(bases)}:
             self._rebalancer.seek(again)
 
 
@@ -177,8 +185,8 @@ class _Ended:
             self.committed = True
         except asyncio.CancelledError:
             _log.error(
-                "a transaction is given up while it commits: what was read in it comes again, also "
-                "if it is committed after all"
+                "the commit of a transaction was cancelled: its records are redelivered, even if "
+                "the brokers committed it"
             )
             raise
         except Exception as error:  # noqa: BLE001 - raised where the block ends

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.consumer.subscription_spec import offsets_by_partition
 from asyncconsumer.offsets.store import OffsetStore, check_offsets
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.streams.messages import Message
@@ -33,9 +33,7 @@ class UnsubscribedOffsets:
             return {}
         if isinstance(offsets, Record | Message):
             offsets = {TopicPartition(offsets.topic, offsets.partition): offsets.offset + 1}
-        if not isinstance(offsets, Mapping):
-            raise ConfigError(f"commit({offsets!r}): give a record, or offsets by partition")
-        given = dict(offsets)
-        check_offsets(given)
-        await self._store.commit(given)
-        return given
+        by_partition = offsets_by_partition(offsets)
+        check_offsets(by_partition)
+        await self._store.commit(by_partition)
+        return by_partition

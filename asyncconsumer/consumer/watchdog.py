@@ -8,12 +8,14 @@ import threading
 import time
 import traceback
 from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from random import Random
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aiokafka.protocol.api import Request
 
+from asyncconsumer.aio.resource import AsyncResource
+from asyncconsumer.aio.wait import wait_set
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError, ConsumerError, RebalanceInProgress
 from asyncconsumer.net.pool import BrokerPool, Traffic
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _log: Final = logging.getLogger(__name__)
-_SECONDS_BETWEEN_LOOKS: Final = 0.5
+_CHECK_SECONDS: Final = 0.5
 _BLOCKED_AFTER: Final = 2.0  # seconds without activity of the event loop
 
 
@@ -38,27 +40,27 @@ class Heartbeating(Protocol):
         """Record that a heartbeat, sent at `sent_at`, was answered without an error."""
 
 
-class Watchdog:
+class Watchdog(AsyncResource):
     """A watchdog for the event loop that enters its ``async with`` block.
 
     It wakes two threads each half second. While the loop is blocked, this thread sends heartbeats
-    on its own connections, for at most `most` seconds. After that the member loses its partitions,
-    as a hung program should. A C extension that holds the GIL blocks this thread as well. Then
-    the session ends, and the member's deadline prevents further delivery.
+    on its own connections, for at most `max_blocked` seconds. After that the member loses its
+    partitions, as a hung program should. A C extension that holds the GIL blocks this thread as
+    well. Then the session ends, and the member's deadline prevents further delivery.
     """
 
     def __init__(
-        self, member: Heartbeating, config: ConnectionConfig, *, interval: float, most: float
+        self, member: Heartbeating, config: ConnectionConfig, *, interval: float, max_blocked: float
     ) -> None:
         self.blockages = 0
         self._member = member
         self._config = config
         self._interval = interval
-        self._most = most
+        self._max_blocked = max_blocked
         self._seen = time.monotonic()  # when the loop last ran
         self._stop: Callable[[], object]
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         self._seen = time.monotonic()
         started: Future[None] = Future()
         ended: Future[None] = Future()
@@ -74,14 +76,9 @@ class Watchdog:
             started.result()  # takes a moment; then `_stop` is set
             self._stop()
             raise
-        return self
+        stack.push_async_callback(self._join)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    async def _join(self) -> None:
         self._stop()
         await asyncio.wait({self._ended})
         self._thread.join()
@@ -118,9 +115,7 @@ class Watchdog:
                 except RuntimeError:
                     return  # the loop was closed without leaving the block
                 looked = time.monotonic()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_SECONDS_BETWEEN_LOOKS):
-                        await stop.wait()
+                await wait_set(stop, _CHECK_SECONDS)
                 if time.monotonic() - looked > _BLOCKED_AFTER:
                     continue  # the whole process was suspended: let the loop run first
                 blocked = time.monotonic() - self._seen
@@ -131,7 +126,7 @@ class Watchdog:
                     named = True
                     self.blockages += 1
                     watched.name(blocked)
-                if blocked < self._most and own.time() >= due:
+                if blocked < self._max_blocked and own.time() >= due:
                     due = own.time() + self._interval
                     await self._beat(brokers)
 
@@ -146,7 +141,7 @@ class Watchdog:
             answer = await connection.request(message, timeout=self._interval)
             code = answer.to_object()["error_code"]
             if code not in (0, RebalanceInProgress.code):
-                raise BrokerError.of(code, "a heartbeat while the event loop is blocked")
+                raise BrokerError.from_code(code, "a heartbeat while the event loop is blocked")
             self._member.heartbeat_from_thread(sent_at)
         except ConsumerError as error:
             _log.warning("the event loop is blocked, and the session may end: %s", error)

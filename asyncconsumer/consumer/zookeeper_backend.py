@@ -4,9 +4,9 @@ import asyncio
 import socket
 import uuid
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from contextlib import AsyncExitStack
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.config import ClassicConfig
@@ -25,7 +25,7 @@ from asyncconsumer.types import OUTSIDER
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
-class ZooKeeperGroup:
+class ZooKeeperGroup(AsyncResource):
     """A ZooKeeper group in one process, with a session within its ``async with`` block."""
 
     def __init__(self, config: ClassicConfig, environment: Environment) -> None:
@@ -39,17 +39,8 @@ class ZooKeeperGroup:
         )
         self._seeds = ZooKeeperBrokers(self.session, config.security_protocol)
 
-    async def __aenter__(self) -> Self:
-        await self.session.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        await self.session.__aexit__(kind, error, where)
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self.session)
 
     async def brokers(self) -> Sequence[str]:
         """Return the broker addresses from ZooKeeper; none if `bootstrap_servers` is set."""
@@ -66,13 +57,15 @@ class ZooKeeperGroup:
         self, subscription: StreamSubscription, kafka: KafkaClient, scope: Scope
     ) -> ZooKeeperMembership:
         """Return a new member, and start its topic watch in `scope`."""
-        config, bell = self._config, asyncio.Event()
+        config, wakeup = self._config, asyncio.Event()
         now_ms = self._outside.now_ms()
-        who = config.consumer_id or f"{socket.gethostname()}-{now_ms}-{uuid.uuid4().hex[:8]}"
+        consumer_id = (
+            config.consumer_id or f"{socket.gethostname()}-{now_ms}-{uuid.uuid4().hex[:8]}"
+        )
         topics: TopicSource = (
-            KafkaTopics(kafka.cluster, bell, config.engine().metadata_refresh_ms)
+            KafkaTopics(kafka.cluster, wakeup, config.engine().metadata_refresh_ms)
             if config.bootstrap_servers
-            else ZooKeeperTopics(self.session, bell)
+            else ZooKeeperTopics(self.session, wakeup)
         )
         scope.start(topics.run(), "watch topics")
         return ZooKeeperMembership(
@@ -80,7 +73,7 @@ class ZooKeeperGroup:
             topics,
             ZooKeeperMemberConfig(
                 group_id=config.group_id,
-                consumer_id=f"{config.group_id}_{who}",
+                consumer_id=f"{config.group_id}_{consumer_id}",
                 subscription=subscription,
                 registered_ms=now_ms,
                 strategy=config.partition_assignment_strategy,
@@ -88,7 +81,7 @@ class ZooKeeperGroup:
                 backoff_ms=config.rebalance_backoff_ms,
                 exclude_internal_topics=config.exclude_internal_topics,
             ),
-            bell,
+            wakeup,
         )
 
     def offsets(self, membership: ZooKeeperMembership, kafka: KafkaClient) -> OffsetStore:

@@ -31,11 +31,11 @@ class ZooKeeperBrokers:
     async def first(self) -> list[Address]:
         """Wait until there is a broker, and return the addresses."""
         async with aclosing(self._whenever_they_change()) as changes:
-            async for found in changes:
-                if found:
-                    return found
+            async for addresses in changes:
+                if addresses:
+                    return addresses
                 _log.warning(
-                    "ZooKeeper names no broker that speaks %s: waiting for one", self._protocol
+                    "no broker in ZooKeeper has a listener for %s: waiting for one", self._protocol
                 )
         raise AssertionError("changes have no end")
 
@@ -43,11 +43,11 @@ class ZooKeeperBrokers:
         """Pass changed addresses to a cluster. An empty list is ignored: brokers may return."""
         while True:
             try:
-                async for found in self._whenever_they_change():
-                    if found:
-                        cluster.set_bootstrap(found)
+                async for addresses in self._whenever_they_change():
+                    if addresses:
+                        cluster.set_bootstrap(addresses)
             except ZooKeeperError as error:
-                _log.info("no news of brokers: %s", error)
+                _log.info("failed to read the brokers from ZooKeeper: %s", error)
                 await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
 
     async def _whenever_they_change(self) -> AsyncGenerator[list[Address], None]:

@@ -1,11 +1,10 @@
-"""Every error of this package, by whose turn it is to act."""
+"""All errors of this package. Each has `ConsumerError` as its root."""
 
 from asyncconsumer.errors.assignment import *  # noqa: F403
-from asyncconsumer.errors.base import *  # noqa: F403 - one name for all of them, whatever the file
+from asyncconsumer.errors.base import *  # noqa: F403 - one import path for all errors
 from asyncconsumer.errors.brief import *  # noqa: F403
 from asyncconsumer.errors.broker import *  # noqa: F403
 from asyncconsumer.errors.connection import *  # noqa: F403
-from asyncconsumer.errors.feeding import *  # noqa: F403
 from asyncconsumer.errors.group import *  # noqa: F403
 from asyncconsumer.errors.handlers import *  # noqa: F403
 from asyncconsumer.errors.producing import *  # noqa: F403

@@ -1,10 +1,10 @@
-"""What can stand in the way of dividing partitions among the members of a group."""
+"""Errors of assignors and of the consumer protocol."""
 
 from asyncconsumer.errors.base import ConsumerError
 
 
 class UnevenSubscriptions(ConsumerError):
-    """Round-robin as Kafka 0.8 and 0.9 have it does not divide partitions in such a group."""
+    """The members subscribe differently, which the round-robin of Kafka 0.8 does not support."""
 
     retriable = True  # the member that differs may leave or change
 
@@ -14,16 +14,16 @@ class UnevenSubscriptions(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"{self.reason}: for roundrobin-0.8 every member must subscribe to the same topics, "
-            "and have as many streams of one as of another. Make the subscriptions alike, or set "
-            "another partition.assignment.strategy in every member"
+            f"{self.reason}: with roundrobin-0.8 every member must subscribe to the same topics, "
+            "with the same number of streams for each topic. Make the subscriptions equal, or set "
+            "another `partition_assignment_strategy` in every member"
         )
 
 
 class MalformedConsumerProtocol(ConsumerError):
-    """A member's subscription, an assignment or an assignor's user data makes no sense.
+    """A subscription, an assignment or the user data of an assignor cannot be parsed.
 
-    ``what`` names which of them, ``position`` the byte where reading ended.
+    ``what`` names which of them, ``position`` the byte at which parsing stopped.
     """
 
     def __init__(self, what: str, position: int, reason: str) -> None:
@@ -34,6 +34,6 @@ class MalformedConsumerProtocol(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"malformed {self.what} at byte {self.position}: {self.reason}. See which client of "
-            "the group wrote it: it does not follow Kafka's consumer protocol"
+            f"malformed {self.what} at byte {self.position}: {self.reason}. A client in this group "
+            "does not follow Kafka's consumer protocol. Find and fix the client that wrote it"
         )

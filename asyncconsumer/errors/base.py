@@ -1,22 +1,22 @@
-"""The root, and the errors that any part may raise."""
+"""The root of all errors, and the errors that any package may raise."""
 
 
 class ConsumerError(Exception):
-    """Root. ``retriable`` is the only thing retry loops may look at."""
+    """The root of all errors. Retry loops may inspect only ``retriable``."""
 
     retriable: bool = False
 
 
 class ConfigError(ConsumerError, ValueError):
-    """You must act: an option, or a pair of options, makes no sense."""
+    """An option or argument is not valid, or conflicts with another one."""
 
 
 class ClosedError(ConsumerError):
-    """You must act: *your* code already closed this object."""
+    """The object was closed by the application, or is not open yet."""
 
 
 class MalformedResponse(ConsumerError):
-    """A broker's answer does not follow the protocol; close its connection and ask again."""
+    """A broker's response does not follow the protocol. The connection must be closed."""
 
     retriable = True
 
@@ -30,5 +30,5 @@ class MalformedResponse(ConsumerError):
     def __str__(self) -> str:
         return (
             f"malformed {self.api} response (version {self.version}) at byte {self.position}: "
-            f"{self.reason}. Close the connection: nothing behind this can be trusted."
+            f"{self.reason}. Close the connection, because the rest of its data is not reliable"
         )

@@ -1,12 +1,12 @@
-"""What may be shown of an error where anybody may look: on pages, in a supervisor's messages."""
+"""Error texts without record contents, for status pages and messages to a supervisor."""
 
 from asyncconsumer.errors.base import ConsumerError
 
 
 def brief(error: BaseException) -> str:
-    """Our own words about an error; of an exception that is not ours only its kind.
+    """Return the text of a `ConsumerError`, or only the class name of another exception.
 
-    The text of the application's exceptions may hold what is in records. It belongs into the log.
+    The text of an exception of the application may contain record data, so it belongs in the log.
     """
     kind = type(error).__name__
     text = (str(error) or kind) if isinstance(error, ConsumerError) else kind

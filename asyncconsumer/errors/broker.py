@@ -1,4 +1,4 @@
-"""The broker's own words: its error codes, each with what it means for a consumer."""
+"""Error codes of brokers, each with its meaning for a consumer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asyncconsumer.errors.base import ConsumerError
 
 
 class BrokerError(ConsumerError):
-    """The broker answered, and the answer was no. ``about`` says what it was asked about."""
+    """A broker answered with an error code. ``about`` names the subject of the request."""
 
     code: int = -1
     by_code: ClassVar[dict[int, type[BrokerError]]] = {}
@@ -27,8 +27,8 @@ class BrokerError(ConsumerError):
         return f"{self.about}: {meaning} (broker error {self.code})"
 
     @classmethod
-    def of(cls, code: int, about: str) -> BrokerError:
-        """The error for a code; one that this client does not know is not retriable."""
+    def from_code(cls, code: int, about: str) -> BrokerError:
+        """Return the error for a code. The error for an unknown code is not retriable."""
         if known := cls.by_code.get(code):
             return known(about)
         error = BrokerError(about)
@@ -37,23 +37,23 @@ class BrokerError(ConsumerError):
 
 
 class AccessDenied(BrokerError):
-    """The cluster's access rules forbid it. Have access granted to the user that logs in."""
+    """The cluster's ACLs forbid the request; grant access to the user of this client."""
 
 
 class UnknownServerError(BrokerError, code=-1):
-    """The broker failed in a way it did not expect; its own log says more."""
+    """The broker failed unexpectedly; see its log for the cause."""
 
 
 class OffsetOutOfRange(BrokerError, code=1):
-    """The offset is not, or no longer, in the partition's log."""
+    """The partition's log does not have the offset, or no longer has it."""
 
 
 class CorruptMessage(BrokerError, code=2, retriable=True):
-    """The broker read damaged records from its own disk."""
+    """The broker read corrupt records from its disk."""
 
 
 class UnknownTopicOrPartition(BrokerError, code=3, retriable=True):
-    """This broker does not know the topic or partition: deleted, or not heard of yet."""
+    """The broker does not know the topic or partition, which may be deleted or very new."""
 
 
 class LeaderNotAvailable(BrokerError, code=5, retriable=True):
@@ -61,31 +61,31 @@ class LeaderNotAvailable(BrokerError, code=5, retriable=True):
 
 
 class NotLeader(BrokerError, code=6, retriable=True):
-    """The partition moved; refresh the metadata to learn where to."""
+    """The broker no longer leads the partition; refresh the metadata."""
 
 
 class BrokerTimedOut(BrokerError, code=7, retriable=True):
-    """The broker gave up on the request in the time it was allowed."""
+    """The request timed out on the broker."""
 
 
 class BrokerNotAvailable(BrokerError, code=8, retriable=True):
-    """The broker that was asked about is down."""
+    """The broker in the request is down."""
 
 
 class ReplicaNotAvailable(BrokerError, code=9, retriable=True):
-    """The replica that was asked does not hold the partition yet."""
+    """The replica does not have the partition yet."""
 
 
 class OffsetMetadataTooLarge(BrokerError, code=12):
-    """The text committed with an offset is longer than the broker allows."""
+    """The metadata of a committed offset is longer than offset.metadata.max.bytes allows."""
 
 
 class NetworkException(BrokerError, code=13, retriable=True):
-    """The broker lost its connection to another one on the way."""
+    """The broker lost its connection to another broker during the request."""
 
 
 class CoordinatorLoading(BrokerError, code=14, retriable=True):
-    """The group's coordinator is still reading the group's state."""
+    """The group's coordinator is still loading the state of the group."""
 
 
 class CoordinatorNotAvailable(BrokerError, code=15, retriable=True):
@@ -97,31 +97,31 @@ class NotCoordinator(BrokerError, code=16, retriable=True):
 
 
 class InvalidTopic(BrokerError, code=17):
-    """No topic can have that name: 249 letters, digits, dots, dashes and underscores at most."""
+    """The topic name is not valid: up to 249 letters, digits, dots, dashes and underscores."""
 
 
 class IllegalGeneration(BrokerError, code=22):
-    """Fenced: the group moved on without us; nothing we hold is ours any more."""
+    """Fenced: the generation of this member is over, so its partitions may have other owners."""
 
 
 class InconsistentGroupProtocol(BrokerError, code=23):
-    """The group's other members use another protocol or none of our assignment strategies."""
+    """The members of the group have no protocol and no assignment strategy in common."""
 
 
 class InvalidGroupId(BrokerError, code=24):
-    """No group can have that name."""
+    """The `group_id` is not valid."""
 
 
 class UnknownMemberId(BrokerError, code=25):
-    """Fenced: the group does not know us any more; join again under a new identity."""
+    """Fenced: the coordinator does not know this member; join again without a member id."""
 
 
 class InvalidSessionTimeout(BrokerError, code=26):
-    """session_timeout_ms is outside of what the broker allows (group.*.session.timeout.ms)."""
+    """`session_timeout_ms` is outside the broker's limits (group.*.session.timeout.ms)."""
 
 
 class RebalanceInProgress(BrokerError, code=27, retriable=True):
-    """The group is changing its generation; join it."""
+    """The group is rebalancing; join again."""
 
 
 class InvalidCommitOffsetSize(BrokerError, code=28):
@@ -129,43 +129,43 @@ class InvalidCommitOffsetSize(BrokerError, code=28):
 
 
 class TopicAccessDenied(AccessDenied, code=29):
-    """The cluster's access rules forbid it; have READ and DESCRIBE granted on the topic."""
+    """The cluster's ACLs forbid the request; grant READ and DESCRIBE on the topic."""
 
 
 class GroupAccessDenied(AccessDenied, code=30):
-    """The cluster's access rules forbid it; have READ granted on the group."""
+    """The cluster's ACLs forbid the request; grant READ on the group."""
 
 
 class ClusterAccessDenied(AccessDenied, code=31):
-    """The cluster's access rules forbid it; have it granted on the cluster."""
+    """The cluster's ACLs forbid the request; grant the operation on the cluster."""
 
 
 class UnsupportedVersion(BrokerError, code=35):
-    """The broker does not speak this version of the request."""
+    """The broker does not support this version of the request."""
 
 
 class InvalidRequest(BrokerError, code=42):
-    """The broker cannot make sense of the request: a mistake of this client."""
+    """The broker could not interpret the request, which is a bug of this client."""
 
 
 class UnsupportedForMessageFormat(BrokerError, code=43):
-    """The partition's records are too old for this, e.g. have no timestamps to search by."""
+    """The record format of the partition is too old for the request (no timestamps)."""
 
 
 class TransactionalIdAccessDenied(AccessDenied, code=53):
-    """The cluster's access rules forbid it; have it granted on the transactional id."""
+    """The cluster's ACLs forbid the request; grant WRITE on the transactional id."""
 
 
 class SecurityDisabled(BrokerError, code=54):
-    """The cluster has no authorizer, so there are no access rules to read or change."""
+    """The cluster has no authorizer, so there are no ACLs to read or change."""
 
 
 class KafkaStorageError(BrokerError, code=56, retriable=True):
-    """A disk of the broker failed; another replica will take over."""
+    """A disk of the broker failed; another replica will become the leader."""
 
 
 class GroupIdNotFound(BrokerError, code=69):
-    """There is no such group."""
+    """The group does not exist."""
 
 
 class FetchSessionNotFound(BrokerError, code=70, retriable=True):
@@ -173,19 +173,19 @@ class FetchSessionNotFound(BrokerError, code=70, retriable=True):
 
 
 class InvalidFetchSessionEpoch(BrokerError, code=71, retriable=True):
-    """The fetch session is out of step; start a new one with a full fetch."""
+    """The epoch of the fetch session is wrong; start a new one with a full fetch."""
 
 
 class FencedLeaderEpoch(BrokerError, code=74, retriable=True):
-    """Our leader epoch is older than the broker's; refresh the metadata."""
+    """The leader epoch of the request is older than the broker's; refresh the metadata."""
 
 
 class UnknownLeaderEpoch(BrokerError, code=75, retriable=True):
-    """Our leader epoch is newer than the broker's; it will catch up."""
+    """The leader epoch of the request is newer than the broker's; retry until it catches up."""
 
 
 class UnsupportedCompression(BrokerError, code=76):
-    """The broker will not send the records' compression to a client of our version."""
+    """The compression of the records is not supported in this version of the request."""
 
 
 class OffsetNotAvailable(BrokerError, code=78, retriable=True):
@@ -193,15 +193,15 @@ class OffsetNotAvailable(BrokerError, code=78, retriable=True):
 
 
 class MemberIdRequired(BrokerError, code=79, retriable=True):
-    """Join again with the member id that the coordinator just gave."""
+    """The member must join again with the member id in the response."""
 
 
 class GroupMaxSizeReached(BrokerError, code=81):
-    """The group has as many members as the broker allows."""
+    """The group has as many members as group.max.size allows."""
 
 
 class FencedInstanceId(BrokerError, code=82):
-    """Fenced: another member has joined with our group_instance_id."""
+    """Fenced: another member has joined with the same `group_instance_id`."""
 
 
 class UnstableOffsetCommit(BrokerError, code=88, retriable=True):
@@ -209,11 +209,11 @@ class UnstableOffsetCommit(BrokerError, code=88, retriable=True):
 
 
 class UnknownTopicId(BrokerError, code=100, retriable=True):
-    """This broker does not know the topic id: deleted, or re-created under the same name."""
+    """The broker does not know the topic id: the topic was deleted or re-created."""
 
 
 class InconsistentTopicId(BrokerError, code=103, retriable=True):
-    """The topic was re-created under its name; refresh the metadata."""
+    """The topic was re-created with the same name; refresh the metadata."""
 
 
 class FetchSessionTopicIdError(BrokerError, code=106, retriable=True):
@@ -221,19 +221,19 @@ class FetchSessionTopicIdError(BrokerError, code=106, retriable=True):
 
 
 class OffsetMovedToTieredStorage(BrokerError, code=109, retriable=True):
-    """The leader keeps the offset in tiered storage."""
+    """The offset is only in tiered storage."""
 
 
 class FencedMemberEpoch(BrokerError, code=110):
-    """Fenced: the coordinator gave our partitions away; join again."""
+    """Fenced: the coordinator has reassigned the partitions of this member; join again."""
 
 
 class UnreleasedInstanceId(BrokerError, code=111):
-    """Another live member still holds our group_instance_id."""
+    """Another live member still has the same `group_instance_id`."""
 
 
 class UnsupportedAssignor(BrokerError, code=112):
-    """The coordinator does not know the assignor that was asked for."""
+    """The coordinator does not support the requested assignor; see `group_remote_assignor`."""
 
 
 class StaleMemberEpoch(BrokerError, code=113, retriable=True):
@@ -245,4 +245,4 @@ class UnknownSubscriptionId(BrokerError, code=117):
 
 
 class InvalidRegularExpression(BrokerError, code=128):
-    """The coordinator cannot read the regular expression of the subscription."""
+    """The coordinator cannot parse the regular expression of the subscription."""

@@ -1,4 +1,4 @@
-"""What can happen between us and one broker."""
+"""Errors of connections to brokers."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from asyncconsumer.errors.base import ConsumerError
 
 
 class BrokerConnectionError(ConsumerError):
-    """Something between us and one broker. ``address`` says which, ``reason`` what happened."""
+    """A connection or request to a broker failed. ``address`` is the broker."""
 
     advice: ClassVar[str] = ""
 
@@ -20,34 +20,37 @@ class BrokerConnectionError(ConsumerError):
 
 
 class ConnectFailed(BrokerConnectionError):
-    """No connection came about: refused, unreachable, unknown host, too slow, or cut."""
+    """The connection failed: refused, unreachable, unknown host, timeout or reset."""
 
     retriable = True
-    advice = "Check that a broker listens there and that nothing blocks the way"
+    advice = "Check that a broker listens at this address and that no firewall blocks it"
 
 
 class ConnectionLost(BrokerConnectionError):
-    """The connection ended while requests were on their way; whether they took effect is open."""
+    """The connection was lost with requests in flight, which may or may not have been applied."""
 
     retriable = True
-    advice = "Ask again on a new connection"
+    advice = "Retry on a new connection"
 
 
 class RequestTimedOut(BrokerConnectionError):
-    """No answer within the time allowed. The connection is closed: its answers have an order."""
+    """A request timed out. The connection is closed, because responses arrive in order."""
 
     retriable = True
-    advice = "Ask again, or allow more with request_timeout_ms"
+    advice = "Retry, or raise `request_timeout_ms`"
 
 
 class HostNotAllowed(BrokerConnectionError):
-    """We were sent to a host that ``allowed_hosts`` does not name, and did not go there."""
+    """A broker address is not in ``allowed_hosts``, so this client does not connect to it."""
 
-    advice = "If it is one of your brokers, add it to allowed_hosts; if not, who named it is not"
+    advice = (
+        "If the host is one of your brokers, add it to `allowed_hosts`. Otherwise check the source "
+        "of this address"
+    )
 
 
 class NoBrokerAnswered(ConsumerError):
-    """Every broker known was asked and none answered. ``errors`` has their reasons."""
+    """No broker answered. ``errors`` has the error of each broker."""
 
     retriable = True
 
@@ -57,88 +60,88 @@ class NoBrokerAnswered(ConsumerError):
 
     def __str__(self) -> str:
         reasons = "; ".join(str(error) for error in self.errors)
-        return f"no broker answered: {reasons or 'none is known'}"
+        return f"no broker answered: {reasons or 'no broker is known'}"
 
 
 class FrameTooLarge(BrokerConnectionError):
-    """What came instead of a response, or a response larger than allowed; nothing was read."""
+    """A response is larger than ``max_frame_bytes``, or the data is not a Kafka response."""
 
     advice = (
-        "Is a Kafka broker listening there? If so, raise max_frame_bytes "
-        "or ask for less with each fetch"
+        "Check that a Kafka broker listens at this address. If so, raise `max_frame_bytes` or "
+        "lower `fetch_max_bytes`"
     )
 
 
 class UnsupportedBroker(BrokerConnectionError):
-    """The broker speaks no version of a request that we speak."""
+    """The broker supports no version of a request that this client supports."""
 
-    advice = "Brokers from Kafka 1.0 on are supported; leave out options that need a newer one"
+    advice = "This client supports Kafka 1.0 and newer. Remove options that need a newer broker"
 
 
 class AuthenticationFailed(BrokerConnectionError):
-    """The broker would not have us, or we would not have the broker. Trying again changes nothing.
+    """Authentication failed, on either side. Not retriable.
 
-    Also raised itself, for refusals that none of its kinds describes.
+    The subclasses name the usual causes. This class is raised for all other causes.
     """
 
-    advice = "Check security_protocol and the options of its kind against the broker's listener"
+    advice = "Check `security_protocol` and the `sasl_*` and `ssl_*` options for this listener"
 
 
 class WrongCredentials(AuthenticationFailed):
-    """The broker refused the user name or the password."""
+    """The broker rejected the user name or the password."""
 
-    advice = "Check sasl_plain_username and sasl_plain_password"
+    advice = "Check `sasl_plain_username` and `sasl_plain_password`"
 
 
 class WrongMechanism(AuthenticationFailed):
-    """The broker does not offer the SASL mechanism that was asked for. ``offered`` are those."""
+    """The broker does not support ``sasl_mechanism``. ``offered`` has those it supports."""
 
-    advice = "Set sasl_mechanism to one that it offers"
+    advice = "Set `sasl_mechanism` to one of them"
 
-    def __init__(self, address: object, wanted: str, offered: tuple[str, ...]) -> None:
-        super().__init__(address, f"no {wanted} here, the broker offers {', '.join(offered)}")
-        self.args = (address, wanted, offered)  # what a copy is made from
+    def __init__(self, address: object, requested: str, offered: tuple[str, ...]) -> None:
+        super().__init__(address, f"no {requested} here, the broker offers {', '.join(offered)}")
+        self.args = (address, requested, offered)  # for copies and pickles
         self.offered = offered
 
 
 class TokenRefused(AuthenticationFailed):
-    """The broker refused the OAuth token: expired, or not valid for it."""
+    """The broker rejected the OAuth token, which may be expired or for another cluster."""
 
-    advice = "Check that sasl_oauth_token_provider returns fresh tokens for this cluster"
+    advice = "Check that `sasl_oauth_token_provider` returns fresh tokens for this cluster"
 
 
 class TokenUnavailable(AuthenticationFailed):
-    """Your token provider raised; its error is the cause of this one."""
+    """The token provider raised. Its exception is the cause."""
 
     retriable = True
-    advice = "Check sasl_oauth_token_provider and what it gets its tokens from"
+    advice = "Check `sasl_oauth_token_provider` and the server that issues its tokens"
 
 
 class TlsFailed(AuthenticationFailed):
-    """The TLS handshake failed in a way that none of the other kinds describes."""
+    """The TLS handshake failed. The subclasses name the usual causes."""
 
-    advice = "Check that ssl_context and the broker allow a common TLS version and cipher"
+    advice = "Check that this client and the broker have a TLS version and a cipher in common"
 
 
 class CertificateRefused(TlsFailed):
-    """We do not trust the broker's certificate: unknown authority, or out of date."""
+    """The broker's certificate is not trusted: unknown authority, or expired."""
 
-    advice = "Load the authority that signed it: ssl.create_default_context(cafile=...)"
+    advice = "Set `ssl_cafile` to the certificate of the authority that signed it"
 
 
 class WrongHost(TlsFailed):
-    """The broker's certificate was made out to another name."""
+    """The broker's certificate is for another host name."""
 
-    advice = "Connect by a name in the certificate, or have it reissued for this one"
+    advice = "Connect with a name in the certificate, or reissue the certificate for this name"
 
 
 class ClientCertificateRefused(TlsFailed):
-    """The broker does not trust our certificate, or we showed none."""
+    """The broker does not trust the client certificate, or this client sent none."""
 
-    advice = "Load one that it trusts: ssl_context.load_cert_chain(...)"
+    advice = "Set `ssl_certfile` and `ssl_keyfile` to a certificate that the broker trusts"
 
 
 class NotTls(TlsFailed):
-    """One side speaks TLS and the other does not."""
+    """Only one side of the connection uses TLS."""
 
-    advice = "Match security_protocol to the broker's listener"
+    advice = "Set `security_protocol` to the protocol of this listener"

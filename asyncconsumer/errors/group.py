@@ -1,4 +1,4 @@
-"""What can go wrong with a membership."""
+"""Errors of memberships, subscriptions and streams."""
 
 from collections.abc import Collection, Iterable
 
@@ -6,21 +6,21 @@ from asyncconsumer.errors.base import ConsumerError
 
 
 class ConsumerRebalanceFailed(ConsumerError):
-    """A member could not get the partitions that are due to it. It goes on trying."""
+    """A member could not claim its assigned partitions. It keeps trying."""
 
     retriable = True
 
-    def __init__(self, consumer_id: str, tries: int, reason: str) -> None:
-        super().__init__(consumer_id, tries, reason)
+    def __init__(self, consumer_id: str, attempts: int, reason: str) -> None:
+        super().__init__(consumer_id, attempts, reason)
         self.consumer_id = consumer_id
-        self.tries = tries
+        self.attempts = attempts
         self.reason = reason
 
     def __str__(self) -> str:
         return (
-            f"{self.consumer_id} can't rebalance after {self.tries} tries: {self.reason}. It goes "
-            "on trying; see who holds those partitions, or raise rebalance_max_retries or "
-            "rebalance_backoff_ms"
+            f"{self.consumer_id} can't rebalance after {self.attempts} attempts: {self.reason}. It "
+            "keeps trying. Find the member that owns these partitions, or raise "
+            "`rebalance_max_retries` or `rebalance_backoff_ms`"
         )
 
 
@@ -34,13 +34,13 @@ class MemberExists(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"group {self.group!r} has a live member {self.consumer_id!r} already: give each its "
-            "own consumer_id, or none to have one made up"
+            f"group {self.group!r} already has a live member {self.consumer_id!r}. Set another "
+            "`consumer_id` for each member, or none to have one generated"
         )
 
 
 class ConcurrentRead(ConsumerError, RuntimeError):
-    """A second task reads a stream while the first one has a record in hand or waits for one."""
+    """A second task reads a stream while the first one processes a record or waits for one."""
 
     def __init__(self, holder: str, *, waiting: bool) -> None:
         super().__init__(holder, waiting)
@@ -48,15 +48,15 @@ class ConcurrentRead(ConsumerError, RuntimeError):
         self.waiting = waiting
 
     def __str__(self) -> str:
-        does = "already waits for the next record" if self.waiting else "still has a record in hand"
+        does = "already waits for the next record" if self.waiting else "still processes a record"
         return (
             f"two tasks read one stream: task {self.holder!r} {does}. Give each task a stream of "
-            "its own with consumer.streams(n), or let ConsumerApp run handlers concurrently."
+            "its own with consumer.streams(n), or let ConsumerApp run handlers concurrently"
         )
 
 
 class ConsumerTimeout(ConsumerError):
-    """Nothing came in the time that consumer_timeout_ms allows. The stream can be read on."""
+    """No record arrived within ``consumer_timeout_ms``. The stream can be read again."""
 
     retriable = True
 
@@ -66,14 +66,14 @@ class ConsumerTimeout(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"no record came within {self.timeout_ms} ms (consumer_timeout_ms). Go on reading to "
-            "wait on, or leave the option out, which waits for ever; idle_timeout_ms ends the loop "
-            "instead. aiokafka has another option of this name, which is not needed here"
+            f"no record arrived within {self.timeout_ms} ms (`consumer_timeout_ms`). Read again to "
+            "wait longer, or remove the option to wait without limit. Set `idle_timeout_ms` "
+            "instead to end the loop. The option of this name in aiokafka is not needed here"
         )
 
 
 class PollIntervalExceeded(ConsumerError):
-    """A reader did not ask for the next record within max_poll_interval_ms: it left the group."""
+    """No record was requested within ``max_poll_interval_ms``, so the member left the group."""
 
     def __init__(self, group: str, interval_ms: int) -> None:
         super().__init__(group, interval_ms)
@@ -82,14 +82,14 @@ class PollIntervalExceeded(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"no record was asked for within {self.interval_ms} ms (max_poll_interval_ms), so this "
-            f"consumer left group {self.group!r}, and others read its partitions. Call subscribe() "
-            "to join again; raise the option, or leave it out, if the work takes longer"
+            f"no record was requested within {self.interval_ms} ms (`max_poll_interval_ms`), so "
+            f"this consumer left group {self.group!r} and other members read its partitions. Call "
+            "subscribe() to join again. Raise or remove the option if processing takes longer"
         )
 
 
 class StreamsExist(ConsumerError):
-    """A connector makes its streams once."""
+    """The streams of a connector were already created."""
 
     def __init__(self, group: str) -> None:
         super().__init__(group)
@@ -97,41 +97,45 @@ class StreamsExist(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"this connector of group {self.group!r} has its streams already: name all topics in "
-            "one call, or make another connector"
+            f"this connector of group {self.group!r} already has its streams. Name all topics in "
+            "one call, or create another connector"
         )
 
 
 class ListenerFailed(ConsumerError):
-    """A rebalance listener raised. Its own exception is the cause of this one."""
+    """A rebalance listener raised. Its exception is the cause."""
 
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(what, reason)
-        self.what = what
+    def __init__(self, callback: str, reason: str) -> None:
+        super().__init__(callback, reason)
+        self.callback = callback
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"the listener failed in {self.what}: {self.reason}. The consumer has stopped"
+        return (
+            f"the rebalance listener failed in {self.callback}: {self.reason}. The consumer has "
+            "stopped. Handle the exception in the listener"
+        )
 
 
 class NotAssigned(ConsumerError):
-    """A partition that is not, or no longer, ours."""
+    """A partition is not, or no longer, assigned to this consumer."""
 
-    def __init__(self, partition: object, ours: Collection[object]) -> None:
-        super().__init__(partition, ours)
+    def __init__(self, partition: object, assigned: Collection[object]) -> None:
+        super().__init__(partition, assigned)
         self.partition = partition
-        self.ours = sorted(map(str, ours))
+        self.assigned = sorted(map(str, assigned))
 
     def __str__(self) -> str:
-        ours = ", ".join(self.ours[:5]) + (" ..." if len(self.ours) > 5 else "")
+        assigned = ", ".join(self.assigned[:5]) + (" ..." if len(self.assigned) > 5 else "")
         return (
-            f"{self.partition} is not assigned to this consumer, which has {ours or 'none'}. "
-            "Do it in on_partitions_assigned, or ask `assignment` first"
+            f"{self.partition} is not assigned to this consumer, which has "
+            f"{assigned or 'no partitions'}. Check `assignment` first, or make the call in "
+            "on_partitions_assigned"
         )
 
 
 class NoCommittedOffset(ConsumerError):
-    """A partition has no committed offset, and auto_offset_reset is "none". A seek mends it."""
+    """A partition has no committed offset, and ``auto_offset_reset`` is "none"."""
 
     def __init__(self, partition: object) -> None:
         super().__init__(partition)
@@ -139,29 +143,29 @@ class NoCommittedOffset(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"{self.partition} has no committed offset, and auto_offset_reset is 'none', so it is "
-            "not read. Call seek(), seek_to_beginning() or seek_to_end() for it and read on, or "
-            "set auto_offset_reset to 'earliest' or 'latest'"
+            f"{self.partition} has no committed offset and `auto_offset_reset` is 'none', so it is "
+            "not read. Call seek(), seek_to_beginning() or seek_to_end() for it and continue, or "
+            "set `auto_offset_reset` to 'earliest' or 'latest'"
         )
 
 
 class SubscriptionConflict(ConsumerError):
-    """Topics, a pattern and partitions assigned by hand do not mix."""
+    """A consumer cannot combine topics, a pattern and manually assigned partitions."""
 
-    def __init__(self, has: str, asked: str) -> None:
-        super().__init__(has, asked)
-        self.has = has
-        self.asked = asked
+    def __init__(self, current: str, requested: str) -> None:
+        super().__init__(current, requested)
+        self.current = current
+        self.requested = requested
 
     def __str__(self) -> str:
         return (
-            f"this consumer has {self.has} and cannot have {self.asked} as well: "
-            "`await consumer.unsubscribe()` first, or make another consumer"
+            f"this consumer has {self.current} and cannot have {self.requested} as well. Call "
+            "`await consumer.unsubscribe()` first, or create another consumer"
         )
 
 
 class TransactionFenced(ConsumerError):
-    """A rebalance took partitions whose records are part of a transaction, which was aborted."""
+    """A rebalance revoked partitions of an open transaction, which was aborted."""
 
     def __init__(self, group: str, partitions: Iterable[object]) -> None:
         super().__init__(group, tuple(partitions))
@@ -169,18 +173,19 @@ class TransactionFenced(ConsumerError):
         self.partitions = tuple(partitions)
 
     def __str__(self) -> str:
-        what = ", ".join(map(str, sorted(map(str, self.partitions)))) or "everything"
+        partitions = ", ".join(sorted(map(str, self.partitions))) or "all partitions"
         return (
-            f"group {self.group} may have given {what} to another member while a transaction was "
-            "open: it was aborted. Read on: whoever has them now makes it again"
+            f"group {self.group!r} may have assigned {partitions} to another member during a "
+            "transaction, which was aborted. Continue consuming. The new owner will process the "
+            "records again"
         )
 
 
 class DeserializationFailed(ConsumerError):
-    """A key or value could not be deserialized. What the deserializer raised is the cause.
+    """A key or value could not be deserialized. The exception of the deserializer is the cause.
 
-    If it may be tried again the record is not bad: a schema registry does not answer, or the like.
-    Its text and its repr show nothing of the record; the cause may.
+    A retriable error has an outside cause, such as a schema registry that does not answer. Text
+    and repr contain no record data. Those of the cause may.
     """
 
     def __init__(
@@ -195,17 +200,18 @@ class DeserializationFailed(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"the {self.part} of {self.place} cannot be deserialized: {self.reason}. The error's "
-            "`record` has its bytes, and its `__cause__` says more"
+            f"the {self.part} of {self.place} cannot be deserialized: {self.reason}. See "
+            "`record` of this error for the bytes and `__cause__` for the exception. To skip such "
+            "records, set `on_poison`"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """What a copy is made from."""
+        """Include the record, which `args` does not have."""
         return type(self), (self.part, self.record, self.place, self.reason), vars(self)
 
 
 class ConsumerProtocolUnsupported(ConsumerError):
-    """The coordinator does not speak the consumer group protocol of KIP-848, or it is off."""
+    """The coordinator does not support the consumer group protocol of KIP-848."""
 
     def __init__(self, group: str, reason: str) -> None:
         super().__init__(group, reason)
@@ -214,6 +220,6 @@ class ConsumerProtocolUnsupported(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f'group {self.group!r} can\'t use group_protocol="consumer": {self.reason}. It needs '
-            'Kafka 4.0 or newer with group.version 1; group_protocol="classic" works everywhere'
+            f'group {self.group!r} can\'t use `group_protocol="consumer"`: {self.reason}. It needs '
+            'Kafka 4.0 or newer with group.version 1. Set `group_protocol="classic"` otherwise'
         )

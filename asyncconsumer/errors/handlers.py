@@ -1,12 +1,12 @@
-"""What can go wrong with handlers."""
+"""Errors of handlers."""
 
 from asyncconsumer.errors.base import ConsumerError
 
 
 class HandlerFailed(ConsumerError):
-    """A handler could not deal with a record, and nothing says to go on without it.
+    """A handler failed for a record and no option allows it to be skipped.
 
-    What it raised is the cause. The record is not committed: it comes again.
+    The exception of the handler is the cause. The record is not committed and is redelivered.
     """
 
     def __init__(self, handler: str, place: str, attempts: int, reason: str) -> None:
@@ -19,27 +19,31 @@ class HandlerFailed(ConsumerError):
     def __str__(self) -> str:
         times = "" if self.attempts == 1 else f", {self.attempts} times"
         return (
-            f"handler {self.handler} failed with {self.place}{times}: {self.reason}. It is not "
-            "committed and comes again; a dead_letter_topic, or on_error='skip', goes on without it"
+            f"handler {self.handler} failed for {self.place}{times}: {self.reason}. The record is "
+            "not committed and will be redelivered. To continue without it, set "
+            "`dead_letter_topic` or `on_error='skip'`"
         )
 
 
 class HandlerTimedOut(ConsumerError):
-    """A handler took longer than its handler_timeout_ms."""
+    """A handler took longer than its ``handler_timeout_ms``."""
 
     retriable = True
 
-    def __init__(self, handler: str, milliseconds: int) -> None:
-        super().__init__(handler, milliseconds)
+    def __init__(self, handler: str, timeout_ms: int) -> None:
+        super().__init__(handler, timeout_ms)
         self.handler = handler
-        self.milliseconds = milliseconds
+        self.timeout_ms = timeout_ms
 
     def __str__(self) -> str:
-        return f"handler {self.handler} took more than {self.milliseconds} ms"
+        return (
+            f"handler {self.handler} took more than {self.timeout_ms} ms. If it needs longer, "
+            "raise `handler_timeout_ms`"
+        )
 
 
 class HandlerCancelled(ConsumerError):
-    """A handler was cancelled, and not by us: something that it waited for was."""
+    """A handler raised CancelledError although the app did not cancel it."""
 
     retriable = True
 
@@ -48,4 +52,7 @@ class HandlerCancelled(ConsumerError):
         self.handler = handler
 
     def __str__(self) -> str:
-        return f"handler {self.handler} ended as cancelled, though nobody cancelled it"
+        return (
+            f"handler {self.handler} raised CancelledError, but the app did not cancel it. Catch "
+            "CancelledError of the tasks and futures that the handler awaits"
+        )

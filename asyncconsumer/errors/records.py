@@ -1,14 +1,14 @@
-"""What can be wrong with records."""
+"""Errors of records and offsets in a log."""
 
 from asyncconsumer.errors.base import ConsumerError
 
 
 class CorruptRecords(ConsumerError):
-    """The bytes of a record set are damaged. What was good before them has been delivered.
+    """The bytes of a record set are corrupt. The records before them have been delivered.
 
-    `offset` is the first offset that cannot be read and `reason` says why. `resume` is the first
-    offset behind the damage, or None where nobody can know it: reading on there skips, and loses,
-    what lies between.
+    `offset` is the first offset that cannot be read, and `reason` says why. `resume` is the first
+    offset after the corrupt bytes, or None if it is unknown. Reading from there skips the records
+    in between.
     """
 
     def __init__(
@@ -22,22 +22,22 @@ class CorruptRecords(ConsumerError):
         self.resume = resume
 
     def __str__(self) -> str:
-        go_on = (
-            f"To go on without them, read from offset {self.resume}"
+        advice = (
+            f"To skip them, read from offset {self.resume}"
             if self.resume is not None
-            else "Where the damage ends is unknown: choose a later offset to go on at"
+            else "It is unknown where the corrupt bytes end: choose a later offset"
         )
         return (
             f"corrupt records in {self.topic}[{self.partition}] at offset {self.offset}: "
-            f"{self.reason}. {go_on}, or restore the partition from a good replica."
+            f"{self.reason}. {advice}, or restore the partition from a good replica"
         )
 
 
 class OffsetUnavailable(ConsumerError):
-    """The partition does not have the offset asked for. ``earliest`` and ``latest`` are its ends.
+    """The partition does not have the requested offset.
 
-    Records up to ``earliest`` are gone for good, deleted by retention or by hand; an offset beyond
-    ``latest`` never was, or was truncated.
+    ``earliest`` and ``latest`` are the bounds of the log. Records before ``earliest`` were deleted.
+    An offset after ``latest`` never existed, or was truncated.
     """
 
     def __init__(self, topic: str, partition: int, offset: int, earliest: int, latest: int) -> None:
@@ -49,19 +49,19 @@ class OffsetUnavailable(ConsumerError):
         self.latest = latest
 
     def __str__(self) -> str:
-        what = (
+        reason = (
             f"{self.earliest - self.offset} offsets before {self.earliest} are gone"
             if self.offset < self.earliest
             else f"the log ends at {self.latest}"
         )
         return (
-            f"{self.topic}[{self.partition}] has no offset {self.offset}: {what}. Read from "
-            f"{self.earliest} to {self.latest}, or set auto_offset_reset to earliest or latest."
+            f"{self.topic}[{self.partition}] has no offset {self.offset}: {reason}. Read from "
+            f"{self.earliest} to {self.latest}, or set `auto_offset_reset` to earliest or latest"
         )
 
 
 class TopicRecreated(ConsumerError):
-    """The topic was deleted and made anew while it was read: its offsets mean other records now."""
+    """The topic was deleted and re-created while it was read, so its offsets have new records."""
 
     def __init__(self, topic: str, partition: int, offset: int) -> None:
         super().__init__(topic, partition, offset)
@@ -71,7 +71,7 @@ class TopicRecreated(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"{self.topic} was deleted and created anew while {self.topic}[{self.partition}] was "
-            f"read, up to offset {self.offset}: read it again from its beginning, or set "
-            "auto_offset_reset to earliest or latest."
+            f"{self.topic} was deleted and re-created while {self.topic}[{self.partition}] was "
+            f"read, up to offset {self.offset}. Read it from its beginning, or set "
+            "`auto_offset_reset` to earliest or latest"
         )

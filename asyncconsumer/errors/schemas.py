@@ -1,4 +1,4 @@
-"""What can go wrong with schemas, and with the registry that keeps them."""
+"""Errors of schemas and of the schema registry."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from asyncconsumer.errors.base import ConsumerError
 
 
 class SchemaRegistryError(ConsumerError):
-    """Something between us and a schema registry. ``registry`` says which, ``reason`` what."""
+    """A request to a schema registry failed. ``registry`` is its address."""
 
     advice: ClassVar[str] = ""
 
@@ -20,41 +20,41 @@ class SchemaRegistryError(ConsumerError):
 
 
 class RegistryUnavailable(SchemaRegistryError):
-    """It cannot be reached, does not answer in time, or is not able to answer now."""
+    """The registry is unreachable, did not answer in time, or reports a temporary failure."""
 
     retriable = True
-    advice = "Check that it runs there, and that nothing blocks the way"
+    advice = "Check that the registry runs and that no firewall blocks the connection"
 
 
 class RegistryRefused(SchemaRegistryError):
-    """It does not answer what we ask: an access right is missing, or it is no schema registry."""
+    """The registry rejected the request, or the server is not a schema registry."""
 
-    advice = "Check its address, the credentials, and what they allow"
+    advice = "Check the address, the credentials and their access rights"
 
 
 class UnknownSchema(SchemaRegistryError):
-    """The registry has no schema with the id that is in the record."""
+    """The registry has no schema with the id in the record."""
 
-    advice = "Is it the registry that the producer uses?"
+    advice = "Check that the producer uses the same registry"
 
 
 class WrongBytes(ConsumerError, ValueError):
-    """The bytes are not what is read here. The text quotes none of them."""
+    """The bytes are not in the expected format. The message does not quote them."""
 
 
 class NotFramed(ConsumerError):
-    """The bytes do not begin as those of a registry's serializers do: a zero, and a schema's id."""
+    """The bytes have no schema registry header, which is a zero byte and a schema id."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.reason}. Was this written with a schema registry?"
+        return f"{self.reason}. Check that the producer uses a schema registry serializer"
 
 
 class WrongSchema(ConsumerError):
-    """What a record was written with cannot be read as what is wanted."""
+    """The schema of a record is not compatible with the schema to read it with."""
 
     def __init__(self, schema_id: int, reason: str) -> None:
         super().__init__(schema_id, reason)

@@ -1,12 +1,12 @@
-"""What can be wrong with what Spark asks for."""
+"""Errors of Spark queries and of the feeder."""
 
 from asyncconsumer.errors.base import ConsumerError
 
 
 class DataLoss(ConsumerError):
-    """Records that a Spark query was to read are not there any more.
+    """Records that a Spark query has to read are no longer in the log.
 
-    ``reason`` is the name that Spark's own Kafka source has for it, `details` says what is gone.
+    ``reason`` is the error class of Spark's own Kafka source, ``details`` names the records.
     """
 
     def __init__(self, reason: str, details: str) -> None:
@@ -16,14 +16,14 @@ class DataLoss(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"[{self.reason}] {self.details}. Some data may have been lost: it was aged out by "
-            "Kafka, or the topic was deleted before all of it was read. If the query is to go on "
-            'with what is left, set the option failOnDataLoss to "false"'
+            f"[{self.reason}] {self.details}. Some data may have been lost, because retention "
+            "deleted it or the topic was deleted before the query read it. To continue with the "
+            'remaining records, set the option `failOnDataLoss` to "false"'
         )
 
 
 class BadValue(ConsumerError):
-    """A record's value is not what `value_format` says, and the mode is FAILFAST."""
+    """The value of a record does not match the schema, and the mode is FAILFAST."""
 
     def __init__(self, place: str, value_format: str, reason: str) -> None:
         super().__init__(place, value_format, reason)
@@ -33,6 +33,73 @@ class BadValue(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"the value of {self.place} is not the {self.value_format} that the schema says: "
-            f"{self.reason}. To read on, set mode to PERMISSIVE or DROPMALFORMED"
+            f"the value of {self.place} is not the {self.value_format} of the schema: "
+            f"{self.reason}. To skip such records, set `mode` to PERMISSIVE or DROPMALFORMED"
+        )
+
+
+class SinkFailed(ConsumerError):
+    """A sink failed at every attempt. The exception of the sink is the cause.
+
+    Only records that the sink has written are committed. The next feeder starts after them.
+    """
+
+    def __init__(self, sink: str, operation: str, attempts: int, reason: str) -> None:
+        super().__init__(sink, operation, attempts, reason)
+        self.sink = sink
+        self.operation = operation
+        self.attempts = attempts
+        self.reason = reason
+
+    def __str__(self) -> str:
+        times = "time" if self.attempts == 1 else "times"
+        return (
+            f"{self.sink} failed to {self.operation}, {self.attempts} {times}: {self.reason}. "
+            "Repair the sink and restart the feeder, which continues after the records written"
+        )
+
+
+class SinkOffsetConflict(ConsumerError):
+    """A sink has a higher offset of a partition than the log, because the log was replaced.
+
+    ``recorded`` is the next offset according to the sink, ``log_offset`` the one that was read.
+    """
+
+    def __init__(self, sink: str, partition: object, recorded: int, log_offset: int) -> None:
+        super().__init__(sink, partition, recorded, log_offset)
+        self.sink = sink
+        self.partition = partition
+        self.recorded = recorded
+        self.log_offset = log_offset
+
+    def __str__(self) -> str:
+        # equal offsets: only the topic id shows that the log is another one
+        same_offset = self.log_offset == self.recorded
+        content = "another topic of that name" if same_offset else f"offset {self.log_offset}"
+        truncated = "" if same_offset else " or truncated"
+        return (
+            f"{self.sink} has {self.partition} up to offset {self.recorded}, but the log continues "
+            f"with {content}: the topic was re-created{truncated}. Write to a new sink, or set a "
+            "new `app` on the DeltaSink. For a `write` function, set a new `app` on the feeder and "
+            "a new `group_id`"
+        )
+
+
+class RecordsDeleted(ConsumerError):
+    """Records were deleted from the log before the feeder read them.
+
+    The sink has the records before offset ``recorded``.
+    """
+
+    def __init__(self, sink: str, partition: object, recorded: int) -> None:
+        super().__init__(sink, partition, recorded)
+        self.sink = sink
+        self.partition = partition
+        self.recorded = recorded
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sink} has {self.partition} up to offset {self.recorded}, but the records after "
+            "it were deleted from the log before they were read. Set `fail_on_data_loss=False` to "
+            "continue with the first record that is still in the log"
         )

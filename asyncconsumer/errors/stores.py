@@ -1,4 +1,4 @@
-"""What can go wrong with keeping offsets."""
+"""Errors of offset stores."""
 
 from collections.abc import Mapping
 
@@ -7,9 +7,9 @@ from asyncconsumer.types import TopicPartition
 
 
 class PartlyCommitted(ConsumerError):
-    """The offsets of some partitions were not committed; those of all the others were.
+    """The offsets of some partitions were not committed. The other partitions were.
 
-    ``failed`` has the error of each. It may be tried again if that may help all of them.
+    ``failed`` has the error of each failed partition. Retriable if all of these errors are.
     """
 
     def __init__(self, failed: Mapping[TopicPartition, ConsumerError]) -> None:
@@ -18,9 +18,9 @@ class PartlyCommitted(ConsumerError):
         self.retriable = all(error.retriable for error in failed.values())
 
     def __str__(self) -> str:
-        (where, error), *others = self.failed.items()
-        more = f" (and those of {len(others)} more)" if others else ""
-        return f"the offset of {where}{more} was not committed, others were: {error}"
+        (tp, error), *others = self.failed.items()
+        more = f" and those of {len(others)} more" if others else ""
+        return f"the offset of {tp}{more} was not committed, the other offsets were: {error}"
 
 
 class NothingClaimed(ConsumerError):
@@ -32,20 +32,20 @@ class NothingClaimed(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"group {self.group!r}: no partition is claimed at the moment, so nothing may be "
-            "committed. Wait until partitions are assigned"
+            f"group {self.group!r}: cannot commit offsets because this member owns no partition "
+            "at the moment. Wait until partitions are assigned"
         )
 
 
 class StoreFailed(ConsumerError):
-    """An offset store of the user's own raised. Its exception is the cause of this one."""
+    """A custom offset store raised. Its exception is the cause."""
 
     retriable = True
 
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(what, reason)
-        self.what = what
+    def __init__(self, operation: str, reason: str) -> None:
+        super().__init__(operation, reason)
+        self.operation = operation
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"the offset store failed to {self.what}: {self.reason}"
+        return f"the offset store failed to {self.operation}: {self.reason}"

@@ -1,4 +1,4 @@
-"""What ZooKeeper says, and what can happen on the way to it."""
+"""Errors of ZooKeeper and of connections to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asyncconsumer.errors.base import ConsumerError
 
 
 class ZooKeeperError(ConsumerError):
-    """A call to ZooKeeper failed. ``path`` is the znode it was about, ``reason`` says more."""
+    """A request to ZooKeeper failed. ``path`` is the znode of the request."""
 
     code: int = -1
     advice: ClassVar[str] = ""
@@ -29,118 +29,119 @@ class ZooKeeperError(ConsumerError):
         return f"{self.path}: {meaning} (ZooKeeper error {self.code}). {self.advice}".rstrip(" ")
 
     @classmethod
-    def of(cls, code: int, path: str) -> ZooKeeperError:
-        """The error for a code; one that this client does not know keeps its number."""
+    def from_code(cls, code: int, path: str) -> ZooKeeperError:
+        """Return the error for a code. The error for an unknown code has its number."""
         if known := cls.by_code.get(code):
             return known(path)
-        error = ZooKeeperError(path, "ZooKeeper refused it")
+        error = ZooKeeperError(path, "ZooKeeper refused the request")
         error.code = code
         return error
 
 
 class ConnectionLoss(ZooKeeperError, code=-4):
-    """The connection ended before the answer came.
+    """The connection was lost before the response arrived.
 
-    ``maybe_applied`` tells whether a write may have taken effect: it is False if nothing was sent.
+    ``maybe_applied`` is False if the request was not sent, so a write cannot have been applied.
     """
 
     retriable = True
-    advice = "Read what is there before you write again"
+    advice = "Read the current state before writing again"
 
     def __init__(self, path: str, reason: str = "", *, maybe_applied: bool = True) -> None:
         super().__init__(path, reason)
         self.maybe_applied = maybe_applied
 
     def __str__(self) -> str:
-        told = f"{self.path}: {self.reason or 'the connection ended before the answer came'}. "
-        return told + (self.advice if self.maybe_applied else "Nothing was sent: try again")
+        reason = self.reason or "the connection was lost before the response arrived"
+        advice = self.advice if self.maybe_applied else "Nothing was sent, so retry"
+        return f"{self.path}: {reason}. {advice}"
 
 
 class SessionExpired(ZooKeeperError, code=-112):
-    """The session is over, and its ephemeral nodes with it: nothing was done."""
+    """The session has expired, so its ephemeral nodes are deleted. The request was not applied."""
 
-    advice = "Claim again, in the new session, what this one held"
+    advice = "Create the ephemeral nodes again in the new session"
 
 
 class SessionMoved(ZooKeeperError, code=-118):
-    """The session went on through another server; this one did nothing."""
+    """The session has moved to another server. The request was not applied."""
 
     retriable = True
-    advice = "Ask again"
+    advice = "Retry"
 
 
 class NoNode(ZooKeeperError, code=-101):
-    """There is no such node, or its parent is missing."""
+    """The node or its parent does not exist."""
 
-    advice = "Create its parents first; check the chroot in zookeeper_connect"
+    advice = "Create its parents first, and check the chroot in `zookeeper_connect`"
 
 
 class NoAuth(ZooKeeperError, code=-102):
-    """The access list of the node forbids it."""
+    """The ACL of the node forbids the request."""
 
-    advice = "Set auth to a user that may, or have the node's access list changed"
+    advice = "Set `zookeeper_auth` to a user with access, or change the ACL of the node"
 
 
 class BadVersion(ZooKeeperError, code=-103):
-    """The node was changed by another meanwhile; nothing was done."""
+    """Another client has changed the node. The request was not applied."""
 
-    advice = "Read it again"
+    advice = "Read the node again"
 
 
 class NoChildrenForEphemerals(ZooKeeperError, code=-108):
-    """Its parent is ephemeral, and such nodes have no children."""
+    """The parent is an ephemeral node, which cannot have children."""
 
-    advice = "Put it elsewhere"
+    advice = "Create the node below a persistent node"
 
 
 class NodeExists(ZooKeeperError, code=-110):
-    """The node is there already."""
+    """The node already exists."""
 
-    advice = "If it is another's ephemeral node, wait until that is gone"
+    advice = "If it is the ephemeral node of another session, wait until it is deleted"
 
 
 class NotEmpty(ZooKeeperError, code=-111):
-    """The node has children, and was not deleted."""
+    """The node has children, so it was not deleted."""
 
     advice = "Delete its children first"
 
 
 class InvalidAcl(ZooKeeperError, code=-114):
-    """ZooKeeper does not take this access list."""
+    """ZooKeeper rejects this ACL."""
 
-    advice = "creator_all needs auth"
+    advice = "An ACL for the creator needs `zookeeper_auth` or `zookeeper_sasl`"
 
 
 class AuthFailed(ZooKeeperError, code=-115):
-    """ZooKeeper refused to authenticate us."""
+    """ZooKeeper rejected the credentials of this client."""
 
-    advice = "Check auth and sasl against what the server is set up for"
+    advice = "Check `zookeeper_auth` and `zookeeper_sasl` against the configuration of the server"
 
 
 class OperationTimeout(ZooKeeperError, code=-7):
-    """ZooKeeper gave up on it in the time it allows itself."""
+    """The request timed out in ZooKeeper."""
 
     retriable = True
-    advice = "Ask again"
+    advice = "Retry"
 
 
 class BadArguments(ZooKeeperError, code=-8):
-    """ZooKeeper takes the request for nonsense: most often the path."""
+    """ZooKeeper rejects an argument of the request, usually the path."""
 
-    advice = "A path begins with / and has no empty, '.' or '..' parts"
+    advice = "A path must begin with / and have no empty, '.' or '..' parts"
 
 
 class TransactionFailed(ZooKeeperError):
-    """One operation of a transaction failed, and so none was done.
+    """An operation of a transaction failed, so no operation was applied.
 
-    ``index`` says which one; its own error is the cause of this one.
+    ``index`` is its position in the transaction. Its error is the cause.
     """
 
-    advice = "Read again what its checks were about"
+    advice = "Read the nodes of its checks again"
 
     def __init__(self, path: str, index: int, reason: str) -> None:
         super().__init__(path, reason)
-        self.args = (path, index, reason)  # what a copy is made from
+        self.args = (path, index, reason)  # for copies and pickles
         self.index = index
 
     def __str__(self) -> str:
@@ -148,7 +149,7 @@ class TransactionFailed(ZooKeeperError):
 
 
 class ServerUnusable(ConsumerError):
-    """One server of the ensemble gave us no session, or broke off; the next one is tried."""
+    """A server of the ensemble refused or lost the session. The next server is tried."""
 
     retriable = True
 
@@ -162,7 +163,7 @@ class ServerUnusable(ConsumerError):
 
 
 class ZooKeeperUnavailable(ConsumerError):
-    """No server gave us a session in time. ``reasons`` has the last word of each."""
+    """No server granted a session in time. ``reasons`` has the last error of each server."""
 
     retriable = True
 
@@ -173,18 +174,18 @@ class ZooKeeperUnavailable(ConsumerError):
         self.reasons = reasons
 
     def __str__(self) -> str:
-        told = "; ".join(self.reasons) or "none has answered yet"
+        reasons = "; ".join(self.reasons) or "no server has answered"
         return (
-            f"no session with ZooKeeper at {self.connect} within {self.seconds:g} s: {told}. Check "
-            "zookeeper_connect and that the ensemble has a quorum, or allow more with "
-            "connection_timeout_ms"
+            f"no session with ZooKeeper at {self.connect} within {self.seconds:g} s: {reasons}. "
+            "Check `zookeeper_connect` and that the ensemble has a quorum, or raise "
+            "`zookeeper_connection_timeout_ms`"
         )
 
 
 class BadZnode(ConsumerError):
-    """A znode holds something that nobody should have put there. It was left out.
+    """The data of a znode is not valid. The znode is ignored.
 
-    ``path`` says where, ``reason`` what is wrong.
+    ``path`` is the znode, ``reason`` says what is wrong.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -193,4 +194,4 @@ class BadZnode(ConsumerError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}. It is left out; see who writes there"
+        return f"{self.path}: {self.reason}. The znode is ignored. Find the client that wrote it"

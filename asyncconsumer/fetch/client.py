@@ -4,9 +4,9 @@ import functools
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from random import Random
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.buffer.body_cache import BodyCache
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.fetch.direct.partition_reader import PartitionReader
@@ -19,7 +19,7 @@ from asyncconsumer.net.pool import BrokerOpener, BrokerPool
 _MAX_BODY_BYTES: Final = 32 * 2**20  # of all streams together, unless one body is larger
 
 
-class KafkaClient:
+class KafkaClient(AsyncResource):
     """A client of one cluster, open for its `async with` block."""
 
     def __init__(
@@ -38,28 +38,16 @@ class KafkaClient:
             self.brokers, self.cluster, patience_ms=patience_ms, randomness=randomness
         )
         self.bodies = BodyCache(max_body_bytes)  # decompressed bodies of its streams
-        self._stack = AsyncExitStack()
 
     def stream(self, open_reader: Callable[[int], Awaitable[PartitionReader]]) -> PartitionStream:
         """Return a stream with its own connections.
 
         They are closed when the stream ends or is garbage-collected.
         """
-        lane = self.brokers.new_lane()
-        close = functools.partial(self.brokers.close_lane, lane)
-        return PartitionStream(functools.partial(open_reader, lane), close)
+        slot = self.brokers.new_slot()
+        close = functools.partial(self.brokers.close_slot, slot)
+        return PartitionStream(functools.partial(open_reader, slot), close)
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.brokers)
-            await stack.enter_async_context(self.cluster)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._stack.__aexit__(kind, error, traceback)
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self.brokers)
+        await stack.enter_async_context(self.cluster)

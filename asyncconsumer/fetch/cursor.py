@@ -2,13 +2,13 @@
 
 import enum
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.fetch_request import PartitionFetch
+from asyncconsumer.fetch.policy import NO_REPLICA, PreferredReplica
 from asyncconsumer.types import Address, TopicPartition
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ class ReplicaPlacement(NamedTuple):
 
 
 class OffsetState(enum.Enum):
-    """The certainty of a cursor's offset."""
+    """The state of a cursor's offset: whether it can be fetched."""
 
-    SYMBOLIC = "it is EARLIEST or LATEST, and must be looked up"
-    REFUSED = "the broker says that the log does not have it: to be looked into"
-    SURE = "it can be fetched"
+    UNRESOLVED = "it is EARLIEST or LATEST, and must be looked up"
+    OUT_OF_RANGE = "the broker reported that the log does not have it"
+    KNOWN = "it can be fetched"
 
 
 @dataclass(slots=True, eq=False)
@@ -63,33 +63,31 @@ class Cursor:
     offset_state: OffsetState
     paused: bool = False
     version: int = 0
-    place: ReplicaPlacement | None = None  # current or last broker
+    broker: ReplicaPlacement | None = None  # current or last broker
     # the broker that refused it, which is not retried at once
-    refused_at: ReplicaPlacement | None = None
-    trouble: ConsumerError | None = None  # the last error, until a broker answers successfully
-    troubled_since: float | None = None
-    strikes: int = 0  # corrupt records in a row at this offset
+    refused_by: ReplicaPlacement | None = None
+    error: ConsumerError | None = None  # the last error, until a broker answers successfully
+    failing_since: float | None = None
+    corrupt_responses: int = 0  # in a row at this offset
     topic_id: UUID | None = None
-    former_ids: frozenset[UUID] = frozenset()
-    # preferred replica (KIP-392) and the time when it expires
-    replica: tuple[int, float] | None = None
-    shuns_replicas_until: float = -inf
-    ends: tuple[int, int] = (-1, -1)  # last known high watermark and last stable offset
-    begun: int | None = None  # first offset read since the start or the last jump, if known
+    former_ids: frozenset[UUID] = frozenset()  # of deleted topics of that name
+    replica: PreferredReplica = NO_REPLICA
+    log_end: tuple[int, int] = (-1, -1)  # last known high watermark and last stable offset
+    start_offset: int | None = None  # first offset read since the start or the last jump, if known
     fetcher: "Fetcher | None" = None  # the current fetcher
 
     @classmethod
-    def of(cls, partition: TopicPartition, wanted: FetchTarget) -> "Cursor":
+    def of(cls, partition: TopicPartition, target: FetchTarget) -> "Cursor":
         """Return a cursor for a fetch target, not paused yet."""
         return cls(
             partition,
-            wanted.channel,
-            wanted.epoch,
-            wanted.offset,
-            wanted.end,
-            wanted.leader_epoch,
-            OffsetState.SURE if wanted.offset >= 0 else OffsetState.SYMBOLIC,
-            begun=wanted.offset if wanted.offset >= 0 else None,
+            target.channel,
+            target.epoch,
+            target.offset,
+            target.end,
+            target.leader_epoch,
+            OffsetState.KNOWN if target.offset >= 0 else OffsetState.UNRESOLVED,
+            start_offset=target.offset if target.offset >= 0 else None,
         )
 
     @property
@@ -97,60 +95,56 @@ class Cursor:
         """Return whether everything up to `end` was fetched."""
         return self.end is not None and 0 <= self.end <= self.offset
 
-    def ask(self, max_bytes: int) -> PartitionFetch:
+    def to_fetch(self, max_bytes: int) -> PartitionFetch:
         """Return the entry of this partition in a fetch request."""
-        epoch = self.place.leader_epoch if self.place is not None else -1
+        epoch = self.broker.leader_epoch if self.broker is not None else -1
         return PartitionFetch(self.offset, max_bytes, epoch, self.topic_id, self.read_epoch)
 
-    def leader_is_due(self, now: float) -> bool:
-        """Return whether to ask the leader again for a preferred replica."""
-        return self.replica is not None and now >= self.replica[1]
-
-    def take_away(self) -> None:
+    def detach(self) -> None:
         """Invalidate responses in flight by changing the version."""
         self.version += 1
 
     def set_log_end(self, high_watermark: int, last_stable_offset: int = -1) -> None:
         """Store the high watermark and the last stable offset that the broker sent."""
-        self.ends = high_watermark, last_stable_offset
+        self.log_end = high_watermark, last_stable_offset
 
     @property
     def high_watermark(self) -> int:
         """Return the last known high watermark, or -1."""
-        return self.ends[0]
+        return self.log_end[0]
 
     @property
     def last_stable_offset(self) -> int:
         """Return the last known last stable offset, or -1."""
-        return self.ends[1]
+        return self.log_end[1]
 
     def advance(self, offset: int, read_epoch: int) -> None:
         """Move to `offset` after records up to it, of that leader epoch, were fetched."""
-        self.offset, self.read_epoch, self.strikes = offset, read_epoch, 0
+        self.offset, self.read_epoch, self.corrupt_responses = offset, read_epoch, 0
 
     def jump(self, offset: int, read_epoch: int = -1) -> None:
         """Continue at another offset. EARLIEST and LATEST have to be looked up first."""
         self.offset, self.read_epoch = offset, read_epoch
-        self.begun = offset if offset >= 0 else None
-        self.offset_state = OffsetState.SURE if offset >= 0 else OffsetState.SYMBOLIC
+        self.start_offset = offset if offset >= 0 else None
+        self.offset_state = OffsetState.KNOWN if offset >= 0 else OffsetState.UNRESOLVED
 
-    def doubt(self) -> None:
+    def mark_out_of_range(self) -> None:
         """Mark the offset as out of range, as the broker reported."""
-        self.offset_state = OffsetState.REFUSED
+        self.offset_state = OffsetState.OUT_OF_RANGE
 
-    def become(self, topic_id: UUID | None) -> None:
+    def switch_topic(self, topic_id: UUID | None) -> None:
         """Switch to the id of a re-created topic."""
         if self.topic_id is not None:
             self.former_ids |= {self.topic_id}
-        self.topic_id, self.refused_at, self.replica = topic_id, None, None
+        self.topic_id, self.refused_by, self.replica = topic_id, None, NO_REPLICA
 
     def note_error(self, error: ConsumerError, now: float) -> float:
         """Store an error, and return for how many seconds errors have lasted."""
-        self.trouble = error
-        if self.troubled_since is None:
-            self.troubled_since = now
-        return now - self.troubled_since
+        self.error = error
+        if self.failing_since is None:
+            self.failing_since = now
+        return now - self.failing_since
 
     def clear_error(self) -> None:
         """Clear the error after a successful response."""
-        self.trouble = self.troubled_since = self.refused_at = None
+        self.error = self.failing_since = self.refused_by = None

@@ -21,10 +21,10 @@ from asyncconsumer.records import decoding
 from asyncconsumer.types import TopicPartition
 
 _NO_END: Final = 2**63 - 1
-_LARGE_BATCH: Final = 128 * 2**20  # bytes; an incomplete batch that claims more is corrupt
+_LARGE_BATCH: Final = 128 * 2**20  # bytes; an incomplete larger batch is corrupt
 _ORDINARY_BATCH: Final = 2**20  # bytes; Kafka's default `message.max.bytes`
 _ENTRY_HEAD: Final = Struct(">qi")  # offset and length, in every message format
-MOST_THROTTLE: Final = 30.0  # seconds; longer throttle times are cut to this
+_MAX_THROTTLE: Final = 30.0  # seconds; longer throttle times are cut to this
 
 
 class PartitionFetch(NamedTuple):
@@ -87,23 +87,23 @@ class PartitionResponse(NamedTuple):
             bodies=bodies,
         )
 
-    def fault(self, config: FetchConfig) -> ConsumerError:
+    def decode_error(self, config: FetchConfig) -> ConsumerError:
         """Return the error for data without a complete batch at the requested offset."""
         records = self.records(config)
         try:
             for _ in records:
                 pass
-        except CorruptRecords as damage:
-            return damage
+        except CorruptRecords as error:
+            return error
         if records.incomplete:
-            reason = f"a batch of {records.incomplete} bytes, of which {records.size} ever come"
+            reason = f"the broker sends {records.size} bytes of a batch of {records.incomplete}"
             return CorruptRecords(*self.partition, self.offset, reason)
-        reason = f"records that end at {self.end_offset}, before what was asked for"
+        reason = f"the records end at {self.end_offset}, before the requested {self.offset}"
         return MalformedResponse("Fetch", -1, 0, reason)
 
 
-def request(
-    wanted: Mapping[TopicPartition, PartitionFetch],
+def build_request(
+    fetches: Mapping[TopicPartition, PartitionFetch],
     config: FetchConfig,
     *,
     max_wait_ms: int | None = None,
@@ -118,7 +118,7 @@ def request(
     """
     topics: dict[FetchTopic, list[FetchPartition]] = {}
     last, rows = FetchTopic(""), list[FetchPartition]()
-    for (topic, partition), (offset, size, epoch, topic_id, read_epoch) in wanted.items():
+    for (topic, partition), (offset, size, epoch, topic_id, read_epoch) in fetches.items():
         # Neighbours mostly belong to one topic, and hashing a UUID is slow.
         if topic != last.name or topic_id is not last.topic_id:
             last = FetchTopic(topic, topic_id)
@@ -136,33 +136,33 @@ def request(
     )
 
 
-def check_size(raw: RawResponse, answer: decoding.FetchAnswer, asked: int) -> None:
-    """Raise `MalformedResponse` for far more than the `asked` bytes of records.
+def check_size(raw: RawResponse, response: decoding.FetchAnswer, limit: int) -> None:
+    """Raise `MalformedResponse` for a response with far more than `limit` bytes of records.
 
-    A broker may exceed them by one batch, which it always sends completely. A larger response would
-    use memory that is not reserved. Some brokers stop only after the limit is exceeded. They are
-    allowed twice the limit, or the limit plus an ordinary batch.
+    A broker may exceed the limit by one batch, which it always sends completely. A larger response
+    would use memory that is not reserved. Some brokers stop only after the limit is exceeded. They
+    are allowed twice the limit, or the limit plus an ordinary batch.
     """
-    sizes = [part.end - part.start for part in answer.partitions]
-    if sum(sizes) <= asked:
+    sizes = [part.end - part.start for part in response.partitions]
+    if sum(sizes) <= limit:
         return
-    allowed = asked + max(asked, _ORDINARY_BATCH)
-    for part in answer.partitions:
+    allowed = limit + max(limit, _ORDINARY_BATCH)
+    for part in response.partitions:
         allowed += min(part.end - part.start, _first_batch(raw.body[part.start : part.end]))
     if sum(sizes) > allowed:
-        reason = f"{sum(sizes)} bytes of records, where {asked} and a batch were asked for"
+        reason = f"{sum(sizes)} bytes of records, but {limit} and one batch were requested"
         raise MalformedResponse("Fetch", raw.version, 0, reason)
 
 
 def _first_batch(data: memoryview) -> int:
-    """Return the size that the first batch claims, in bytes."""
+    """Return the size of the first batch by its header, in bytes."""
     if len(data) < _ENTRY_HEAD.size:
         return len(data)
     return _ENTRY_HEAD.size + max(0, int(_ENTRY_HEAD.unpack_from(data)[1]))
 
 
-def understand(
-    raw: RawResponse, wanted: Mapping[TopicPartition, PartitionFetch], max_bytes: int = 2**31 - 1
+def parse_response(
+    raw: RawResponse, fetches: Mapping[TopicPartition, PartitionFetch], max_bytes: int = 2**31 - 1
 ) -> list[PartitionResponse]:
     """Return the response for each requested partition.
 
@@ -170,45 +170,53 @@ def understand(
     name has no records. A broker that throttles the client names none at all. `max_bytes` is the
     requested limit for all partitions together.
     """
-    answer = decoding.fetch_answer(raw.body, raw.version)
-    if answer.error_code:
-        raise BrokerError.of(answer.error_code, "a fetch")
-    check_size(raw, answer, min(max_bytes, sum(ask.max_bytes for ask in wanted.values())))
-    names = {ask.topic_id.bytes: tp.topic for tp, ask in wanted.items() if ask.topic_id}
-    found: dict[TopicPartition, PartitionResponse] = {}
-    for part in answer.partitions:
-        one = understand_part(raw, part, wanted, names)
-        if found.setdefault(one.partition, one) is not one:
-            reason = f"{one.partition} is in it twice"
-            raise MalformedResponse("Fetch", raw.version, part.start, reason)
-    throttle = min(max(0.0, answer.throttle_ms / 1000), MOST_THROTTLE)
+    response = decoding.fetch_answer(raw.body, raw.version)
+    if response.error_code:
+        raise BrokerError.from_code(response.error_code, "a fetch")
+    check_size(raw, response, min(max_bytes, sum(fetch.max_bytes for fetch in fetches.values())))
+    names = {fetch.topic_id.bytes: tp.topic for tp, fetch in fetches.items() if fetch.topic_id}
+    parsed: dict[TopicPartition, PartitionResponse] = {}
+    for row in response.partitions:
+        part = parse_partition(raw, row, fetches, names)
+        if parsed.setdefault(part.partition, part) is not part:
+            reason = f"{part.partition} is in the response twice"
+            raise MalformedResponse("Fetch", raw.version, row.start, reason)
+    throttle = throttle_seconds(response)
     return [
-        (found.get(at) or _nothing(at, ask))._replace(throttle=throttle)
-        for at, ask in wanted.items()
+        (parsed.get(tp) or empty_response(tp, fetch.offset))._replace(throttle=throttle)
+        for tp, fetch in fetches.items()
     ]
 
 
-def _nothing(partition: TopicPartition, ask: PartitionFetch) -> PartitionResponse:
-    return PartitionResponse(partition, ask.offset, None, -1, -1, -1, None, -1, memoryview(b""))
+def throttle_seconds(response: decoding.FetchAnswer) -> float:
+    """Return the throttle time of a response in seconds, limited to 30."""
+    return min(max(0.0, response.throttle_ms / 1000), _MAX_THROTTLE)
 
 
-def understand_part(
+def empty_response(
+    tp: TopicPartition, offset: int, error: BrokerError | None = None
+) -> PartitionResponse:
+    """Return a response without records, for a partition that a broker did not answer for."""
+    return PartitionResponse(tp, offset, error, -1, -1, -1, None, -1, memoryview(b""))
+
+
+def parse_partition(
     raw: RawResponse,
     part: decoding.PartitionAnswer,
-    wanted: Mapping[TopicPartition, PartitionFetch],
+    fetches: Mapping[TopicPartition, PartitionFetch],
     names: Mapping[bytes, str],
 ) -> PartitionResponse:
     """Return the response for one partition. `names` has the topics by the bytes of their ids."""
     topic = names.get(part.topic) if isinstance(part.topic, bytes) else part.topic
-    partition = TopicPartition(topic or "", part.partition)
-    ask = wanted.get(partition)
-    if ask is None:
-        reason = f"partition {part.partition} of topic {part.topic!r} was not asked for"
+    tp = TopicPartition(topic or "", part.partition)
+    fetch = fetches.get(tp)
+    if fetch is None:
+        reason = f"partition {part.partition} of topic {part.topic!r} was not requested"
         raise MalformedResponse("Fetch", raw.version, part.start, reason)
     return PartitionResponse(
-        partition,
-        ask.offset,
-        BrokerError.of(part.error_code, str(partition)) if part.error_code else None,
+        tp,
+        fetch.offset,
+        BrokerError.from_code(part.error_code, str(tp)) if part.error_code else None,
         part.high_watermark,
         part.last_stable_offset,
         part.log_start_offset,

@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import BrokerError
 from asyncconsumer.fetch.fetch_request import (
-    MOST_THROTTLE,
     PartitionFetch,
     PartitionResponse,
+    build_request,
     check_size,
-    request,
-    understand_part,
+    parse_partition,
+    throttle_seconds,
 )
 from asyncconsumer.net.connection import RawResponse
 from asyncconsumer.protocol.messages import FETCH, NO_SESSION, FetchRequest, FetchTopic
@@ -19,9 +19,10 @@ from asyncconsumer.records import decoding
 from asyncconsumer.types import Address, TopicPartition
 
 _FIRST_WITH_SESSIONS: Final = 7
-_MOST: Final = 2**31 - 1
-_FIRST_WAIT: Final = 0.05  # seconds, after the second refusal in a row
-_LONGEST_WAIT: Final = 1.0
+_MAX_EPOCH: Final = 2**31 - 1
+_SPARE_NAMES: Final = 100  # names of topics that are no longer fetched
+_MIN_WAIT: Final = 0.05  # seconds, after the second refusal in a row
+_MAX_WAIT: Final = 1.0
 
 
 class FetchResponse(NamedTuple):
@@ -42,29 +43,28 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = 0
         self._number = 0  # epoch of the next fetch within the session; 0 starts a new session
-        self._wanted: dict[TopicPartition, PartitionFetch] = {}  # in the order of the next request
-        self._known: dict[
-            TopicPartition, PartitionFetch
-        ] = {}  # what the broker remembers since the last request
+        self._fetches: dict[TopicPartition, PartitionFetch] = {}  # in the order of the next request
+        # what the broker remembers since the last request
+        self._remembered: dict[TopicPartition, PartitionFetch] = {}
         self._changed: dict[TopicPartition, None] = {}  # partitions in which those two may differ
-        self._names: dict[bytes, str] = {}
+        self._topic_names: dict[bytes, str] = {}  # by topic id
         self._refused = 0  # refused sessions in a row
         self._max_bytes = 0  # of the last request
 
-    def want(self, partition: TopicPartition, ask: PartitionFetch) -> None:
+    def add(self, tp: TopicPartition, fetch: PartitionFetch) -> None:
         """Include a partition in the next request and all later ones.
 
         It moves to the end of the order, because a broker without a session fills its response in
         order.
         """
-        self._wanted.pop(partition, None)
-        self._wanted[partition] = ask
-        self._changed[partition] = None
+        self._fetches.pop(tp, None)
+        self._fetches[tp] = fetch
+        self._changed[tp] = None
 
-    def drop(self, partition: TopicPartition) -> None:
+    def remove(self, tp: TopicPartition) -> None:
         """Exclude a partition from later requests, if it was included."""
-        if self._wanted.pop(partition, None) is not None:
-            self._changed[partition] = None
+        if self._fetches.pop(tp, None) is not None:
+            self._changed[tp] = None
 
     def request(
         self,
@@ -76,70 +76,87 @@ class FetchSession:
         rack: str,
     ) -> FetchRequest:
         """Return the next fetch request. The caller must send it, or call `reset`."""
-        told: Mapping[TopicPartition, PartitionFetch]
+        sent: Mapping[TopicPartition, PartitionFetch]
         forgotten: Mapping[FetchTopic, Sequence[int]] = {}
         if self._number == 0:
-            told, self._known = self._wanted, dict(self._wanted)
+            sent, self._remembered = self._fetches, dict(self._fetches)
+            self._topic_names.clear()
         else:
-            told, forgotten = self._news()
+            sent, forgotten = self._changes()
         self._changed.clear()
         self._max_bytes = max_bytes
         last = None
-        for one, ask in told.items():
+        for tp, fetch in sent.items():
             # thousands of partitions share one id object
-            if ask.topic_id is not last and ask.topic_id is not None:
-                last = ask.topic_id
-                self._names[last.bytes] = one.topic
-        speaks = versions.get(FETCH.key, (0, 0))[1] >= _FIRST_WITH_SESSIONS
-        return request(
-            told,
+            if fetch.topic_id is not last and fetch.topic_id is not None:
+                last = fetch.topic_id
+                self._topic_names[last.bytes] = tp.topic
+        if len(self._topic_names) > 2 * len(self._remembered) + _SPARE_NAMES:
+            self._drop_unused_names()
+        has_sessions = versions.get(FETCH.key, (0, 0))[1] >= _FIRST_WITH_SESSIONS
+        return build_request(
+            sent,
             config,
             max_wait_ms=max_wait_ms,
             max_bytes=max_bytes,
-            session=(self._id, self._number) if speaks else NO_SESSION,
+            session=(self._id, self._number) if has_sessions else NO_SESSION,
             forgotten=forgotten,
             rack=rack,
         )
 
-    def _news(self) -> tuple[dict[TopicPartition, PartitionFetch], dict[FetchTopic, list[int]]]:
+    def _drop_unused_names(self) -> None:
+        """Drop the names of topics that the session no longer has."""
+        self._topic_names = {
+            fetch.topic_id.bytes: tp.topic
+            for tp, fetch in self._remembered.items()
+            if fetch.topic_id is not None
+        }
+
+    def _changes(self) -> tuple[dict[TopicPartition, PartitionFetch], dict[FetchTopic, list[int]]]:
         """Return the partitions to send and those to forget.
 
-        Afterwards `_known` has what the broker remembers after this request.
+        Afterwards `_remembered` has what the broker remembers after this request.
         """
-        told: dict[TopicPartition, PartitionFetch] = {}
+        sent: dict[TopicPartition, PartitionFetch] = {}
         forgotten: dict[FetchTopic, list[int]] = {}
-        for one in self._changed:
-            now, before = self._wanted.get(one), self._known.get(one)
+        for tp in self._changed:
+            now, before = self._fetches.get(tp), self._remembered.get(tp)
             if before is not None and (
                 now is None
                 or (now.topic_id is not before.topic_id and now.topic_id != before.topic_id)
             ):
-                topic = FetchTopic(one.topic, before.topic_id)
-                forgotten.setdefault(topic, []).append(one.partition)
-                del self._known[one]
+                topic = FetchTopic(tp.topic, before.topic_id)
+                forgotten.setdefault(topic, []).append(tp.partition)
+                del self._remembered[tp]
             if now is not None and now != before:
-                told[one] = self._known[one] = now
-        return told, forgotten
+                sent[tp] = self._remembered[tp] = now
+        return sent, forgotten
 
-    def understand(self, raw: RawResponse) -> FetchResponse:
+    def parse_response(self, raw: RawResponse) -> FetchResponse:
         """Parse the response to the last request.
 
         Raise an error if the broker refused the whole request, for example because the session is
         unknown. Then call `reset` and send a full request.
         """
-        answer = decoding.fetch_answer(raw.body, raw.version)
-        if answer.error_code:
-            raise BrokerError.of(answer.error_code, "a fetch")
-        check_size(raw, answer, self._max_bytes)
+        response = decoding.fetch_answer(raw.body, raw.version)
+        if response.error_code:
+            raise BrokerError.from_code(response.error_code, "a fetch")
+        check_size(raw, response, self._max_bytes)
         self._refused = 0
-        self._id = answer.session_id
-        self._number = self._number % _MOST + 1 if self._id else 0
-        told = {node: Address(host or "", port) for node, host, port, _ in answer.node_endpoints}
-        nodes = {node: address for node, address in told.items() if address.is_possible}
-        parts = [understand_part(raw, part, self._known, self._names) for part in answer.partitions]
-        return FetchResponse(parts, min(max(0.0, answer.throttle_ms / 1000), MOST_THROTTLE), nodes)
+        self._id = response.session_id
+        self._number = self._number % _MAX_EPOCH + 1 if self._id else 0
+        nodes = {
+            node_id: address
+            for node_id, host, port, _ in response.node_endpoints
+            if (address := Address(host or "", port)).is_possible
+        }
+        parts = [
+            parse_partition(raw, part, self._remembered, self._topic_names)
+            for part in response.partitions
+        ]
+        return FetchResponse(parts, throttle_seconds(response), nodes)
 
-    def refused(self) -> float:
+    def on_refusal(self) -> float:
         """Start a new session after a refusal, and return the seconds to wait before it.
 
         One refusal is usual after a broker restart. Several in a row are a fault of a broker or a
@@ -149,10 +166,10 @@ class FetchSession:
         self._refused += 1
         if self._refused < 2:
             return 0.0
-        return float(min(_FIRST_WAIT * 2 ** min(self._refused - 2, 10), _LONGEST_WAIT))
+        return float(min(_MIN_WAIT * 2 ** min(self._refused - 2, 10), _MAX_WAIT))
 
     def reset(self) -> None:
         """Start over: the next request contains all partitions and replaces the session."""
         self._number = 0
-        self._known.clear()
-        self._names.clear()
+        self._remembered.clear()
+        self._topic_names.clear()

@@ -19,15 +19,16 @@ from asyncconsumer.fetch.cursor import Cursor, ReplicaPlacement
 from asyncconsumer.fetch.fetch_request import PartitionResponse
 from asyncconsumer.fetch.fetch_session import FetchResponse, FetchSession
 from asyncconsumer.fetch.plan import FetchPlan
+from asyncconsumer.fetch.policy import NO_REPLICA
 from asyncconsumer.net.connection import BrokerConnection, RawResponse
 from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.records import decoding
 from asyncconsumer.types import Address
 
 _SHORT_WAIT_MS: Final = 20  # wait at the broker while partitions may be added soon
-_LONG: Final = 0.1  # seconds; opening a connection takes less
-_SMALL: Final = 16 * 2**10  # bytes; smaller responses are parsed as soon as they arrive
-_SESSION_IS_OVER: Final = (FetchSessionNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
+_LONG_POLL: Final = 0.1  # seconds; opening a connection takes less
+_SMALL_RESPONSE: Final = 16 * 2**10  # bytes; smaller responses are parsed as soon as they arrive
+_SESSION_ERRORS: Final = (FetchSessionNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 
 
 class Refusal(NamedTuple):
@@ -77,13 +78,13 @@ class FetcherContext:
     budget: Budget
     config: FetchConfig
     reports: "asyncio.Queue[Report]"
-    expecting: Callable[[], bool]  # whether partitions may be added at any moment
+    expects_cursors: Callable[[], bool]  # whether partitions may be added at any moment
     fetchers: Callable[[], int]  # number of fetchers
     # move the cursors of its express fetcher to this fetcher
     take_back: Callable[["Fetcher"], None]
 
     @property
-    def share(self) -> int:
+    def max_request_bytes(self) -> int:
         """Return the bytes that one request may reserve.
 
         The limit leaves enough for all fetchers to have a request in flight.
@@ -91,12 +92,12 @@ class FetcherContext:
         return self.budget.limit // max(8, 2 * self.fetchers())
 
     @property
-    def unit(self) -> int:
+    def min_free_bytes(self) -> int:
         """Return the bytes of free budget below which no request is sent.
 
         Without this minimum, fetches would become smaller and smaller.
         """
-        return min(self.config.max_partition_fetch_bytes, self.share)
+        return min(self.config.max_partition_fetch_bytes, self.max_request_bytes)
 
 
 class _InFlightFetch(NamedTuple):
@@ -125,22 +126,22 @@ class Fetcher:
     """
 
     # limit of the wait at the broker, if below the configured one
-    most_wait_ms: ClassVar[int | None] = None
+    max_wait_ms: ClassVar[int | None] = None
 
-    def __init__(self, node_id: int, address: Address, lane: int, around: FetcherContext) -> None:
+    def __init__(self, node_id: int, address: Address, slot: int, context: FetcherContext) -> None:
         self.node_id = node_id
         self.address = address
-        self.lane = lane
+        self.slot = slot
         # when the fetcher began to wait for the broker, over all attempts
         self.waiting_since: float | None = None
         self.connection: BrokerConnection | None = None
-        self._around = around
-        self._plan = FetchPlan(around.budget)
-        self._untried: dict[Cursor, None] = {}  # added since the last successful response
+        self._context = context
+        self._plan = FetchPlan(context.budget)
+        self._unconfirmed: dict[Cursor, None] = {}  # added since the last successful response
         self._session = FetchSession()
-        self._under_way: _InFlightFetch | None = None
-        self._rest: _FetchPause | None = None  # set while no request may be sent to the broker
-        self._bell = asyncio.Event()  # set when there may be something to do
+        self._in_flight: _InFlightFetch | None = None
+        self._pause: _FetchPause | None = None  # set while no request may be sent
+        self._wakeup = asyncio.Event()  # set when there may be something to do
 
     @property
     def cursors(self) -> list[Cursor]:
@@ -150,61 +151,61 @@ class Fetcher:
     @property
     def idle_poll(self) -> bool:
         """Return whether a long poll is in flight although the fetcher has no cursors."""
-        return not self._plan and self.polls_for_long
+        return not self._plan and self.in_long_poll
 
     @property
-    def polls_for_long(self) -> bool:
+    def in_long_poll(self) -> bool:
         """Return whether the request in flight may outlast opening a connection."""
-        if self._under_way is None:
+        if self._in_flight is None:
             return False
-        return self._under_way.due - asyncio.get_running_loop().time() > _LONG
+        return self._in_flight.due - asyncio.get_running_loop().time() > _LONG_POLL
 
     @property
-    def hindrance(self) -> str | None:
+    def blocked_reason(self) -> str | None:
         """Return why no request is sent to the broker at the moment, or None."""
-        if self._rest is None:
+        if self._pause is None:
             return None
-        return f"the broker {self.node_id} at {self.address} {self._rest.reason}"
+        return f"the broker {self.node_id} at {self.address} {self._pause.reason}"
 
     def add(self, cursor: Cursor) -> None:
         """Add a cursor to the next requests."""
         cursor.fetcher = self
         self._plan.add(cursor)
-        self._untried[cursor] = None
-        self._bell.set()
+        self._unconfirmed[cursor] = None
+        self._wakeup.set()
 
-    def last_answer(self, cursor: Cursor) -> float | None:
+    def last_response(self, cursor: Cursor) -> float | None:
         """Return the loop time of the broker's last response.
 
         None means that there was no response since the cursor was added.
         """
-        if self.connection is None or cursor in self._untried:
+        if self.connection is None or cursor in self._unconfirmed:
             return None
-        return self.connection.last_heard
+        return self.connection.last_received
 
     def remove(self, cursor: Cursor) -> None:
         """Stop fetching for a cursor, and ignore responses for it that are in flight."""
         self._plan.remove(cursor)
         cursor.fetcher = None
-        cursor.take_away()
+        cursor.detach()
 
     def refresh(self, cursor: Cursor) -> None:
         """Re-evaluate a cursor that was paused or resumed."""
-        self._plan.changed(cursor)
-        self._bell.set()
+        self._plan.mark_changed(cursor)
+        self._wakeup.set()
 
     async def run(self) -> None:
         """Fetch until cancelled."""
         try:
             while True:
                 try:
-                    self._around.take_back(self)
+                    self._context.take_back(self)
                     if not (self._plan and await self._round()):
-                        await self._bell.wait()
-                except _SESSION_IS_OVER as error:
-                    if seconds := self._session.refused():
+                        await self._wakeup.wait()
+                except _SESSION_ERRORS as error:
+                    if seconds := self._session.on_refusal():
                         reason = f"refuses fetch sessions ({type(error).__name__})"
-                        await self._leave_alone(_FetchPause(seconds, reason))
+                        await self._wait_pause(_FetchPause(seconds, reason))
                 except ConsumerError as error:
                     if isinstance(error, MalformedResponse) and self.connection is not None:
                         # the rest of the byte stream cannot be parsed reliably
@@ -212,9 +213,9 @@ class Fetcher:
                     self._session.reset()
                     self._refuse_all(error)
                 if not self._plan:
-                    self._bell.clear()
+                    self._wakeup.clear()
         finally:
-            self._around.budget.silence(self._bell)
+            self._context.budget.cancel_notify(self._wakeup)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -222,32 +223,32 @@ class Fetcher:
         """Send one request and process its response. Return False if nothing can be fetched."""
         if self.waiting_since is None:
             self.waiting_since = asyncio.get_running_loop().time()
-        answer = self._send(await self._connect())
-        if answer is None:
+        sent = self._send(await self._connect())
+        if sent is None:
             self.waiting_since = None
             return False
         try:
-            raw = await answer
-            if len(raw.body) > _SMALL:
-                self._land(raw)  # before the next request: readers are busy with this much data
+            raw = await sent
+            if len(raw.body) > _SMALL_RESPONSE:
+                self._process(raw)  # before the next request: readers are busy with this much data
         finally:
-            self._give_back()
-        if self._rest is not None:
-            await self._leave_alone(self._rest)
+            self._release_reserved()
+        if self._pause is not None:
+            await self._wait_pause(self._pause)
         return True
 
-    async def _leave_alone(self, rest: _FetchPause) -> None:
+    async def _wait_pause(self, pause: _FetchPause) -> None:
         """Wait until the broker may be asked again."""
-        self._rest = rest
+        self._pause = pause
         self.waiting_since = None  # the broker is not late: this fetcher pauses
         try:
-            await asyncio.sleep(rest.seconds)
+            await asyncio.sleep(pause.seconds)
         finally:
-            self._rest = None
+            self._pause = None
 
     async def _connect(self) -> BrokerConnection:
-        around = self._around
-        connection = await around.brokers.connection(self.address, Traffic.FETCH, lane=self.lane)
+        context = self._context
+        connection = await context.brokers.connection(self.address, Traffic.FETCH, slot=self.slot)
         if connection is not self.connection:
             self._session.reset()
             self.connection = connection
@@ -258,94 +259,96 @@ class Fetcher:
 
         Return None if there are none. The wakeup event is then set when that may have changed.
         """
-        self._bell.clear()
-        around, config, plan = self._around, self._around.config, self._plan
-        somebody = plan.tell(self._session, around.unit, config.max_partition_fetch_bytes)
+        self._wakeup.clear()
+        context, config, plan = self._context, self._context.config, self._plan
+        size = config.max_partition_fetch_bytes
+        has_cursors = plan.apply_to(self._session, context.min_free_bytes, size)
         if plan.held_back:
-            around.budget.ring(self._bell)
-        if not somebody:
+            context.budget.notify_on_release(self._wakeup)
+        if not has_cursors:
             return None
         wait = config.fetch_max_wait_ms
-        if self.most_wait_ms is not None:
-            wait = min(wait, self.most_wait_ms)
-        if plan.somebody_reads or around.expecting():
+        if self.max_wait_ms is not None:
+            wait = min(wait, self.max_wait_ms)
+        if plan.reader_is_active or context.expects_cursors():
             wait = min(wait, _SHORT_WAIT_MS)
-        budget = around.budget
-        most = min(config.fetch_max_bytes, around.share, budget.free)
+        budget = context.budget
+        max_bytes = min(config.fetch_max_bytes, context.max_request_bytes, budget.free)
         message = self._session.request(
             config,
             connection.versions,
             max_wait_ms=wait,
-            max_bytes=most,
+            max_bytes=max_bytes,
             rack=self._rack(),
         )
-        answer = connection.send_raw(message, at_once=self._land_if_small)
-        budget.take(most)
-        self._under_way = _InFlightFetch(most, asyncio.get_running_loop().time() + wait / 1000)
-        return answer
+        response = connection.send_raw(message, on_response=self._process_if_small)
+        budget.take(max_bytes)
+        self._in_flight = _InFlightFetch(max_bytes, asyncio.get_running_loop().time() + wait / 1000)
+        return response
 
     def _rack(self) -> str:
         """Return the client rack, or "" while a cursor avoids replicas after a failure.
 
         A leader redirects only clients that send a rack.
         """
-        rack = self._around.config.client_rack
+        rack = self._context.config.client_rack
         if rack:
             now = asyncio.get_running_loop().time()
-            if any(now < cursor.shuns_replicas_until for cursor in self._plan.cursors):
+            replicas = (cursor.replica for cursor in self._plan.cursors)
+            if any(each is not NO_REPLICA and each.is_avoided(now) for each in replicas):
                 return ""
         return rack
 
     # --- responses -------------------------------------------------------------------------------
 
-    def _land_if_small(self, raw: RawResponse) -> None:
+    def _process_if_small(self, raw: RawResponse) -> None:
         """Process a small response as soon as it arrives, before the next request."""
-        if len(raw.body) <= _SMALL:
-            self._land(raw)
+        if len(raw.body) <= _SMALL_RESPONSE:
+            self._process(raw)
 
-    def _land(self, raw: RawResponse) -> None:
+    def _process(self, raw: RawResponse) -> None:
         """Process a response without awaiting.
 
         Afterwards the data is in its channels and the budget is balanced.
         """
-        self._give_back()
+        self._release_reserved()
         self.waiting_since = None
-        self._around.brokers.trust(self.address)
-        answer = self._session.understand(raw)
-        if answer.throttle:
-            self._rest = _FetchPause(answer.throttle, f"throttles us for {answer.throttle:g} s")
-        self._take(answer)
+        self._context.brokers.clear_suspect(self.address)
+        response = self._session.parse_response(raw)
+        if seconds := response.throttle:
+            self._pause = _FetchPause(seconds, f"throttles this client for {seconds:g} s")
+        self._deliver(response)
 
-    def _give_back(self) -> None:
-        if self._under_way is not None:
-            self._around.budget.give_back(self._under_way.reserved)
-            self._under_way = None
+    def _release_reserved(self) -> None:
+        if self._in_flight is not None:
+            self._context.budget.give_back(self._in_flight.reserved)
+            self._in_flight = None
 
-    def _take(self, answer: FetchResponse) -> None:
+    def _deliver(self, response: FetchResponse) -> None:
         """Deliver the partitions of a response to their channels, or report their errors.
 
         Nothing is awaited here, so that no data is lost by a cancellation.
         """
-        asked = self._plan.asked
-        untried, self._untried = (
-            self._untried,
-            {one: None for one in self._untried if one.partition not in asked},
+        requested = self._plan.requested
+        unconfirmed, self._unconfirmed = (
+            self._unconfirmed,
+            {cursor: None for cursor in self._unconfirmed if cursor.partition not in requested},
         )
-        alone = sum(1 for part in answer.parts if part.data) == 1
-        for part in answer.parts:
-            cursor = self._plan.asks_for(part.partition)
+        alone = sum(1 for part in response.parts if part.data) == 1
+        for part in response.parts:
+            cursor = self._plan.requested_cursor(part.partition)
             if cursor is None or cursor.channel.closed:
                 continue  # removed since the request; another fetcher may read it
             if part.error is not None:
-                self._report(Refusal(cursor, 0, part.error, _leader(part, answer)))
+                self._report(Refusal(cursor, 0, part.error, _leader(part, response)))
             elif part.diverging is not None:
                 self._report(Divergence(cursor, 0, *part.diverging))
             elif part.preferred_replica >= 0:
                 self._report(Redirect(cursor, 0, part.preferred_replica))
             else:
                 self._accept(cursor, part, alone=alone)
-        for cursor in untried:
-            if cursor.fetcher is self and cursor.partition in asked:
+        for cursor in unconfirmed:
+            if cursor.fetcher is self and cursor.partition in requested:
                 cursor.clear_error()
 
     def _accept(self, cursor: Cursor, part: PartitionResponse, *, alone: bool) -> None:
@@ -354,7 +357,7 @@ class Fetcher:
             return
         end, epoch = part.end
         if end <= cursor.offset:
-            self._report(Refusal(cursor, 0, part.fault(self._around.config)))
+            self._report(Refusal(cursor, 0, part.decode_error(self._context.config)))
             return
         if not alone:
             # A view would keep the whole response frame in memory, with the data of other
@@ -363,15 +366,15 @@ class Fetcher:
             room = memoryview(decoding.room_for(len(part.data)))
             room[:] = part.data
             part = part._replace(data=room)
-        records = part.records(self._around.config, cursor.end, self._around.budget.bodies)
+        records = part.records(self._context.config, cursor.end, self._context.budget.bodies)
         if cursor.end is not None:  # records from `cursor.end` on are not delivered
             end = min(end, cursor.end)
         size = len(part.data)
         chunk = Chunk(cursor.partition, part.offset, end, cursor.epoch, epoch, size, records)
         cursor.advance(end, epoch)
-        self._around.budget.take(size)
+        self._context.budget.take(size)
         cursor.channel.push(chunk)
-        self._plan.changed(cursor)
+        self._plan.mark_changed(cursor)
         if cursor.finished:
             self._report(Finish(cursor, 0))
 
@@ -380,7 +383,7 @@ class Fetcher:
     def _report(self, report: Report) -> None:
         """Remove a cursor and report the reason."""
         self.remove(report.cursor)
-        self._around.reports.put_nowait(report._replace(version=report.cursor.version))
+        self._context.reports.put_nowait(report._replace(version=report.cursor.version))
 
     def _refuse_all(self, error: ConsumerError) -> None:
         for cursor in self.cursors:
@@ -394,13 +397,13 @@ class ExpressFetcher(Fetcher):
     would wait for the end of the poll. The usual fetcher takes the cursors back when its poll ends.
     """
 
-    most_wait_ms = _SHORT_WAIT_MS
+    max_wait_ms = _SHORT_WAIT_MS
 
 
-def _leader(part: PartitionResponse, answer: FetchResponse) -> ReplicaPlacement | None:
+def _leader(part: PartitionResponse, response: FetchResponse) -> ReplicaPlacement | None:
     """Return the leader that a refusal names (KIP-951), or None."""
     if part.current_leader is None:
         return None
     node_id, epoch = part.current_leader
-    address = answer.nodes.get(node_id)
+    address = response.nodes.get(node_id)
     return None if address is None else ReplicaPlacement(node_id, address, epoch)

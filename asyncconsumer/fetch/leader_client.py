@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from asyncconsumer.aio.long_work import in_pieces
+from asyncconsumer.aio.concurrency import in_chunks
 from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError
@@ -30,7 +30,7 @@ class LeaderClient:
     """A client that finds leaders, connects to them, and retries.
 
     A leader marked as stale is looked up again before its next use. Retries wait 50 ms to 1 s, and
-    stop after `patience_ms` without success; see `patience`.
+    stop after `patience_ms` without success.
     """
 
     def __init__(
@@ -58,35 +58,35 @@ class LeaderClient:
         return self._brokers.config
 
     async def connect(
-        self, partition: TopicPartition, traffic: Traffic, *, lane: int = 0
+        self, tp: TopicPartition, traffic: Traffic, *, slot: int = 0
     ) -> tuple[BrokerConnection, LeaderInfo]:
         """Return a connection to the leader, without retries.
 
-        For `lane` see `BrokerPool.connection`.
+        For `slot` see `BrokerPool.connection`.
         """
-        place = await self.place(partition)
-        return await self._brokers.connection(place.address, traffic, lane=lane), place
+        leader = await self.find(tp)
+        return await self._brokers.connection(leader.address, traffic, slot=slot), leader
 
     async def connect_to(
-        self, node_id: int, traffic: Traffic, *, lane: int
+        self, node_id: int, traffic: Traffic, *, slot: int
     ) -> BrokerConnection | None:
         """Return a connection to a broker by its id, or None if the id is unknown."""
         broker = self._cluster.metadata.brokers.get(node_id)
         if broker is None:
             return None
-        return await self._brokers.connection(broker.address, traffic, lane=lane)
+        return await self._brokers.connection(broker.address, traffic, slot=slot)
 
-    async def place(self, partition: TopicPartition) -> LeaderInfo:
+    async def find(self, tp: TopicPartition) -> LeaderInfo:
         """Return the leader of a partition, without retries.
 
         The cluster is asked if the leader is unknown or marked as stale.
         """
-        place = (await self.places([partition]))[partition]
-        if isinstance(place, BrokerError):
-            raise place
-        return place
+        leader = (await self.find_all([tp]))[tp]
+        if isinstance(leader, BrokerError):
+            raise leader
+        return leader
 
-    async def places(
+    async def find_all(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, LeaderInfo | BrokerError]:
         """Return the leader of each partition, or the error.
@@ -94,51 +94,52 @@ class LeaderClient:
         One metadata request covers all unknown or stale partitions.
         """
         metadata = self._cluster.metadata
-        in_doubt = {
-            one.topic
-            for one in partitions
-            if one in self._stale
-            or (topic := metadata.topics.get(one.topic)) is None
-            or topic.lacks(one.partition)
+        stale_topics = {
+            tp.topic
+            for tp in partitions
+            if tp in self._stale
+            or (topic := metadata.topics.get(tp.topic)) is None
+            or topic.lacks(tp.partition)
         }
-        if in_doubt:
-            metadata = await self._cluster.refresh(in_doubt)
-            self._stale = {one for one in self._stale if one.topic not in in_doubt}
-        found = in_pieces(self._each_place(metadata, partitions))
-        return {one: place async for one, place in found}
+        if stale_topics:
+            metadata = await self._cluster.refresh(stale_topics)
+            self._stale = {tp for tp in self._stale if tp.topic not in stale_topics}
+        leaders = in_chunks(self._leaders(metadata, partitions))
+        return {tp: leader async for tp, leader in leaders}
 
-    def _each_place(
+    def _leaders(
         self, metadata: Metadata, partitions: Iterable[TopicPartition]
     ) -> Iterator[tuple[TopicPartition, LeaderInfo | BrokerError]]:
-        for one in partitions:
+        for tp in partitions:
             try:
-                leader = metadata.leader(one)
+                leader = metadata.leader(tp)
             except BrokerError as error:
-                self.doubt(one)
-                yield one, error
+                self.mark_stale(tp)
+                yield tp, error
             else:
                 node_id, address = leader.broker.node_id, leader.broker.address
-                topic_id = metadata.topics[one.topic].topic_id
-                yield one, LeaderInfo(node_id, address, leader.epoch, topic_id)
+                topic_id = metadata.topics[tp.topic].topic_id
+                yield tp, LeaderInfo(node_id, address, leader.epoch, topic_id)
 
     async def partitions(self, topic: str) -> frozenset[TopicPartition]:
         """Return all partitions of a topic from fresh metadata.
 
         The result is empty if the topic does not exist, or not yet.
         """
-        found = (await self._cluster.refresh([topic])).topics[topic]
-        if found.error is not None and not found.error.retriable:
-            raise found.error
-        return frozenset(TopicPartition(topic, number) for number in found.partitions)
+        metadata = await self._cluster.refresh([topic])
+        error, numbers = metadata.topics[topic].error, metadata.topics[topic].partitions
+        if error is not None and not error.retriable:
+            raise error
+        return frozenset(TopicPartition(topic, number) for number in numbers)
 
-    def doubt(self, partition: TopicPartition) -> None:
+    def mark_stale(self, tp: TopicPartition) -> None:
         """Mark a leader as stale, so that it is looked up again before its next use."""
-        self._stale.add(partition)
+        self._stale.add(tp)
 
-    def suspect(self, address: Address) -> None:
+    def mark_suspect(self, address: Address) -> None:
         """Mark a broker as suspect, so that other brokers are preferred for a while."""
-        self._brokers.suspect(address)
+        self._brokers.mark_suspect(address)
 
-    def patience(self, most_ms: float = inf) -> RetryDeadline:
-        """Return a new retry deadline, at most `most_ms`."""
-        return RetryDeadline(min(self._patience_ms, most_ms), self._randomness)
+    def retry_deadline(self, max_ms: float = inf) -> RetryDeadline:
+        """Return a new retry deadline of `patience_ms`, or of `max_ms` if that is shorter."""
+        return RetryDeadline(min(self._patience_ms, max_ms), self._randomness)

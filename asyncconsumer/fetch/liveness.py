@@ -18,19 +18,19 @@ class Liveness:
 
     stalls: Stalls
     last_moved: float = -inf  # when a reader last took records
-    asked: frozenset[Address] = frozenset()  # brokers that partitions are fetched from
+    used: frozenset[Address] = frozenset()  # brokers that partitions are fetched from
     silent: frozenset[Address] = frozenset()  # brokers that are overdue
-    _motion: tuple[int, ...] = ()
+    _markers: tuple[int, ...] = ()
 
-    def look(
+    def update(
         self,
         channels: Iterable[Channel],
-        asked: Iterable[Address],
+        used: Iterable[Address],
         silent: Iterable[Address],
         now: float,
     ) -> None:
         """Update from the current state."""
-        motion = tuple(sorted(sum(channel.motion) for channel in channels))
-        if motion != self._motion:
-            self._motion, self.last_moved = motion, now
-        self.asked, self.silent = frozenset(asked), frozenset(silent)
+        markers = tuple(sorted(sum(channel.progress_marker) for channel in channels))
+        if markers != self._markers:
+            self._markers, self.last_moved = markers, now
+        self.used, self.silent = frozenset(used), frozenset(silent)

@@ -4,11 +4,13 @@ import asyncio
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from itertools import takewhile
 from random import Random
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 from uuid import UUID
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.buffer.budget import Budget
 from asyncconsumer.buffer.channel import Channel
@@ -19,14 +21,16 @@ from asyncconsumer.fetch.cursor import Cursor, FetchTarget
 from asyncconsumer.fetch.fetcher import FetcherContext, Finish
 from asyncconsumer.fetch.leader_finder import LeaderFinder
 from asyncconsumer.fetch.liveness import Liveness
-from asyncconsumer.fetch.placement import PartitionPlacer
+from asyncconsumer.fetch.placement import PartitionPlacer, TargetOwner
+from asyncconsumer.fetch.policy import NO_REPLICA
 from asyncconsumer.fetch.pool import FetcherPool
 from asyncconsumer.fetch.stalls import Stalls, suspects
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.pool import BrokerPool
 from asyncconsumer.types import TopicPartition
 
-_SECONDS_BETWEEN_LOOKS: Final = 0.5
+_CHECK_SECONDS: Final = 0.5  # between periodic checks
+_KEPT_SECONDS: Final = 600.0  # how long the log end of a partition that is not read is kept
 
 
 class Progress(NamedTuple):
@@ -35,14 +39,14 @@ class Progress(NamedTuple):
     fetched: int  # next offset to fetch; EARLIEST or LATEST until it is looked up
     high_watermark: int  # last known high watermark, or -1
     node_id: int | None  # the broker that it is read from; None while there is none
-    trouble: ConsumerError | None  # the last error, if any
-    begun: int | None  # first offset read since the start or the last jump, if known
+    error: ConsumerError | None  # the last error, if any
+    start_offset: int | None  # first offset read since the start or the last jump, if known
     topic_id: UUID | None  # None until it is known, and always before Kafka 2.8
     last_stable_offset: int = -1  # last known last stable offset, or -1
     last_fetch: float | None = None  # seconds since the broker's last fetch response, or None
 
 
-class FetchManager:
+class FetchManager(AsyncResource):
     """The manager of all fetches of one consumer, within its ``async with`` block.
 
     `reconcile` sets the partitions to read. All decisions are made synchronously, here and in
@@ -64,56 +68,54 @@ class FetchManager:
         # Partitions by channel, without those that reached their end. A scan of all cursors would
         # be too slow.
         self._unfinished: defaultdict[Channel, set[TopicPartition]] = defaultdict(set)
-        self._last_ends: dict[TopicPartition, int] = {}  # of partitions that are no longer read
+        # log end and time of removal of partitions that are no longer read, the oldest first
+        self._last_ends: dict[TopicPartition, tuple[int, float]] = {}
         self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._scope = Scope("fetch manager")
         self._finder = LeaderFinder(cluster, config.refresh_leader_backoff_ms, randomness)
-        self._around = FetcherContext(
+        self._context = FetcherContext(
             brokers=brokers,
             budget=self.budget,
             config=fetch,
             reports=asyncio.Queue(),
-            expecting=self._expecting,
+            expects_cursors=self._expects_cursors,
             fetchers=lambda: len(self._pool),
             take_back=lambda fetcher: self._pool.take_back(fetcher),
         )
-        self._pool = FetcherPool(self._around, config.num_consumer_fetchers, self._scope)
-        self._placing = PartitionPlacer(
-            self._around, config, self._pool, self._finder, self.events, self._scope
+        self._pool = FetcherPool(self._context, config.num_consumer_fetchers, self._scope)
+        self._placer = PartitionPlacer(
+            self._context, config, self._pool, self._finder, self.events, self._scope
         )
-        self.vitals = Liveness(Stalls(config.stall_timeout_ms / 1000))
+        self.liveness = Liveness(Stalls(config.stall_timeout_ms / 1000))
 
-    def _expecting(self) -> bool:
+    def _expects_cursors(self) -> bool:
         """Return whether a partition may be placed at any moment.
 
         Partitions that have had errors for 5 s do not count.
         """
-        now = asyncio.get_running_loop().time()
+        now = _now()
         return any(
-            one.troubled_since is None or now - one.troubled_since < 5
-            for one in self._finder.unplaced.values()
+            cursor.failing_since is None or now - cursor.failing_since < 5
+            for cursor in self._finder.unplaced.values()
         )
 
-    async def __aenter__(self) -> Self:
-        await self._scope.__aenter__()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._scope)
         self._scope.start(self._place(), "place partitions")
-        self._scope.start(self._hear_reports(), "hear fetchers")
-        self._scope.start(self._keep_watch(), "watch fetchers")
-        return self
+        self._scope.start(self._process_reports(), "process fetcher reports")
+        self._scope.start(self._check_periodically(), "check fetchers")
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    async def _before_close(self, error: BaseException | None) -> None:
         if self._scope.is_open:
             self.reconcile({})
         self._pool.close()
         for channel in self._channels:
             channel.close()  # readers that wait reach the end
         self.events.end()
-        await self._scope.__aexit__(kind, error, where)
+
+    def set_owner(self, owner: TargetOwner) -> None:
+        """Set the component that sets the fetch targets."""
+        self._placer.owner = owner
 
     def channel(self) -> Channel:
         """Return a new channel that shares the budget."""
@@ -121,50 +123,51 @@ class FetchManager:
         self._channels.add(channel)
         return channel
 
-    def reconcile(self, wanted: Mapping[TopicPartition, FetchTarget]) -> None:
+    def reconcile(self, targets: Mapping[TopicPartition, FetchTarget]) -> None:
         """Read exactly the given partitions from now on.
 
         A partition that is already read into the same channel and in the same epoch is not
-        disturbed. After this call nothing is delivered of partitions that are not in `wanted`.
+        disturbed. After this call nothing is delivered of partitions that are not in `targets`.
         """
         self._scope.check_open()
-        for cursor in [one for tp, one in self._cursors.items() if tp not in wanted]:
+        for cursor in [cursor for tp, cursor in self._cursors.items() if tp not in targets]:
             self._drop(cursor)
-        self.change(wanted)
+        self.change(targets)
 
-    def change(self, wanted: Mapping[TopicPartition, FetchTarget]) -> None:
+    def change(self, targets: Mapping[TopicPartition, FetchTarget]) -> None:
         """Add or change the given partitions; all others are read as before."""
         self._scope.check_open()
         new: list[Cursor] = []
-        for partition, want in wanted.items():
-            there = self._cursors.get(partition)
-            if there is not None and (
-                want.epoch != there.epoch or want.channel is not there.channel
+        for tp, target in targets.items():
+            cursor = self._cursors.get(tp)
+            if cursor is not None and (
+                target.epoch != cursor.epoch or target.channel is not cursor.channel
             ):
-                self._drop(there)
-                there = None
-            if there is None:
-                there = self._cursors[partition] = Cursor.of(partition, want)
-                # a broker does not resend an unchanged high watermark within a fetch session
-                there.set_log_end(self._last_ends.pop(partition, -1))
-                if not there.finished:
-                    self._unfinished[want.channel].add(partition)
-                    self._finder.add(there)
-                    new.append(there)
-            if want.paused != there.paused:
-                self._pause(there, paused=want.paused)
+                self._drop(cursor)
+                cursor = None
+            if cursor is None:
+                cursor = self._cursors[tp] = Cursor.of(tp, target)
+                if tp in self._last_ends:
+                    # a broker does not resend an unchanged high watermark within a fetch session
+                    cursor.set_log_end(self._last_ends.pop(tp)[0])
+                if not cursor.finished:
+                    self._unfinished[target.channel].add(tp)
+                    self._finder.add(cursor)
+                    new.append(cursor)
+            if target.paused != cursor.paused:
+                self._pause(cursor, paused=target.paused)
         for channel in {cursor.channel for cursor in new}:
             channel.reopen()
-        self._placing.place_known(new)
-        for channel in {want.channel for want in wanted.values() if want.end is not None}:
+        self._placer.place_known(new)
+        for channel in {target.channel for target in targets.values() if target.end is not None}:
             self._close_finished(channel)  # some may be finished from the start
 
     def _drop(self, cursor: Cursor) -> None:
         partition = cursor.partition
         del self._cursors[partition]
         self._mark_finished(cursor)
-        self._last_ends[partition] = cursor.high_watermark
-        self._placing.take_away(cursor)
+        self._last_ends[partition] = cursor.high_watermark, _now()
+        self._placer.detach(cursor)
         cursor.channel.drop(partition)
         cursor.channel.reopen()  # the partition may be added again
 
@@ -177,44 +180,46 @@ class FetchManager:
 
     def progress(self) -> dict[TopicPartition, Progress]:
         """Return the progress of each partition that is read."""
-        return {one: self._progress(cursor) for one, cursor in self._cursors.items()}
+        return {tp: self._progress(cursor) for tp, cursor in self._cursors.items()}
 
     def _progress(self, cursor: Cursor) -> Progress:
         fetcher = cursor.fetcher
-        answer = None if fetcher is None else fetcher.last_answer(cursor)
+        last_response = None if fetcher is None else fetcher.last_response(cursor)
         return Progress(
             cursor.offset,
             cursor.high_watermark,
             None if fetcher is None else fetcher.node_id,
-            cursor.trouble,
-            cursor.begun,
+            cursor.error,
+            cursor.start_offset,
             cursor.topic_id,
             cursor.last_stable_offset,
-            None if answer is None else asyncio.get_running_loop().time() - answer,
+            None if last_response is None else _now() - last_response,
         )
 
-    def begun(self) -> dict[TopicPartition, int]:
+    def start_offsets(self) -> dict[TopicPartition, int]:
         """Return the first offset read of each partition, if known.
 
         After a jump, this is the offset that reading continued at.
         """
         return {
-            one: cursor.begun for one, cursor in self._cursors.items() if cursor.begun is not None
+            tp: cursor.start_offset
+            for tp, cursor in self._cursors.items()
+            if cursor.start_offset is not None
         }
 
-    def begun_at(self, partition: TopicPartition) -> int | None:
-        """Return the first offset read of one partition, as in `begun`, or None."""
-        cursor = self._cursors.get(partition)
-        return None if cursor is None else cursor.begun
+    def start_offset(self, tp: TopicPartition) -> int | None:
+        """Return the first offset read of one partition, as in `start_offsets`, or None."""
+        cursor = self._cursors.get(tp)
+        return None if cursor is None else cursor.start_offset
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
         """Return the partitions that should make progress and do not, with the reason."""
-        return self.vitals.stalls.now
+        return self.liveness.stalls.current
 
     @property
-    def last_heard(self) -> float:
+    def last_received(self) -> float:
         """Return the loop time at which a broker last sent response data."""
-        return self._pool.last_heard
+        return self._pool.last_received
 
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
         if paused:
@@ -226,16 +231,16 @@ class FetchManager:
     # --- background tasks ------------------------------------------------------------------------
 
     async def _place(self) -> None:
-        async for answer in self._finder.answers():
-            if isinstance(answer, ConsumerError):
-                self._placing.on_metadata_error(answer)
+        async for response in self._finder.responses():
+            if isinstance(response, ConsumerError):
+                self._placer.on_metadata_error(response)
             else:
-                self._placing.on_metadata(answer, list(self._cursors.values()))
+                self._placer.on_metadata(response, list(self._cursors.values()))
 
-    async def _hear_reports(self) -> None:
+    async def _process_reports(self) -> None:
         while True:
-            report = await self._around.reports.get()
-            self._placing.on_report(report)
+            report = await self._context.reports.get()
+            self._placer.on_report(report)
             cursor = report.cursor
             if isinstance(report, Finish) and self._cursors.get(cursor.partition) is cursor:
                 self._mark_finished(cursor)
@@ -250,25 +255,36 @@ class FetchManager:
         if channel not in self._unfinished:
             channel.finish()
         if not self._unfinished:
-            for each in self._channels:
-                each.finish()
+            for other in self._channels:
+                other.finish()
 
-    async def _keep_watch(self) -> None:
+    async def _check_periodically(self) -> None:
         """Check periodically for late brokers, idle fetchers and stalled partitions."""
         while True:
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            await asyncio.sleep(_CHECK_SECONDS)
             late = list(self._pool.late())
-            now = asyncio.get_running_loop().time()
-            asked = {fetcher.address for fetcher in self._pool if fetcher.cursors}
-            self.vitals.look(self._channels, asked, {fetcher.address for fetcher in late}, now)
+            now = _now()
+            used = {fetcher.address for fetcher in self._pool if fetcher.cursors}
+            self.liveness.update(self._channels, used, {fetcher.address for fetcher in late}, now)
             for fetcher in late:
-                self._finder.doubt(cursor.partition.topic for cursor in fetcher.cursors)
-            self._finder.doubt(
-                one.topic
-                for one, cursor in self._cursors.items()
-                if cursor.replica is not None and cursor.leader_is_due(now)
+                self._finder.mark_stale(cursor.partition.topic for cursor in fetcher.cursors)
+            self._finder.mark_stale(
+                tp.topic
+                for tp, cursor in self._cursors.items()
+                if cursor.replica is not NO_REPLICA and cursor.replica.is_expired(now)
             )
             self._pool.close_idle()
-            stalls = self.vitals.stalls
-            for event in stalls.look(suspects(self._cursors.values(), late, stalls.now), now):
+            self._drop_old_ends(now)
+            stalls = self.liveness.stalls
+            for event in stalls.check(suspects(self._cursors.values(), late, stalls.current), now):
                 self.events.publish(event)
+
+    def _drop_old_ends(self, now: float) -> None:
+        """Drop the log ends of partitions that were removed more than 10 minutes ago."""
+        old = takewhile(lambda item: item[1][1] < now - _KEPT_SECONDS, self._last_ends.items())
+        for tp, _ in list(old):
+            del self._last_ends[tp]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import EngineConfig
@@ -30,17 +30,36 @@ from asyncconsumer.fetch.fetcher import (
     Report,
 )
 from asyncconsumer.fetch.leader_finder import LeaderFinder
-from asyncconsumer.fetch.list_offsets import LogEnds, ends
+from asyncconsumer.fetch.list_offsets import request_log_ends
+from asyncconsumer.fetch.policy import (
+    NO_REPLICA,
+    NO_RESET,
+    LogEnds,
+    OffsetReset,
+    PreferredReplica,
+    corruption_error,
+    is_recreated,
+)
 from asyncconsumer.fetch.pool import FetcherPool
 from asyncconsumer.net.metadata import Broker, Metadata
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import Address, TopicPartition
 
-_REPLICA_SECONDS: Final = 300.0  # then the leader is asked again for a preferred replica
-_SHUN_SECONDS: Final = 30.0  # reading from the leader after a replica failed
 _LOOKUP_SECONDS: Final = 5.0
-_MOST_STRIKES: Final = 3
-_MOST_PLACES: Final = 1_000  # shared `ReplicaPlacement` objects
+_MAX_SHARED: Final = 1_000  # shared `ReplicaPlacement` objects
+
+
+class TargetOwner(Protocol):
+    """The component that sets the fetch targets of a manager: the rebalancer.
+
+    Decision: this is the only synchronous call from the fetch engine to a higher layer. The cursor,
+    the stream, the commits and the fetch target must change to a re-created topic in one step. With
+    a queued report, the old offset could be committed for the new topic, or the stream could drop
+    the first records of the new topic when it processes the report.
+    """
+
+    def on_topic_recreated(self, tp: TopicPartition) -> None:
+        """Reset the state of a partition. Its buffered records are dropped already."""
 
 
 class PartitionPlacer:
@@ -52,28 +71,30 @@ class PartitionPlacer:
 
     def __init__(
         self,
-        around: FetcherContext,
+        context: FetcherContext,
         config: EngineConfig,
         pool: FetcherPool,
         finder: LeaderFinder,
         events: EventBus,
         scope: Scope,
     ) -> None:
-        self._around = around
+        self._context = context
         self._config = config
         self._pool = pool
         self._finder = finder
         self._events = events
         self._scope = scope
-        self._places: dict[tuple[int, int], ReplicaPlacement] = {}  # by broker and leader epoch
+        self._reset = OffsetReset(config.auto_offset_reset)
+        self._shared: dict[tuple[int, int], ReplicaPlacement] = {}  # by broker and leader epoch
+        self.owner: TargetOwner | None = None
 
-    def take_away(self, cursor: Cursor) -> None:
+    def detach(self, cursor: Cursor) -> None:
         """Remove a cursor from its fetcher or from the finder."""
         if (fetcher := cursor.fetcher) is not None:
             fetcher.remove(cursor)
         else:
             self._finder.discard(cursor)
-            cursor.take_away()
+            cursor.detach()
 
     # --- metadata --------------------------------------------------------------------------------
 
@@ -83,8 +104,9 @@ class PartitionPlacer:
         This saves a metadata request after a rebalance. If the leader has changed, the broker
         refuses the fetch and the finder asks for metadata.
         """
-        known = self._finder.known
-        self.on_metadata(known, [one for one in cursors if known.find_leader(one.partition)])
+        metadata = self._finder.metadata
+        placeable = [cursor for cursor in cursors if metadata.find_leader(cursor.partition)]
+        self.on_metadata(metadata, placeable)
 
     def on_metadata_error(self, error: ConsumerError) -> None:
         """Note a failed metadata request for all cursors without a broker."""
@@ -96,178 +118,189 @@ class PartitionPlacer:
 
     def on_metadata(self, metadata: Metadata, cursors: Iterable[Cursor]) -> None:
         """Place cursors that have no broker, and move those whose leader changed."""
-        unknown: dict[Address, list[tuple[Cursor, int]]] = defaultdict(list)
+        unresolved: dict[Address, list[tuple[Cursor, int]]] = defaultdict(list)
         for cursor in cursors:
             if cursor.partition in self._finder.unplaced:
-                if self._settle(cursor, metadata) and cursor.offset_state is not OffsetState.SURE:
-                    assert cursor.place is not None
-                    unknown[cursor.place.address].append((cursor, cursor.version))
+                placed = self._place_unplaced(cursor, metadata)
+                if placed and cursor.offset_state is not OffsetState.KNOWN:
+                    assert cursor.broker is not None
+                    unresolved[cursor.broker.address].append((cursor, cursor.version))
                 continue
             fetcher = cursor.fetcher
             if fetcher is not None and self._has_moved(cursor, metadata):
                 fetcher.remove(cursor)
                 self._finder.add(cursor)
-                self._settle(cursor, metadata)
-        for address, lost in unknown.items():
-            self._scope.start(self._look_up(address, lost), f"ask {address} for offsets")
+                self._place_unplaced(cursor, metadata)
+        for address, versions in unresolved.items():
+            self._scope.start(self._look_up(address, versions), f"list offsets of {address}")
 
     def _has_moved(self, cursor: Cursor, metadata: Metadata) -> bool:
         """Return whether a cursor must leave its broker.
 
-        The reasons are another leader, a new address, or that the preferred replica has to be
-        confirmed.
+        The reasons are another leader, a new address, or a preferred read replica that has
+        expired, so that the leader must be asked again.
         """
         if not metadata.has_leader(cursor.partition):
             return False
         leader = metadata.leader(cursor.partition)
-        assert cursor.place is not None
-        if cursor.replica is None and leader.broker.node_id != cursor.place.node_id:
-            return leader.epoch < 0 or leader.epoch > cursor.place.leader_epoch
-        if cursor.leader_is_due(_now()):
+        current = cursor.broker
+        assert current is not None
+        if cursor.replica.node_id is None and leader.broker.node_id != current.node_id:
+            return leader.epoch < 0 or leader.epoch > current.leader_epoch
+        if cursor.replica.is_expired(_now()):
             return True
-        broker = metadata.brokers.get(cursor.place.node_id)
-        return broker is None or broker.address != cursor.place.address
+        broker = metadata.brokers.get(current.node_id)
+        return broker is None or broker.address != current.address
 
-    def _settle(self, cursor: Cursor, metadata: Metadata) -> bool:
+    def _place_unplaced(self, cursor: Cursor, metadata: Metadata) -> bool:
         """Place an unplaced cursor by the metadata. Return whether it has a broker."""
         try:
-            place = self._place(cursor, metadata)
+            broker = self._choose_broker(cursor, metadata)
         except TopicRecreated as error:
-            if not self._start_anew(cursor, metadata, error):
+            if not self._restart(cursor, metadata, error):
                 return False
-            place = self._place(cursor, metadata)
+            broker = self._choose_broker(cursor, metadata)
         except BrokerError as error:
             if error.retriable:
                 self._note_error(cursor, error)
             else:
                 self._fail(cursor, error)
             return False
-        if place == cursor.refused_at:
-            cursor.refused_at = None  # retry this broker only after the next metadata response
+        if broker == cursor.refused_by:
+            cursor.refused_by = None  # retry this broker only after the next metadata response
             return False
-        if self._around.brokers.wait_before(place.address) > 0:
+        if self._context.brokers.wait_before(broker.address) > 0:
             return False  # the leader may change before the broker may be retried
-        self._put(cursor, place)
+        self._put(cursor, broker)
         return True
 
-    def _place(self, cursor: Cursor, metadata: Metadata) -> ReplicaPlacement:
-        found = metadata.find_leader(cursor.partition) or metadata.leader(cursor.partition)
-        broker, epoch = found
-        topic_id = metadata.topics[cursor.partition.topic].topic_id
+    def _choose_broker(self, cursor: Cursor, metadata: Metadata) -> ReplicaPlacement:
+        tp = cursor.partition
+        broker, epoch = metadata.find_leader(tp) or metadata.leader(tp)
+        topic_id = metadata.topics[tp.topic].topic_id
         cursor.topic_id = cursor.topic_id or topic_id
         # Thousands of partitions have the same id object, and comparing two UUIDs is slow.
-        if topic_id is not cursor.topic_id and topic_id != cursor.topic_id:
-            if topic_id is None or topic_id in cursor.former_ids:
-                about = f"{cursor.partition}, of which a broker told that has not heard the news"
-                raise LeaderNotAvailable(about)
-            raise TopicRecreated(*cursor.partition, cursor.offset)
-        if cursor.replica is not None:
-            node_id, until = cursor.replica
-            if _now() < until and node_id in metadata.brokers:
+        if topic_id is not cursor.topic_id and is_recreated(
+            tp, topic_id, cursor.topic_id, cursor.former_ids
+        ):
+            raise TopicRecreated(*tp, cursor.offset)
+        if (node_id := cursor.replica.node_id) is not None:
+            if cursor.replica.is_expired(_now()):
+                cursor.replica = NO_REPLICA
+            elif node_id in metadata.brokers:
                 broker = metadata.brokers[node_id]
             else:
-                cursor.replica = None
-                if _now() < until:
-                    cursor.shuns_replicas_until = _now() + _SHUN_SECONDS
-        return self._shared_place(broker, epoch)
+                cursor.replica = cursor.replica.failed(_now())
+        return self._shared_placement(broker, epoch)
 
-    def _shared_place(self, broker: Broker, epoch: int) -> ReplicaPlacement:
+    def _shared_placement(self, broker: Broker, epoch: int) -> ReplicaPlacement:
         """Return one shared object for all partitions of a broker and an epoch."""
-        place = self._places.get((broker.node_id, epoch))
-        if place is None or place.address != broker.address:
-            if len(self._places) >= _MOST_PLACES:
-                self._places.clear()
-            place = ReplicaPlacement(broker.node_id, broker.address, epoch)
-            self._places[broker.node_id, epoch] = place
-        return place
+        placement = self._shared.get((broker.node_id, epoch))
+        if placement is None or placement.address != broker.address:
+            if len(self._shared) >= _MAX_SHARED:
+                self._shared.clear()
+            placement = ReplicaPlacement(broker.node_id, broker.address, epoch)
+            self._shared[broker.node_id, epoch] = placement
+        return placement
 
-    def _start_anew(self, cursor: Cursor, metadata: Metadata, error: TopicRecreated) -> bool:
+    def _restart(self, cursor: Cursor, metadata: Metadata, error: TopicRecreated) -> bool:
         """Apply `auto_offset_reset` to a re-created topic.
 
         Return False if the cursor failed with `error` instead.
         """
-        if self._config.auto_offset_reset == "none" or cursor.end is not None:
+        if self._reset == NO_RESET or cursor.end is not None:
             self._fail(cursor, error)
             return False
         # records of the old topic have offsets of the old log
         cursor.channel.drop(cursor.partition)
         if cursor.paused:
             cursor.channel.hold(cursor.partition)
+        if self.owner is not None:
+            self.owner.on_topic_recreated(cursor.partition)
         self._events.publish(Recreated(cursor.partition, cursor.offset))
-        cursor.become(metadata.topics[cursor.partition.topic].topic_id)
-        cursor.jump(EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST)
+        cursor.switch_topic(metadata.topics[cursor.partition.topic].topic_id)
+        cursor.jump(self._reset.start)
         return True
 
-    def _put(self, cursor: Cursor, place: ReplicaPlacement) -> None:
+    def _put(self, cursor: Cursor, broker: ReplicaPlacement) -> None:
         """Set the broker of a cursor, and start fetching if its offset is known.
 
         Otherwise the caller has to look up the offset.
         """
         self._finder.discard(cursor)
-        cursor.place = place
-        if cursor.offset_state is OffsetState.SURE:
-            self._start(cursor, place)
+        cursor.broker = broker
+        if cursor.offset_state is OffsetState.KNOWN:
+            self._start(cursor)
 
-    def _start(self, cursor: Cursor, place: ReplicaPlacement) -> None:
+    def _start(self, cursor: Cursor) -> None:
+        assert cursor.broker is not None
         if cursor.finished:  # the end offset is at or before the current offset
-            self._around.reports.put_nowait(Finish(cursor, cursor.version))
+            self._context.reports.put_nowait(Finish(cursor, cursor.version))
             return
-        fetcher, left = self._pool.at(cursor, place)
-        for other in left:  # of a replaced fetcher, whose broker has a new address
+        fetcher, displaced = self._pool.fetcher_for(cursor, cursor.broker)
+        for other in displaced:  # of a replaced fetcher, whose broker has a new address
             self._finder.add(other)
         fetcher.add(cursor)
 
     # --- offset lookup ---------------------------------------------------------------------------
 
-    async def _look_up(self, address: Address, asked: list[tuple[Cursor, int]]) -> None:
+    async def _look_up(self, address: Address, versions: list[tuple[Cursor, int]]) -> None:
         """Look up the offsets of cursors that have not been removed meanwhile.
 
-        A cursor may be removed even before this task runs for the first time.
+        `versions` has the cursors with their versions. A cursor may be removed even before this
+        task runs for the first time.
         """
         epochs: dict[TopicPartition, int] = {}
-        moments: set[int] = set()
-        for cursor, version in asked:
-            if cursor.version == version and cursor.place is not None:
-                epochs[cursor.partition] = cursor.place.leader_epoch
-                refused = cursor.offset_state is OffsetState.REFUSED
-                moments.update((EARLIEST, LATEST) if refused else (cursor.offset,))
-        committed_only = self._around.config.committed_only
-        found: dict[TopicPartition, LogEnds | BrokerError] = {}
-        trouble: ConsumerError = RequestTimedOut(address, f"no offsets in {_LOOKUP_SECONDS:g} s")
+        timestamps: set[int] = set()
+        for cursor, version in versions:
+            if cursor.version == version and cursor.broker is not None:
+                epochs[cursor.partition] = cursor.broker.leader_epoch
+                out_of_range = cursor.offset_state is OffsetState.OUT_OF_RANGE
+                timestamps.update((EARLIEST, LATEST) if out_of_range else (cursor.offset,))
+        result: dict[TopicPartition, LogEnds | BrokerError] = {}
+        failure: ConsumerError = RequestTimedOut(address, f"no offsets in {_LOOKUP_SECONDS:g} s")
+        committed_only = self._context.config.committed_only
+        brokers = self._context.brokers
         try:
             async with asyncio.timeout(_LOOKUP_SECONDS):
-                found = await ends(
-                    self._around.brokers, address, epochs, moments, committed_only=committed_only
+                result = await request_log_ends(
+                    brokers, address, epochs, timestamps, committed_only=committed_only
                 )
         except TimeoutError:
             pass
         except ConsumerError as error:
-            trouble = error
-        for cursor, version in asked:
+            failure = error
+        for cursor, version in versions:
             if cursor.version == version:  # otherwise it was removed meanwhile
-                self._found(cursor, found.get(cursor.partition, trouble))
+                self._on_log_ends(cursor, result.get(cursor.partition, failure))
 
-    def _found(self, cursor: Cursor, found: LogEnds | ConsumerError) -> None:
-        assert cursor.place is not None
-        if isinstance(found, ConsumerError) and not found.retriable:
-            self._fail(cursor, found)
-        elif isinstance(found, ConsumerError):
-            self._requeue(cursor, found)
-        elif cursor.offset_state is OffsetState.SYMBOLIC:
-            cursor.jump(found.earliest if cursor.offset == EARLIEST else found.latest)
-            self._start(cursor, cursor.place)
-        elif found.earliest <= cursor.offset <= found.latest:
+    def _on_log_ends(self, cursor: Cursor, ends: LogEnds | ConsumerError) -> None:
+        if isinstance(ends, ConsumerError) and not ends.retriable:
+            self._fail(cursor, ends)
+        elif isinstance(ends, ConsumerError):
+            self._requeue(cursor, ends)
+        elif cursor.offset_state is OffsetState.UNRESOLVED:
+            cursor.jump(ends.earliest if cursor.offset == EARLIEST else ends.latest)
+            self._start(cursor)
+        else:
+            self._relocate(cursor, ends)
+
+    def _relocate(self, cursor: Cursor, ends: LogEnds) -> None:
+        """Apply `auto_offset_reset` to a cursor whose offset is out of range."""
+        reset = self._reset if cursor.end is None else NO_RESET
+        try:
+            target = reset.relocate(cursor.partition, cursor.offset, ends)
+        except OffsetUnavailable as error:
+            self._fail(cursor, error)
+            return
+        if target is None:
             # Brokers disagree about the log end, or no longer know the epoch that was read last.
             cursor.jump(cursor.offset)
             self._requeue(cursor, LeaderNotAvailable(f"{cursor.partition} at {cursor.offset}"))
-        elif self._config.auto_offset_reset == "none" or cursor.end is not None:
-            self._fail(cursor, OffsetUnavailable(*cursor.partition, cursor.offset, *found))
-        else:
-            to_earliest = self._config.auto_offset_reset == "earliest"
-            target = found.earliest if to_earliest else found.latest
-            self._events.publish(Skipped(cursor.partition, cursor.offset, target))
-            cursor.jump(target)
-            self._start(cursor, cursor.place)
+            return
+        self._events.publish(Skipped(cursor.partition, cursor.offset, target))
+        cursor.jump(target)
+        self._start(cursor)
 
     # --- reports of fetchers ---------------------------------------------------------------------
 
@@ -278,49 +311,45 @@ class PartitionPlacer:
             return  # it was removed or moved since
         match report:
             case Refusal():
-                self._refused(cursor, report)
+                self._on_refusal(cursor, report)
             case Redirect():
-                cursor.replica = report.node_id, _now() + _REPLICA_SECONDS
+                cursor.replica = PreferredReplica.redirected(report.node_id, _now())
                 self._finder.add(cursor)
             case Divergence():
-                self._diverged(cursor, report)
+                self._on_divergence(cursor, report)
             case Finish():
                 pass
 
-    def _refused(self, cursor: Cursor, report: Refusal) -> None:
-        error, leader, known = report.error, report.leader, cursor.place
+    def _on_refusal(self, cursor: Cursor, report: Refusal) -> None:
+        error, leader, current = report.error, report.leader, cursor.broker
         at_replica = self._leave_replica(cursor)
         if isinstance(error, OffsetOutOfRange):
             if not at_replica:
-                cursor.doubt()
+                cursor.mark_out_of_range()
             self._finder.add(cursor)
         elif isinstance(error, CorruptMessage | CorruptRecords):
-            cursor.strikes += 1
-            if cursor.strikes < _MOST_STRIKES:
+            cursor.corrupt_responses += 1
+            final = corruption_error(
+                cursor.partition, cursor.offset, error, cursor.corrupt_responses
+            )
+            if final is None:
                 self._requeue(cursor, error)
-            elif isinstance(error, CorruptRecords):
-                self._fail(cursor, error)
             else:
-                reason = "the broker itself reads damaged records there"
-                self._fail(cursor, CorruptRecords(*cursor.partition, cursor.offset, reason))
+                self._fail(cursor, final)
         elif not error.retriable:
             self._fail(cursor, error)
-        elif leader is not None and (known is None or leader.leader_epoch > known.leader_epoch):
+        elif leader is not None and (current is None or leader.leader_epoch > current.leader_epoch):
             self._put(cursor, leader)
         else:
             self._requeue(cursor, error)
 
     def _leave_replica(self, cursor: Cursor) -> bool:
-        """Read from the leader for a while. Return whether a replica was used.
+        """Read from the leader for a while. Return whether a replica was used."""
+        used = cursor.replica.node_id is not None
+        cursor.replica = cursor.replica.failed(_now())
+        return used
 
-        The leader does not notice that the replica fails, and would redirect to it again.
-        """
-        if cursor.replica is None:
-            return False
-        cursor.replica, cursor.shuns_replicas_until = None, _now() + _SHUN_SECONDS
-        return True
-
-    def _diverged(self, cursor: Cursor, report: Divergence) -> None:
+    def _on_divergence(self, cursor: Cursor, report: Divergence) -> None:
         """Continue at the divergence after the log was truncated below the position."""
         if self._leave_replica(cursor):
             self._finder.add(cursor)  # the replica may only lag behind the leader
@@ -332,8 +361,7 @@ class PartitionPlacer:
         read = cursor.offset
         cursor.jump(min(read, report.offset), report.epoch)
         self._events.publish(Truncated(cursor.partition, cursor.offset, read))
-        assert cursor.place is not None
-        self._start(cursor, cursor.place)
+        self._start(cursor)
 
     # --- errors ----------------------------------------------------------------------------------
 
@@ -342,21 +370,21 @@ class PartitionPlacer:
 
         The broker that refused it is used again only after the next metadata response.
         """
-        cursor.take_away()
+        cursor.detach()
         # After a lost connection, `BrokerPool` limits the rate of attempts.
-        cursor.refused_at = None if isinstance(error, ConnectionLost) else cursor.place
+        cursor.refused_by = None if isinstance(error, ConnectionLost) else cursor.broker
         self._finder.add(cursor)
         self._note_error(cursor, error)
 
     def _note_error(self, cursor: Cursor, error: ConsumerError) -> None:
         """Note an error, and fail the cursor if errors last too long."""
-        most, seconds = self._config.retry_timeout_ms, cursor.note_error(error, _now())
-        if most is not None and seconds >= most / 1000:
+        limit_ms, seconds = self._config.retry_timeout_ms, cursor.note_error(error, _now())
+        if limit_ms is not None and seconds >= limit_ms / 1000:
             self._fail(cursor, error)
 
     def _fail(self, cursor: Cursor, error: ConsumerError) -> None:
         """Stop reading a partition; its reader gets the error after all buffered records."""
-        self.take_away(cursor)
+        self.detach(cursor)
         cursor.note_error(error, _now())
         if not cursor.channel.closed:
             cursor.channel.fail(cursor.partition, error)

@@ -20,15 +20,15 @@ class FetchPlan:
     """
 
     def __init__(self, budget: Budget) -> None:
-        self.asked: dict[TopicPartition, Cursor] = {}  # included in the last request
+        self.requested: dict[TopicPartition, Cursor] = {}  # in the last request
         self._versions: dict[TopicPartition, int] = {}  # cursor versions at the time of the request
-        self.somebody_reads = False  # a channel without room was read since the last request
+        self.reader_is_active = False  # a channel without room was read since the last request
         self._budget = budget
         self._cursors: dict[TopicPartition, Cursor] = {}
         self._by_channel: dict[Channel, dict[TopicPartition, Cursor]] = {}
-        self._roomy: set[Channel] = set()  # channels whose partitions were included
+        self._with_room: set[Channel] = set()  # channels whose partitions were included
         self._changed: dict[TopicPartition, None] = {}
-        # channels without room, and their `pops` count at that time
+        # channels without room, and their `pop_count` at that time
         self._held_back: dict[Channel, int] = {}
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class FetchPlan:
         """Include a cursor from the next request on."""
         self._cursors[cursor.partition] = cursor
         self._by_channel.setdefault(cursor.channel, {})[cursor.partition] = cursor
-        self.changed(cursor)
+        self.mark_changed(cursor)
 
     def remove(self, cursor: Cursor) -> None:
         """Exclude a cursor from the next request on."""
@@ -52,57 +52,57 @@ class FetchPlan:
         del siblings[cursor.partition]
         if not siblings:
             del self._by_channel[cursor.channel]
-            self._roomy.discard(cursor.channel)
-        self.changed(cursor)
+            self._with_room.discard(cursor.channel)
+        self.mark_changed(cursor)
 
-    def asks_for(self, partition: "TopicPartition") -> Cursor | None:
+    def requested_cursor(self, partition: "TopicPartition") -> Cursor | None:
         """Return the cursor that the last request includes, unless it was removed since."""
-        cursor = self.asked.get(partition)
+        cursor = self.requested.get(partition)
         if cursor is None or cursor.version != self._versions[partition]:
             return None
         return cursor
 
-    def changed(self, cursor: Cursor) -> None:
+    def mark_changed(self, cursor: Cursor) -> None:
         """Re-evaluate a cursor before the next fetch request."""
         self._changed[cursor.partition] = None
 
-    def tell(self, session: FetchSession, unit: int, size: int) -> bool:
+    def apply_to(self, session: FetchSession, min_free: int, size: int) -> bool:
         """Update the session with the cursors that have room. Return False if there are none.
 
-        No cursor has room while the budget has less than `unit` bytes free.
+        No cursor has room while the budget has less than `min_free` bytes free.
         """
-        rooms = self._rooms(unit)
-        roomy = {channel for channel, has_room in rooms.items() if has_room}
-        if not roomy:
+        has_room = self._has_room(min_free)
+        with_room = {channel for channel, room in has_room.items() if room}
+        if not with_room:
             return False  # the session keeps its partitions until there is room
         for channel, partitions in self._by_channel.items():
-            if (channel in roomy) != (channel in self._roomy):
+            if (channel in with_room) != (channel in self._with_room):
                 self._changed.update(dict.fromkeys(partitions))
-        self._roomy = roomy
+        self._with_room = with_room
         for partition in self._changed:
             cursor = self._cursors.get(partition)
-            if cursor is None or cursor.paused or cursor.channel not in roomy:
-                session.drop(partition)
-                self.asked.pop(partition, None)
+            if cursor is None or cursor.paused or cursor.channel not in with_room:
+                session.remove(partition)
+                self.requested.pop(partition, None)
                 self._versions.pop(partition, None)
             else:
-                session.want(partition, cursor.ask(size))
-                self.asked[partition] = cursor
+                session.add(partition, cursor.to_fetch(size))
+                self.requested[partition] = cursor
                 self._versions[partition] = cursor.version
         self._changed.clear()
-        return bool(self.asked)
+        return bool(self.requested)
 
-    def _rooms(self, unit: int) -> Mapping[Channel, bool]:
+    def _has_room(self, min_free: int) -> Mapping[Channel, bool]:
         """Return which channels have room, and note those without."""
-        enough = self._budget.free >= unit
-        rooms = {channel: enough and channel.has_room() for channel in self._by_channel}
-        held_back = {channel: channel.pops for channel, has_room in rooms.items() if not has_room}
+        enough = self._budget.free >= min_free
+        has_room = {channel: enough and channel.has_room() for channel in self._by_channel}
+        held_back = {channel: channel.pop_count for channel, room in has_room.items() if not room}
         # An active reader frees room soon, so the request must not wait for a full poll.
-        self.somebody_reads = any(
-            self._held_back.get(channel) != pops for channel, pops in held_back.items()
+        self.reader_is_active = any(
+            self._held_back.get(channel) != count for channel, count in held_back.items()
         )
         self._held_back = held_back
-        return rooms
+        return has_room
 
     @property
     def held_back(self) -> bool:

@@ -6,14 +6,13 @@ from math import inf
 from typing import Final, NamedTuple
 
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.errors import ConnectionLost
 from asyncconsumer.fetch.cursor import Cursor, ReplicaPlacement
 from asyncconsumer.fetch.fetcher import ExpressFetcher, Fetcher, FetcherContext
 from asyncconsumer.protocol.java_hash import fetcher_id
 from asyncconsumer.types import Address
 
 _IDLE_SECONDS: Final = 5.0  # a fetcher without cursors is closed after this time
-_SECONDS_BETWEEN_NEW_ONES: Final = 5.0  # limits new fetchers when seeks or rebalances are frequent
+_SECONDS_BETWEEN_FETCHERS: Final = 5.0  # limits new fetchers when seeks or rebalances are frequent
 _LATE_SECONDS: Final = 1.0  # beyond the requested wait, until a broker is suspected
 # beyond the requested wait without a byte, until the connection is closed
 _SILENT_SECONDS: Final = 5.0
@@ -40,14 +39,14 @@ class _Running(NamedTuple):
         """
         if not self.fetcher.idle_poll:
             return False
-        return asyncio.get_running_loop().time() - self.since >= _SECONDS_BETWEEN_NEW_ONES
+        return asyncio.get_running_loop().time() - self.since >= _SECONDS_BETWEEN_FETCHERS
 
 
 class FetcherPool:
     """The running fetchers; starts them on demand and closes idle ones."""
 
-    def __init__(self, around: FetcherContext, fetchers_per_broker: int, scope: Scope) -> None:
-        self._around = around
+    def __init__(self, context: FetcherContext, fetchers_per_broker: int, scope: Scope) -> None:
+        self._context = context
         self._per_broker = fetchers_per_broker
         self._scope = scope
         self._running: dict[_Key, _Running] = {}
@@ -57,7 +56,7 @@ class FetcherPool:
         return len(self._running)
 
     def __iter__(self) -> Iterator[Fetcher]:
-        return iter([one.fetcher for one in self._running.values()])
+        return iter([running.fetcher for running in self._running.values()])
 
     def pause(self, cursor: Cursor, *, paused: bool) -> None:
         """Pause or resume fetching for a cursor."""
@@ -77,48 +76,47 @@ class FetcherPool:
                     express.remove(cursor)
                     fetcher.add(cursor)
 
-    def at(self, cursor: Cursor, place: ReplicaPlacement) -> tuple[Fetcher, list[Cursor]]:
+    def fetcher_for(self, cursor: Cursor, broker: ReplicaPlacement) -> tuple[Fetcher, list[Cursor]]:
         """Return the fetcher for a cursor, and the cursors of a fetcher that it replaces.
 
         A broker with a new address gets a new fetcher. A fetcher that lost all cursors during a
         long poll is replaced as well. A rebalance or a seek must not wait for the end of that poll.
         """
-        key = self._key(cursor, place)
-        there = self._running.get(key)
-        at_home = there is not None and there.fetcher.address == place.address
-        if there is not None and at_home and not there.fetcher.polls_for_long:
-            return there.fetcher, []
-        if there is not None and at_home and not there.is_stuck:
-            key = self._key(cursor, place, express=True)
-            there = self._running.get(key)
-            if there is not None and there.fetcher.address == place.address:
-                return there.fetcher, []
-        left = self._close(key)
-        return self._start(key, place.address), left
+        key = self._key(cursor, broker)
+        running = self._running.get(key)
+        if running is not None and running.fetcher.address == broker.address:
+            if not running.fetcher.in_long_poll:
+                return running.fetcher, []
+            if not running.is_stuck:
+                key = self._key(cursor, broker, express=True)
+                running = self._running.get(key)
+                if running is not None and running.fetcher.address == broker.address:
+                    return running.fetcher, []
+        displaced = self._close(key)
+        return self._start(key, broker.address), displaced
 
     @property
-    def last_heard(self) -> float:
+    def last_received(self) -> float:
         """Return when a broker last sent data to any fetcher, or -inf."""
-        open_now = (one.connection for one in self if one.connection is not None)
-        return max((connection.last_heard for connection in open_now), default=-inf)
+        connections = (fetcher.connection for fetcher in self)
+        return max((each.last_received for each in connections if each is not None), default=-inf)
 
     def late(self) -> Iterator[Fetcher]:
         """Yield fetchers whose broker is overdue, and close silent connections."""
         now = asyncio.get_running_loop().time()
-        brokers = self._around.brokers
-        allowed = self._around.config.fetch_max_wait_ms / 1000
+        brokers = self._context.brokers
+        allowed = self._context.config.fetch_max_wait_ms / 1000
         for fetcher in self:
             if fetcher.waiting_since is None or now - fetcher.waiting_since < (
                 allowed + _LATE_SECONDS
             ):
                 continue
-            brokers.suspect(fetcher.address)
+            brokers.mark_suspect(fetcher.address)
             connection = fetcher.connection
             if connection is not None and connection.ending is None:
-                silent = now - max(connection.last_heard, fetcher.waiting_since)
+                silent = now - max(connection.last_received, fetcher.waiting_since)
                 if silent >= allowed + _SILENT_SECONDS:
-                    reason = f"not a byte for {silent:.1f} s"
-                    connection.close(ConnectionLost(fetcher.address, reason))
+                    connection.close_silent(silent)
             yield fetcher
 
     def close(self) -> None:
@@ -131,31 +129,32 @@ class FetcherPool:
         now = asyncio.get_running_loop().time()
         for key, (fetcher, *_) in list(self._running.items()):
             if fetcher.cursors:
-                self._idle_since.pop(fetcher.lane, None)
-            elif now - self._idle_since.setdefault(fetcher.lane, now) >= _IDLE_SECONDS:
+                self._idle_since.pop(fetcher.slot, None)
+            elif now - self._idle_since.setdefault(fetcher.slot, now) >= _IDLE_SECONDS:
                 self._close(key)
 
-    def _key(self, cursor: Cursor, place: ReplicaPlacement, *, express: bool = False) -> "_Key":
+    def _key(self, cursor: Cursor, broker: ReplicaPlacement, *, express: bool = False) -> "_Key":
         several = self._per_broker > 1
         number = fetcher_id(*cursor.partition, self._per_broker) if several else 0
-        return _Key(place.node_id, number, express)
+        return _Key(broker.node_id, number, express)
 
     def _start(self, key: "_Key", address: Address) -> Fetcher:
         kind = ExpressFetcher if key.express else Fetcher
-        fetcher = kind(key.node_id, address, self._around.brokers.new_lane(), self._around)
+        fetcher = kind(key.node_id, address, self._context.brokers.new_slot(), self._context)
         name = f"fetch from broker {key.node_id} at {address}, {key.number}"
         task, now = self._scope.start(fetcher.run(), name), asyncio.get_running_loop().time()
         self._running[key] = _Running(fetcher, task, now)
         return fetcher
 
     def _close(self, key: "_Key") -> list[Cursor]:
-        there = self._running.pop(key, None)
-        if there is None:
+        running = self._running.pop(key, None)
+        if running is None:
             return []
-        left = there.fetcher.cursors
-        for cursor in left:
-            there.fetcher.remove(cursor)
-        there.task.cancel()
-        self._idle_since.pop(there.fetcher.lane, None)
-        self._around.brokers.close_lane(there.fetcher.lane)
-        return left
+        fetcher = running.fetcher
+        cursors = fetcher.cursors
+        for cursor in cursors:
+            fetcher.remove(cursor)
+        running.task.cancel()
+        self._idle_since.pop(fetcher.slot, None)
+        self._context.brokers.close_slot(fetcher.slot)
+        return cursors

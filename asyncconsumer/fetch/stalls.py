@@ -22,21 +22,21 @@ class Observation(NamedTuple):
 def suspects(
     cursors: Iterable[Cursor], late: Sequence[Fetcher], stalled: Container["TopicPartition"]
 ) -> Iterator[Observation]:
-    """Yield the cursors that should make progress, or have stalled.
+    """Yield an observation of each cursor that should make progress, or has stalled.
 
     Most of thousands of partitions are at the end of their log. The state of a channel is computed
     once for consecutive cursors that share it.
     """
-    channel, calm = None, False
+    channel, is_calm = None, False
     for cursor in cursors:
         if cursor.channel is not channel:
             channel = cursor.channel
-            calm = channel.has_room() and not channel.holds_anything
+            is_calm = channel.has_room() and not channel.holds_anything
         fetcher = cursor.fetcher
         if (
-            not calm
+            not is_calm
             or fetcher is None
-            or not 0 <= cursor.ends[0] <= cursor.offset
+            or not 0 <= cursor.log_end[0] <= cursor.offset
             or cursor.partition in stalled
             or fetcher in late
         ):
@@ -46,7 +46,7 @@ def suspects(
 class _LastProgress(NamedTuple):
     """The values that change when a partition makes progress, and since when they are equal."""
 
-    sign: tuple[int, int, tuple[int, ...]]
+    marker: tuple[int, int, tuple[int, ...]]
     since: float
 
 
@@ -58,54 +58,59 @@ class Stalls:
 
     def __init__(self, allowed: float) -> None:
         self._allowed = allowed
-        self._marks: dict[TopicPartition, _LastProgress] = {}
-        self.now: dict[TopicPartition, Stalled] = {}
+        self._last_progress: dict[TopicPartition, _LastProgress] = {}
+        self.current: dict[TopicPartition, Stalled] = {}
 
-    def look(self, sights: Iterable[Observation], now: float) -> list[Stalled | Recovered]:
+    def check(self, observations: Iterable[Observation], now: float) -> list[Stalled | Recovered]:
         """Return new events: partitions that have stalled, and partitions that have recovered."""
-        before, self._marks = self._marks, {}
-        stalled_before, self.now = self.now, {}
-        news: list[Stalled | Recovered] = []
-        for sight in sights:
-            cursor = sight.cursor
+        before, self._last_progress = self._last_progress, {}
+        stalled_before, self.current = self.current, {}
+        events: list[Stalled | Recovered] = []
+        for observation in observations:
+            cursor = observation.cursor
             partition = cursor.partition
-            if (reason := _reason(sight)) is not None:
+            if (reason := _reason(observation)) is not None:
                 unread = _unread(cursor)
-                motion = cursor.channel.motion if unread else ()
-                sign = cursor.epoch, cursor.offset, motion
-                mark = before.get(partition)
-                if mark is None or mark.sign != sign:
-                    mark = _LastProgress(sign, now)
-                elif now - mark.since >= self._allowed:
-                    self.now[partition] = Stalled(partition, now - mark.since, reason, unread)
+                marker = (
+                    cursor.epoch,
+                    cursor.offset,
+                    cursor.channel.progress_marker if unread else (),
+                )
+                last = before.get(partition)
+                if last is None or last.marker != marker:
+                    last = _LastProgress(marker, now)
+                elif now - last.since >= self._allowed:
+                    self.current[partition] = Stalled(partition, now - last.since, reason, unread)
                     if partition not in stalled_before:
-                        news.append(self.now[partition])
-                self._marks[partition] = mark
-            if stalled_before and partition in stalled_before and partition not in self.now:
-                news.append(Recovered(partition, now - before[partition].since))
-        return news
+                        events.append(self.current[partition])
+                self._last_progress[partition] = last
+            if stalled_before and partition in stalled_before and partition not in self.current:
+                events.append(Recovered(partition, now - before[partition].since))
+        return events
 
 
-def _reason(sight: Observation) -> str | None:
+def _reason(observation: Observation) -> str | None:
     """Return why a partition makes no progress, or None if it does not have to."""
-    cursor, fetcher, late = sight
+    cursor, fetcher, late = observation
     if cursor.paused or cursor.finished:
         return None
     if _unread(cursor):
-        return f"its stream is not read, {cursor.channel.fill} bytes wait"
+        return f"its stream is not read, {cursor.channel.buffered_bytes} bytes are buffered"
     if fetcher is None:
-        trouble = cursor.trouble or "nobody was found yet"
-        return f"it has no broker to be read from: {trouble}"
+        return f"it has no broker to be read from: {cursor.error or 'none was found yet'}"
     if fetcher in late:
         return f"the broker {fetcher.node_id} at {fetcher.address} does not answer"
     caught_up = 0 <= cursor.high_watermark <= cursor.offset  # by the last known high watermark
     # Without room nothing is fetched, so the high watermark may be old. A readable channel is
     # reported as unread for the partitions that it holds.
     if not cursor.channel.has_room() and not (caught_up and cursor.channel.readable):
-        return f"no room: its stream holds {cursor.channel.fill} bytes, and others hold the rest"
+        return (
+            f"the buffer has no room: its stream holds {cursor.channel.buffered_bytes} bytes, and "
+            "other streams hold the rest"
+        )
     if caught_up:
         return None
-    return fetcher.hindrance or "the reason is not known"
+    return fetcher.blocked_reason or "the reason is unknown"
 
 
 def _unread(cursor: Cursor) -> bool:

@@ -10,36 +10,38 @@ from asyncconsumer.types import TopicPartition
 class CoAssignedMembership:
     """A membership that adds co-assigned partitions to each assignment of another membership.
 
-    `companions` maps a source topic to the topic whose partitions of the same numbers are
+    `co_assigned` maps a source topic to the topic whose partitions of the same numbers are
     co-assigned. A co-assigned partition is read from its beginning if nothing is committed.
     """
 
-    def __init__(self, membership: Membership, companions: Mapping[str, str]) -> None:
+    def __init__(self, membership: Membership, co_assigned: Mapping[str, str]) -> None:
         self._membership = membership
-        self._companions = companions
+        self._co_assigned = co_assigned
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         """Yield the assignments of the membership with the co-assigned partitions added."""
-        async for one in self._membership.assignments():
-            added = dict(self._of(one.partitions))
-            numbers = {added[at]: number for at, number in one.partitions.items() if at in added}
+        async for assignment in self._membership.assignments():
+            sources = assignment.partitions
+            added = dict(self._pairs(sources))
+            streams = {added[tp]: number for tp, number in sources.items() if tp in added}
             yield replace(
-                one,
-                partitions={**one.partitions, **numbers},
-                lost=one.lost | {companion for _, companion in self._of(one.lost)},
-                fresh=one.fresh | numbers.keys(),
+                assignment,
+                partitions={**sources, **streams},
+                lost=assignment.lost | {tp for _, tp in self._pairs(assignment.lost)},
+                fresh=assignment.fresh | streams.keys(),
             )
 
     def rebalance_pending(self) -> bool:
         """Return whether the membership has a rebalance pending."""
         return self._membership.rebalance_pending()
 
-    def _of(
+    def _pairs(
         self, partitions: Iterable[TopicPartition]
     ) -> Iterable[tuple[TopicPartition, TopicPartition]]:
-        for at in partitions:
-            if (topic := self._companions.get(at.topic)) is not None:
-                yield at, TopicPartition(topic, at.partition)
+        """Yield each source partition with its co-assigned partition."""
+        for tp in partitions:
+            if (topic := self._co_assigned.get(tp.topic)) is not None:
+                yield tp, TopicPartition(topic, tp.partition)
 
     @property
     def deadline(self) -> float:

@@ -7,6 +7,7 @@ from math import inf
 from typing import Final
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.aio.wait import wait_set
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.subscription import PatternSubscription, Subscription
@@ -98,56 +99,53 @@ class TopicsMembership(GrouplessMembership):
         super().__init__()
         self._cluster = cluster
         self._exclude_internal = exclude_internal
-        self._seconds_between_looks = metadata_refresh_ms / 1000
+        self._refresh_seconds = metadata_refresh_ms / 1000
         self.subscribe(subscription)
 
     def subscribe(self, subscription: Subscription) -> None:
         """Replace the subscription."""
         self._subscription = subscription
-        self._growth = PartitionDiscovery(self._cluster)
-        self._found: Partitions | None = None  # None until the first metadata
+        self._discovery = PartitionDiscovery(self._cluster)
+        self._partitions_by_topic: Partitions | None = None  # None until the first metadata
         self._changed.set()
 
     @property
     def is_current(self) -> bool:
         """Whether metadata for the current subscription has been fetched."""
-        return self._found is not None
+        return self._partitions_by_topic is not None
 
     @property
     def topics(self) -> frozenset[str]:
         """The existing subscribed topics, as of the last metadata refresh."""
-        return frozenset(self._found or ())
+        return frozenset(self._partitions_by_topic or ())
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         """Yield all partitions of the subscription whenever the set changes."""
-        quiet, assigned = RateLimitedLogger(_log), frozenset[TopicPartition]()
+        log, assigned = RateLimitedLogger(_log), frozenset[TopicPartition]()
         while True:
             self._changed.clear()
-            wanted, first = self._subscription, self._found is None
+            subscription, first = self._subscription, self._partitions_by_topic is None
             try:
-                found = await self._look(wanted)
+                partitions = await self._look_up(subscription)
             except ConsumerError as error:
                 if not error.retriable:
                     raise
-                quiet.warning("no metadata of %s: %s", wanted, error)
+                log.warning("the metadata refresh of %s failed: %s", subscription, error)
             else:
-                if wanted is not self._subscription:
+                if subscription is not self._subscription:
                     continue
-                self._found = found
-                now = frozenset(TopicPartition(name, n) for name, ns in found.items() for n in ns)
+                self._partitions_by_topic = partitions
+                topics = partitions.items()
+                now = frozenset(TopicPartition(name, n) for name, ns in topics for n in ns)
                 if first or now != assigned:
                     fresh = frozenset() if first else now - assigned
                     assigned = now
                     yield Assignment(dict.fromkeys(sorted(now), 0), fresh=fresh)
-            try:
-                async with asyncio.timeout(self._seconds_between_looks):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            await wait_set(self._changed, self._refresh_seconds)
 
-    async def _look(self, wanted: Subscription) -> Partitions:
-        if not isinstance(wanted, PatternSubscription):
-            return await self._growth.ask(wanted.names)
-        every = {*await self._cluster.topic_names(), *(self._found or ())}
-        names = wanted.matching(every, exclude_internal=self._exclude_internal)
-        return await self._growth.ask(names)
+    async def _look_up(self, subscription: Subscription) -> Partitions:
+        if not isinstance(subscription, PatternSubscription):
+            return await self._discovery.ask(subscription.names)
+        existing = {*await self._cluster.topic_names(), *(self._partitions_by_topic or ())}
+        names = subscription.matching(existing, exclude_internal=self._exclude_internal)
+        return await self._discovery.ask(names)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.group.zookeeper.filters import INTERNAL_TOPICS
 
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
 _FLAGS: Final = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 _FLAGS_AT_THE_START: Final = re.compile(r"\A(?:\s*\(\?[aimsux]+\))+")
 
@@ -20,7 +22,7 @@ class TopicSubscription:
 
     def __init__(self, names: Iterable[str]) -> None:
         if isinstance(names, str):
-            raise ConfigError(f"Topics({names!r}) takes several names: Topics([{names!r}])")
+            raise ConfigError(f"Topics({names!r}) needs a list of names: Topics([{names!r}])")
         object.__setattr__(self, "names", frozenset(names))
 
     def __str__(self) -> str:
@@ -43,7 +45,7 @@ class PatternSubscription:
             object.__setattr__(self, "expression", re.compile(expression))
         except (re.error, TypeError) as error:
             raise ConfigError(
-                f"Pattern({expression!r}) is no regular expression: {error}"
+                f"Pattern({expression!r}) is not a regular expression: {error}"
             ) from None
         object.__setattr__(self, "text", with_flags(self.expression) if text is None else text)
 
@@ -62,7 +64,7 @@ class PatternSubscription:
 
 def with_flags(expression: re.Pattern[str]) -> str:
     """Return the expression as text with its flags inline, valid inside another expression too."""
-    flags = "".join(letter for letter, flag in _FLAGS.items() if expression.flags & flag)
+    flags = "".join(name for name, flag in _FLAGS.items() if expression.flags & flag)
     text = _FLAGS_AT_THE_START.sub("", expression.pattern)  # (?a) and (?u) can go: names are ASCII
     if not flags:
         return text

@@ -16,15 +16,16 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.config import AppOptions, ConnectionConfig, document_options
+from asyncconsumer.config.external import ExternalOptions, StrPath
 from asyncconsumer.config.validation import whole_number
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.consumer.dead_letters import DeadLetterProducer
 from asyncconsumer.consumer.environment import Environment
-from asyncconsumer.consumer.interceptors import Interceptors
+from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.events import EventBus, EventStream
 from asyncconsumer.handlers.batches import Batch
@@ -44,7 +45,7 @@ from asyncconsumer.handlers.health import (
     health_of,
     status_of,
     stuck,
-    with_in_hand,
+    with_in_flight,
 )
 from asyncconsumer.handlers.loop_options import reject_loop_options
 from asyncconsumer.handlers.member_removal import remove_from
@@ -53,10 +54,11 @@ from asyncconsumer.handlers.retry import Retry
 from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
 from asyncconsumer.handlers.signals import signals
 from asyncconsumer.handlers.stream import HandlerStream, OnConsume, on_consume
-from asyncconsumer.handlers.subscription import companions, reads, subscription
+from asyncconsumer.handlers.subscription import AppConsumer, reads, retry_topics, subscription
 from asyncconsumer.handlers.topic_checks import check_topics
 from asyncconsumer.handlers.tracing import check_tracing
 from asyncconsumer.net.producer import Producer
+from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.streams.routes import PartitionRoutes
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.web.mixin import WebMixin
@@ -68,8 +70,9 @@ _SECONDS_TO_COMMIT: Final = 5.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@document_options(AppOptions)
 class ConsumerApp(WebMixin):
-    """A group member that calls handlers. It takes the options of a `Consumer`.
+    """A group member that calls handlers.
 
     Declare handlers, then use ``async with app`` or ``await app.run()``.
 
@@ -86,31 +89,92 @@ class ConsumerApp(WebMixin):
         *,
         shutdown_grace_ms: int = 20_000,
         tracing: bool = False,
+        listener: object = None,
+        interceptors: Iterable[Interceptor] | None = None,
+        offsets: OffsetStore | None = None,
         environment: Environment | None = None,
-        **options: Any,  # noqa: ANN401 - validated by the consumer
+        **options: Unpack[AppOptions],
     ) -> None:
         whole_number("shutdown_grace_ms", shutdown_grace_ms, 0)
         self.shutdown_grace_ms: Final = shutdown_grace_ms
         if tracing:
             check_tracing()
-        self._around = AppContext(environment or Environment(), EventBus(), tracing)
-        if isinstance(given := options.get("interceptors"), Iterable):
-            options["interceptors"] = tuple(given)
-        self._options = options
-        reject_loop_options(options)
+        self._context = AppContext(environment or Environment(), EventBus(), tracing)
+        self._options: dict[str, Any] = {
+            **options,
+            "listener": listener,
+            "interceptors": (
+                tuple(interceptors) if isinstance(interceptors, Iterable) else interceptors
+            ),
+            "offsets": offsets,
+        }
+        reject_loop_options(self._options)
         # Raises ConfigError for invalid options now instead of when the app is opened.
-        Consumer(environment=self._around.environment, **options)
+        Consumer(environment=self._context.environment, **self._options)
         if options.get("group_id") is None:
-            raise ConfigError("an app is a member of a group: name it with group_id")
+            raise ConfigError("an app is a member of a group: set `group_id`")
         self._handlers: list[Handler] = []
         self._running: list[HandlerRuntime] = []
         self._consumer: Consumer | None = None
         self._scope = Scope("the app")
-        self._stack = AsyncExitStack()
         self._end = BlockInterrupt()
         self._state = AppState.NEW
         self._drained: Drained | None = None
         self._cut: dict[TopicPartition, list[int]] = {}
+
+    @classmethod
+    def from_env(
+        cls,
+        *,
+        shutdown_grace_ms: int = 20_000,
+        tracing: bool = False,
+        listener: object = None,
+        interceptors: Iterable[Interceptor] | None = None,
+        offsets: OffsetStore | None = None,
+        **options: Unpack[AppOptions],
+    ) -> Self:
+        """Return an app with options from variables such as ``ASYNCCONSUMER_GROUP_ID``.
+
+        ``ASYNCCONSUMER_CONFIG`` is the path of a file with more options. Keywords override
+        variables, which override the file.
+        """
+        return cls.from_config(
+            None,
+            shutdown_grace_ms=shutdown_grace_ms,
+            tracing=tracing,
+            listener=listener,
+            interceptors=interceptors,
+            offsets=offsets,
+            **options,
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        path: StrPath | None,
+        *,
+        shutdown_grace_ms: int = 20_000,
+        tracing: bool = False,
+        listener: object = None,
+        interceptors: Iterable[Interceptor] | None = None,
+        offsets: OffsetStore | None = None,
+        **options: Unpack[AppOptions],
+    ) -> Self:
+        """Return an app with options from a TOML file or a Java properties file.
+
+        Keywords override environment variables, which override the file. None stands for the path
+        in ``ASYNCCONSUMER_CONFIG``, as in `from_env`.
+        """
+        external = ExternalOptions.read(options, path)
+        with external.named_in_errors():
+            return cls(
+                shutdown_grace_ms=shutdown_grace_ms,
+                tracing=tracing,
+                listener=listener,
+                interceptors=interceptors,
+                offsets=offsets,
+                **external.options,
+            )
 
     # --- declaring -------------------------------------------------------------------------------
 
@@ -137,7 +201,7 @@ class ConsumerApp(WebMixin):
         if topics and callable(topics[0]):
             raise ConfigError("name the topics of a handler: @app.handler('topic')")
         if self._state is not AppState.NEW:
-            raise ConfigError("handlers are declared before the app is opened")
+            raise ConfigError("handlers must be declared before the app is opened")
         how = HandlerOptions(
             ordering=ordering,
             concurrency=concurrency,
@@ -167,14 +231,16 @@ class ConsumerApp(WebMixin):
     def _handler_of(self, topic: str) -> HandlerRuntime:
         """Return the handler that names `topic`; otherwise the first whose pattern matches."""
         named = [
-            one
-            for one in self._running
-            if topic in one.handler.topics or topic == one.handler.handling.retry_topic
+            runtime
+            for runtime in self._running
+            if topic in runtime.handler.topics or topic == runtime.handler.handling.retry_topic
         ]
-        return (named or [one for one in self._running if one.handler.handles(topic)])[0]
+        return (named or [runtime for runtime in self._running if runtime.handler.handles(topic)])[
+            0
+        ]
 
-    def _lanes_of(self, topic: str) -> WorkQueue:
-        return self._handler_of(topic).lanes
+    def _queue_of(self, topic: str) -> WorkQueue:
+        return self._handler_of(topic).queue
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -184,53 +250,51 @@ class ConsumerApp(WebMixin):
         if self._scope.is_over:  # an app may be opened again, for example by each test of a web app
             self._scope, self._end = Scope("the app"), BlockInterrupt()
             self._drained, self._cut = None, {}
-        async with AsyncExitStack() as stack:
-            await self._open(stack)
-            self._stack = stack.pop_all()
+        await super().__aenter__()
         self._state = AppState.RUNNING
         self._end.watch()
         return self
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        (topics, pattern), environment = subscription(self._handlers), self._around.environment
-        consumer: Consumer = Consumer(
+        (topics, pattern), environment = subscription(self._handlers), self._context.environment
+        consumer = AppConsumer(
             *topics,
             pattern=pattern,
             environment=environment,
-            companions=companions(self._handlers),
+            co_assigned=retry_topics(self._handlers),
             **self._options,
         )
         config = consumer.config
         dead: dict[str, DeadLetterProducer] = {}
-        for topic in {topic for one in self._handlers for topic in one.handling.writes_to}:
-            letters = DeadLetterProducer(topic, config.connection, **_network(environment))
-            dead[topic] = await stack.enter_async_context(letters)
+        for topic in {topic for handler in self._handlers for topic in handler.handling.writes_to}:
+            producer = DeadLetterProducer(topic, config.connection, **_network(environment))
+            dead[topic] = await stack.enter_async_context(producer)
         self._running = [
             HandlerRuntime(
-                one,
+                handler,
                 group=config.member.group_id or "",
                 dead_letters=dead,
-                around=self._around,
+                context=self._context,
             )
-            for one in self._handlers
+            for handler in self._handlers
         ]
-        for one in self._running:
-            stack.push_async_callback(one.close)
+        for runtime in self._running:
+            stack.push_async_callback(runtime.close)
         await stack.enter_async_context(self._scope)
         self._consumer = await stack.enter_async_context(consumer)
-        for letters in dead.values():
-            letters.reach_by(consumer.connection)
-            letters.check_topic()
-        routes = consumer.by_partition(partial(HandlerStream, self._lanes_of, self._seen_by()))
+        for producer in dead.values():
+            producer.reach_by(consumer.connection)
+            producer.check_topic()
+        routes = consumer.by_partition(partial(HandlerStream, self._queue_of, self._seen_by()))
         for handler in self._handlers:
             await check_topics(handler, consumer)
-        for one in self._running:
-            one.start(self._start)
+        for runtime in self._running:
+            runtime.start(self._start)
         self._start(self._follow(routes), "partitions")
 
     def _seen_by(self) -> OnConsume | None:
-        interceptors = Interceptors(self._options.get("interceptors", ()))
-        return on_consume(interceptors, set(companions(self._handlers).values()))
+        interceptors = Interceptors(self._options["interceptors"] or ())
+        return on_consume(interceptors, set(retry_topics(self._handlers).values()))
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run a coroutine in the background. An exception that it raises stops the app."""
@@ -250,15 +314,15 @@ class ConsumerApp(WebMixin):
 
     async def _read(self, partition: TopicPartition, stream: HandlerStream) -> None:
         mine = self._handler_of(partition.topic)
-        if mine.parking is not None and partition.topic != mine.parking.topic:
-            await mine.parking.caught_up(partition, self.consumer)
+        if mine.retry_topic is not None and partition.topic != mine.retry_topic.topic:
+            await mine.retry_topic.caught_up(partition, self.consumer)
         await stream.pump(skip_corrupt=mine.failures.skip_corrupt, seek=self.consumer.seek)
 
     def _fail(self, error: Exception) -> None:
         if self._end.error is None and self._state is not AppState.CLOSED:
-            _log.error("the app ends: %s", error)
-            for one in self._running:
-                one.lanes.stop()
+            _log.error("the app stops after an error: %s", error)
+            for runtime in self._running:
+                runtime.queue.stop()
             self._state = AppState.FAILED
             self._end.interrupt(error)
 
@@ -268,15 +332,15 @@ class ConsumerApp(WebMixin):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        ours = await self._end.over(error)
+        interrupted = await self._end.over(error)
         try:
             await self._drain(self.shutdown_grace_ms)
         finally:
             self._state = AppState.CLOSED
             self._end.happened.set()
-            raised = (None, None, None) if ours else (kind, error, where)
-            await self._stack.__aexit__(*raised)
-        if self._end.error is not None and (ours or error is None):
+            raised = (None, None, None) if interrupted else (kind, error, where)
+            await super().__aexit__(*raised)
+        if self._end.error is not None and (interrupted or error is None):
             raise self._end.error
 
     async def failed(self) -> NoReturn:
@@ -316,26 +380,29 @@ class ConsumerApp(WebMixin):
             async with asyncio.timeout(_SECONDS_TO_COMMIT):
                 await self.consumer.commit()
         except (TimeoutError, ConsumerError) as error:
-            _log.warning("drained, and not committed: %r; some records will come again", error)
+            _log.warning(
+                "the app was drained, but the commit failed: %r; some records are redelivered",
+                error,
+            )
         return drained
 
     async def _drain(self, grace_ms: int) -> Drained:
         if self._drained is None:
             if self._state is AppState.RUNNING:
                 self._state = AppState.DRAINING
-            drained = await drain([one.lanes for one in self._running], grace_ms / 1000)
+            drained = await drain([runtime.queue for runtime in self._running], grace_ms / 1000)
             self._note_cut(drained.cut_short)
             self._drained = Drained(self._cut)
         return self._drained
 
     def _cut_short(self) -> None:
-        for one in self._running:
-            self._note_cut(one.lanes.cancel())
+        for runtime in self._running:
+            self._note_cut(runtime.queue.cancel())
 
     def _note_cut(self, cut: Mapping[TopicPartition, list[int]]) -> None:
         for partition, offsets in cut.items():
             known = self._cut.setdefault(partition, [])
-            known += [one for one in offsets if one not in known]
+            known += [offset for offset in offsets if offset not in known]
 
     # --- status ----------------------------------------------------------------------------------
 
@@ -349,7 +416,7 @@ class ConsumerApp(WebMixin):
     async def remove_member(self, member_id: str) -> None:
         """Remove a member whose process died from the group."""
         await remove_from(
-            self.group_id, member_id, self.consumer.connection, self._around.environment
+            self.group_id, member_id, self.consumer.connection, self._context.environment
         )
 
     @property
@@ -360,7 +427,7 @@ class ConsumerApp(WebMixin):
     @property
     def dead_letter_topics(self) -> set[str]:
         """The topics that the handlers write dead letters to."""
-        topics = (one.handling.dead_letter_topic for one in self._handlers)
+        topics = (handler.handling.dead_letter_topic for handler in self._handlers)
         return {topic for topic in topics if topic is not None}
 
     def reads(self, topic: str) -> bool:
@@ -369,7 +436,7 @@ class ConsumerApp(WebMixin):
 
     def producer(self, connection: ConnectionConfig) -> Producer:
         """Return a producer that writes to the cluster that this app reads from."""
-        return Producer(connection, **_network(self._around.environment))
+        return Producer(connection, **_network(self._context.environment))
 
     def reader(self, suffix: str) -> Consumer:
         """Return a consumer with the options of this app that stops at the current log ends.
@@ -377,10 +444,10 @@ class ConsumerApp(WebMixin):
         Its group id is that of the app with `suffix` appended. It commits manually.
         """
         theirs = ("listener", "interceptors", "offsets")  # specific to the topics of the app
-        options = {name: given for name, given in self._options.items() if name not in theirs}
+        options = {name: value for name, value in self._options.items() if name not in theirs}
         options |= {"group_id": f"{self.group_id}{suffix}", "auto_offset_reset": "earliest"}
         options |= {"commit_policy": "manual", "stop_at": "end"}
-        return Consumer(environment=self._around.environment, **options)
+        return Consumer(environment=self._context.environment, **options)
 
     def health(self) -> AppHealth:
         """Return the health of the app, which is true while the app runs and has not failed."""
@@ -388,7 +455,7 @@ class ConsumerApp(WebMixin):
 
     def events(self) -> EventStream:
         """Return the events from now on: those of the consumer, retries and abandoned records."""
-        return self._around.events.listen(self.consumer.events())
+        return self._context.events.listen(self.consumer.events())
 
     def status(self) -> Status:
         """Return health and lag as plain values, as the pages of `asgi` show them."""
@@ -396,7 +463,7 @@ class ConsumerApp(WebMixin):
             return replace(status_of(self.health(), None), group=self.group_id)
         held_up = stuck(self._running, consumer.config.engine.stall_timeout_ms)
         reading = consumer.status()
-        reading = replace(reading, lag=with_in_hand(reading.lag, self._running))
+        reading = replace(reading, lag=with_in_flight(reading.lag, self._running))
         return status_of(self.health(), reading, held_up)
 
 

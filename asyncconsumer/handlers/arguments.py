@@ -8,13 +8,15 @@ from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origi
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.records.decoding import Record
+from asyncconsumer.records.message import Part
 from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import Deserializer, make_deserializer
-from asyncconsumer.serdes.types import Part
 from asyncconsumer.streams.messages import Message
 
 _OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # unlikely for a value
-_NO_INJECTION: Final = "Dependencies are not injected: open them before, e.g. in a lifespan"
+_NO_INJECTION: Final = (
+    "Dependencies are not injected: create them before the app, e.g. in a lifespan"
+)
 _PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # read with the standard library
 
 
@@ -54,16 +56,21 @@ def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> lis
         parameters = inspect.signature(function, eval_str=True).parameters.values()
     except (NameError, TypeError, ValueError, SyntaxError, AttributeError) as error:
         raise ConfigError(f"handler {name}: its annotations cannot be read: {error}") from error
-    for one in parameters:
-        _check_markers(f"handler {name}, parameter {one.name!r}", one, batch=batch)
-    given = [one for one in parameters if one.default is inspect.Parameter.empty]
-    found = [_reader(f"handler {name}, parameter {one.name!r}", one, batch=batch) for one in given]
-    _check_values(name, [one.name for one in given], found)
-    if not found:
+    for parameter in parameters:
+        _check_markers(f"handler {name}, parameter {parameter.name!r}", parameter, batch=batch)
+    required = [
+        parameter for parameter in parameters if parameter.default is inspect.Parameter.empty
+    ]
+    arguments = [
+        _reader(f"handler {name}, parameter {parameter.name!r}", parameter, batch=batch)
+        for parameter in required
+    ]
+    _check_values(name, [parameter.name for parameter in required], arguments)
+    if not arguments:
         raise ConfigError(
-            f"handler {name} takes nothing: give it a parameter for the value, or the record"
+            f"handler {name} has no parameters: it needs one for the value or the record"
         )
-    return found
+    return arguments
 
 
 def _check_markers(where: str, parameter: inspect.Parameter, *, batch: bool) -> None:
@@ -71,15 +78,15 @@ def _check_markers(where: str, parameter: inspect.Parameter, *, batch: bool) -> 
     if hasattr(parameter.default, "dependency"):
         raise ConfigError(f"{where}: {_NO_INJECTION}")
     for markers in _annotated(parameter.annotation, batch=batch):
-        if not any(map(_is_ours, markers)):
+        if not any(map(_is_known_marker, markers)):
             shown = ", ".join(map(repr, markers))
             raise ConfigError(
-                f"{where}: nothing is known of {shown}. {_NO_INJECTION}. If the value is meant, "
-                "annotate it as Annotated[..., Value]"
+                f"{where}: {shown} is not supported. {_NO_INJECTION}. If the parameter is the "
+                "value, annotate it as Annotated[..., Value]"
             )
 
 
-def _is_ours(marker: object) -> bool:
+def _is_known_marker(marker: object) -> bool:
     return marker is Key or marker is Value or isinstance(marker, Deserializer)
 
 
@@ -89,54 +96,62 @@ def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa
     if get_origin(kind) is Annotated:
         kind, *markers = get_args(kind)
         yield markers
-        if any(map(_is_ours, markers)):
+        if any(map(_is_known_marker, markers)):
             return
     within = (Union, types.UnionType, list) if batch else (Union, types.UnionType)
     if get_origin(kind) in within:
-        for one in get_args(kind):
-            yield from _annotated(one, batch=False)
+        for inner in get_args(kind):
+            yield from _annotated(inner, batch=False)
 
 
-def _check_values(name: str, names: Sequence[str], found: Sequence[Argument]) -> None:
+def _check_values(name: str, names: Sequence[str], arguments: Sequence[Argument]) -> None:
     """Reject a second parameter that would get the value only by default."""
-    values = [(one, made.value) for one, made in zip(names, found, strict=True) if made.value]
-    doubtful = [one for one, meant in values if meant is Parameter.BY_DEFAULT]
+    values = [
+        (parameter, made.value)
+        for parameter, made in zip(names, arguments, strict=True)
+        if made.value
+    ]
+    doubtful = [parameter for parameter, meant in values if meant is Parameter.BY_DEFAULT]
     if len(values) > 1 and doubtful:
-        others = [one for one, _ in values if one != doubtful[-1]]
+        others = [parameter for parameter, _ in values if parameter != doubtful[-1]]
         raise ConfigError(
-            f"handler {name}: {doubtful[-1]!r} would be given the value, and so would "
-            f"{others[0]!r}. Leave one out, or say what each is for: a Record, "
-            "Annotated[..., Key] or Annotated[..., Value]"
+            f"handler {name}: {doubtful[-1]!r} and {others[0]!r} would both get the value. "
+            "Remove one, or annotate them: Record, Annotated[..., Key] or Annotated[..., Value]"
         )
 
 
 def _reader(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argument:
     if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-        raise ConfigError(f"{where}: only plain parameters can be given, or those with a default")
+        raise ConfigError(
+            f"{where}: only positional parameters and parameters with a default are supported"
+        )
     kind: Any = None if parameter.annotation is parameter.empty else parameter.annotation
     if parameter.name == "self" and kind is None:
-        raise ConfigError(f"{where}: of which object? Declare its method: app.handler(...)(it.run)")
+        raise ConfigError(
+            f"{where}: the method is not bound to an object. "
+            "Declare the bound method: app.handler(...)(obj.run)"
+        )
     if batch:
         kind = _of_list(where, kind)
-    wanted: list[object] = []
+    markers: list[object] = []
     kind = getattr(kind, "__value__", kind)
     if get_origin(kind) is Annotated:
-        kind, *wanted = get_args(kind)
+        kind, *markers = get_args(kind)
     if kind is Record or get_origin(kind) is Message or kind is Message:
         return Argument(_as_it_is)
-    how = next((one for one in wanted if isinstance(one, Deserializer)), kind)
-    if Key in wanted or (Value not in wanted and parameter.name == "key"):
+    how = next((marker for marker in markers if isinstance(marker, Deserializer)), kind)
+    if Key in markers or (Value not in markers and parameter.name == "key"):
         return _part(where, how, "key")
-    if kind == Headers or (parameter.name == "headers" and not wanted):
+    if kind == Headers or (parameter.name == "headers" and not markers):
         return _headers_as(where, kind)
     if kind is None and parameter.name == "record":
         return Argument(_as_it_is)
-    if parameter.name in _OF_A_RECORD and not wanted:
+    if parameter.name in _OF_A_RECORD and not markers:
         raise ConfigError(
-            f"{where}: it would be given the value. Take the Record, which has its "
-            f"{parameter.name}; or, if the value is meant, annotate it as Annotated[..., Value]"
+            f"{where}: it would get the value. For the {parameter.name} of the record take the "
+            "Record. If the value is meant, annotate it as Annotated[..., Value]"
         )
-    explicit = Value in wanted or how is not kind
+    explicit = Value in markers or how is not kind
     made = _part(where, how, "value")
     return made._replace(value=Parameter.EXPLICITLY if explicit else Parameter.BY_DEFAULT)
 
@@ -146,10 +161,10 @@ def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
     if kind is None or kind is list:
         return None
     if get_origin(kind) is Annotated:
-        inner, *wanted = get_args(kind)
-        return Annotated[_of_list(where, inner) or bytes, *wanted]
+        inner, *markers = get_args(kind)
+        return Annotated[_of_list(where, inner) or bytes, *markers]
     if get_origin(kind) is not list:
-        raise ConfigError(f"{where}: with a batch it is a list, so annotate it as list[...]")
+        raise ConfigError(f"{where}: a handler with `batch` gets lists: annotate it as list[...]")
     return get_args(kind)[0]
 
 
@@ -163,7 +178,9 @@ def _headers_as(where: str, kind: Any) -> Argument:  # noqa: ANN401
         return Argument(lambda record: dict(record.headers))
     if kind is None or kind is tuple or get_origin(kind) is tuple:
         return Argument(lambda record: record.headers)
-    raise ConfigError(f"{where}: headers are pairs; for a dict annotate it as dict[str, bytes]")
+    raise ConfigError(
+        f"{where}: headers are a tuple of pairs. For a dict annotate it as dict[str, bytes]"
+    )
 
 
 def _part(where: str, kind: Any, part: Part) -> Argument:  # noqa: ANN401

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from asyncconsumer.config.validation import whole_number
-from asyncconsumer.handlers.ordering import Ready
+from asyncconsumer.handlers.ordering import Ready, Unordered
 from asyncconsumer.handlers.partition_work import Item, PartitionWork
 from asyncconsumer.records.decoding import Record
 
@@ -35,7 +35,7 @@ class _BatchQueue:
     busy: bool = False  # a batch of this queue is in flight, and the next one waits for it
 
 
-class BatchQueues:
+class BatchQueues(Unordered):
     """An `Ordering` whose items are batches.
 
     With key order, each partition has up to as many queues as there are workers. Keys are hashed to
@@ -43,66 +43,69 @@ class BatchQueues:
     batch ready.
     """
 
-    def __init__(self, batch: Batch, ordering: str, lanes: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, batch: Batch, ordering: str, max_queues: int, wake: Callable[[], None]
+    ) -> None:
         self._batch = batch
-        self._lanes = lanes
+        self._max_queues = max_queues
         self._wake = wake
         self._one_at_a_time = ordering != "none"
         self._by_key = ordering == "key"
 
-    def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
+    def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
         """Append each record to its queue and make full batches ready."""
+        work.ledger.start_all()
         for record in records:
-            number = self._lane_of(record)
-            lane: _BatchQueue | None = share.lanes.get(number)
-            if lane is None:
-                lane = share.lanes[number] = _BatchQueue()
-            lane.waiting.append(record)
-            if not lane.busy:
-                self._look(share, number, lane, ready)
+            number = self._number_of(record)
+            queue: _BatchQueue | None = work.busy.get(number)
+            if queue is None:
+                queue = work.busy[number] = _BatchQueue()
+            queue.waiting.append(record)
+            if not queue.busy:
+                self._look(work, number, queue, ready)
 
-    def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
+    def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
         """Let the queue of a processed batch make its next one."""
         assert isinstance(item, list)
-        number = self._lane_of(item[0])
-        lane: _BatchQueue | None = share.lanes.get(number)
-        if self._one_at_a_time and lane is not None:
-            lane.busy = False
-            if lane.waiting:
-                self._look(share, number, lane, ready)
+        number = self._number_of(item[0])
+        queue: _BatchQueue | None = work.busy.get(number)
+        if self._one_at_a_time and queue is not None:
+            queue.busy = False
+            if queue.waiting:
+                self._look(work, number, queue, ready)
             else:
-                del share.lanes[number]
+                del work.busy[number]
 
-    def _lane_of(self, record: Record) -> Hashable:
+    def _number_of(self, record: Record) -> Hashable:
         if not self._by_key:
             return None
-        return (record.offset if record.key is None else hash(record.key)) % self._lanes
+        return (record.offset if record.key is None else hash(record.key)) % self._max_queues
 
     def _look(
-        self, share: PartitionWork, number: Hashable, lane: _BatchQueue, ready: Ready
+        self, work: PartitionWork, number: Hashable, queue: _BatchQueue, ready: Ready
     ) -> None:
         """Make a batch if it is full; otherwise start the timer."""
-        if len(lane.waiting) >= self._batch.max_records:
-            self._make(share, lane, ready)
-        elif lane.timer is None:
+        if len(queue.waiting) >= self._batch.max_records:
+            self._make(work, queue, ready)
+        elif queue.timer is None:
             loop = asyncio.get_running_loop()
             seconds = self._batch.max_wait_ms / 1000
-            lane.timer = loop.call_later(seconds, self._make_late, share, lane, ready)
-            share.timers.add(lane.timer)
+            queue.timer = loop.call_later(seconds, self._make_late, work, queue, ready)
+            work.timers.add(queue.timer)
 
-    def _make_late(self, share: PartitionWork, lane: _BatchQueue, ready: Ready) -> None:
-        if lane.timer is not None:
-            share.timers.discard(lane.timer)
-            lane.timer = None
-        if lane.waiting and not lane.busy:
-            self._make(share, lane, ready)
+    def _make_late(self, work: PartitionWork, queue: _BatchQueue, ready: Ready) -> None:
+        if queue.timer is not None:
+            work.timers.discard(queue.timer)
+            queue.timer = None
+        if queue.waiting and not queue.busy:
+            self._make(work, queue, ready)
             self._wake()
 
-    def _make(self, share: PartitionWork, lane: _BatchQueue, ready: Ready) -> None:
-        if lane.timer is not None:
-            lane.timer.cancel()
-            share.timers.discard(lane.timer)
-            lane.timer = None
-        count = min(len(lane.waiting), self._batch.max_records)
-        lane.busy = self._one_at_a_time
-        ready((share, [lane.waiting.popleft() for _ in range(count)]))
+    def _make(self, work: PartitionWork, queue: _BatchQueue, ready: Ready) -> None:
+        if queue.timer is not None:
+            queue.timer.cancel()
+            work.timers.discard(queue.timer)
+            queue.timer = None
+        count = min(len(queue.waiting), self._batch.max_records)
+        queue.busy = self._one_at_a_time
+        ready((work, [queue.waiting.popleft() for _ in range(count)]))

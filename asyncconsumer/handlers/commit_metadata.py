@@ -72,17 +72,17 @@ def decode(base: int, text: str) -> Ranges:
 
 def _written(base: int, ranges: Ranges) -> str:
     lengths = bytearray()
-    at = base
+    position = base
     for start, stop in ranges:
-        lengths += _varint(start - at) + _varint(stop - start)
-        at = stop
+        lengths += _varint(start - position) + _varint(stop - start)
+        position = stop
     bodies = [(_RUNS, bytes(lengths))]
-    if at - base <= _MOST_BYTES * 4:
+    if position - base <= _MOST_BYTES * 4:
         bits = 0
         for start, stop in ranges:
             bits |= ((1 << (stop - start)) - 1) << (start - base)
         bodies.append((_BITS, bits.to_bytes((bits.bit_length() + 7) // 8, "little")))
-    kind, body = min(bodies, key=lambda one: len(one[1]))
+    kind, body = min(bodies, key=lambda encoding: len(encoding[1]))
     plain = _varint(base) + body
     deflated = zlib.compress(plain, 1)
     if len(deflated) < len(plain) <= _MOST_BYTES:
@@ -99,13 +99,13 @@ def _inflated(body: bytes) -> bytes:
 
 
 def _runs(base: int, numbers: Iterator[int]) -> Iterator[tuple[int, int]]:
-    at = base
+    position = base
     for gap in numbers:
-        start = at + gap
-        at = start + next(numbers, 0)
-        if at <= start or at >= 2**63:
+        start = position + gap
+        position = start + next(numbers, 0)
+        if position <= start or position >= 2**63:
             raise ValueError("no range")
-        yield start, at
+        yield start, position
 
 
 def _bits(base: int, data: bytes) -> Iterator[tuple[int, int]]:

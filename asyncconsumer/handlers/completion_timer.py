@@ -23,9 +23,12 @@ class CompletionTimer:
         """Start the clock: items are ready, and none is running."""
         self._since = now
 
-    def end(self, now: float) -> None:
-        """Note a completion, successful or not."""
-        self._last.append(now - self._since)
+    def end(self, now: float, count: int = 1) -> None:
+        """Note a completion, successful or not, or `count` of them since the last call."""
+        if count == 1:
+            self._last.append(now - self._since)
+        else:
+            self._last.extend([(now - self._since) / count] * min(count, _ENDS))
         self._since = now
 
     def longest(self, now: float) -> float:

@@ -27,37 +27,37 @@ class Drained(NamedTuple):
         return not self.cut_short
 
     def __str__(self) -> str:
-        places = [f"{one}@{offset}" for one, some in self.cut_short.items() for offset in some]
-        more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-        return f"{len(places)} records: {', '.join(places[:_SHOWN])}{more}"
+        shown = [f"{tp}@{offset}" for tp, offsets in self.cut_short.items() for offset in offsets]
+        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        return f"{len(shown)} records: {', '.join(shown[:_SHOWN])}{more}"
 
 
-async def drain(all_lanes: Collection[WorkQueue], grace: float) -> Drained:
+async def drain(queues: Collection[WorkQueue], grace: float) -> Drained:
     """Stop the work queues and wait for running items. Cancel those left after `grace` seconds."""
-    for lanes in all_lanes:
-        lanes.stop()
+    for queue in queues:
+        queue.stop()
     cut: dict[TopicPartition, list[int]] = {}
     try:
         async with asyncio.timeout(grace):
-            await _quiet(all_lanes)
+            await _wait_all_idle(queues)
     except TimeoutError:
-        cut = await _cut_short(all_lanes, grace)
-    return Drained(_with_repeats(cut, all_lanes))
+        cut = await _cut_short(queues, grace)
+    return Drained(_with_pending_retries(cut, queues))
 
 
 async def _cut_short(
-    all_lanes: Collection[WorkQueue], grace: float
+    queues: Collection[WorkQueue], grace: float
 ) -> dict[TopicPartition, list[int]]:
     cut: dict[TopicPartition, list[int]] = {}
-    for lanes in all_lanes:
-        cut |= lanes.cancel()
+    for queue in queues:
+        cut |= queue.cancel()
     what = Drained(cut)
     _log.warning("not finished within %g s, cancelled and not committed: %s", grace, what)
     try:
         async with asyncio.timeout(_SECONDS_TO_END):
-            await _quiet(all_lanes)
+            await _wait_all_idle(queues)
     except TimeoutError:
-        names = sorted(task.get_name() for lanes in all_lanes for task in lanes.running)
+        names = sorted(task.get_name() for queue in queues for task in queue.running)
         _log.error(
             "cancelled, and still running: %s. Nothing can end before them: a handler must let a "
             "CancelledError pass",
@@ -66,16 +66,16 @@ async def _cut_short(
     return cut
 
 
-def _with_repeats(
-    cut: dict[TopicPartition, list[int]], all_lanes: Collection[WorkQueue]
+def _with_pending_retries(
+    cut: dict[TopicPartition, list[int]], queues: Collection[WorkQueue]
 ) -> dict[TopicPartition, list[int]]:
     """Add the records that failed and will not be retried by this process."""
-    repeats = {one: some for lanes in all_lanes for one, some in lanes.pending_retries().items()}
-    if repeats:
-        _log.warning("failed, not tried again before the end, not committed: %s", Drained(repeats))
-    return {one: sorted({*cut.get(one, ()), *repeats.get(one, ())}) for one in cut.keys() | repeats}
+    pending = {tp: offsets for queue in queues for tp, offsets in queue.pending_retries().items()}
+    if pending:
+        _log.warning("failed, not tried again before the end, not committed: %s", Drained(pending))
+    return {tp: sorted({*cut.get(tp, ()), *pending.get(tp, ())}) for tp in cut.keys() | pending}
 
 
-async def _quiet(all_lanes: Collection[WorkQueue]) -> None:
-    for lanes in all_lanes:
-        await lanes.quiet()
+async def _wait_all_idle(queues: Collection[WorkQueue]) -> None:
+    for queue in queues:
+        await queue.wait_all_idle()

@@ -38,7 +38,7 @@ class Failures:
     def __init__(
         self,
         handler: str,
-        lanes: WorkQueue,
+        queue: WorkQueue,
         *,
         retry: Retry | None,
         dead_letters: DeadLetterProducer | None,
@@ -46,30 +46,30 @@ class Failures:
         group: str,
         randomness: Random,
         events: EventBus,
-        parking: RetryTopic | None = None,
+        retry_topic: RetryTopic | None = None,
     ) -> None:
         self.counts: Final[Counter[str]] = Counter()
         self._handler = handler
-        self._lanes = lanes
+        self._queue = queue
         self._retry = retry
         self._dead_letters = dead_letters
         self._skips = on_error == "skip"
         self._group = group
         self._randomness = randomness
         self._events = events
-        self._parking = parking
+        self._retry_topic = retry_topic
         self._log = RateLimitedLogger(_log)
         self._tracebacks = RateLimitedLogger(_log)
 
-    async def deal_with(self, share: PartitionWork, item: Item, error: BaseException) -> bool:
+    async def deal_with(self, work: PartitionWork, item: Item, error: BaseException) -> bool:
         """Handle a failed item. Return whether it is finished; otherwise it is tried again.
 
         Raise `HandlerFailed` if the app must stop.
         """
         first = first_of(item)
         if isinstance(error, NotDue):
-            share.attempts[first.offset] = Attempts(attempts_of(first), None)  # waits only once
-            self._lanes.again(share, item, error.seconds)
+            work.attempts[first.offset] = Attempts(attempts_of(first), None)  # waits only once
+            self._queue.retry(work, item, error.seconds)
             return False
         if isinstance(error, BehindRetry):
             await self._park(first, error, 0)
@@ -79,39 +79,39 @@ class Failures:
             return True
         if isinstance(error, DeserializationFailed) and error.retriable:
             self._log.warning("handler %s waits: %s", self._handler, error)
-            self._lanes.again(share, item, _SECONDS_UNTIL_IT_IS_MENDED)
+            self._queue.retry(work, item, _SECONDS_UNTIL_IT_IS_MENDED)
             return False
-        return await self._failed(share, item, error)
+        return await self._failed(work, item, error)
 
-    async def _failed(self, share: PartitionWork, item: Item, error: BaseException) -> bool:
+    async def _failed(self, work: PartitionWork, item: Item, error: BaseException) -> bool:
         """Retry an item that a handler or a deserializer failed on, or give up its records."""
         first = first_of(item)
-        waited = self._parking is not None and first.topic == self._parking.topic
-        before = share.attempts.pop(first.offset, None)
+        waited = self._retry_topic is not None and first.topic == self._retry_topic.topic
+        before = work.attempts.pop(first.offset, None)
         attempts = 1 + (before.times if before else attempts_of(first) if waited else 0)
         self.counts["failed"] += 1
         if (wait := self._wait(attempts, error)) is not None:
             self.counts["retried"] += 1
-            if self._parking is not None and not waited:
+            if self._retry_topic is not None and not waited:
                 await self._park(first, error, attempts)
-                self._tell_of_retry(first, attempts, self._parking.delay, error)
+                self._tell_of_retry(first, attempts, self._retry_topic.delay, error)
                 return True
-            if self._parking is not None:
-                wait = max(wait, self._parking.delay)
+            if self._retry_topic is not None:
+                wait = max(wait, self._retry_topic.delay)
             # A record of the retry topic stays there, so it does not count as a pending retry.
-            share.attempts[first.offset] = Attempts(attempts, None if waited else item)
+            work.attempts[first.offset] = Attempts(attempts, None if waited else item)
             self._tell_of_retry(original(first) if waited else first, attempts, wait, error)
-            self._lanes.again(share, item, wait)
+            self._queue.retry(work, item, wait)
             return False
         self._log_traceback(first, attempts, error)
         for record in records_of(item):
-            if share.ledger.is_unfinished(record.offset):
+            if work.ledger.is_unfinished(record.offset):
                 await self.give_up(original(record) if waited else record, error, attempts)
         return True
 
     async def _park(self, record: Record, error: BaseException, attempts: int) -> None:
-        assert self._parking is not None
-        await self._parking.park(record, Failure(error, attempts, self._group, self._handler))
+        assert self._retry_topic is not None
+        await self._retry_topic.park(record, Failure(error, attempts, self._group, self._handler))
         self.counts["parked"] += 1
 
     def _wait(self, attempts: int, error: BaseException) -> float | None:
@@ -149,15 +149,15 @@ class Failures:
     def _tell_of_retry(
         self, record: Record, attempts: int, seconds: float, error: BaseException
     ) -> None:
-        at, handler = TopicPartition(record.topic, record.partition), self._handler
-        self._events.publish(Retried(at, record.offset, handler, attempts, seconds, kind_of(error)))
+        tp, handler = TopicPartition(record.topic, record.partition), self._handler
+        self._events.publish(Retried(tp, record.offset, handler, attempts, seconds, kind_of(error)))
 
     def _tell_of_end(
         self, record: Record, attempts: int, policy: str, error: BaseException
     ) -> None:
-        at, handler = TopicPartition(record.topic, record.partition), self._handler
+        tp, handler = TopicPartition(record.topic, record.partition), self._handler
         self._events.publish(
-            RecordAbandoned(at, record.offset, handler, attempts, policy, kind_of(error))
+            RecordAbandoned(tp, record.offset, handler, attempts, policy, kind_of(error))
         )
 
     def skip_corrupt(self, partition: TopicPartition) -> bool:

@@ -53,12 +53,14 @@ class HandlerOptions:
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name), 1)
         for name, kind in (("batch", Batch), ("retry", Retry)):
-            given = getattr(self, name)
-            if given is not None and not isinstance(given, kind):
-                raise ConfigError(f"{name} must be a {kind.__name__}(...), got {given!r}")
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise ConfigError(f"{name} must be a {kind.__name__}(...), got {value!r}")
         topic: object = self.dead_letter_topic
         if topic is not None and (not isinstance(topic, str) or not topic):
-            raise ConfigError(f"dead_letter_topic must be a name, or left out, got {topic!r}")
+            raise ConfigError(
+                f"`dead_letter_topic` must be the name of a topic, or None, got {topic!r}"
+            )
 
     @property
     def retry_topic(self) -> str | None:
@@ -95,7 +97,7 @@ class Handler:
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
         object.__setattr__(self, "name", name)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(f"handler {name} has a `yield`: nobody would iterate over it")
+            raise ConfigError(f"handler {name} has a `yield`: generators are not supported")
         arguments = arguments_of(name, function, batch=self.handling.batch is not None)
         object.__setattr__(self, "arguments", arguments)
         for topic in self.handling.writes_to:
@@ -106,12 +108,12 @@ class Handler:
             self.handling.ordering != "key" or self.handling.batch or len(self.topics) != 1
         ):
             raise ConfigError(
-                f"handler {name}: a retry topic is for ordering='key', one topic, and no batch"
+                f"handler {name}: a retry topic needs ordering='key', one topic and no `batch`"
             )
         if (both := self.handling.retry_topic) and both == self.handling.dead_letter_topic:
             raise ConfigError(
-                f"handler {name}: {both!r} is its retry topic and its dead_letter_topic: what is "
-                "given up would be tried again, for ever"
+                f"handler {name}: {both!r} is its retry topic and its `dead_letter_topic`: dead "
+                "letters would be retried without end"
             )
 
     def handles(self, topic: str) -> bool:
@@ -132,27 +134,27 @@ def declared(
     """Return a handler. Raise ConfigError if the declaration is invalid."""
     check_names(topics)
     if bool(topics) == (pattern is not None):
-        raise ConfigError("a handler needs topics, or a pattern, and not both")
+        raise ConfigError("a handler needs either topics or a pattern")
     try:
         expression = None if pattern is None else re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"pattern {pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(f"pattern {pattern!r} is not a regular expression: {error}") from None
     return Handler(function, frozenset(topics), expression, handling)
 
 
-def check_apart(one: Handler, other: Handler) -> None:
+def check_apart(handler: Handler, other: Handler) -> None:
     """Raise if two handlers read the same topic, because a group reads a topic once."""
-    if both := one.topics & other.topics:
+    if both := handler.topics & other.topics:
         raise ConfigError(
-            f"{min(both)!r} has two handlers, {one.name} and {other.name}: a group reads a topic "
-            "once; call both from one, or take another group_id"
+            f"{min(both)!r} has two handlers, {handler.name} and {other.name}: a group reads a "
+            "topic once. Call both functions from one handler, or use another `group_id`"
         )
-    for mine, theirs in ((one, other), (other, one)):
+    for mine, theirs in ((handler, other), (other, handler)):
         waiting = mine.handling.retry_topic
         if waiting is not None and (
             theirs.handles(waiting) or waiting in theirs.handling.writes_to
         ):
             raise ConfigError(
-                f"the retry topic {waiting!r} of {mine.name} is for {theirs.name} as well: "
-                "give each handler one of its own"
+                f"the retry topic {waiting!r} of {mine.name} is used by {theirs.name} too: "
+                "each handler needs its own"
             )

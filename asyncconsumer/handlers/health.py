@@ -59,8 +59,8 @@ def health_of(
 ) -> AppHealth:
     """Return the health of an app. Handlers with the same name are summed."""
     each: dict[str, HandlerHealth] = {}
-    for one in handlers:
-        name, mine = one.handler.name, _of(one)
+    for runtime in handlers:
+        name, mine = runtime.handler.name, _of(runtime)
         each[name] = each[name].with_that_of(mine) if name in each else mine
     return AppHealth(state, None if error is None else brief(error), each)
 
@@ -69,32 +69,35 @@ def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
     """Return why a handler is stuck; None if none is.
 
     A handler is stuck if a call runs and the time since the last completion is `timeout_ms` or
-    more. One of the last 3 intervals between completions that was so long counts as well.
+    more. The last 3 intervals between completions count as well.
 
     Dead letters that cannot be written are reported at once, because every failed record waits for
     them.
     """
     now = asyncio.get_running_loop().time()
-    for one in handlers:
-        if (trouble := one.trouble) is not None:
-            return f"handler {one.handler.name}: {trouble}"
-        if one.lanes.running and (seconds := one.lanes.pace.longest(now)) >= timeout_ms / 1000:
-            return f"handler {one.handler.name} finished nothing for {seconds:.0f} s"
+    for runtime in handlers:
+        if (trouble := runtime.trouble) is not None:
+            return f"handler {runtime.handler.name}: {trouble}"
+        if (
+            runtime.queue.running
+            and (seconds := runtime.queue.completions.longest(now)) >= timeout_ms / 1000
+        ):
+            return f"handler {runtime.handler.name} finished nothing for {seconds:.0f} s"
     return None
 
 
-def with_in_hand(
+def with_in_flight(
     lag: Mapping[str, Mapping[str, int | None]], handlers: Iterable[HandlerRuntime]
 ) -> dict[str, dict[str, int | None]]:
     """Return the lag with the records in flight added, which are read and not processed."""
     behind = {topic: dict(of_topic) for topic, of_topic in lag.items()}
-    for one in handlers:
-        for (topic, number), share in one.lanes.shares.items():
+    for runtime in handlers:
+        for (topic, number), work in runtime.queue.partitions.items():
             known = behind.get(topic, {}).get(str(number))
-            ledger = share.ledger
+            ledger = work.ledger
             if (
                 known is not None
-                and share.state is not WorkState.OVER
+                and work.state is not WorkState.OVER
                 and ledger.position is not None
             ):
                 behind[topic][str(number)] = known + ledger.position - ledger.first
@@ -107,9 +110,9 @@ def status_of(app: AppHealth, reading: Status | None, stuck: str | None = None) 
     While the app runs, the state is that of the consumer. A stuck or busy handler may change it.
     """
     if reading is None:
-        return Status(live=True, ready=False, state=app.state, reason="it was not opened yet")
-    handlers = {name: asdict(one) for name, one in app.handlers.items()}
-    busy = any(one.in_flight for one in app.handlers.values())
+        return Status(live=True, ready=False, state=app.state, reason="the app was not opened yet")
+    handlers = {name: asdict(health) for name, health in app.handlers.items()}
+    busy = any(health.in_flight for health in app.handlers.values())
     if app and stuck is not None and (reading.ready or reading.state == HealthState.HANDLER_BOUND):
         state = HealthState.HANDLER_BOUND.value if busy else reading.state
         return replace(reading, ready=False, state=state, reason=stuck, handlers=handlers)
@@ -127,13 +130,14 @@ def status_of(app: AppHealth, reading: Status | None, stuck: str | None = None) 
     )
 
 
-def _of(one: HandlerRuntime) -> HandlerHealth:
-    counts = one.failures.counts
+def _of(runtime: HandlerRuntime) -> HandlerHealth:
+    counts = runtime.failures.counts
+    runtime.queue.count_finished()
     return HandlerHealth(
-        running=len(one.lanes.running),
-        in_flight=one.lanes.load.count,
-        in_flight_bytes=one.lanes.load.size,
-        finished=one.workers.finished,
+        running=len(runtime.queue.running),
+        in_flight=runtime.queue.load.count,
+        in_flight_bytes=runtime.queue.load.size,
+        finished=runtime.queue.finished,
         failed=counts["failed"],
         retried=counts["retried"],
         dead_letters=counts["dead letters"],

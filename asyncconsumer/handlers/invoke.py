@@ -38,15 +38,14 @@ def caller(
     run: Callable[..., Awaitable[Any]] = function
     if threads is not None:
         run = partial(threads.run, function)
-    reads = [one.read for one in arguments]
-    if any(one.waits for one in arguments):
+    reads = [argument.read for argument in arguments]
+    if any(argument.waits for argument in arguments):
         call: Call = _waiting(run, reads, batch=batch)
     else:
         call = _with_batch(run, reads) if batch else _with_record(run, reads)
-    if timeout_ms is None:
-        return call
-    timed = partial(_timed, call, name, timeout_ms)
-    return timed if threads is None else partial(_with_room, timed, threads)
+    if timeout_ms is not None:
+        call = partial(_timed, call, name, timeout_ms)
+    return call if threads is None else partial(_with_room, call, threads)
 
 
 def _with_record(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
@@ -70,16 +69,16 @@ def _waiting(
     """Return the call for deserializers that may await something, such as a schema registry."""
 
     async def made(read: Read, record: Record) -> Any:  # noqa: ANN401 - any value
-        found = read(record)
-        return await found if isinstance(found, CoroutineType) else found
+        value = read(record)
+        return await value if isinstance(value, CoroutineType) else value
 
-    async def one(record: Record) -> None:
+    async def one_record(record: Record) -> None:
         await run(*[await made(read, record) for read in reads])
 
     async def many(records: list[Record]) -> None:
         await run(*[[await made(read, record) for record in records] for read in reads])
 
-    return many if batch else one
+    return many if batch else one_record
 
 
 async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> None:

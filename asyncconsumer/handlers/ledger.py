@@ -1,10 +1,31 @@
 """The processed offsets of one partition, whose records are processed in any order."""
 
-from collections.abc import Iterator
-from itertools import chain, pairwise
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, pairwise
 
 from asyncconsumer.handlers.commit_metadata import OffsetWithRanges, Ranges, decode, encode, merged
+from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import Offset
+
+
+class Block:
+    """Records that were submitted together, of which those from `index` on are not started.
+
+    A worker that runs through the block moves `index` after each record that it has processed.
+    """
+
+    __slots__ = ("counted", "index", "records", "sizes")
+
+    def __init__(self, records: Sequence[Record], sizes: Sequence[int]) -> None:
+        self.records = records
+        self.sizes = sizes
+        self.index = 0
+        self.counted = 0  # records before this index no longer count as in flight
+
+    def offsets(self) -> Iterator[int]:
+        """Yield the offsets of the records from `index` on."""
+        return (record.offset for record in islice(self.records, self.index, None))
 
 
 class Ledger:
@@ -13,19 +34,22 @@ class Ledger:
     The ledger keeps the unprocessed offsets. All other offsets below `position` count as processed.
     This includes offsets without a record, after compaction or in transactions.
 
-    A dict keeps insertion order, so its first key is the offset to commit. To mark a record as
-    processed is one deletion.
+    Records are added in blocks and started in the order of their offsets. A record that is started
+    and processed at once only moves the index of its block. A record that waits, in a handler or
+    for another record, is kept by its offset until it is processed.
     """
 
     def __init__(self, start: int) -> None:
-        kept = Offset.of(start)
-        self.position: int | None = int(kept) if start >= 0 else None  # the next offset to read
-        self.leader_epoch = kept.leader_epoch
-        self._unfinished: dict[int, None] = {}
-        self._before: Ranges = decode(kept, kept.metadata)  # processed by the last owner
-        self._before_epoch = kept.leader_epoch  # the leader epoch of `_before`
+        committed = Offset.of(start)
+        self.position: int | None = int(committed) if start >= 0 else None  # next offset to read
+        self.leader_epoch = committed.leader_epoch
+        self.unstarted: deque[Block] = deque()
+        # By offset, with the size. A dict keeps insertion order, so its first key is the smallest.
+        self._started: dict[int, int] = {}
+        self._before: Ranges = decode(committed, committed.metadata)  # processed by the last owner
+        self._before_epoch = committed.leader_epoch  # the leader epoch of `_before`
 
-    def meet(self, leader_epoch: int) -> None:
+    def set_leader_epoch(self, leader_epoch: int) -> None:
         """Note the leader epoch of the records read next, and drop ranges that it makes uncertain.
 
         A leader elected after the commit may have truncated the log and written other records at
@@ -35,17 +59,17 @@ class Ledger:
         if not 0 <= leader_epoch <= self._before_epoch:
             self._before = []
 
-    def reach(self, position: int, leader_epoch: int) -> None:
-        """Move the position: all records below it were begun, or do not exist."""
+    def advance_position(self, position: int, leader_epoch: int) -> None:
+        """Move the position: all records below it were added, or do not exist."""
         self.position = position
         self.leader_epoch = leader_epoch
-        gone = 0
+        count = 0
         for _, stop in self._before:
             if stop > position:
                 break
-            gone += 1
-        if gone:
-            self._before = self._before[gone:]
+            count += 1
+        if count:
+            self._before = self._before[count:]
 
     def is_finished(self, offset: int) -> bool:
         """Return whether the last owner of the partition processed this record."""
@@ -59,28 +83,64 @@ class Ledger:
         """Whether `is_finished` can return True for any record."""
         return bool(self._before)
 
-    def begin(self, offset: int) -> None:
-        """Add a record to process. Records are added in the order of their offsets."""
-        self._unfinished[offset] = None
+    def add(self, records: Sequence[Record], sizes: Sequence[int]) -> None:
+        """Add records to process, in the order of their offsets."""
+        if records:
+            self.unstarted.append(Block(records, sizes))
 
-    def finish(self, offset: int) -> None:
-        """Mark the record at `offset` as processed."""
-        del self._unfinished[offset]
+    def start_next(self, *, in_run: bool = False) -> Record:
+        """Return the next record that is not started, and keep it as started.
+
+        In a run, the block of the run stays in place when it is empty.
+        """
+        block = self.unstarted[0]
+        index = block.index
+        record = block.records[index]
+        self._started[record.offset] = block.sizes[index]
+        block.index = block.counted = index + 1
+        if not in_run and block.index == len(block.records):
+            self.unstarted.popleft()
+        return record
+
+    def start_all(self) -> None:
+        """Keep all records that are not started as started."""
+        while self.unstarted:
+            self.start_next()
+
+    def drop_empty_block(self) -> None:
+        """Drop the first block if all its records are started."""
+        block = self.unstarted[0]
+        if block.index == len(block.records):
+            self.unstarted.popleft()
+
+    def drop_unstarted(self) -> None:
+        """Release the memory of the records that are not started. Their offsets are kept."""
+        for block in self.unstarted:
+            self._started.update(dict.fromkeys(block.offsets(), 0))
+        self.unstarted.clear()
+
+    def finish(self, offset: int) -> int:
+        """Mark the started record at `offset` as processed, and return its size."""
+        return self._started.pop(offset)
 
     def is_unfinished(self, offset: int) -> bool:
         """Return whether a record was added and is not processed."""
-        return offset in self._unfinished
+        return offset in self._started or any(offset in block.offsets() for block in self.unstarted)
 
     @property
     def unfinished(self) -> list[int]:
         """The offsets that were added and are not processed."""
-        return list(self._unfinished)
+        return list(self._unfinished())
+
+    def _unfinished(self) -> Iterator[int]:
+        blocks = (block.offsets() for block in self.unstarted)
+        return chain(self._started, chain.from_iterable(blocks))
 
     @property
     def first(self) -> int:
         """The first offset that is not processed. It needs a known position."""
         assert self.position is not None
-        return next(iter(self._unfinished), self.position)
+        return next(self._unfinished(), self.position)
 
     def committable(self) -> Offset | None:
         """Return the offset to commit, with the ranges processed after it in its metadata."""
@@ -93,12 +153,10 @@ class Ledger:
 
     def _beyond(self) -> Iterator[tuple[int, int]]:
         """Yield the ranges processed between the first unprocessed record and the position."""
-        if not self._unfinished:
-            return
         assert self.position is not None
-        for one, following in pairwise(chain(self._unfinished, [self.position])):
-            if following > one + 1:
-                yield one + 1, following
+        for offset, following in pairwise(chain(self._unfinished(), [self.position])):
+            if following > offset + 1:
+                yield offset + 1, following
 
     def _before_position(self) -> Iterator[tuple[int, int]]:
         """Yield the ranges at or after the position that the last owner processed."""

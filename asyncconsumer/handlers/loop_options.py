@@ -5,23 +5,23 @@ from typing import Any, Final
 
 from asyncconsumer.errors import ConfigError
 
-_DEAD_LETTERS: Final = "say it for each handler, with dead_letter_topic= or on_error='skip'"
-_NO_END: Final = "an app runs until it is told to end: call drain(), or leave its block"
-_ANNOTATE: Final = "annotate the handler's parameter with what it is to be made into"
+_DEAD_LETTERS: Final = "set `dead_letter_topic` or `on_error='skip'` for each handler"
+_NO_END: Final = "an app runs until drain() is called or its block ends"
+_ANNOTATE: Final = "annotate the parameter of the handler with its type"
 
 _INSTEAD: Final[Mapping[str, tuple[object, str]]] = {
-    "commit_policy": ("auto", "an app commits what its handlers are done with"),
-    "enable_auto_commit": (True, "an app commits what its handlers are done with"),
+    "commit_policy": ("auto", "an app commits the records that its handlers have processed"),
+    "enable_auto_commit": (True, "an app commits the records that its handlers have processed"),
     "on_poison": ("raise", _DEAD_LETTERS),
     "dead_letter_topic": (None, _DEAD_LETTERS),
     "max_records": (None, _NO_END),
     "idle_timeout_ms": (None, _NO_END),
     "consumer_timeout_ms": (None, _NO_END),
     "stop_at": (None, _NO_END),
-    "progress": (False, "look at health() or status()"),
+    "progress": (False, "call health() or status()"),
     "key_deserializer": (None, _ANNOTATE),
     "value_deserializer": (None, _ANNOTATE),
-    "pattern": (None, "give it to the handler, with @app.handler(pattern=...)"),
+    "pattern": (None, "set it for the handler: @app.handler(pattern=...)"),
     "partitions": (None, "an app is a member of a group: name topics with @app.handler(topic)"),
 }
 """By option: its default, which is accepted, and what to use instead of another value."""
@@ -30,6 +30,6 @@ _INSTEAD: Final[Mapping[str, tuple[object, str]]] = {
 def reject_loop_options(options: Mapping[str, Any]) -> None:
     """Raise ConfigError for an option that an app would ignore or that would stop it early."""
     for name, (harmless, instead) in _INSTEAD.items():
-        given = options.get(name, harmless)
-        if given != harmless:
-            raise ConfigError(f"{name}={given!r} is not for an app: {instead}")
+        value = options.get(name, harmless)
+        if value != harmless:
+            raise ConfigError(f"{name}={value!r} is not supported by an app: {instead}")

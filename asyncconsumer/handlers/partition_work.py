@@ -3,7 +3,9 @@
 import asyncio
 import enum
 from collections import deque
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from math import inf
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncconsumer.handlers.ledger import Ledger
 from asyncconsumer.records.decoding import Record
@@ -12,6 +14,9 @@ from asyncconsumer.types import TopicPartition
 
 Item: TypeAlias = Record | list[Record]
 """The unit of a handler call: a record, or a batch of one partition."""
+
+_BYTES_OF_A_RECORD: Final = 200  # without key, value and headers
+_BYTES_OF_A_HEADER: Final = 100  # without name and value
 
 
 class Attempts(NamedTuple):
@@ -45,16 +50,21 @@ class PartitionWork:
         self.state = WorkState.OPEN
         self.count = 0  # records in flight
         self.size = 0  # their bytes
-        self.lanes: dict[Any, Any] = {}  # waiting records, in the form that the `Ordering` keeps
+        self.busy: dict[Any, Any] = {}  # in flight and waiting records, as the `Ordering` needs
         self.parked: deque[Item] = deque()  # items that became ready while held
         self.attempts: dict[int, Attempts] = {}  # by first offset of the item
         self.timers: set[asyncio.TimerHandle] = set()
-        self.bell = asyncio.Event()  # set when there is room or an item has ended
+        self.wakeup = asyncio.Event()  # set when there is room or an item has ended
         self.former = former  # of an earlier assignment, with items that still run
 
     @property
+    def deadline(self) -> float:
+        """The time after which another member may own the partition, by the loop's clock."""
+        return inf if self.fence is None else self.fence.deadline
+
+    @property
     def deadline_passed(self) -> bool:
-        """Whether the deadline has passed, so that another member may own the partition."""
+        """Whether the session deadline has passed. Another member may own the partition then."""
         fence = self.fence
         return fence is not None and asyncio.get_running_loop().time() >= fence.deadline
 
@@ -63,9 +73,9 @@ class PartitionWork:
         """The offsets of records that failed and wait for their next attempt."""
         items = [tried.item for tried in self.attempts.values() if tried.item is not None]
         offsets = [record.offset for item in items for record in records_of(item)]
-        return [one for one in offsets if self.ledger.is_unfinished(one)]
+        return [offset for offset in offsets if self.ledger.is_unfinished(offset)]
 
-    def alone(self) -> None:
+    def forget_former(self) -> None:
         """Drop the reference to the earlier assignment, whose items have ended."""
         self.former = None
 
@@ -79,7 +89,7 @@ class PartitionWork:
         if self.state is not WorkState.HELD:
             return []
         self.state = WorkState.OPEN
-        self.bell.set()
+        self.wakeup.set()
         items = list(self.parked)
         self.parked.clear()
         return items
@@ -91,8 +101,9 @@ class PartitionWork:
             timer.cancel()
         self.timers.clear()
         self.parked.clear()
-        self.lanes.clear()
-        self.bell.set()
+        self.busy.clear()
+        self.ledger.drop_unstarted()
+        self.wakeup.set()
 
 
 def first_of(item: Item) -> Record:
@@ -105,14 +116,28 @@ def records_of(item: Item) -> list[Record]:
     return item if isinstance(item, list) else [item]
 
 
-def size_of(record: Record) -> int:
-    """Return the approximate size of a record in memory, in bytes."""
-    key, value = record.key, record.value
-    size = 200
-    if value is not None:
-        size += len(value)
-    if key is not None:
-        size += len(key)
-    for name, content in record.headers:
-        size += len(name) + len(content or b"") + 100
-    return size
+def measure(
+    records: Iterable[Record], max_size: float, taken: list[Record], sizes: list[int]
+) -> bool:
+    """Append records to `taken` and their approximate bytes in memory to `sizes`.
+
+    Stop after the record that reaches `max_size` in total, and return whether there was one. The
+    lists have the records before an error in the iteration.
+    """
+    total = 0
+    for record in records:
+        size = _BYTES_OF_A_RECORD + len(record.value or b"") + len(record.key or b"")
+        if record.headers:
+            size += _size_of_headers(record)
+        taken.append(record)
+        sizes.append(size)
+        total += size
+        if total >= max_size:
+            return True
+    return False
+
+
+def _size_of_headers(record: Record) -> int:
+    return sum(
+        _BYTES_OF_A_HEADER + len(name) + len(content or b"") for name, content in record.headers
+    )

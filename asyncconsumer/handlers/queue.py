@@ -1,11 +1,17 @@
-"""The work queue of one handler: records of its partitions, bounded, taken by its workers."""
+"""The bounded work queue of one handler, from which its workers take records.
+
+A record that may be processed at once is started without an entry in the queue. A worker runs
+through such records of one partition, which is called a run. Other records become items.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Final
 
+from asyncconsumer.aio.wait import POLL_SECONDS, wait_until
 from asyncconsumer.handlers.completion_timer import CompletionTimer
 from asyncconsumer.handlers.ordering import Ordering
 from asyncconsumer.handlers.partition_work import (
@@ -14,14 +20,14 @@ from asyncconsumer.handlers.partition_work import (
     WorkState,
     first_of,
     records_of,
-    size_of,
 )
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.streams.stream import Fence
 from asyncconsumer.types import TopicPartition
 
 _WOKEN_AT_ONCE: Final = 2  # each of them wakes two more while items are ready
-_SECONDS_BETWEEN_LOOKS: Final = 0.05
+_STARTED_AT_ONCE: Final = 16  # records outside of a run
+_MUCH_IN_FLIGHT: Final = 128  # records of one partition
 
 
 @dataclass(slots=True)
@@ -34,143 +40,224 @@ class Load:
     size: int = 0
 
 
+class WorkerState:
+    """The partition and the item that a worker processes.
+
+    During a run, `item` is None. The worker then processes the record that is the next unstarted
+    one in the ledger of its partition.
+    """
+
+    __slots__ = ("item", "waited", "work")
+
+    def __init__(self) -> None:
+        self.work: PartitionWork | None = None
+        self.item: Item | None = None
+        self.waited = False  # the last run ended because its handler waited
+
+
+class RoomWaiters(set[PartitionWork]):
+    """The partitions that wait for room, notified at most once per iteration of the event loop."""
+
+    def __init__(self, has_room: Callable[[PartitionWork], bool]) -> None:
+        super().__init__()
+        self._has_room = has_room
+        self._scheduled = False
+
+    def notify_soon(self) -> None:
+        """Notify the partitions that have room when the event loop runs."""
+        if self and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._notify)
+
+    def _notify(self) -> None:
+        self._scheduled = False
+        for work in list(self):
+            if self._has_room(work):
+                work.wakeup.set()
+
+
 class WorkQueue:
     """The records that one handler has to process.
 
     All changes are synchronous. Workers wait in `wait_for_work`.
 
-    A partition may add records while it has less in flight than the limits leave free. With large
-    limits, one stuck partition therefore holds about half and leaves the rest to others.
+    A worker runs through the unstarted records of a partition. If its handler waits, the record is
+    kept as started, and another worker continues with the next record. At most one worker is in a
+    run, because a run that waits is interrupted before another begins.
+
+    A partition may add records while it has less in flight than the limits leave free. One stuck
+    partition therefore holds at most half and leaves the rest to others.
     """
 
     def __init__(
         self, max_count: int, max_size: int, order: Callable[[Callable[[], None]], Ordering]
     ) -> None:
         self.load: Final = Load(max_count, max_size)
-        self.ready: Final[deque[tuple[PartitionWork, Item]]] = deque()
-        self.running: Final[dict[asyncio.Task[Any], tuple[PartitionWork, Item]]] = {}
+        self.finished = 0  # items processed without a failure
+        self.ready: Final[deque[tuple[PartitionWork, Item]]] = deque()  # started records, batches
+        self.startable: Final[dict[PartitionWork, None]] = {}  # with unstarted records, in turn
+        self.running: Final[dict[asyncio.Task[Any], WorkerState]] = {}
         self.cut: Final[set[asyncio.Task[Any]]] = set()  # cancelled to stop their item
-        self.shares: Final[dict[TopicPartition, PartitionWork]] = {}
+        self.partitions: Final[dict[TopicPartition, PartitionWork]] = {}
         self.stopped = False  # no more items are started
-        self.pace: Final = CompletionTimer()
+        self.completions: Final = CompletionTimer()
         self.order: Final = order(self.wake)  # it may make items ready later, by a timer
+        self._run: WorkerState | None = None  # the worker that is in a run
+        self._run_checked = False  # `_check_run` is scheduled
         self._idle: list[asyncio.Future[None]] = []
-        self._waiting: set[PartitionWork] = set()  # partitions that wait for room
-        self._ringing = False
-        self._quiet = asyncio.Event()  # set when an item ends after `stop`
+        self._room_waiters = RoomWaiters(self._has_much_room)
+        self._item_ended = asyncio.Event()  # set when an item ends after `stop`
 
     # --- partitions ------------------------------------------------------------------------------
 
     def open(self, partition: TopicPartition, start: int, fence: Fence | None) -> PartitionWork:
         """Register an assigned partition that is read from offset `start`."""
-        former = self.shares.get(partition)
+        former = self.partitions.get(partition)
         while former is not None and not self._is_running(former):
             former = former.former
-        share = self.shares[partition] = PartitionWork(partition, start, fence, former)
-        return share
+        work = self.partitions[partition] = PartitionWork(partition, start, fence, former)
+        return work
 
-    def hold(self, share: PartitionWork) -> None:
+    def hold(self, work: PartitionWork) -> None:
         """Start no more items of a partition."""
-        share.hold()
+        self._interrupt_run_of(work)
+        work.hold()
+        self._update_startable(work)
 
-    def release(self, share: PartitionWork) -> None:
+    def release(self, work: PartitionWork) -> None:
         """Resume a held partition."""
-        self.ready.extend((share, item) for item in share.release())
+        self.ready.extend((work, item) for item in work.release())
+        self._update_startable(work)
         self.wake()
 
-    def end(self, share: PartitionWork) -> None:
+    def end(self, work: PartitionWork) -> None:
         """Drop the waiting items of a partition and cancel the running ones."""
-        _count(share, self.load, -share.count, -share.size)
-        share.end()
-        self.cancel(share)
-        self._waiting.discard(share)
-        self._ring_soon()
+        self._interrupt_run_of(work)
+        self._count(work, -work.count, -work.size)
+        work.end()
+        self._update_startable(work)
+        self.cancel(work)
+        self._room_waiters.discard(work)
+        self._room_waiters.notify_soon()
 
-    def cancel(self, share: PartitionWork | None = None) -> dict[TopicPartition, list[int]]:
+    def cancel(self, work: PartitionWork | None = None) -> dict[TopicPartition, list[int]]:
         """Cancel the running items of one partition or of all. Return their offsets."""
+        self._interrupt_run_of(work)
         cancelled: dict[TopicPartition, list[int]] = {}
-        for task, (mine, item) in self.running.items():
-            if share in (None, mine) and task not in self.cut:
+        for task, state in self.running.items():
+            if work in (None, state.work) and task not in self.cut:
                 self.cut.add(task)
                 task.cancel()
-                offsets = cancelled.setdefault(mine.partition, [])
-                offsets.extend(record.offset for record in records_of(item))
+                assert state.work is not None
+                assert state.item is not None
+                offsets = cancelled.setdefault(state.work.partition, [])
+                offsets.extend(record.offset for record in records_of(state.item))
         return cancelled
 
     def pending_retries(self) -> dict[TopicPartition, list[int]]:
         """Return the offsets of the records that failed and wait for their next attempt."""
-        ours = (share for share in self.shares.values() if share.state is not WorkState.OVER)
-        return {share.partition: offsets for share in ours if (offsets := share.pending_retries)}
+        assigned = (work for work in self.partitions.values() if work.state is not WorkState.OVER)
+        return {work.partition: offsets for work in assigned if (offsets := work.pending_retries)}
 
-    async def settled(self, share: PartitionWork) -> None:
+    async def wait_idle(self, work: PartitionWork) -> None:
         """Wait until no item of a partition is running."""
-        while self._is_running(share):
-            share.bell.clear()
-            await share.bell.wait()
+        while self._is_running(work):
+            work.wakeup.clear()
+            await work.wakeup.wait()
 
-    def _is_running(self, share: PartitionWork) -> bool:
-        return any(mine is share for mine, _ in self.running.values())
+    def _is_running(self, work: PartitionWork) -> bool:
+        return any(state.work is work for state in self.running.values())
 
     # --- adding records --------------------------------------------------------------------------
 
-    def has_room(self, share: PartitionWork) -> bool:
+    def has_room(self, work: PartitionWork) -> bool:
         """Return whether more records of a partition may be submitted."""
         load = self.load
         return (
-            share.state is WorkState.OPEN
+            work.state is WorkState.OPEN
             and not self.stopped
-            and share.count < load.max_count - load.count
-            and share.size < load.max_size - load.size
+            and work.count < load.max_count - load.count
+            and work.size < load.max_size - load.size
         )
 
-    async def room(self, share: PartitionWork) -> bool:
+    def _has_much_room(self, work: PartitionWork) -> bool:
+        """Return whether it is worth to continue with a partition that had no room.
+
+        Records are added in blocks. Without this, a block would be added for each processed record.
+        """
+        count, _ = self.room(work)
+        return self.has_room(work) and 4 * count >= min(work.count, _MUCH_IN_FLIGHT)
+
+    def room(self, work: PartitionWork) -> tuple[int, int]:
+        """Return how many records and bytes of a partition may be submitted, if it has room.
+
+        Afterwards it has at most as much in flight as the limits leave free.
+        """
+        load = self.load
+        return (
+            (load.max_count - load.count - work.count + 1) // 2,
+            (load.max_size - load.size - work.size + 1) // 2,
+        )
+
+    async def wait_for_room(self, work: PartitionWork) -> bool:
         """Wait until more records of a partition may be submitted.
 
         Return False if the partition is no longer assigned. If it was assigned before, wait until
         the items of that time have ended. Otherwise two records of a key might run at once.
         """
-        if share.former is not None:
-            await self.settled(share.former)
-            share.alone()
-        while share.state is not WorkState.OVER:
-            if self.has_room(share):
+        if work.former is not None:
+            await self.wait_idle(work.former)
+            work.forget_former()
+        while work.state is not WorkState.OVER:
+            if self.has_room(work):
                 return True
-            self._waiting.add(share)
-            share.bell.clear()
-            await share.bell.wait()
-            self._waiting.discard(share)
+            self._room_waiters.add(work)
+            work.wakeup.clear()
+            await work.wakeup.wait()
+            self._room_waiters.discard(work)
         return False
 
-    async def emptied(self, share: PartitionWork) -> bool:
+    async def wait_empty(self, work: PartitionWork) -> bool:
         """Wait until all submitted records of a partition are processed.
 
         Return False if the partition is no longer assigned.
         """
-        while share.count and share.state is not WorkState.OVER:  # noqa: ASYNC110 - rare
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
-        return share.state is not WorkState.OVER
+        await wait_until(lambda: not work.count or work.state is WorkState.OVER)
+        return work.state is not WorkState.OVER
 
-    def submit(self, share: PartitionWork, records: Sequence[Record], size: int) -> None:
-        """Add records of a partition. The caller awaits `room` first."""
-        ledger = share.ledger
+    def submit(self, work: PartitionWork, records: Sequence[Record], sizes: Sequence[int]) -> None:
+        """Add records of a partition with their sizes. The caller awaits `wait_for_room` first."""
+        ledger = work.ledger
         if ledger.knows_finished:
-            wanted = [record for record in records if not ledger.is_finished(record.offset)]
+            is_new = [not ledger.is_finished(record.offset) for record in records]
+            records, sizes = list(compress(records, is_new)), list(compress(sizes, is_new))
+        if not records:
+            return
+        self._count(work, len(records), sum(sizes))
+        ledger.add(records, sizes)
+        self.order.add(work, records, self.ready.append)
+        self._update_startable(work)
+        self.wake(_WOKEN_AT_ONCE if self.ready else 1)
+
+    def _count(self, work: PartitionWork, count: int, size: int) -> None:
+        load = self.load
+        work.count += count
+        work.size += size
+        load.count += count
+        load.size += size
+
+    def _update_startable(self, work: PartitionWork) -> None:
+        """Note whether workers may start records of a partition."""
+        if work.ledger.unstarted and work.state is WorkState.OPEN and self.order.may_start(work):
+            self.startable.setdefault(work)
         else:
-            wanted = list(records)
-        begin = ledger.begin
-        for record in wanted:
-            begin(record.offset)
-        if len(wanted) < len(records):
-            size = sum(map(size_of, wanted))
-        _count(share, self.load, len(wanted), size)
-        self.order.add(share, wanted, self.ready.append)
-        self.wake()
+            self.startable.pop(work, None)
 
     # --- for workers -----------------------------------------------------------------------------
 
     async def wait_for_work(self) -> None:
-        """Wait until an item is ready, and wake more workers if there are several."""
-        while not self.ready or self.stopped:
+        """Wait until an item can be started, and wake more workers if there are several."""
+        while self.stopped or not (self.ready or self.startable):
             waiting = asyncio.get_running_loop().create_future()
             self._idle.append(waiting)
             try:
@@ -182,103 +269,177 @@ class WorkQueue:
         if len(self.ready) > 1:
             self.wake()
 
-    def wake(self) -> None:
-        """Wake idle workers to take ready items."""
+    def wake(self, limit: int = _WOKEN_AT_ONCE) -> None:
+        """Wake up to `limit` idle workers, as many as there is work for."""
         if not self.running:
-            self.pace.begin(asyncio.get_running_loop().time())
+            self.completions.begin(asyncio.get_running_loop().time())
         idle = self._idle
-        for _ in range(min(_WOKEN_AT_ONCE, len(self.ready), len(idle))):
+        count = limit if self.startable else min(limit, len(self.ready))
+        for _ in range(min(count, len(idle))):
             idle.pop().set_result(None)
 
-    async def may_begin(self, share: PartitionWork, item: Item) -> bool:
+    def next_partition(self) -> PartitionWork | None:
+        """Return a partition whose unstarted records a worker may run through.
+
+        A run that waits in its handler is interrupted, because only one worker runs at a time.
+        """
+        self._interrupt_waiting_run()
+        return next(iter(self.startable), None)
+
+    def begin_run(self, task: asyncio.Task[Any], state: WorkerState, work: PartitionWork) -> None:
+        """Begin a run: `work` is the partition whose records the worker processes in order."""
+        del self.startable[work]
+        self.startable[work] = None  # the other partitions come next
+        state.work, state.item, state.waited = work, None, False
+        self.running[task] = self._run = state
+        if not self._run_checked:
+            self._run_checked = True
+            asyncio.get_running_loop().call_soon(self._check_run)
+
+    def _check_run(self) -> None:
+        """Interrupt a run that waits in its handler: otherwise this would not be called."""
+        self._run_checked = False
+        self._interrupt_waiting_run()
+
+    def _interrupt_waiting_run(self) -> None:
+        if (state := self._run) is not None:
+            state.waited = True
+            self.interrupt_run()
+
+    def interrupt_run(self) -> None:
+        """Keep the record of the current run as started, so that others continue after it.
+
+        Its worker ends the run after this record.
+        """
+        if (state := self._run) is not None:
+            work = state.work
+            assert work is not None
+            self.count_finished()
+            self._run = None
+            state.item = record = work.ledger.start_next()
+            self.order.start(work, record)
+            self._update_startable(work)
+            self.wake()
+
+    def _interrupt_run_of(self, work: PartitionWork | None) -> None:
+        if self._run is not None and work in (None, self._run.work):
+            self.interrupt_run()
+
+    def start_some(self) -> None:
+        """Start some records of a partition outside of a run, and make them ready."""
+        if (work := self.next_partition()) is None:
+            return
+        ledger, order, busy, ready = work.ledger, self.order, work.busy, self.ready
+        unstarted = ledger.unstarted
+        for _ in range(_STARTED_AT_ONCE):
+            record = ledger.start_next()
+            if record.key in busy:
+                order.postpone(work, record)
+            else:
+                order.start(work, record)
+                ready.append((work, record))
+            if not (unstarted and order.may_start(work)):
+                del self.startable[work]
+                break
+        if len(ready) > 1:
+            self.wake()
+
+    def postpone_next(self, work: PartitionWork) -> None:
+        """Keep the next record of a run until its predecessor with the same key is processed."""
+        self.count_finished()
+        self.order.postpone(work, work.ledger.start_next(in_run=True))
+
+    def end_run(self, task: asyncio.Task[Any], work: PartitionWork) -> None:
+        """End a run, all records of which are processed or postponed."""
+        self.count_finished()
+        self._run = None
+        work.ledger.drop_empty_block()
+        self._update_startable(work)
+        self.stop_running(task, work)
+
+    def count_finished(self) -> None:
+        """Count the records that the current run has processed since the last call."""
+        if self._run is None or (work := self._run.work) is None:
+            return
+        block = work.ledger.unstarted[0]
+        start, stop = block.counted, block.index
+        if count := stop - start:
+            block.counted = stop
+            self.finished += count
+            self.completions.end(asyncio.get_running_loop().time(), count)
+            self._count(work, -count, -sum(block.sizes[start:stop]))
+            self._room_waiters.notify_soon()
+
+    async def may_begin(self, work: PartitionWork, item: Item) -> bool:
         """Return whether an item may be started; if not, park, requeue or drop it.
 
         No item is started after the deadline of its partition, because another member may own the
         partition by then. Wait until the deadline is extended.
         """
         while True:
-            if share.state is WorkState.HELD:
-                share.parked.append(item)
+            if work.state is WorkState.HELD:
+                work.parked.append(item)
             elif self.stopped:
-                self.ready.appendleft((share, item))
+                self.ready.appendleft((work, item))
                 return False
-            if share.state is not WorkState.OPEN:
+            if work.state is not WorkState.OPEN:
                 return False
-            if not share.deadline_passed:
+            if not work.deadline_passed:
                 return True
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare; no event signals a new deadline
+            await asyncio.sleep(POLL_SECONDS)  # rare; no event signals a new deadline
 
-    def again(self, share: PartitionWork, item: Item, seconds: float) -> None:
+    def retry(self, work: PartitionWork, item: Item, seconds: float) -> None:
         """Make an item ready again after `seconds`. It keeps its place in the order."""
 
         def ready() -> None:
-            share.timers.discard(timer)
-            self.ready.append((share, item))
+            work.timers.discard(timer)
+            self.ready.append((work, item))
             self.wake()
 
         timer = asyncio.get_running_loop().call_later(seconds, ready)
-        share.timers.add(timer)
+        work.timers.add(timer)
 
-    def finish(self, share: PartitionWork, item: Item) -> None:
+    def finish(self, work: PartitionWork, item: Item) -> None:
         """Mark the records of an item as processed and make its successors ready."""
-        if share.state is WorkState.OVER:
+        if work.state is WorkState.OVER:
             return
         if isinstance(item, list):
-            self.finish_some(share, [one for one in item if share.ledger.is_unfinished(one.offset)])
+            ledger = work.ledger
+            self.finish_some(work, [each for each in item if ledger.is_unfinished(each.offset)])
         else:
-            share.ledger.finish(item.offset)
-            _count(share, self.load, -1, -size_of(item))
-        if share.attempts:
-            share.attempts.pop(first_of(item).offset, None)
-        self.order.done(share, item, self.ready.append)
-        if self._waiting and not self._ringing:
-            self._ring_soon()
+            self._count(work, -1, -work.ledger.finish(item.offset))
+        if work.attempts:
+            work.attempts.pop(first_of(item).offset, None)
+        self.order.done(work, item, self.ready.append)
+        if work.ledger.unstarted and work not in self.startable:
+            self._update_startable(work)
+        if self._room_waiters:
+            self._room_waiters.notify_soon()
 
-    def finish_some(self, share: PartitionWork, records: Sequence[Record]) -> None:
+    def finish_some(self, work: PartitionWork, records: Sequence[Record]) -> None:
         """Mark some records of a batch as processed, independently of the others."""
-        if share.state is WorkState.OVER:
+        if work.state is WorkState.OVER:
             return
-        for record in records:
-            share.ledger.finish(record.offset)
-        _count(share, self.load, -len(records), -sum(map(size_of, records)))
+        size = sum(work.ledger.finish(record.offset) for record in records)
+        self._count(work, -len(records), -size)
 
-    def stop_running(self, task: asyncio.Task[Any], share: PartitionWork) -> None:
-        """Note that a worker has ended its item, processed or not."""
+    def stop_running(self, task: asyncio.Task[Any], work: PartitionWork) -> None:
+        """Note that a worker has ended its item or its run."""
         del self.running[task]
-        self.pace.end(asyncio.get_running_loop().time())
-        if share.state is not WorkState.OPEN:
-            share.bell.set()
+        if work.state is not WorkState.OPEN:
+            work.wakeup.set()
         if self.stopped:
-            self._quiet.set()
+            self._item_ended.set()
 
     # --- stopping --------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Start no more items."""
         self.stopped = True
+        self.interrupt_run()
 
-    async def quiet(self) -> None:
+    async def wait_all_idle(self) -> None:
         """Wait until no item is running."""
         while self.running:
-            self._quiet.clear()
-            await self._quiet.wait()
-
-    def _ring_soon(self) -> None:
-        """Notify partitions that wait for room, at most once per iteration of the event loop."""
-        if self._waiting:
-            self._ringing = True
-            asyncio.get_running_loop().call_soon(self._ring)
-
-    def _ring(self) -> None:
-        self._ringing = False
-        waiting: Iterable[PartitionWork] = list(self._waiting)
-        for share in waiting:
-            if self.has_room(share):
-                share.bell.set()
-
-
-def _count(share: PartitionWork, load: Load, count: int, size: int) -> None:
-    share.count += count
-    share.size += size
-    load.count += count
-    load.size += size
+            self._item_ended.clear()
+            await self._item_ended.wait()

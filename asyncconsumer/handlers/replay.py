@@ -30,12 +30,12 @@ class ReplayOutcome(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """The number of dead letters found, by class, which were sent back if requested.
+    """The counts of dead letters by class. They were sent back if requested.
 
     `others` counts records of another group, or of a partition that no handler of the app reads.
     """
 
-    found: Counter[ReplayOutcome]
+    counts: Counter[ReplayOutcome]
     others: int
 
 
@@ -47,23 +47,27 @@ async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
     """
     topics = sorted(app.dead_letter_topics)
     if not topics:
-        raise ConfigError("no handler of this app has a dead_letter_topic: there are no letters")
-    found: Counter[ReplayOutcome] = Counter()
+        raise ConfigError(
+            "no handler of this app has a `dead_letter_topic`: there are no dead letters to replay"
+        )
+    counts: Counter[ReplayOutcome] = Counter()
     others = 0
-    async with app.reader(SUFFIX) as letters, app.producer(letters.connection) as producer:
-        there = [topic for topic in topics if await letters.partitions_for(topic)]
-        if not there:
-            return Replayed(found, others)
-        known = _Known(app, letters)
-        await letters.subscribe(*there)
-        async for batch in letters.batches(_AT_ONCE):
-            ours = [letter for one in batch if await known.has(letter := one.record)]
-            others += len(batch) - len(ours)
-            found.update(map(_kind, ours))
+    async with app.reader(SUFFIX) as reader, app.producer(reader.connection) as producer:
+        existing = [topic for topic in topics if await reader.partitions_for(topic)]
+        if not existing:
+            return Replayed(counts, others)
+        known = _Known(app, reader)
+        await reader.subscribe(*existing)
+        async for batch in reader.batches(_AT_ONCE):
+            own = [
+                dead_letter for message in batch if await known.has(dead_letter := message.record)
+            ]
+            others += len(batch) - len(own)
+            counts.update(map(_kind, own))
             if send:
-                await _send(producer, [_outgoing(one) for one in ours])
-                await letters.commit()
-    return Replayed(found, others)
+                await _send(producer, [_outgoing(dead_letter) for dead_letter in own])
+                await reader.commit()
+    return Replayed(counts, others)
 
 
 class _Known:
@@ -77,13 +81,13 @@ class _Known:
         self._reader = reader
         self._partitions: dict[str, frozenset[int]] = {}
 
-    async def has(self, letter: Record) -> bool:
+    async def has(self, dead_letter: Record) -> bool:
         """Return whether a record is a dead letter of this app, from a partition that it reads."""
         try:
-            record = original(letter)
+            record = original(dead_letter)
         except NotADeadLetter:
             return False
-        if parse_failure_headers(letter).get("group") != self._app.group_id.encode():
+        if parse_failure_headers(dead_letter).get("group") != self._app.group_id.encode():
             return False
         return record.partition in await self._of(record.topic)
 
@@ -91,20 +95,22 @@ class _Known:
         if not self._app.reads(topic):
             return frozenset()
         if topic not in self._partitions:
-            found = await self._reader.partitions_for(topic)
-            self._partitions[topic] = frozenset(one.partition for one in found)
+            partitions = await self._reader.partitions_for(topic)
+            self._partitions[topic] = frozenset(tp.partition for tp in partitions)
         return self._partitions[topic]
 
 
-def _kind(letter: Record) -> ReplayOutcome:
-    told = parse_failure_headers(letter)
+def _kind(dead_letter: Record) -> ReplayOutcome:
+    fields = parse_failure_headers(dead_letter)
     names = ("topic", "handler", "error.type")
-    return ReplayOutcome(*(told.get(name, b"").decode(errors="backslashreplace") for name in names))
+    return ReplayOutcome(
+        *(fields.get(name, b"").decode(errors="backslashreplace") for name in names)
+    )
 
 
-def _outgoing(letter: Record) -> ProducerRecord:
-    one = original(letter)
-    return ProducerRecord(one.topic, one.key, one.value, one.headers, one.partition)
+def _outgoing(dead_letter: Record) -> ProducerRecord:
+    record = original(dead_letter)
+    return ProducerRecord(record.topic, record.key, record.value, record.headers, record.partition)
 
 
 async def _send(producer: Producer, records: Collection[ProducerRecord]) -> None:
@@ -121,7 +127,9 @@ async def _send(producer: Producer, records: Collection[ProducerRecord]) -> None
 
 def _failed(outcomes: Mapping[ProducerRecord, Outcome]) -> dict[ProducerRecord, ConsumerError]:
     """Return the records to send again. Raise an error that is not retriable."""
-    failed = {one: error for one, error in outcomes.items() if isinstance(error, ConsumerError)}
+    failed = {
+        record: error for record, error in outcomes.items() if isinstance(error, ConsumerError)
+    }
     for error in failed.values():
         if not error.retriable:
             raise error

@@ -52,6 +52,6 @@ class Retry:
         """Return the seconds until the next attempt, after `attempts`; None if there is none."""
         if attempts >= self.attempts or not isinstance(error, self.on):
             return None
-        most = self.backoff_ms << min(attempts - 1, _MOST_DOUBLINGS)
-        wait = min(most, self.max_backoff_ms) / 1000
+        backoff_ms = self.backoff_ms << min(attempts - 1, _MOST_DOUBLINGS)
+        wait = min(backoff_ms, self.max_backoff_ms) / 1000
         return wait * randomness.uniform(1 - self.jitter, 1 + self.jitter)

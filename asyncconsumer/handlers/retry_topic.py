@@ -12,11 +12,13 @@ reads the retry partition to its end before it starts the source partition, to k
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.aio.wait import wait_until
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.consumer.dead_letters import (
     DeadLetterProducer,
@@ -33,7 +35,6 @@ from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_SECONDS_BETWEEN_LOOKS: Final = 0.05
 _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
@@ -71,7 +72,7 @@ class RetryTopic:
     ) -> None:
         self.topic: Final = topic
         self.delay: Final = delay_ms / 1000
-        self.lanes: Final = WorkQueue(*limits, lambda wake: KeyOrderWithRetries(self))
+        self.queue: Final = WorkQueue(*limits, lambda wake: KeyOrderWithRetries(self))
         self._writer = writer
         self._now_ms = now_ms
         self._log = RateLimitedLogger(_log)
@@ -101,8 +102,8 @@ class RetryTopic:
         The bound matters because the timestamp comes from the clock of another machine. There is no
         wait for a record that has waited once, nor for one that only follows others of its key.
         """
-        share = self._share(record.partition)
-        if not attempts_of(record) or (share is not None and record.offset in share.attempts):
+        work = self._work(record.partition)
+        if not attempts_of(record) or (work is not None and record.offset in work.attempts):
             return 0
         due = record.timestamp / 1000 + self.delay
         return min(due - self._now_ms() / 1000, self.delay)
@@ -123,54 +124,53 @@ class RetryTopic:
             mine.writing -= 1
             _tidy(keys, record.key)
 
-    def came(self, records: list[Record]) -> None:
+    def add(self, records: Sequence[Record]) -> None:
         """Note records that were read from the retry topic."""
         for record in records:
             if record.key is not None:
                 keys = self._waiting(record.partition)
                 keys.setdefault(record.key, _Waiting()).offsets.add(record.offset)
 
-    def went(self, record: Record) -> None:
+    def remove(self, record: Record) -> None:
         """Note that a record of the retry topic is processed."""
         keys = self._waiting(record.partition)
         if record.key is not None and record.key in keys:
             keys[record.key].offsets.discard(record.offset)
             _tidy(keys, record.key)
 
-    async def caught_up(self, at: TopicPartition, consumer: Consumer) -> None:
+    async def caught_up(self, tp: TopicPartition, consumer: Consumer) -> None:
         """Wait until the retry partition is read to its end, so that the waiting keys are known.
 
         Return early if the partition is no longer assigned. Retry for as long as the retry topic is
         unavailable.
         """
-        companion = TopicPartition(self.topic, at.partition)
+        retry_tp = TopicPartition(self.topic, tp.partition)
         while True:
             try:
-                end = (await consumer.end_offsets([companion]))[companion]
-                while await consumer.position(companion) < end:  # noqa: ASYNC110 - no event
-                    await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+                end = (await consumer.end_offsets([retry_tp]))[retry_tp]
+                await wait_until(partial(_is_read_to, retry_tp, end, consumer))
             except (NotAssigned, ClosedError):
                 return
             except ConsumerError as error:
                 if not error.retriable:
                     raise
                 self._log.warning(
-                    "%s waits until it is known what %s holds: %s", at, companion, error
+                    "%s waits for the keys in %s, which cannot be read: %s", tp, retry_tp, error
                 )
                 await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
             else:
                 return
 
-    def _share(self, partition: int) -> PartitionWork | None:
-        return self.lanes.shares.get(TopicPartition(self.topic, partition))
+    def _work(self, partition: int) -> PartitionWork | None:
+        return self.queue.partitions.get(TopicPartition(self.topic, partition))
 
     def _waiting(self, partition: int) -> dict[bytes, _Waiting]:
         """Return the waiting records by key, starting empty with each new assignment."""
-        share = self._share(partition)
+        work = self._work(partition)
         known, keys = self._keys.get(partition, (None, {}))
-        if known is not share or partition not in self._keys:
+        if known is not work or partition not in self._keys:
             keys = {}
-            self._keys[partition] = share, keys
+            self._keys[partition] = work, keys
         return keys
 
     def _is_finished(self, partition: int, offset: int) -> bool:
@@ -178,31 +178,34 @@ class RetryTopic:
 
         A record can be read and processed before the response to its write arrives.
         """
-        share = self._share(partition)
-        position = None if share is None else share.ledger.position
-        if share is None or position is None or offset >= position:
+        work = self._work(partition)
+        position = None if work is None else work.ledger.position
+        if work is None or position is None or offset >= position:
             return False
-        return not share.ledger.is_unfinished(offset)
+        return not work.ledger.is_unfinished(offset)
 
 
 class KeyOrderWithRetries(KeyOrder):
     """Key order that reports records of the retry topic to its `RetryTopic`."""
 
-    def __init__(self, parking: RetryTopic) -> None:
-        self._parking = parking
+    def __init__(self, retry_topic: RetryTopic) -> None:
+        self._retry_topic = retry_topic
 
-    def add(self, share: PartitionWork, records: list[Record], ready: Ready) -> None:
-        """Add records, noting those of the retry topic as waiting."""
-        if share.partition.topic == self._parking.topic:
-            self._parking.came(records)
-        super().add(share, records, ready)
+    def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
+        """Note records of the retry topic as waiting."""
+        if self.follows_each(work):
+            self._retry_topic.add(records)
 
-    def done(self, share: PartitionWork, item: Item, ready: Ready) -> None:
+    def follows_each(self, work: PartitionWork) -> bool:
+        """Return whether the partition is one of the retry topic."""
+        return work.partition.topic == self._retry_topic.topic
+
+    def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
         """Make the next record ready, noting a record of the retry topic as processed."""
-        if share.partition.topic == self._parking.topic:
+        if self.follows_each(work):
             assert not isinstance(item, list)
-            self._parking.went(item)
-        super().done(share, item, ready)
+            self._retry_topic.remove(item)
+        super().done(work, item, ready)
 
 
 def _tidy(keys: dict[bytes, _Waiting], key: bytes) -> None:
@@ -213,5 +216,9 @@ def _tidy(keys: dict[bytes, _Waiting], key: bytes) -> None:
 
 def attempts_of(record: Record) -> int:
     """Return how often a record was tried before it was written to the retry topic."""
-    told = parse_failure_headers(record).get("attempts", b"")
-    return int(told) if told.isdigit() else 0
+    attempts = parse_failure_headers(record).get("attempts", b"")
+    return int(attempts) if attempts.isdigit() else 0
+
+
+async def _is_read_to(partition: TopicPartition, offset: int, consumer: Consumer) -> bool:
+    return await consumer.position(partition) >= offset

@@ -11,7 +11,7 @@ from asyncconsumer.handlers.batches import BatchQueues
 from asyncconsumer.handlers.failures import Failures
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.invoke import caller, is_async
-from asyncconsumer.handlers.ordering import SINGLY, Ordering
+from asyncconsumer.handlers.ordering import ORDERINGS, Ordering
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.retry_topic import RetryTopic
 from asyncconsumer.handlers.threads import HandlerThreads
@@ -39,49 +39,55 @@ class HandlerRuntime:
         *,
         group: str,
         dead_letters: Mapping[str, DeadLetterProducer],
-        around: AppContext,
+        context: AppContext,
     ) -> None:
-        how, environment = handler.handling, around.environment
+        options, environment = handler.handling, context.environment
         self.handler: Final = handler
-        self._writers = [dead_letters[topic] for topic in how.writes_to if topic in dead_letters]
-        self.parking: Final = _parking(how, dead_letters, environment)
-        self.lanes: Final = (
-            WorkQueue(how.limit, how.max_in_flight_bytes, partial(_order, how))
-            if self.parking is None
-            else self.parking.lanes
+        self._writers = [
+            dead_letters[topic] for topic in options.writes_to if topic in dead_letters
+        ]
+        self.retry_topic: Final = _retry_topic(options, dead_letters, environment)
+        self.queue: Final = (
+            WorkQueue(options.limit, options.max_in_flight_bytes, partial(_order, options))
+            if self.retry_topic is None
+            else self.retry_topic.queue
         )
         self._threads = (
-            None if is_async(handler.function) else HandlerThreads(handler.name, how.concurrency)
+            None
+            if is_async(handler.function)
+            else HandlerThreads(handler.name, options.concurrency)
         )
         self.failures: Final = Failures(
             handler.name,
-            self.lanes,
-            retry=how.retry,
-            dead_letters=dead_letters[how.dead_letter_topic] if how.dead_letter_topic else None,
-            on_error=how.on_error,
+            self.queue,
+            retry=options.retry,
+            dead_letters=dead_letters[options.dead_letter_topic]
+            if options.dead_letter_topic
+            else None,
+            on_error=options.on_error,
             group=group,
             randomness=environment.randomness,
-            events=around.events,
-            parking=self.parking,
+            events=context.events,
+            retry_topic=self.retry_topic,
         )
         call = caller(
             handler.name,
             handler.function,
             handler.arguments,
-            batch=how.batch is not None,
-            timeout_ms=how.handler_timeout_ms,
+            batch=options.batch is not None,
+            timeout_ms=options.handler_timeout_ms,
             threads=self._threads,
         )
-        if around.tracing:
+        if context.tracing:
             call = traced(call, group)
-        if self.parking is not None:
-            call = self.parking.call(call)
-        self.workers: Final = Workers(handler.name, self.lanes, call, self.failures)
+        if self.retry_topic is not None:
+            call = self.retry_topic.call(call)
+        self.workers: Final = Workers(handler.name, self.queue, call, self.failures)
 
     @property
     def trouble(self) -> str | None:
         """Why records cannot be written to the retry or dead letter topic; None if they can."""
-        return next((told for one in self._writers if (told := one.trouble)), None)
+        return next((trouble for writer in self._writers if (trouble := writer.trouble)), None)
 
     def start(self, start: Start) -> None:
         """Start the workers."""
@@ -94,21 +100,21 @@ class HandlerRuntime:
             await self._threads.close()
 
 
-def _parking(
-    how: HandlerOptions, writers: Mapping[str, DeadLetterProducer], environment: Environment
+def _retry_topic(
+    options: HandlerOptions, writers: Mapping[str, DeadLetterProducer], environment: Environment
 ) -> RetryTopic | None:
-    if how.retry is None or how.retry.topic is None:
+    if options.retry is None or options.retry.topic is None:
         return None
     return RetryTopic(
-        how.retry.topic,
-        writers[how.retry.topic],
-        (how.limit, how.max_in_flight_bytes),
-        delay_ms=how.retry.delay_ms,
+        options.retry.topic,
+        writers[options.retry.topic],
+        (options.limit, options.max_in_flight_bytes),
+        delay_ms=options.retry.delay_ms,
         now_ms=environment.now_ms,
     )
 
 
-def _order(how: HandlerOptions, wake: Callable[[], None]) -> Ordering:
-    if how.batch is None:
-        return SINGLY[how.ordering]()
-    return BatchQueues(how.batch, how.ordering, how.concurrency, wake)
+def _order(options: HandlerOptions, wake: Callable[[], None]) -> Ordering:
+    if options.batch is None:
+        return ORDERINGS[options.ordering]()
+    return BatchQueues(options.batch, options.ordering, options.concurrency, wake)

@@ -8,22 +8,24 @@ from contextlib import contextmanager
 from typing import Final
 
 _log: Final = logging.getLogger(__name__)
-_MEANT: Final = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def signals(asked: Callable[[], None]) -> Iterator[None]:
-    """Call `asked` for each SIGTERM or SIGINT while the block lasts."""
+def signals(callback: Callable[[], None]) -> Iterator[None]:
+    """Call `callback` for each SIGTERM or SIGINT while the block lasts."""
     loop = asyncio.get_running_loop()
-    ours = []
+    installed = []
     try:
-        for each in _MEANT:
-            loop.add_signal_handler(each, asked)
-            ours.append(each)
+        for each in _SIGNALS:
+            loop.add_signal_handler(each, callback)
+            installed.append(each)
     except (ValueError, RuntimeError, NotImplementedError) as error:
-        _log.warning("signals are not heard here, only by a main thread: %s", error)
+        _log.warning(
+            "SIGTERM and SIGINT are not handled, because this is not the main thread: %s", error
+        )
     try:
         yield
     finally:
-        for each in ours:
+        for each in installed:
             loop.remove_signal_handler(each)

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from itertools import islice
+from math import inf
 from typing import Final
 
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.handlers.partition_work import PartitionWork, size_of
+from asyncconsumer.handlers.partition_work import PartitionWork, measure
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.records.decoding import Record, Records
 from asyncconsumer.records.pauses import open_next
@@ -16,7 +18,7 @@ from asyncconsumer.streams.idle import IdleTimeout
 from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.types import TopicPartition
 
-LanesOf = Callable[[str], WorkQueue]
+QueueOf = Callable[[str], WorkQueue]
 """Return the work queue of the handler that reads a topic."""
 
 OnConsume = Callable[[Record], Record]
@@ -27,7 +29,7 @@ SkipCorrupt = Callable[[TopicPartition], bool]
 Seek = Callable[[TopicPartition, int], None]
 """Move the position of a partition."""
 
-_MOST_AT_ONCE: Final = 256  # records submitted before the event loop runs other tasks
+_MAX_RECORDS: Final = 256  # submitted before the event loop runs other tasks
 
 
 def on_consume(interceptors: Interceptors, retry_topics: Collection[str]) -> OnConsume | None:
@@ -50,7 +52,7 @@ class HandlerStream(Stream):
 
     def __init__(
         self,
-        lanes_of: LanesOf,
+        queue_of: QueueOf,
         on_consume: OnConsume | None,
         channel: Channel,
         fence: Fence | None = None,
@@ -58,82 +60,83 @@ class HandlerStream(Stream):
         idle: IdleTimeout | None = None,
     ) -> None:
         super().__init__(channel, fence, clock, idle)
-        self._lanes_of = lanes_of
+        self._queue_of = queue_of
         self._on_consume = on_consume
-        self._shares: dict[TopicPartition, tuple[WorkQueue, PartitionWork]] = {}
+        self._work: dict[TopicPartition, tuple[WorkQueue, PartitionWork]] = {}
 
     # --- for the rebalancer ----------------------------------------------------------------------
 
     def begin(self, partition: TopicPartition, start: int) -> None:
         """Start an assigned partition at offset `start`."""
-        lanes = self._lanes_of(partition.topic)
-        share = lanes.open(partition, start, self._fence)
-        self._shares[partition] = lanes, share
+        queue = self._queue_of(partition.topic)
+        work = queue.open(partition, start, self._fence)
+        self._work[partition] = queue, work
         if partition in self._on_hold:
-            lanes.hold(share)
+            queue.hold(work)
 
     def finished(self) -> dict[TopicPartition, int]:
         """Return the offset to commit of each partition; metadata lists later processed records."""
-        done = {one: share.ledger.committable() for one, (_, share) in self._shares.items()}
-        return {one: offset for one, offset in done.items() if offset is not None}
+        offsets = {tp: work.ledger.committable() for tp, (_, work) in self._work.items()}
+        return {tp: offset for tp, offset in offsets.items() if offset is not None}
 
     def position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record to submit."""
-        found = self._shares.get(partition)
-        return None if found is None else found[1].ledger.position
+        entry = self._work.get(partition)
+        return None if entry is None else entry[1].ledger.position
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
         """Start no more items of these partitions; running items continue."""
         super().hold(partitions)
-        for lanes, share in self._of(partitions):
-            lanes.hold(share)
+        for queue, work in self._of(partitions):
+            queue.hold(work)
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Resume held partitions."""
         super().release(partitions)
-        for lanes, share in self._of(partitions):
-            lanes.release(share)
+        for queue, work in self._of(partitions):
+            queue.release(work)
 
     async def settled(self, partitions: Collection[TopicPartition]) -> None:
         """Wait until no item of these partitions is running."""
-        for lanes, share in self._of(partitions):
-            await lanes.settled(share)
+        for queue, work in self._of(partitions):
+            await queue.wait_idle(work)
 
     def forget(self, partition: TopicPartition) -> None:
         """Drop the waiting items of a partition that is no longer assigned; cancel running ones."""
         super().forget(partition)
-        if (found := self._shares.pop(partition, None)) is not None:
-            lanes, share = found
-            lanes.end(share)
+        if (entry := self._work.pop(partition, None)) is not None:
+            queue, work = entry
+            queue.end(work)
 
     def _of(self, partitions: Collection[TopicPartition]) -> list[tuple[WorkQueue, PartitionWork]]:
-        return [self._shares[one] for one in partitions if one in self._shares]
+        return [self._work[tp] for tp in partitions if tp in self._work]
 
     # --- reading ---------------------------------------------------------------------------------
 
     async def pump(self, *, skip_corrupt: SkipCorrupt, seek: Seek) -> None:
         """Submit records as there is room, until the partition is no longer assigned."""
         async for records in self.chunks():
-            chunk = self._held
-            if chunk is None or chunk.partition not in self._shares:
+            chunk = self._delivery.chunk
+            if chunk is None or chunk.partition not in self._work:
                 continue
             if self._went_back(chunk, seek):
                 continue
-            lanes, share = self._shares[chunk.partition]
-            share.ledger.meet(chunk.leader_epoch)
-            while await self._opened(records) and await lanes.room(share):
+            queue, work = self._work[chunk.partition]
+            work.ledger.set_leader_epoch(chunk.leader_epoch)
+            while await self._opened(records) and await queue.wait_for_room(work):
                 try:
-                    more = self._take_in(lanes, share, records, chunk.leader_epoch)
+                    more = self._submit_some(queue, work, records, chunk.leader_epoch)
                 except CorruptRecords as error:
                     if error.resume is None or not skip_corrupt(chunk.partition):
-                        if await lanes.emptied(share):  # the records before it come first
+                        if await queue.wait_empty(work):  # the records before it come first
                             raise
                         break
                     records.skip_corrupt()
                     continue
                 if not more:
-                    if self._held is chunk and self._let_go(chunk):  # not revoked meanwhile
-                        share.ledger.reach(chunk.next_offset, chunk.leader_epoch)
+                    # unless the partition was revoked meanwhile
+                    if self._delivery.chunk is chunk and self._close_chunk(chunk):
+                        work.ledger.advance_position(chunk.next_offset, chunk.leader_epoch)
                     break
                 await asyncio.sleep(0)  # run other tasks
 
@@ -143,45 +146,41 @@ class HandlerStream(Stream):
         After a truncation, other records follow at the same offsets, so all items in flight are
         dropped. If a record before the chunk is not processed either, seek back to that record.
         """
-        lanes, share = self._shares[chunk.partition]
-        position = share.ledger.position
+        queue, work = self._work[chunk.partition]
+        position = work.ledger.position
         if position is None or chunk.offset >= position:
             return False
-        if share.ledger.first < chunk.offset:
-            seek(chunk.partition, share.ledger.first)
+        if work.ledger.first < chunk.offset:
+            seek(chunk.partition, work.ledger.first)
             return True
-        lanes.end(share)
-        self._shares[chunk.partition] = (
-            lanes,
-            lanes.open(chunk.partition, chunk.offset, self._fence),
+        queue.end(work)
+        self._work[chunk.partition] = (
+            queue,
+            queue.open(chunk.partition, chunk.offset, self._fence),
         )
         return False
 
     async def _opened(self, records: Records) -> bool:
-        """Wait until the next record is decompressed, off the event loop if it is large; True."""
+        """Wait until the next record is decompressed, in a thread if it is large. Return True."""
         await open_next(records)
         return True
 
-    def _take_in(
-        self, lanes: WorkQueue, share: PartitionWork, records: Records, leader_epoch: int
+    def _submit_some(
+        self, queue: WorkQueue, work: PartitionWork, records: Records, leader_epoch: int
     ) -> bool:
         """Submit some records. Return whether there are more."""
-        load = lanes.load
-        count = min(_MOST_AT_ONCE, load.max_count - load.count - share.count)
-        most = load.max_size - load.size - share.size
+        max_count, max_size = queue.room(work)
+        max_count = min(max_count, _MAX_RECORDS)
         taken: list[Record] = []
-        size = 0
+        sizes: list[int] = []
         try:
-            for record in records:
-                taken.append(record)
-                size += size_of(record)
-                if len(taken) >= count or size >= most:
-                    return True
-        finally:
-            if taken and self._on_consume is not None:
-                taken = [self._on_consume(record) for record in taken]
-                size = sum(map(size_of, taken))
+            is_full = measure(islice(records, max_count), max_size, taken, sizes)
+            return is_full or len(taken) == max_count or bool(records.paused)
+        finally:  # also if corrupt records follow
+            if self._on_consume is not None:
+                consumed = [self._on_consume(record) for record in taken]
+                taken, sizes = [], []
+                measure(consumed, inf, taken, sizes)
             if taken:
-                lanes.submit(share, taken, size)
-                share.ledger.reach(taken[-1].offset + 1, leader_epoch)
-        return bool(records.paused)
+                queue.submit(work, taken, sizes)
+                work.ledger.advance_position(taken[-1].offset + 1, leader_epoch)

@@ -1,26 +1,42 @@
 """The subscription of an app, combined from its handlers."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from asyncconsumer.group.subscription import with_flags
-from asyncconsumer.group.zookeeper.filters import INTERNAL_TOPICS
+from asyncconsumer.consumer.consumer import Consumer
+from asyncconsumer.group.subscription import INTERNAL_TOPICS, with_flags
 from asyncconsumer.handlers.handler import Handler
+
+
+class AppConsumer(Consumer[Any, Any]):
+    """The consumer of an app, which reads the retry topics together with their source topics."""
+
+    def __init__(
+        self,
+        *topics: str,
+        co_assigned: Mapping[str, str],
+        **options: Any,  # noqa: ANN401 - checked by the consumer
+    ) -> None:
+        super().__init__(*topics, **options)
+        self._collaborators = self._collaborators._replace(co_assigned=co_assigned)
 
 
 def reads(handlers: Sequence[Handler], topic: str) -> bool:
     """Return whether a handler reads this topic. Patterns do not match internal topics."""
     by_pattern = topic not in INTERNAL_TOPICS
-    return any(topic in one.topics or (by_pattern and one.handles(topic)) for one in handlers)
+    return any(
+        topic in handler.topics or (by_pattern and handler.handles(topic)) for handler in handlers
+    )
 
 
-def companions(handlers: Sequence[Handler]) -> dict[str, str]:
+def retry_topics(handlers: Sequence[Handler]) -> dict[str, str]:
     """Return the retry topic of each source topic that has one."""
     return {
-        topic: one.handling.retry_topic
-        for one in handlers
-        if one.handling.retry_topic is not None
-        for topic in one.topics
+        topic: handler.handling.retry_topic
+        for handler in handlers
+        if handler.handling.retry_topic is not None
+        for topic in handler.topics
     }
 
 
@@ -29,11 +45,11 @@ def subscription(handlers: Sequence[Handler]) -> tuple[Sequence[str], str | re.P
 
     If a handler has a pattern, topic names become part of one combined pattern.
     """
-    topics = sorted({topic for one in handlers for topic in one.topics})
-    patterns = [one.pattern for one in handlers if one.pattern is not None]
+    topics = sorted({topic for handler in handlers for topic in handler.topics})
+    patterns = [handler.pattern for handler in handlers if handler.pattern is not None]
     if not patterns:
         return topics, None
     if len(patterns) == 1 and not topics:
         return (), patterns[0]
     each = [*map(re.escape, topics), *map(with_flags, patterns)]
-    return (), "|".join(f"(?:{one})" for one in each)
+    return (), "|".join(f"(?:{expression})" for expression in each)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.threads import DaemonThreads
+from asyncconsumer.aio.wait import wait_until
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 _SECONDS_TO_END: Final = 2.0
-_SECONDS_BETWEEN_LOOKS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 _LEAST_SPARE: Final = 16
 
 
@@ -23,7 +24,7 @@ class HandlerThreads:
 
     A thread cannot be cancelled. If its call is cancelled, the thread is abandoned with a log
     message and a spare thread replaces it. Otherwise a few hanging calls would block the handler.
-    With `handler_timeout_ms`, no more calls start while all spare threads are used up.
+    No more calls start while all spare threads are used up, and later calls wait.
     """
 
     def __init__(self, name: str, count: int) -> None:
@@ -44,8 +45,7 @@ class HandlerThreads:
             self._name,
             len(self._given_up),
         )
-        while len(self._given_up) >= self._spare:  # noqa: ASYNC110 - as in `close`, no event
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        await wait_until(lambda: len(self._given_up) < self._spare, every=_POLL_SECONDS)
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
         """Call the function in a thread and return its result.
@@ -76,8 +76,8 @@ class HandlerThreads:
         """Close the threads. Wait at most 2 seconds for running calls, because one may hang."""
         try:
             async with asyncio.timeout(_SECONDS_TO_END):
-                while self._working:  # noqa: ASYNC110 - threads set no asyncio event
-                    await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+                # threads set no asyncio event
+                await wait_until(lambda: not self._working, every=_POLL_SECONDS)
         except TimeoutError:
             count = len(self._working)
             self._log.warning("handler %s leaves %d threads that do not end", self._name, count)

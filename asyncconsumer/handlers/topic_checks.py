@@ -3,12 +3,13 @@
 import asyncio
 from typing import Final
 
+from asyncconsumer.aio.wait import wait_until
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.handler import Handler
 
 _SECONDS_TO_APPEAR: Final = 5.0  # the metadata of a new topic takes time to reach all brokers
-_SECONDS_BETWEEN_LOOKS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
 async def check_topics(handler: Handler, consumer: Consumer) -> None:
@@ -24,20 +25,24 @@ async def check_topics(handler: Handler, consumer: Consumer) -> None:
 
 async def _check_retry_topic(name: str, source: str, waiting: str, consumer: Consumer) -> None:
     now = asyncio.get_running_loop().time
-    patience = now() + _SECONDS_TO_APPEAR
-    while (wrong := await _wrong_with(source, waiting, consumer)) is not None:
-        if now() >= patience:
+    deadline = now() + _SECONDS_TO_APPEAR
+
+    async def is_usable() -> bool:
+        wrong = await _problem(source, waiting, consumer)
+        if wrong is not None and now() >= deadline:
             raise ConfigError(f"handler {name}: {wrong}")
-        await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        return wrong is None
+
+    await wait_until(is_usable, every=_POLL_SECONDS)
 
 
-async def _wrong_with(source: str, waiting: str, consumer: Consumer) -> str | None:
+async def _problem(source: str, waiting: str, consumer: Consumer) -> str | None:
     needed = max(1, len(await consumer.partitions_for(source)))
-    if not (there := len(await consumer.partitions_for(waiting))):
-        return f"its retry topic {waiting!r} is not there: create it, with {needed} partitions"
-    if there < needed:
+    if not (count := len(await consumer.partitions_for(waiting))):
+        return f"its retry topic {waiting!r} does not exist: create it with {needed} partitions"
+    if count < needed:
         return (
-            f"its retry topic {waiting!r} has {there} partitions, and {source!r} has {needed}: "
-            "give it as many, for what failed waits in the partition of the same number"
+            f"its retry topic {waiting!r} has {count} partitions, but {source!r} has {needed}. "
+            "Add partitions: a failed record waits in the partition with the same number"
         )
     return None

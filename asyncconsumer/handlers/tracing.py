@@ -45,8 +45,10 @@ def traced(call: Call, group: str) -> Call:
         links: list[trace.Link] = []
         attributes = _attributes(group, first)
         if isinstance(item, list):
-            senders = [trace.get_current_span(sent_in(one)).get_span_context() for one in item]
-            links = [trace.Link(one) for one in senders if one.is_valid]
+            senders = [
+                trace.get_current_span(sent_in(record)).get_span_context() for record in item
+            ]
+            links = [trace.Link(sender) for sender in senders if sender.is_valid]
             attributes["messaging.batch.message_count"] = len(item)
         else:
             context = sent_in(item)

@@ -2,72 +2,153 @@
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from time import monotonic
 from typing import Final, NoReturn
 
+from asyncconsumer.aio.wait import POLL_SECONDS
 from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
 from asyncconsumer.handlers.failures import Failures, kind_of
 from asyncconsumer.handlers.invoke import Call
 from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkState
-from asyncconsumer.handlers.queue import WorkQueue
+from asyncconsumer.handlers.queue import WorkerState, WorkQueue
 from asyncconsumer.records.decoding import Record
 
 _log: Final = logging.getLogger(__name__)
-_ITEMS_BETWEEN_BREATHS: Final = 64
+_ITEMS_PER_TURN: Final = 64
+_RECORDS_PER_TURN: Final = 256
+_SECONDS_PER_TURN: Final = 0.005
+_OTHER_CLOCK: Final = 1.0  # seconds between clocks that are not the same
+_SINGLE_CALLS: Final = 32  # after a call that waited: a run would end at its first record
 _THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # these end more than one record
 
 
 class Workers:
     """The workers of one handler. The caller runs `work` in `concurrency` tasks."""
 
-    def __init__(self, handler: str, lanes: WorkQueue, call: Call, failures: Failures) -> None:
-        self.finished = 0
+    def __init__(self, handler: str, queue: WorkQueue, call: Call, failures: Failures) -> None:
         self._handler = handler
-        self._lanes = lanes
+        self._queue = queue
         self._call = call
         self._failures = failures
+        self._latest: WorkerState | None = None  # of the worker that made the last call
+        self._single_calls = 0  # calls that must end without a wait before the next run
 
     async def work(self) -> None:
-        """Process ready items until cancelled.
+        """Process ready items and unstarted records until cancelled.
 
-        Yield to the event loop after 64 items, so that handlers that never wait do not starve it.
+        Yield to the event loop in between, so that handlers that never wait do not starve it.
         """
-        lanes = self._lanes
-        ready, running, call = lanes.ready, lanes.running, self._call
+        queue, state, clock, run_clock = self._queue, WorkerState(), _clock(), _run_clock()
+        ready, startable = queue.ready, queue.startable
         task = asyncio.current_task()
         assert task is not None
         in_a_row = 0
         while not task.cancelling() or not self._is_to_end(task):
-            if not ready or lanes.stopped:
-                await lanes.wait_for_work()
+            if queue.stopped or not (ready or startable):
+                await queue.wait_for_work()
                 in_a_row = 0
-            elif in_a_row >= _ITEMS_BETWEEN_BREATHS:
+            elif in_a_row >= _ITEMS_PER_TURN:
                 await asyncio.sleep(0)
                 in_a_row = 0
-            if not ready or lanes.stopped:
+            elif ready:
+                in_a_row += await self._process_ready(task, state, clock)
+            elif self._single_calls:
+                queue.start_some()
+            elif (work := queue.next_partition()) is None:
                 continue
-            job = ready.popleft()
-            share, item = job
-            if (share.state is not WorkState.OPEN or share.deadline_passed) and (
-                not await lanes.may_begin(share, item)
+            elif work.deadline_passed:
+                await asyncio.sleep(POLL_SECONDS)  # rare; no event signals a new deadline
+            else:
+                in_a_row = await self._run(task, state, work, run_clock)
+
+    async def _process_ready(
+        self, task: "asyncio.Task[object]", state: WorkerState, clock: Callable[[], float]
+    ) -> int:
+        """Process ready items. Return their number, which is `_ITEMS_PER_TURN` at most."""
+        queue = self._queue
+        ready, running, call = queue.ready, queue.running, self._call
+        for count in range(_ITEMS_PER_TURN):
+            if not ready or queue.stopped or task.cancelling():
+                return count
+            work, item = ready.popleft()
+            if (work.state is not WorkState.OPEN or clock() >= work.deadline) and (
+                not await queue.may_begin(work, item)
             ):
                 continue
-            in_a_row += 1
-            running[task] = job
+            state.work, state.item = work, item
+            running[task] = self._latest = state
             try:
                 await call(item)
             except _THE_END:
                 raise
             except BaseException as error:  # noqa: BLE001 - `_failed` sorts them; a Rust panic is one
-                await self._failed(task, share, item, error)
-            else:
-                # The item counts unless the handler swallowed a cancellation and returned.
-                if task not in lanes.cut or await self._take_back(task):
-                    lanes.finish(share, item)
-                    self.finished += 1
-                lanes.stop_running(task, share)
+                await self._failed(task, work, item, error)
+                continue
+            if self._latest is not state:  # the call waited, and another worker made one meanwhile
+                self._single_calls = _SINGLE_CALLS
+            elif self._single_calls:
+                self._single_calls -= 1
+            # The item counts unless the handler swallowed a cancellation and returned.
+            if task not in queue.cut or await self._take_back(task):
+                queue.finish(work, item)
+                queue.finished += 1
+            queue.completions.end(clock())
+            queue.stop_running(task, work)
+        return _ITEMS_PER_TURN
+
+    async def _run(
+        self,
+        task: "asyncio.Task[object]",
+        state: WorkerState,
+        work: PartitionWork,
+        clock: Callable[[], float],
+    ) -> int:
+        """Process unstarted records of a partition, one after the other.
+
+        Return `_ITEMS_PER_TURN` at the end of the run. Return 0 if a call had to wait or failed.
+        """
+        queue, call, cancelling = self._queue, self._call, task.cancelling
+        queue.begin_run(task, state, work)
+        block, busy = work.ledger.unstarted[0], work.busy
+        follows_each = queue.order.follows_each(work)
+        loop = asyncio.get_running_loop()
+        stop = clock() + min(work.deadline - loop.time(), _SECONDS_PER_TURN)
+        self._latest = state
+        for record in islice(block.records, block.index, block.index + _RECORDS_PER_TURN):
+            if busy and record.key in busy:
+                queue.postpone_next(work)
+                continue
+            if follows_each:
+                queue.interrupt_run()
+            try:
+                await call(record)
+            except _THE_END:
+                raise
+            except BaseException as error:  # noqa: BLE001 - as in `_process`
+                queue.interrupt_run()  # this run, or one that waits
+                await self._failed(task, work, record, error)
+                return 0
+            if state.item is not None:
+                if state.waited:
+                    self._single_calls = _SINGLE_CALLS
+                if task not in queue.cut or await self._take_back(task):
+                    queue.finish(work, record)
+                    queue.finished += 1
+                queue.completions.end(loop.time())
+                queue.stop_running(task, work)
+                return 0
+            block.index += 1
+            if cancelling() or clock() >= stop:
+                break
+        queue.end_run(task, work)
+        return _ITEMS_PER_TURN
 
     async def _failed(
-        self, task: "asyncio.Task[object]", share: PartitionWork, item: Item, error: BaseException
+        self, task: "asyncio.Task[object]", work: PartitionWork, item: Item, error: BaseException
     ) -> None:
         """Apply the failure policy, unless this framework cancelled the call.
 
@@ -75,25 +156,26 @@ class Workers:
         the cancellation. The item is then dropped, because its partition was revoked or the app
         ends.
         """
-        lanes = self._lanes
+        queue = self._queue
         try:
             if isinstance(error, asyncio.CancelledError):
                 if task.cancelling():
                     raise error
                 error = HandlerCancelled(self._handler)
-            elif task in lanes.cut or self._is_to_end(task):
+            elif task in queue.cut or self._is_to_end(task):
                 self._be_cancelled(error)
             if isinstance(item, list) and (bad := _bad_one(item, error)) is not None:
-                await self._go_on_without(bad, share, item, error)
-            elif await self._failures.deal_with(share, item, error):
-                lanes.finish(share, item)
+                await self._go_on_without(bad, work, item, error)
+            elif await self._failures.deal_with(work, item, error):
+                queue.finish(work, item)
         except asyncio.CancelledError:
-            if task not in lanes.cut or task.cancelling() > 1:
+            if task not in queue.cut or task.cancelling() > 1:
                 raise
         finally:
-            if task in lanes.cut:
+            if task in queue.cut:
                 await self._take_back(task)
-            lanes.stop_running(task, share)
+            queue.completions.end(asyncio.get_running_loop().time())
+            queue.stop_running(task, work)
 
     def _is_to_end(self, task: "asyncio.Task[object]") -> bool:
         """Return whether a cancellation is meant for the worker, because the queue is stopped.
@@ -101,7 +183,7 @@ class Workers:
         Otherwise the cancellation comes from the handler, as some libraries leave one after a
         timeout. It is undone, because the worker would end unnoticed.
         """
-        if not self._lanes.stopped:
+        if not self._queue.stopped:
             while task.cancelling():
                 task.uncancel()
         return task.cancelling() > 0
@@ -111,16 +193,16 @@ class Workers:
         raise asyncio.CancelledError from error
 
     async def _go_on_without(
-        self, bad: Record, share: PartitionWork, batch: list[Record], error: BaseException
+        self, bad: Record, work: PartitionWork, batch: list[Record], error: BaseException
     ) -> None:
         """Give up a record that cannot be deserialized and retry the rest of its batch."""
         await self._failures.give_up(bad, error, 1)
-        self._lanes.finish_some(share, [bad])
+        self._queue.finish_some(work, [bad])
         if len(batch) == 1:
-            self._lanes.finish(share, batch)
+            self._queue.finish(work, batch)
         else:
             batch[:] = [record for record in batch if record is not bad]
-            self._lanes.again(share, batch, 0)
+            self._queue.retry(work, batch, 0)
 
     async def _take_back(self, task: "asyncio.Task[object]") -> bool:
         """Undo a cancellation of the item. Return whether it had not reached the handler.
@@ -129,7 +211,7 @@ class Workers:
         `CancelledError` is raised. The error must not be raised in the call for the next record. A
         handler that did get the error and returned may not have processed its record.
         """
-        self._lanes.cut.discard(task)
+        self._queue.cut.discard(task)
         met_here = False
         try:
             await asyncio.sleep(0)
@@ -137,6 +219,25 @@ class Workers:
             met_here = True
         task.uncancel()
         return met_here
+
+
+def _clock() -> Callable[[], float]:
+    """Return the clock of the event loop, without the call around it if the loop has the usual."""
+    loop = asyncio.get_running_loop()
+    return monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
+
+
+def _run_clock() -> Callable[[], float]:
+    """Return the clock that limits a run.
+
+    It counts the time of a suspended machine, which moves the deadline of a partition. It also
+    advances while the event loop is blocked, which the clock of uvloop does not.
+    """
+    loop = asyncio.get_running_loop()
+    if abs(loop.time() - monotonic()) > _OTHER_CLOCK:
+        return loop.time  # of a simulation
+    boottime: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    return monotonic if boottime is None else partial(time.clock_gettime, boottime)
 
 
 def _bad_one(batch: list[Record], error: BaseException) -> Record | None:

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import takewhile
 from random import Random
-from types import MappingProxyType, TracebackType
-from typing import Final, Self, TypeVar
+from types import MappingProxyType
+from typing import Final, TypeVar
 from uuid import UUID
 
 from aiokafka.protocol.api import Request, Response
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import (
     AuthenticationFailed,
@@ -31,16 +33,16 @@ from asyncconsumer.net.topic_names import NamesResponse, TopicNames
 from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.types import Address, TopicPartition
 
-_PATIENCE: Final = 3.0  # seconds per broker; a broker that hangs must not block the others
-_MOST_BYTES: Final = 64 * 2**20  # of metadata; enough for more than a million partitions
+_BROKER_TIMEOUT: Final = 3.0  # seconds per broker; a broker that hangs must not block the others
+_MAX_BYTES: Final = 64 * 2**20  # of metadata; enough for more than a million partitions
 _KEPT_SECONDS: Final = 600.0  # unused topics are dropped from the metadata after this time
 
-_NOTHING: Final[Mapping[str, Topic]] = MappingProxyType({})
+_NO_TOPICS: Final[Mapping[str, Topic]] = MappingProxyType({})
 
 T = TypeVar("T")
 
 
-class Cluster:
+class Cluster(AsyncResource):
     """The metadata of a cluster, and requests for it, within its ``async with`` block.
 
     Only topics that callers ask for are requested, and none is ever created. A `refresh` during
@@ -52,8 +54,8 @@ class Cluster:
         self._brokers = brokers
         self._randomness = randomness
         self._metadata = Metadata()
-        self._seeds = list(brokers.config.addresses)
-        self._wanted: set[str] = set()
+        self._bootstrap = list(brokers.config.addresses)
+        self._requested: set[str] = set()
         self._last: asyncio.Task[Metadata | ConsumerError] | None = None  # in flight
         # the next one, which callers join
         self._next: asyncio.Task[Metadata | ConsumerError] | None = None
@@ -61,17 +63,8 @@ class Cluster:
         self._usage = _Usage()
         self._scope = Scope("cluster")
 
-    async def __aenter__(self) -> Self:
-        await self._scope.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        await self._scope.__aexit__(kind, error, where)
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._scope)
 
     @property
     def metadata(self) -> Metadata:
@@ -80,7 +73,7 @@ class Cluster:
 
     def set_bootstrap(self, addresses: Iterable[Address]) -> None:
         """Replace the bootstrap servers. Known brokers are asked as well."""
-        self._seeds = list(addresses)
+        self._bootstrap = list(addresses)
 
     def leader(self, partition: TopicPartition) -> Leader:
         """Return the leader of a partition from the cache, or raise a `BrokerError`."""
@@ -93,11 +86,11 @@ class Cluster:
         the request.
         """
         self._scope.check_open()
-        wanted = list(topics)
-        for name in wanted:
-            if not _can_be_sent(name):
+        names = list(topics)
+        for name in names:
+            if not _is_encodable(name):
                 raise InvalidTopic(f"topic {name[:300]!r}")
-        self._wanted.update(wanted)
+        self._requested.update(names)
         if self._next is None:
             self._next = self._scope.start(self._refresh(self._last), "refresh metadata")
         return await self._scope.outcome(self._next)
@@ -114,13 +107,13 @@ class Cluster:
 
         For callers that poll: the slower the responses are, the longer they are cached.
         """
-        return await self._names.look()
+        return await self._names.recent()
 
     async def names_of(self, topic_ids: Collection[UUID]) -> dict[UUID, str]:
         """Return the names of topics by their ids, as far as a broker knows them."""
         reader = await self.read_any(MetadataRequest(topic_ids=sorted(topic_ids)), _read)
         names = {UUID(bytes=topic_id): name for name, topic_id in reader.names.items()}
-        return {one: names[one] for one in topic_ids if one in names}
+        return {topic_id: names[topic_id] for topic_id in topic_ids if topic_id in names}
 
     async def ask_any(self, message: Request) -> Response:
         """Return the response of any broker: first the known ones, then the bootstrap servers.
@@ -134,7 +127,7 @@ class Cluster:
 
         The response may be large. `read` may yield to the event loop.
         """
-        return await self._from_any(partial(self._ask_at, message, read))
+        return await self._from_any(partial(self._read_from, message, read))
 
     async def _from_any(self, ask: Callable[[Address], Awaitable[T]]) -> T:
         errors: list[ConsumerError] = []
@@ -154,55 +147,57 @@ class Cluster:
 
     async def _ask(self, message: Request, address: Address) -> Response:
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_BROKER_TIMEOUT):
                 return await self._brokers.request(
-                    address, Traffic.CONTROL, message, timeout=_PATIENCE
+                    address, Traffic.CONTROL, message, timeout=_BROKER_TIMEOUT
                 )
         except TimeoutError as error:
-            raise _late(address) from error
+            raise _timeout_error(address) from error
 
-    async def _ask_at(
+    async def _read_from(
         self, message: Request, read: Callable[[NamesResponse], Awaitable[T]], address: Address
     ) -> T:
         connection = await self._connection(address)
-        answered = await self._await_large(connection, message)
-        if (size := len(answered.raw.body)) > _MOST_BYTES:
-            raise FrameTooLarge(address, f"an answer of {size} bytes, allowed are {_MOST_BYTES}")
+        response = await self._wait_response(connection, message)
+        if (size := len(response.raw.body)) > _MAX_BYTES:
+            raise FrameTooLarge(
+                address, f"a response of {size} bytes; at most {_MAX_BYTES} are allowed"
+            )
         try:
-            return await read(answered)
+            return await read(response)
         except MalformedResponse as error:
             connection.close(error)
             raise
 
     async def _connection(self, address: Address) -> BrokerConnection:
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_BROKER_TIMEOUT):
                 return await self._brokers.connection(address, Traffic.CONTROL)
         except TimeoutError as error:
-            raise _late(address) from error
+            raise _timeout_error(address) from error
 
-    async def _await_large(self, connection: BrokerConnection, message: Request) -> NamesResponse:
+    async def _wait_response(self, connection: BrokerConnection, message: Request) -> NamesResponse:
         """Return the response, however long it takes, as long as bytes of it arrive."""
         loop = asyncio.get_running_loop()
-        sent_at, answer = loop.time(), connection.send_raw(message)
+        sent_at, pending = loop.time(), connection.send_raw(message)
         try:
-            while not answer.done():
-                wait = max(sent_at, connection.last_heard) + _PATIENCE - loop.time()
+            while not pending.done():
+                wait = max(sent_at, connection.last_received) + _BROKER_TIMEOUT - loop.time()
                 if wait <= 0:
-                    connection.close(_late(connection.address))
+                    connection.close(_timeout_error(connection.address))
                 else:
-                    await asyncio.wait({answer}, timeout=wait)
-            return NamesResponse(await answer, sent_at)
+                    await asyncio.wait({pending}, timeout=wait)
+            return NamesResponse(await pending, sent_at)
         finally:
-            answer.cancel()
+            pending.cancel()
 
     def _candidates(self) -> list[Address]:
         known = [broker.address for broker in self._metadata.brokers.values()]
-        seeds = [one for one in self._seeds if one not in known]
+        bootstrap = [address for address in self._bootstrap if address not in known]
         self._randomness.shuffle(known)
-        self._randomness.shuffle(seeds)
+        self._randomness.shuffle(bootstrap)
         # failed brokers last: another one may answer without a wait
-        return sorted([*known, *seeds], key=self._brokers.preference_key)
+        return sorted([*known, *bootstrap], key=self._brokers.preference_key)
 
     async def _refresh(
         self, last: asyncio.Task[Metadata | ConsumerError] | None
@@ -210,51 +205,53 @@ class Cluster:
         if last is not None:
             await asyncio.wait({last})
         self._last, self._next = self._next, None
-        topics, self._wanted = self._wanted, set()
+        topics, self._requested = self._requested, set()
         try:
-            read = partial(_read, wanted=topics, known=self._metadata.topics)
+            read = partial(_read, topics=topics, known=self._metadata.topics)
             reader = await self.read_any(MetadataRequest(sorted(topics)), read)
             if reader.error_code:
-                return BrokerError.of(reader.error_code, "the metadata of the cluster")
-            forgotten = self._usage.forgotten(topics, asyncio.get_running_loop().time())
-            self._metadata = self._metadata.updated(reader.metadata, forgotten)
+                return BrokerError.from_code(reader.error_code, "the metadata of the cluster")
+            unused = self._usage.update(topics, asyncio.get_running_loop().time())
+            self._metadata = self._metadata.updated(reader.metadata, unused)
         except ConsumerError as error:
             return error
         return self._metadata
 
 
 async def _read(
-    answered: NamesResponse, wanted: Collection[str] = (), known: Mapping[str, Topic] = _NOTHING
+    response: NamesResponse, topics: Collection[str] = (), known: Mapping[str, Topic] = _NO_TOPICS
 ) -> MetadataReader:
-    raw = answered.raw
-    reader = MetadataReader(bytes(raw.body), raw.version, wanted, known)
+    raw = response.raw
+    reader = MetadataReader(bytes(raw.body), raw.version, topics, known)
     for _ in reader.steps():
         await asyncio.sleep(0)
     return reader
 
 
-def _late(address: Address) -> RequestTimedOut:
-    return RequestTimedOut(address, f"no answer within {_PATIENCE:g} s")
+def _timeout_error(address: Address) -> RequestTimedOut:
+    return RequestTimedOut(address, f"no response within {_BROKER_TIMEOUT:g} s")
 
 
 class _Usage:
     """The time of the last request for each topic."""
 
     def __init__(self) -> None:
-        self._asked_at: dict[str, float] = {}  # ordered by time
+        self._requested_at: dict[str, float] = {}  # ordered by time
 
-    def forgotten(self, asked: Iterable[str], now: float) -> frozenset[str]:
+    def update(self, requested: Iterable[str], now: float) -> frozenset[str]:
         """Record the requested topics, and return those not requested for 10 minutes."""
-        for topic in asked:
-            self._asked_at.pop(topic, None)
-            self._asked_at[topic] = now
-        old = list(takewhile(lambda one: one[1] < now - _KEPT_SECONDS, self._asked_at.items()))
+        for topic in requested:
+            self._requested_at.pop(topic, None)
+            self._requested_at[topic] = now
+        old = list(
+            takewhile(lambda item: item[1] < now - _KEPT_SECONDS, self._requested_at.items())
+        )
         for topic, _ in old:
-            del self._asked_at[topic]
+            del self._requested_at[topic]
         return frozenset(topic for topic, _ in old)
 
 
-def _can_be_sent(topic: str) -> bool:
+def _is_encodable(topic: str) -> bool:
     try:
         return len(topic.encode()) < 2**15  # limit of the older versions of the request
     except UnicodeEncodeError:  # a lone surrogate

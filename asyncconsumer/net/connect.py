@@ -35,7 +35,7 @@ async def open_connection(address: Address, config: ConnectionConfig) -> BrokerC
     try:
         async with asyncio.timeout(allowed):
             await _connect(connection, config)
-            await _greet(connection, config)
+            await _log_in(connection, config)
     except TimeoutError as error:
         raise ConnectFailed(address, f"no connection within {allowed:g} s") from error
     return connection
@@ -45,16 +45,16 @@ async def _connect(connection: BrokerConnection, config: ConnectionConfig) -> No
     """Connect by TCP and TLS."""
     address = connection.address
     try:
-        await connect(lambda: connection, address, config.ssl_context)
+        await connect(lambda: connection, address, config.tls)
     except ssl.SSLError as error:
-        raise _tls_trouble(address, error) from error
+        raise _tls_error(address, error) from error
     except (OSError, ValueError, OverflowError) as error:  # invalid host or port
         if isinstance(error, ConnectionResetError) and config.encrypted:
             await _refuse_plaintext(address, config)
         raise ConnectFailed(address, str(error) or type(error).__name__) from error
 
 
-async def _greet(connection: BrokerConnection, config: ConnectionConfig) -> None:
+async def _log_in(connection: BrokerConnection, config: ConnectionConfig) -> None:
     """Request ApiVersions and log in."""
     try:
         await Login(connection, config).run()
@@ -65,8 +65,8 @@ async def _greet(connection: BrokerConnection, config: ConnectionConfig) -> None
             raise
         if isinstance(error.__cause__, ssl.SSLError):
             # in TLS 1.3 a broker refuses the client certificate after the handshake
-            raise _tls_trouble(connection.address, error.__cause__) from error
-        raise ConnectFailed(connection.address, f"{error.reason} while it was opened") from error
+            raise _tls_error(connection.address, error.__cause__) from error
+        raise ConnectFailed(connection.address, f"{error.reason} during the login") from error
 
 
 async def _refuse_plaintext(address: Address, config: ConnectionConfig) -> None:
@@ -84,16 +84,21 @@ async def _refuse_plaintext(address: Address, config: ConnectionConfig) -> None:
         return
     connection.close()
     await connection.wait_closed()
-    raise NotTls(address, "the broker speaks plaintext here, we tried TLS")
+    raise NotTls(
+        address,
+        "the broker responds in plaintext; set `security_protocol` to PLAINTEXT or SASL_PLAINTEXT",
+    )
 
 
-def _tls_trouble(address: Address, error: ssl.SSLError) -> BrokerConnectionError:
+def _tls_error(address: Address, error: ssl.SSLError) -> BrokerConnectionError:
     if isinstance(error, ssl.SSLCertVerificationError):
         kind = WrongHost if error.verify_code in _WRONG_HOST else CertificateRefused
-        return kind(address, f"we refuse its certificate: {error.verify_message.rstrip('.')}")
+        return kind(address, f"its certificate is not valid: {error.verify_message.rstrip('.')}")
     reason = error.reason or str(error)
     if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
-        return ClientCertificateRefused(address, f"it refuses our certificate: {reason}")
+        return ClientCertificateRefused(
+            address, f"the broker refused the client certificate: {reason}"
+        )
     if reason in _NO_TLS:
-        return NotTls(address, "it does not answer in TLS")
-    return TlsFailed(address, f"no TLS with it: {reason}")
+        return NotTls(address, "it does not respond with TLS")
+    return TlsFailed(address, f"the TLS handshake failed: {reason}")

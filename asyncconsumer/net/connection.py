@@ -32,7 +32,7 @@ from asyncconsumer.types import Address
 
 # Decoding creates a Python object for every few bytes. Responses of control traffic are far
 # smaller. The limit protects memory from a broker that sends a larger one.
-_MOST_TO_DECODE: Final = 16 * 2**20
+_MAX_DECODED_BYTES: Final = 16 * 2**20
 _INT_32: Final = struct.Struct(">i")
 _HEADER: Final = struct.Struct(">ihhih")  # size, API, version, correlation id, length of client id
 
@@ -53,9 +53,9 @@ class _PendingRequest:
 
     correlation: int
     request: RequestStruct
-    answer: asyncio.Future[RawResponse]
+    response: asyncio.Future[RawResponse]
     deadline: asyncio.TimerHandle
-    at_once: Callable[[RawResponse], None] | None
+    on_response: Callable[[RawResponse], None] | None
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
@@ -75,17 +75,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._frames = Frames(config.max_frame_bytes)
         self._pending: deque[_PendingRequest] = deque()
         self._correlation = 0
-        self.last_heard = _now()  # loop time at which bytes last arrived
+        self.last_received = _now()  # loop time at which bytes last arrived
         self._idle: asyncio.TimerHandle
         self._transport: asyncio.Transport
         self._ending: ConsumerError | None = None
-        self._gone = asyncio.Event()
+        self._closed = asyncio.Event()
 
     def __repr__(self) -> str:
         state = "open" if self._ending is None else f"ended ({self._ending})"
-        return (
-            f"<Connection to {self.address}, {state}, {len(self._pending)} requests on their way>"
-        )
+        return f"<Connection to {self.address}, {state}, {len(self._pending)} requests in flight>"
 
     @property
     def ending(self) -> ConsumerError | None:
@@ -103,38 +101,38 @@ class BrokerConnection(asyncio.BufferedProtocol):
     @property
     def gone(self) -> bool:
         """Return whether the socket is closed."""
-        return self._gone.is_set()
+        return self._closed.is_set()
 
     async def request(self, message: Request, *, timeout: float | None = None) -> Response:
         """Send a request and return its decoded response."""
         pending = self._send(message, timeout, None)
-        return self._decode(pending.request, (await pending.answer).body)
+        return self._decode(pending.request, (await pending.response).body)
 
     def send_raw(
         self,
         message: Request,
         *,
         timeout: float | None = None,
-        at_once: Callable[[RawResponse], None] | None = None,
+        on_response: Callable[[RawResponse], None] | None = None,
     ) -> asyncio.Future[RawResponse]:
         """Send a request now, and return a future of its undecoded response.
 
-        `at_once` is called synchronously when the response arrives, one loop iteration before the
-        future resolves. It is not called if the future was cancelled. Exceptions that it raises are
-        set on the future.
+        `on_response` is called synchronously when the response arrives, one loop iteration before
+        the future resolves. It is not called if the future was cancelled. Exceptions that it raises
+        are set on the future.
         """
-        return self._send(message, timeout, at_once).answer
+        return self._send(message, timeout, on_response).response
 
-    def receive(self, answer: asyncio.Future[RawResponse]) -> None:
-        """Read from the socket until `answer` is done, without running the event loop.
+    def receive(self, response: asyncio.Future[RawResponse]) -> None:
+        """Read from the socket until `response` is done, without running the event loop.
 
         This is for a caller that is alone on the loop. A large response arrives in dozens of
         pieces, each of which would take a loop iteration. When no more bytes arrive, or the
         connection ends, the event loop continues as usual.
         """
         socket = RawSocket(self._transport)
-        while self._ending is None and not answer.done():
-            count = socket.take(self._frames.room())
+        while self._ending is None and not response.done():
+            count = socket.read_into(self._frames.room())
             if count == 0:
                 return
             self.buffer_updated(count)
@@ -142,6 +140,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def close(self, error: ConsumerError | None = None) -> None:
         """Close the connection now. Requests in flight fail with `error`, if given."""
         self._end(error or ClosedError(f"the connection to {self.address} was closed"))
+
+    def close_silent(self, seconds: float) -> None:
+        """Close the connection because no byte arrived for some seconds."""
+        self.close(ConnectionLost(self.address, f"no byte arrived for {seconds:.1f} s"))
 
     def retire(self) -> None:
         """Accept no more requests, and close after those in flight are answered."""
@@ -152,7 +154,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def wait_closed(self) -> None:
         """Wait until the socket of an ended connection is closed."""
-        await self._gone.wait()
+        await self._closed.wait()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -160,7 +162,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self,
         message: Request,
         timeout: float | None,
-        at_once: Callable[[RawResponse], None] | None,
+        on_response: Callable[[RawResponse], None] | None,
     ) -> _PendingRequest:
         if self._ending is not None:
             raise ConnectionLost(self.address, f"closed before the request: {self._ending}")
@@ -172,12 +174,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             frame = self._frame(request)
         except (ValueError, struct.error) as error:  # a string or a number that does not fit
-            raise ConfigError(f"{_name(request)} cannot be asked like this: {error}") from error
+            raise ConfigError(f"{_name(request)} cannot be encoded: {error}") from error
         self._transport.write(frame)
         allowed = self._config.request_timeout_ms / 1000 if timeout is None else timeout
         loop = asyncio.get_running_loop()
         late = loop.call_later(allowed, self._timed_out, self._correlation, allowed)
-        pending = _PendingRequest(self._correlation, request, loop.create_future(), late, at_once)
+        pending = _PendingRequest(
+            self._correlation, request, loop.create_future(), late, on_response
+        )
         self._pending.append(pending)
         return pending
 
@@ -195,16 +199,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
         )
 
     def _timed_out(self, correlation: int, allowed: float) -> None:
-        late = next(one for one in self._pending if one.correlation == correlation)
+        late = next(pending for pending in self._pending if pending.correlation == correlation)
         self._pending.remove(late)
-        reason = f"no answer to {_name(late.request)} within {allowed:g} s"
+        reason = f"no response to {_name(late.request)} within {allowed:g} s"
         _fail(late, RequestTimedOut(self.address, reason))
-        self._end(ConnectionLost(self.address, f"closed, for there was {reason}"))
+        self._end(ConnectionLost(self.address, f"closed because there was {reason}"))
 
     def _decode(self, request: RequestStruct, body: memoryview) -> Response:
         api, version = _name(request), request.API_VERSION
-        if len(body) > _MOST_TO_DECODE:
-            reason = f"an answer to {api} of {len(body)} bytes"
+        if len(body) > _MAX_DECODED_BYTES:
+            reason = f"a response to {api} of {len(body)} bytes; the limit is {_MAX_DECODED_BYTES}"
             raise FrameTooLarge(self.address, reason)
         data = BytesIO(body)
         try:
@@ -221,7 +225,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Store the transport of the open socket."""
         # uvloop's transport is not a subclass
         self._transport = cast("asyncio.Transport", transport)
-        self._watch_idleness()
+        self._check_idle()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for received bytes."""
@@ -229,12 +233,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process received bytes."""
-        self.last_heard = _now()
+        self.last_received = _now()
         try:
             for frame in self._frames.received(nbytes):
-                self._answered(frame)
+                self._on_frame(frame)
         except BadLength as bad:
-            self._end(_no_frame(self.address, bad, self._config.max_frame_bytes))
+            self._end(_frame_error(self.address, bad, self._config.max_frame_bytes))
         except MalformedResponse as error:
             self._end(error)
         if self._ending is not None and not self._pending:
@@ -248,16 +252,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connection after the socket was closed."""
         self._end(self._lost(exc))
-        self._gone.set()
+        self._closed.set()
 
-    def _answered(self, frame: memoryview) -> None:
+    def _on_frame(self, frame: memoryview) -> None:
         (correlation,) = _INT_32.unpack_from(frame)
         expected = self._pending[0].correlation if self._pending else None
         if correlation != expected:
             api, version = "?", -1
             if self._pending:
                 api, version = _name(self._pending[0].request), self._pending[0].request.API_VERSION
-            reason = f"correlation id {correlation} in place of {expected} (from {self.address})"
+            reason = f"correlation id {correlation} instead of {expected} (from {self.address})"
             raise MalformedResponse(api, version, 0, reason)
         pending = self._pending[0]
         start = _INT_32.size
@@ -265,9 +269,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
             start = self._skip_tags(pending.request, frame, start)
         self._pending.popleft()
         pending.deadline.cancel()
-        if not pending.answer.done():
+        if not pending.response.done():
             request = pending.request
-            _answer(pending, RawResponse(request.API_VERSION, frame[start:], request.API_KEY))
+            _resolve(pending, RawResponse(request.API_VERSION, frame[start:], request.API_KEY))
 
     def _skip_tags(self, request: RequestStruct, frame: memoryview, start: int) -> int:
         """Return where the body begins, after the tagged fields of the header.
@@ -286,20 +290,20 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     # --- closing ---------------------------------------------------------------------------------
 
-    def _watch_idleness(self) -> None:
+    def _check_idle(self) -> None:
         allowed = self._config.connections_max_idle_ms / 1000
-        idle_for = 0.0 if self._pending else _now() - self.last_heard
+        idle_for = 0.0 if self._pending else _now() - self.last_received
         if idle_for >= allowed - 0.001:  # tolerance for timer rounding
             self._end(ClosedError(f"the connection to {self.address} was idle"))
         else:
             loop = asyncio.get_running_loop()
-            self._idle = loop.call_later(allowed - idle_for, self._watch_idleness)
+            self._idle = loop.call_later(allowed - idle_for, self._check_idle)
 
     def _lost(self, cause: Exception | None) -> ConnectionLost:
         reason = f"the connection broke: {cause}" if cause else "the broker closed the connection"
         if self._pending and self._pending[0].correlation == 2 and not self._config.logs_in:
             # before a login a broker accepts only ApiVersions, which is request 1
-            reason += " on the first request, perhaps it wants a login (security_protocol SASL_...)"
+            reason += " on the first request; it may require a login (`security_protocol` SASL_...)"
         return _caused(ConnectionLost(self.address, reason), cause)
 
     def _end(self, error: ConsumerError) -> None:
@@ -312,23 +316,23 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
-def _answer(pending: _PendingRequest, raw: RawResponse) -> None:
+def _resolve(pending: _PendingRequest, raw: RawResponse) -> None:
     try:
-        if pending.at_once is not None:
-            pending.at_once(raw)
+        if pending.on_response is not None:
+            pending.on_response(raw)
     except Exception as error:  # noqa: BLE001 - any error goes to the waiting caller
-        pending.answer.set_exception(error)
+        pending.response.set_exception(error)
     else:
-        pending.answer.set_result(raw)
+        pending.response.set_result(raw)
 
 
 def _fail(pending: _PendingRequest, error: ConsumerError) -> None:
     pending.deadline.cancel()
-    if not pending.answer.done():
+    if not pending.response.done():
         # each waiter gets a copy, because raising an exception extends its traceback
-        pending.answer.set_exception(_caused(copy.copy(error), error.__cause__))
+        pending.response.set_exception(_caused(copy.copy(error), error.__cause__))
         # mark as retrieved: a pipeline may drop the rest after its first error
-        pending.answer.exception()
+        pending.response.exception()
 
 
 def _caused(error: E, cause: BaseException | None) -> E:
@@ -337,13 +341,15 @@ def _caused(error: E, cause: BaseException | None) -> E:
     return error
 
 
-def _no_frame(address: Address, bad: BadLength, most: int) -> ConsumerError:
+def _frame_error(address: Address, bad: BadLength, limit: int) -> ConsumerError:
     """Return the error for invalid bytes where the length of a response should be."""
     if bad.head[0] in (0x15, 0x16) and bad.head[1] == 3:  # a TLS record: alert or handshake
-        return NotTls(address, "it answers in TLS, and we do not speak it")
+        return NotTls(address, "it responds with TLS; set `security_protocol` to SSL or SASL_SSL")
     if bad.head.isascii() and bad.head.decode().isprintable():
-        return FrameTooLarge(address, f"it answers in text, {bad.head.decode()!r}, not in Kafka's")
-    return FrameTooLarge(address, f"a response of {bad.length} bytes, allowed are 4 to {most}")
+        return FrameTooLarge(
+            address, f"it responds with text, {bad.head.decode()!r}, not with Kafka's protocol"
+        )
+    return FrameTooLarge(address, f"a response of {bad.length} bytes; 4 to {limit} are allowed")
 
 
 def _now() -> float:

@@ -41,15 +41,15 @@ class Coordinator:
     async def find(self) -> Address:
         """Return the address, looked up if it is not known."""
         if self._address is None:
-            answer = await self._cluster.ask_any(FindCoordinatorRequest(self.group_id, _GROUP))
-            row = answer.to_object()
+            response = await self._cluster.ask_any(FindCoordinatorRequest(self.group_id, _GROUP))
+            row = response.to_object()
             if row["error_code"]:
                 about = f"the coordinator of group {self.group_id!r}"
-                raise BrokerError.of(row["error_code"], about)
+                raise BrokerError.from_code(row["error_code"], about)
             address = Address(row["host"], row["port"])
             if not address.is_possible:
                 reason = f"a coordinator at {tuple(address)}"
-                raise MalformedResponse("FindCoordinator", answer.API_VERSION, 0, reason)
+                raise MalformedResponse("FindCoordinator", response.API_VERSION, 0, reason)
             self._address = address
         return self._address
 

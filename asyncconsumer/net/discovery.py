@@ -16,7 +16,7 @@ from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 # responses in a row without a topic, from random brokers, until it counts as deleted
-_ENOUGH_DENIALS: Final = 6
+_MISSING_UNTIL_DELETED: Final = 6
 
 Partitions: TypeAlias = dict[str, tuple[int, ...]]
 """The partition numbers of each topic; topics that do not exist are left out."""
@@ -27,25 +27,25 @@ class PartitionDiscovery:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._seen: dict[str, Topic] = {}
+        self._topics: dict[str, Topic] = {}
         self._asked: frozenset[str] = frozenset()  # topics of the last request
         self._asked_at = -inf
-        self._homes: dict[int, str | None] = {}  # rack of every broker seen so far
-        self._denied: Counter[str] = Counter()  # responses in a row that did not have the topic
+        self._racks: dict[int, str | None] = {}  # rack of every broker so far
+        self._missing: Counter[str] = Counter()  # responses in a row that did not have the topic
 
-    async def ask(self, topics: Iterable[str], *, seconds_old: float = 0.0) -> Partitions:
+    async def ask(self, topics: Iterable[str], *, max_age: float = 0.0) -> Partitions:
         """Return the partitions of topics.
 
-        A result that is less than `seconds_old` seconds old is reused.
+        A result that is less than `max_age` seconds old is reused.
         """
-        wanted, now = frozenset(topics), asyncio.get_running_loop().time()
-        if not wanted <= self._asked or now - self._asked_at >= seconds_old:
-            await self._ask(sorted(wanted))
-            self._asked, self._asked_at = wanted, now
+        names, now = frozenset(topics), asyncio.get_running_loop().time()
+        if not names <= self._asked or now - self._asked_at >= max_age:
+            await self._ask(sorted(names))
+            self._asked, self._asked_at = names, now
         return {
             name: tuple(sorted(topic.partitions))
-            for name, topic in self._seen.items()
-            if name in wanted
+            for name, topic in self._topics.items()
+            if name in names
         }
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
@@ -54,37 +54,37 @@ class PartitionDiscovery:
         A broker that is down keeps its rack, so that a restart does not cause a rebalance. The
         result is empty for a cluster without racks.
         """
-        if not any(self._homes.values()):
+        if not any(self._racks.values()):
             return {}
 
         @lru_cache(maxsize=1_000)  # many partitions share few sets of replicas
         def racks_of(replicas: tuple[int, ...]) -> frozenset[str]:
-            return frozenset(rack for node in replicas if (rack := self._homes.get(node)))
+            return frozenset(rack for node in replicas if (rack := self._racks.get(node)))
 
         return {
-            TopicPartition(name, number): racks_of(one.replicas)
+            TopicPartition(name, number): racks_of(partition.replicas)
             for name in topics
-            if name in self._seen
-            for number, one in self._seen[name].partitions.items()
+            if name in self._topics
+            for number, partition in self._topics[name].partitions.items()
         }
 
-    async def _ask(self, wanted: Sequence[str]) -> None:
-        metadata, before, self._seen = await self._cluster.refresh(wanted), self._seen, {}
-        self._homes |= {node: broker.rack for node, broker in metadata.brokers.items()}
-        for name in self._denied.keys() - set(wanted):
-            del self._denied[name]
-        for name in wanted:
+    async def _ask(self, names: Sequence[str]) -> None:
+        metadata, before, self._topics = await self._cluster.refresh(names), self._topics, {}
+        self._racks |= {node: broker.rack for node, broker in metadata.brokers.items()}
+        for name in self._missing.keys() - set(names):
+            del self._missing[name]
+        for name in names:
             topic, known = metadata.topics.get(name), before.get(name)
             if topic is None or isinstance(topic.error, UnknownTopicOrPartition):
-                self._denied[name] += 1
-                if known is not None and self._denied[name] < _ENOUGH_DENIALS:
-                    self._seen[name] = known
+                self._missing[name] += 1
+                if known is not None and self._missing[name] < _MISSING_UNTIL_DELETED:
+                    self._topics[name] = known
                 continue
-            del self._denied[name]
+            del self._missing[name]
             if topic.error is None and not _is_older(topic, known):
-                self._seen[name] = topic
+                self._topics[name] = topic
             elif known is not None:
-                self._seen[name] = known
+                self._topics[name] = known
 
 
 async def partitions_of(
@@ -96,17 +96,17 @@ async def partitions_of(
     is yielded. New partitions must be read from the beginning, because their records were written
     after the topic was first read.
     """
-    quiet, growth, wanted = RateLimitedLogger(_log), PartitionDiscovery(cluster), list(topics)
-    told: Partitions | None = None
+    log, discovery, names = RateLimitedLogger(_log), PartitionDiscovery(cluster), list(topics)
+    last: Partitions | None = None
     while True:
         try:
-            found = await growth.ask(wanted)
+            current = await discovery.ask(names)
         except ConsumerError as error:
-            quiet.warning("no news of topics: %s", error)
+            log.warning("failed to refresh the metadata of topics: %s", error)
         else:
-            if found != told:
-                told = found
-                yield dict(found)
+            if current != last:
+                last = current
+                yield dict(current)
         await asyncio.sleep(every_ms / 1000)
 
 

@@ -32,7 +32,7 @@ class Partition:
     isr: tuple[int, ...] = ()
 
 
-class KnowsLeaders(ABC, Mapping[int, Partition]):
+class LeaderMapping(ABC, Mapping[int, Partition]):
     """A mapping of partitions that returns leaders without decoding whole partitions."""
 
     __slots__ = ()
@@ -48,7 +48,7 @@ class Topic:
 
     name: str
     topic_id: UUID | None = None  # None from brokers before Kafka 2.8
-    partitions: dict[int, Partition] | KnowsLeaders = field(default_factory=dict)
+    partitions: dict[int, Partition] | LeaderMapping = field(default_factory=dict)
     error: BrokerError | None = None
 
     def leader(self, partition: int) -> tuple[int, int] | None:
@@ -56,8 +56,8 @@ class Topic:
         partitions = self.partitions
         if not isinstance(partitions, dict):
             return partitions.leader(partition)
-        found = partitions.get(partition)
-        return None if found is None else (found.leader, found.epoch)
+        leader = partitions.get(partition)
+        return None if leader is None else (leader.leader, leader.epoch)
 
     def lacks(self, partition: int) -> bool:
         """Return whether the topic exists without such a partition."""
@@ -83,13 +83,13 @@ class Metadata:
         """Return the leader of a partition, or raise a `BrokerError`."""
         topic = self.topics.get(partition.topic)
         if topic is None:
-            raise UnknownTopicOrPartition(f"topic {partition.topic!r}, which was never asked about")
+            raise UnknownTopicOrPartition(f"topic {partition.topic!r}, which was never requested")
         if topic.error is not None:
-            raise BrokerError.of(topic.error.code, topic.error.about)
-        found = topic.leader(partition.partition)
-        if found is None:
+            raise BrokerError.from_code(topic.error.code, topic.error.about)
+        leader = topic.leader(partition.partition)
+        if leader is None:
             raise UnknownTopicOrPartition(f"partition {partition}")
-        node_id, epoch = found
+        node_id, epoch = leader
         if (broker := self.brokers.get(node_id)) is None:
             raise LeaderNotAvailable(f"partition {partition}")
         return Leader(broker, epoch)
@@ -105,15 +105,15 @@ class Metadata:
             return None
         partitions = topic.partitions
         if isinstance(partitions, dict):
-            found = topic.leader(partition[1])
+            leader = topic.leader(partition[1])
         else:
-            found = partitions.leader(partition[1])
-        if found is None:
+            leader = partitions.leader(partition[1])
+        if leader is None:
             return None
-        broker = self.brokers.get(found[0])
-        return None if broker is None else (broker, found[1])
+        broker = self.brokers.get(leader[0])
+        return None if broker is None else (broker, leader[1])
 
     def updated(self, newer: Self, forgotten: Container[str] = ()) -> Self:
         """Return `newer` plus the known other topics, except the `forgotten` ones."""
-        kept = {name: topic for name, topic in self.topics.items() if name not in forgotten}
-        return replace(newer, topics=MappingProxyType({**kept, **newer.topics}))
+        others = {name: topic for name, topic in self.topics.items() if name not in forgotten}
+        return replace(newer, topics=MappingProxyType({**others, **newer.topics}))

@@ -31,8 +31,8 @@ from asyncconsumer.types import TopicPartition
 _BATCH_BYTES: Final = 500_000  # about half of the default `max.message.bytes`
 _RECORD_OVERHEAD: Final = 100
 # The broker's wait for replicas ends, with an error, before the request times out here.
-_SHARE_OF_TIMEOUT: Final = 0.7
-_ABOUT_RECORDS: Final = (RecordTooLarge, RecordListTooLarge, InvalidRecord)
+_TIMEOUT_FACTOR: Final = 0.7
+_RECORD_ERRORS: Final = (RecordTooLarge, RecordListTooLarge, InvalidRecord)
 _NOT_IDEMPOTENT: Final = BatchProducer()
 
 
@@ -86,7 +86,7 @@ class PartitionWriter:
         self._producer: BatchProducer | None = None  # `sequence` is that of the next record
         self._in_doubt: _ProduceBatch | None = None
 
-    def doubts(self, record: ProducerRecord) -> bool:
+    def may_have_written(self, record: ProducerRecord) -> bool:
         """Return whether `record` may have been written already."""
         return self._in_doubt is not None and record in self._in_doubt.records
 
@@ -99,85 +99,87 @@ class PartitionWriter:
             batch = batches.popleft()
             try:
                 first = await self._produce(batch)
-            except _ABOUT_RECORDS as error:
-                self._begin_anew()
+            except _RECORD_ERRORS as error:
+                self._reset()
                 if len(batch.records) == 1:
                     outcomes[batch.records[0]] = error
                 else:  # retry one by one to find the invalid record
-                    batches.extendleft(_ProduceBatch([one]) for one in reversed(batch.records))
+                    batches.extendleft(
+                        _ProduceBatch([record]) for record in reversed(batch.records)
+                    )
             except ConsumerError as error:
                 if isinstance(error, BrokerError) and not error.retriable:
-                    self._begin_anew()
-                outcomes |= {one: error for each in (batch, *batches) for one in each.records}
+                    self._reset()
+                outcomes |= {record: error for each in (batch, *batches) for record in each.records}
                 return
             else:
-                outcomes |= {one: first + n for n, one in enumerate(batch.records)}
+                outcomes |= {record: first + n for n, record in enumerate(batch.records)}
 
     def _batches(self, records: Sequence[ProducerRecord]) -> deque[_ProduceBatch]:
         """Return the batches to write.
 
         The batch in doubt is first, if all of its records are still to be written.
         """
-        doubt = self._in_doubt
-        if doubt is None:
-            return deque(_cut(records))
-        known = set(doubt.records)
+        in_doubt = self._in_doubt
+        if in_doubt is None:
+            return deque(_split(records))
+        known = set(in_doubt.records)
         if not known <= set(records):
-            self._begin_anew()
-            return deque(_cut(records))
-        return deque([doubt, *_cut([one for one in records if one not in known])])
+            self._reset()
+            return deque(_split(records))
+        return deque([in_doubt, *_split([record for record in records if record not in known])])
 
     async def _produce(self, batch: _ProduceBatch) -> int:
         """Write a batch and return the offset of its first record."""
         if self._producer is None:
-            self._producer = await self._identified()
+            self._producer = await self._request_producer_id()
         leader = self._cluster.leader(self._tp).broker.address
         connection = await self._brokers.connection(leader, Traffic.PRODUCE)
         if not batch.data:
-            batch.data = self._encoded(batch, self._producer)
-        timeout_ms = int(self._brokers.config.request_timeout_ms * _SHARE_OF_TIMEOUT)
+            batch.data = self._encode(batch, self._producer)
+        timeout_ms = int(self._brokers.config.request_timeout_ms * _TIMEOUT_FACTOR)
         self._in_doubt = batch
-        answer = await connection.request(
+        response = await connection.request(
             ProduceRequest(*self._tp, batch.data, timeout_ms=timeout_ms)
         )
-        offset = _offset_of(answer.to_object(), self._tp, answer.API_VERSION)
+        offset = _base_offset(response.to_object(), self._tp, response.API_VERSION)
         self._in_doubt = None
         if self._producer is not _NOT_IDEMPOTENT:
-            following = (self._producer.sequence + len(batch.records)) % 2**31
-            self._producer = self._producer._replace(sequence=following)
+            next_sequence = (self._producer.sequence + len(batch.records)) % 2**31
+            self._producer = self._producer._replace(sequence=next_sequence)
         return offset
 
-    async def _identified(self) -> BatchProducer:
+    async def _request_producer_id(self) -> BatchProducer:
         """Return a producer id from any broker.
 
         Without one, a record whose response is lost is written twice.
         """
         try:
-            answer = await self._cluster.ask_any(InitProducerIdRequest())
+            response = await self._cluster.ask_any(InitProducerIdRequest())
         except UnsupportedBroker:
             return _NOT_IDEMPOTENT
-        told = answer.to_object()
-        if code := told["error_code"]:
-            error = BrokerError.of(code, "an id for a producer")
+        row = response.to_object()
+        if code := row["error_code"]:
+            error = BrokerError.from_code(code, "a producer id")
             # brokers before Kafka 2.8 require the IdempotentWrite permission
             if isinstance(error, ClusterAccessDenied):
                 return _NOT_IDEMPOTENT
             raise error
-        return BatchProducer(told["producer_id"], told["producer_epoch"], 0)
+        return BatchProducer(row["producer_id"], row["producer_epoch"], 0)
 
-    def _encoded(self, batch: _ProduceBatch, producer: BatchProducer) -> bytes:
-        rows = [BatchRecord(one.key, one.value, one.headers) for one in batch.records]
+    def _encode(self, batch: _ProduceBatch, producer: BatchProducer) -> bytes:
+        rows = [BatchRecord(record.key, record.value, record.headers) for record in batch.records]
         try:
             return encode_batch(rows, self._now_ms(), producer)
         except (TypeError, ValueError) as error:
             reason = f"a record for {self._tp} cannot be encoded: {type(error).__name__}"
             raise ConfigError(reason) from error
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._producer = self._in_doubt = None
 
 
-def _cut(records: Iterable[ProducerRecord]) -> Iterable[_ProduceBatch]:
+def _split(records: Iterable[ProducerRecord]) -> Iterable[_ProduceBatch]:
     """Yield the records in batches of limited size."""
     batch: list[ProducerRecord] = []
     size = 0
@@ -191,16 +193,16 @@ def _cut(records: Iterable[ProducerRecord]) -> Iterable[_ProduceBatch]:
         yield _ProduceBatch(batch)
 
 
-def _offset_of(answer: dict[str, Any], tp: TopicPartition, version: int) -> int:
+def _base_offset(response: dict[str, Any], tp: TopicPartition, version: int) -> int:
     """Return the offset of the first record of a batch, or raise a `BrokerError`."""
     rows = [
         row
-        for topic in answer["topics"]
+        for topic in response["topics"]
         for row in topic["partitions"]
         if (topic["name"], row["partition"]) == tp
     ]
     if len(rows) != 1:
         raise MalformedResponse("Produce", version, 0, f"{len(rows)} rows for {tp}")
     if code := rows[0]["error_code"]:
-        raise BrokerError.of(code, f"a record for {tp}")
+        raise BrokerError.from_code(code, f"a record for {tp}")
     return int(rows[0]["base_offset"])

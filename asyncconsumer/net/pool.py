@@ -3,13 +3,14 @@
 import asyncio
 import enum
 import itertools
+from contextlib import AsyncExitStack
 from math import inf
 from random import Random
-from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol
 
 from aiokafka.protocol.api import Request, Response
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ClosedError, ConsumerError, HostNotAllowed
@@ -19,7 +20,7 @@ from asyncconsumer.net.node import BrokerNode
 from asyncconsumer.types import Address
 
 _KEPT_SECONDS: Final = 600.0  # how long the state of an unused node is kept
-_SUSPECT_SECONDS: Final = 30.0  # a suspicion expires, because no request may be left to clear it
+_SUSPECT_SECONDS: Final = 30.0  # then a suspicion expires, because no request may clear it
 
 
 class Traffic(enum.Enum):
@@ -45,7 +46,7 @@ class _PoolKey(NamedTuple):
 
     address: Address
     traffic: Traffic
-    lane: int
+    slot: int
 
 
 class _Open(NamedTuple):
@@ -53,7 +54,7 @@ class _Open(NamedTuple):
     since: float
 
 
-class BrokerPool:
+class BrokerPool(AsyncResource):
     """The connections of one client, open for its ``async with`` block.
 
     A connection is opened on first use, once for all callers. If that fails, all callers get the
@@ -76,27 +77,20 @@ class BrokerPool:
         self._opened: dict[_PoolKey, _Open] = {}
         self._retired: list[BrokerConnection] = []
         self._openings: dict[_PoolKey, asyncio.Task[BrokerConnection | ConsumerError]] = {}
-        self._lanes = itertools.count(1)
+        self._slots = itertools.count(1)
         self._scope = Scope("brokers")
 
-    async def __aenter__(self) -> Self:
-        await self._scope.__aenter__()
-        return self
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._scope.check_new()
+        stack.push_async_callback(self._close_connections)
+        await stack.enter_async_context(self._scope)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        try:
-            await self._scope.__aexit__(kind, error, where)
-        finally:
-            left = [*self._retired, *(there.connection for there in self._opened.values())]
-            for connection in left:
-                connection.close()
-            for connection in left:
-                await connection.wait_closed()
+    async def _close_connections(self) -> None:
+        connections = [*self._retired, *(opened.connection for opened in self._opened.values())]
+        for connection in connections:
+            connection.close()
+        for connection in connections:
+            await connection.wait_closed()
 
     async def request(
         self, address: Address, traffic: Traffic, message: Request, *, timeout: float | None = None
@@ -106,56 +100,58 @@ class BrokerPool:
         return await connection.request(message, timeout=timeout)
 
     async def connection(
-        self, address: Address, traffic: Traffic, *, lane: int = 0
+        self, address: Address, traffic: Traffic, *, slot: int = 0
     ) -> BrokerConnection:
         """Return the connection for a kind of traffic, opened with backoff if needed.
 
         A broker answers the requests of one connection in order, and a fetch may wait long. A
-        caller that must not wait for others uses a slot (`lane`) of its own, and closes it
+        caller that must not wait for others uses a slot (`slot`) of its own, and closes it
         afterwards.
         """
         self._scope.check_open()
-        way = _PoolKey(address, traffic, lane)
-        if (there := self._opened.get(way)) is not None:
-            if there.connection.usable:
-                return there.connection
-            self._forget(way, there)
+        key = _PoolKey(address, traffic, slot)
+        if (opened := self._opened.get(key)) is not None:
+            if opened.connection.usable:
+                return opened.connection
+            self._forget(key, opened)
         if not self.config.allows(address):
-            raise HostNotAllowed(address, "the host is not one of allowed_hosts")
-        opening = self._openings.get(way)
+            raise HostNotAllowed(address, "the host is not in `allowed_hosts`")
+        opening = self._openings.get(key)
         if opening is None:
             name = f"open {address} for {traffic.value}"
-            opening = self._openings[way] = self._scope.start(self._open(way), name)
+            opening = self._openings[key] = self._scope.start(self._connect(key), name)
         return await self._scope.outcome(opening)
 
-    def new_lane(self) -> int:
+    def new_slot(self) -> int:
         """Return the number of an unused connection slot. Slot 0 is shared by all callers."""
-        return next(self._lanes)
+        return next(self._slots)
 
-    def close_lane(self, lane: int) -> None:
+    def close_slot(self, slot: int) -> None:
         """Close the connections of a slot. Their requests in flight fail."""
-        for way, opening in self._openings.items():
-            if way.lane == lane:
+        for key, opening in self._openings.items():
+            if key.slot == slot:
                 opening.cancel()
-        for way in [way for way in self._opened if way.lane == lane]:
-            there = self._opened.pop(way)
-            there.connection.close()
-            self._retired = [one for one in self._retired if not one.gone] + [there.connection]
+        for key in [key for key in self._opened if key.slot == slot]:
+            opened = self._opened.pop(key)
+            opened.connection.close()
+            self._keep_retired(opened.connection)
 
     def wait_before(self, address: Address) -> float:
         """Return the seconds until an address may be tried again; 0 if it is healthy."""
         return self._nodes[address].wait() if address in self._nodes else 0.0
 
-    def suspect(self, address: Address) -> None:
+    def mark_suspect(self, address: Address) -> None:
         """Mark a broker as suspect for 30 s, because a response is overdue.
 
         Callers that have a choice prefer other brokers.
         """
         now = asyncio.get_running_loop().time()
-        self._suspects = {one: until for one, until in self._suspects.items() if until > now}
+        self._suspects = {
+            suspect: until for suspect, until in self._suspects.items() if until > now
+        }
         self._suspects[address] = now + _SUSPECT_SECONDS
 
-    def trust(self, address: Address) -> None:
+    def clear_suspect(self, address: Address) -> None:
         """Clear the suspicion of a broker that answered."""
         self._suspects.pop(address, None)
 
@@ -164,38 +160,43 @@ class BrokerPool:
         suspect = self._suspects.get(address, -inf) > asyncio.get_running_loop().time()
         return suspect, self.wait_before(address)
 
-    async def _open(self, way: _PoolKey) -> BrokerConnection | ConsumerError:
-        node = self._node(way.address)
+    async def _connect(self, key: _PoolKey) -> BrokerConnection | ConsumerError:
+        node = self._node(key.address)
         try:
-            async with node.turn():
-                connection = await self._opener(way.address, self.config)
+            async with node.attempt():
+                connection = await self._opener(key.address, self.config)
         except ConsumerError as error:
             return error
         else:
-            self._opened[way] = _Open(connection, asyncio.get_running_loop().time())
+            self._opened[key] = _Open(connection, asyncio.get_running_loop().time())
             return connection
         finally:
-            del self._openings[way]
+            del self._openings[key]
 
     def _node(self, address: Address) -> BrokerNode:
         """Return the node of an address. Unused nodes are dropped when one is added."""
         now = asyncio.get_running_loop().time()
         if address not in self._nodes:
-            used = {way.address for way in (*self._opened, *self._openings)}
+            used = {key.address for key in (*self._opened, *self._openings)}
             self._nodes = {
-                one: node
-                for one, node in self._nodes.items()
-                if one in used or node.used_at >= now - _KEPT_SECONDS
+                other: node
+                for other, node in self._nodes.items()
+                if other in used or node.used_at >= now - _KEPT_SECONDS
             }
             self._nodes[address] = BrokerNode(self.config, self._randomness)
         node = self._nodes[address]
         node.used_at = now
         return node
 
-    def _forget(self, way: _PoolKey, there: _Open) -> None:
-        del self._opened[way]
-        if there.connection.ending is None:
-            there.connection.retire()  # its SASL session is about to expire
-            self._retired = [one for one in self._retired if not one.gone] + [there.connection]
-        elif not isinstance(there.connection.ending, ClosedError):
-            self._nodes[way.address].lost(there.connection.ending, there.since)
+    def _forget(self, key: _PoolKey, opened: _Open) -> None:
+        del self._opened[key]
+        if opened.connection.ending is None:
+            opened.connection.retire()  # its SASL session is about to expire
+            self._keep_retired(opened.connection)
+        elif not isinstance(opened.connection.ending, ClosedError):
+            self._nodes[key.address].on_connection_lost(opened.connection.ending, opened.since)
+
+    def _keep_retired(self, connection: BrokerConnection) -> None:
+        """Keep a connection until its socket is closed."""
+        self._retired = [retired for retired in self._retired if not retired.gone]
+        self._retired.append(connection)

@@ -5,11 +5,10 @@ from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from random import Random
-from types import TracebackType
-from typing import Self
 
 from aiokafka.partitioner import murmur2
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError, ConsumerError, UnknownTopicOrPartition
@@ -22,7 +21,7 @@ from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.types import TopicPartition
 
 
-class Producer:
+class Producer(AsyncResource):
     """An idempotent producer, within its ``async with`` block. One task at a time may `send`.
 
     Failed records are not retried here. The caller sends the same objects again.
@@ -42,22 +41,10 @@ class Producer:
         self._now_ms = now_ms or _now_ms
         self._writers: dict[TopicPartition, PartitionWriter] = {}
         self._stale: set[str] = set()  # topics whose leaders may have changed
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._brokers)
-            await stack.enter_async_context(self._cluster)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        await self._stack.__aexit__(kind, error, where)
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._brokers)
+        await stack.enter_async_context(self._cluster)
 
     async def send(self, records: Collection[ProducerRecord]) -> dict[ProducerRecord, Outcome]:
         """Write records, and return the offset or the error of each.
@@ -65,21 +52,23 @@ class Producer:
         A record with an offset is on all in-sync replicas.
         """
         outcomes: dict[ProducerRecord, Outcome] = {}
-        placed: dict[TopicPartition, list[ProducerRecord]] = {}
+        by_partition: dict[TopicPartition, list[ProducerRecord]] = {}
         try:
-            await self._learn({one.topic for one in records})
+            await self._refresh({record.topic for record in records})
         except ConsumerError as error:
             return dict.fromkeys(records, error)
         for record in records:
             try:
-                placed.setdefault(self._placed(record), []).append(record)
+                by_partition.setdefault(self._partition_for(record), []).append(record)
             except ConsumerError as error:
                 outcomes[record] = error
         async with asyncio.TaskGroup() as group:
-            for tp, some in placed.items():
-                work = self._writer(tp).write(some, outcomes)
-                start_task(group, work, f"produce to {tp}")
-        self._stale |= {one.topic for one in records if isinstance(outcomes[one], ConsumerError)}
+            for tp, batch in by_partition.items():
+                writing = self._writer(tp).write(batch, outcomes)
+                start_task(group, writing, f"produce to {tp}")
+        self._stale |= {
+            record.topic for record in records if isinstance(outcomes[record], ConsumerError)
+        }
         return outcomes
 
     async def find_topic(self, topic: str) -> None:
@@ -88,7 +77,7 @@ class Producer:
         A broker with automatic topic creation creates it.
         """
         self._stale.add(topic)
-        await self._learn({topic})
+        await self._refresh({topic})
         self._topic(topic)
 
     def _writer(self, tp: TopicPartition) -> PartitionWriter:
@@ -96,21 +85,21 @@ class Producer:
             self._writers[tp] = PartitionWriter(tp, self._brokers, self._cluster, self._now_ms)
         return self._writers[tp]
 
-    async def _learn(self, topics: set[str]) -> None:
+    async def _refresh(self, topics: set[str]) -> None:
         """Refresh the metadata of topics that are unknown or stale."""
         known = self._cluster.metadata.topics
-        wanted = {
-            one
-            for one in topics
-            if one in self._stale or one not in known or known[one].error is not None
+        stale = {
+            topic
+            for topic in topics
+            if topic in self._stale or topic not in known or known[topic].error is not None
         }
-        if not wanted:
+        if not stale:
             return
-        await self._cluster.refresh(wanted)
-        if missing := [one for one in sorted(wanted) if self._is_missing(one)]:
+        await self._cluster.refresh(stale)
+        if missing := [topic for topic in sorted(stale) if self._is_missing(topic)]:
             await self._cluster.ask_any(MetadataRequest(missing, create=True))
             await self._cluster.refresh(missing)
-        self._stale -= wanted
+        self._stale -= stale
 
     def _is_missing(self, topic: str) -> bool:
         try:
@@ -124,29 +113,29 @@ class Producer:
         if topic is None or (topic.error is None and not topic.partitions):
             raise UnknownTopicOrPartition(f"topic {name!r}")
         if topic.error is not None:
-            raise BrokerError.of(topic.error.code, topic.error.about)
+            raise BrokerError.from_code(topic.error.code, topic.error.about)
         return topic
 
-    def _placed(self, record: ProducerRecord) -> TopicPartition:
+    def _partition_for(self, record: ProducerRecord) -> TopicPartition:
         topic = self._topic(record.topic)
         if record.partition is not None:
             return TopicPartition(record.topic, record.partition)
-        doubted = (tp for tp, writer in self._writers.items() if writer.doubts(record))
-        number = self._chosen(topic, record.key)
-        return next(doubted, TopicPartition(record.topic, number))
+        candidates = (tp for tp, writer in self._writers.items() if writer.may_have_written(record))
+        number = self._choose_partition(topic, record.key)
+        return next(candidates, TopicPartition(record.topic, number))
 
-    def _chosen(self, topic: Topic, key: bytes | None) -> int:
+    def _choose_partition(self, topic: Topic, key: bytes | None) -> int:
         """Return a partition by the key, as Java's producer does.
 
         Without a key, return a random partition that has a leader.
         """
-        everyone = sorted(topic.partitions)
+        numbers = sorted(topic.partitions)
         if key is not None:
             hashed: int = murmur2(key) & 0x7FFFFFFF
-            return everyone[hashed % len(everyone)]
+            return numbers[hashed % len(numbers)]
         brokers = self._cluster.metadata.brokers
-        led = [number for number in everyone if topic.partitions[number].leader in brokers]
-        return self._randomness.choice(led or everyone)
+        led = [number for number in numbers if topic.partitions[number].leader in brokers]
+        return self._randomness.choice(led or numbers)
 
 
 def _now_ms() -> int:

@@ -5,32 +5,33 @@ import os
 import select
 from typing import Final
 
-_NEXT_PIECE_MS: Final = 5  # wait for more bytes of a response
+_WAIT_MS: Final = 5  # wait for more bytes of a response
 
 
 class RawSocket:
     """The socket of an open transport. Both may read from it, in turns."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
-        one = transport.get_extra_info("socket")
+        sock = transport.get_extra_info("socket")
         # with TLS the received bytes are encrypted
-        is_plain = one is not None and transport.get_extra_info("ssl_object") is None
-        self._number: int = one.fileno() if is_plain else -1  # -1: reads fail, and `take` returns 0
+        is_plain = sock is not None and transport.get_extra_info("ssl_object") is None
+        # with -1, reads fail and `read_into` returns 0
+        self._descriptor: int = sock.fileno() if is_plain else -1
 
-    def take(self, room: memoryview) -> int:
-        """Read into `room`, and return the number of bytes.
+    def read_into(self, buffer: memoryview) -> int:
+        """Read into `buffer`, and return the number of bytes.
 
         Return 0 if none arrived for 5 ms, or if the event loop has to handle the socket.
         """
         try:
             try:
-                return os.readv(self._number, [room])
+                return os.readv(self._descriptor, [buffer])
             except BlockingIOError:
-                return os.readv(self._number, [room]) if self._comes() else 0
+                return os.readv(self._descriptor, [buffer]) if self._is_readable() else 0
         except OSError:
             return 0
 
-    def _comes(self) -> bool:
+    def _is_readable(self) -> bool:
         poll = select.poll()
-        poll.register(self._number, select.POLLIN)
-        return bool(poll.poll(_NEXT_PIECE_MS))
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(_WAIT_MS))

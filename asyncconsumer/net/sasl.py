@@ -22,9 +22,9 @@ from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.types import Address
 
 _UNSUPPORTED_MECHANISM: Final = 33
-_MOST_ITERATIONS: Final = 1_000_000  # Kafka's own maximum is 16,384
+_MAX_ITERATIONS: Final = 1_000_000  # Kafka's own maximum is 16,384
 # A connection is replaced well before the broker ends its SASL session.
-_SHARE_OF_SESSION: Final = 0.85
+_SESSION_FACTOR: Final = 0.85
 
 
 class Login(AIOKafkaConnection):
@@ -61,7 +61,9 @@ class Login(AIOKafkaConnection):
             raise
         except Exception as error:
             # aiokafka parses data of the broker, and may raise any exception
-            reason = f"the login makes no sense: {type(error).__name__}: {error}"
+            reason = (
+                f"the broker's response to the login is invalid: {type(error).__name__}: {error}"
+            )
             raise AuthenticationFailed(self._connection.address, reason) from error
 
     def send(
@@ -78,25 +80,27 @@ class Login(AIOKafkaConnection):
             raise self._handshake_refused(response)
         if isinstance(request, SaslAuthenticateRequest):
             if response.error_code:
-                raise self._login_refused(response.error_message or "it gave no reason")
+                raise self._login_refused(response.error_message or "the broker gave no reason")
             if lifetime_ms := getattr(response, "session_lifetime_ms", 0):
                 now = asyncio.get_running_loop().time()
-                self._connection.expires = now + lifetime_ms / 1000 * _SHARE_OF_SESSION
+                self._connection.expires = now + lifetime_ms / 1000 * _SESSION_FACTOR
         return response
 
     def _handshake_refused(self, response: Response) -> AuthenticationFailed:
-        address, wanted = self._connection.address, self._config.sasl_mechanism
+        address, mechanism = self._connection.address, self._config.sasl_mechanism
         if response.error_code == _UNSUPPORTED_MECHANISM:
-            return WrongMechanism(address, str(wanted), tuple(response.enabled_mechanisms or ()))
-        reason = f"it takes no login here (broker error {response.error_code})"
+            return WrongMechanism(address, str(mechanism), tuple(response.enabled_mechanisms or ()))
+        reason = (
+            f"the broker accepts no login on this listener (broker error {response.error_code})"
+        )
         return AuthenticationFailed(address, reason)
 
     def _login_refused(self, reason: str) -> AuthenticationFailed:
         if self._config.sasl_mechanism == "OAUTHBEARER":
-            return TokenRefused(self._connection.address, _without(self._oauth.token, reason))
+            return TokenRefused(self._connection.address, _mask(self._oauth.token, reason))
         password = self._config.sasl_plain_password
         kind = WrongCredentials if password else AuthenticationFailed
-        return kind(self._connection.address, _without(password, reason))
+        return kind(self._connection.address, _mask(password, reason))
 
     def authenticator_scram(self) -> ScramAuthenticator:
         """Return a SCRAM authenticator that limits the number of iterations."""
@@ -112,7 +116,7 @@ class Login(AIOKafkaConnection):
         return self._oauth
 
 
-def _without(secret: str | None, reason: str) -> str:
+def _mask(secret: str | None, reason: str) -> str:
     """Return `reason` with the secret masked, in case a broker repeats it."""
     return reason.replace(secret, "***") if secret else reason
 
@@ -124,9 +128,9 @@ class _LimitedScram(ScramAuthenticator):
     """
 
     def process_server_first_message(self, server_first: str) -> None:
-        asked = re.search(r"(?:^|,)i=(\d{1,9})(?:,|$)", server_first)
-        if asked is None or int(asked[1]) > _MOST_ITERATIONS:
-            raise ValueError(f"it asks for more than {_MOST_ITERATIONS} iterations")
+        match = re.search(r"(?:^|,)i=(\d{1,9})(?:,|$)", server_first)
+        if match is None or int(match[1]) > _MAX_ITERATIONS:
+            raise ValueError(f"the broker requests more than {_MAX_ITERATIONS} iterations")
         super().process_server_first_message(server_first)
 
 
@@ -147,19 +151,19 @@ class _StrictOAuth(OAuthAuthenticator):
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
         """Return the next bytes to send and whether a response follows; None at the end."""
         if not self._token_sent:
-            return await self._first()
+            return await self._first_step()
         if self._refusal:
             raise TokenRefused(self._address, self._refusal)
         if payload:
-            self._refusal = _without(self.token, payload.decode(errors="replace"))[:1000]
+            self._refusal = _mask(self.token, payload.decode(errors="replace"))[:1000]
             return b"\x01", True
         return None
 
-    async def _first(self) -> tuple[bytes, bool]:
+    async def _first_step(self) -> tuple[bytes, bool]:
         try:
             first: tuple[bytes, bool] = await super().step(None)
         except Exception as error:
-            reason = f"no token, the provider raised {type(error).__name__}"
+            reason = f"the token provider raised {type(error).__name__}"
             raise TokenUnavailable(self._address, reason) from error
         self.token = first[0].decode().partition("auth=Bearer ")[2].partition("\x01")[0]
         return first

@@ -11,17 +11,17 @@ from aiokafka.protocol.api import Request
 from asyncconsumer.errors import AccessDenied, BrokerError
 from asyncconsumer.net.connection import RawResponse
 from asyncconsumer.net.metadata_reader import MetadataReader
-from asyncconsumer.net.response_cursor import CUT, ResponseCursor
-from asyncconsumer.net.topic_validation import accepts
+from asyncconsumer.net.response_cursor import TRUNCATED, ResponseCursor
+from asyncconsumer.net.topic_validation import is_usable
 from asyncconsumer.protocol.messages import (
     LIST_CONFIG_RESOURCES,
     ListTopicsRequest,
     MetadataRequest,
 )
 
-_A_PIECE: Final = 1_000  # names
+_PIECE_SIZE: Final = 1_000  # names
 _PAUSE: Final = 10.0  # times the duration of a request; names are cached for this long
-_LONGEST_PAUSE: Final = 60.0  # seconds
+_MAX_PAUSE: Final = 60.0  # seconds
 
 
 T = TypeVar("T")
@@ -67,18 +67,18 @@ class TopicNames:
             self._may_list = False
         return await self._ask_any(MetadataRequest(None), self._read) or []
 
-    async def _read(self, answered: NamesResponse) -> list[str] | None:
+    async def _read(self, response: NamesResponse) -> list[str] | None:
         """Return the names, or None if this client may not list them."""
         try:
-            names = await _names_in(answered.raw)
+            names = await _parse_names(response.raw)
         except AccessDenied:
             return None
         now = asyncio.get_running_loop().time()
-        pause = min(_PAUSE * (now - answered.sent_at), _LONGEST_PAUSE)
+        pause = min(_PAUSE * (now - response.sent_at), _MAX_PAUSE)
         self._last, self._due = names, now + pause
         return names
 
-    async def look(self) -> list[str]:
+    async def recent(self) -> list[str]:
         """Return all topic names, cached for ten times the duration of the last request.
 
         They are cached for 60 s at most. A cluster that answers in one second is asked every ten
@@ -89,12 +89,12 @@ class TopicNames:
         return await self.ask()
 
 
-async def _names_in(raw: RawResponse) -> list[str]:
+async def _parse_names(raw: RawResponse) -> list[str]:
     body = bytes(raw.body)
     names: list[str]
     if raw.api == LIST_CONFIG_RESOURCES.key:
         names = []
-        for piece in _listed(body, raw.version):
+        for piece in _parse_list(body, raw.version):
             names += piece
             await asyncio.sleep(0)
     else:
@@ -105,23 +105,23 @@ async def _names_in(raw: RawResponse) -> list[str]:
     return names
 
 
-def _listed(body: bytes, version: int) -> Iterator[list[str]]:
+def _parse_list(body: bytes, version: int) -> Iterator[list[str]]:
     """Yield the names in a ListConfigResources response, in pieces."""
-    walk = ResponseCursor(LIST_CONFIG_RESOURCES.name, body, version, flexible=True)
+    cursor = ResponseCursor(LIST_CONFIG_RESOURCES.name, body, version, flexible=True)
     try:
-        walk.int32()  # throttle time
-        if code := walk.int16():
-            raise BrokerError.of(code, "the names of all topics")
+        cursor.int32()  # throttle time
+        if code := cursor.int16():
+            raise BrokerError.from_code(code, "the names of all topics")
         piece: list[str] = []
-        for _ in range(walk.count(3)):
-            name = walk.text()
-            walk.take(1)  # resource type, always the requested one
-            walk.skip_tags()
-            if name and accepts(name):
+        for _ in range(cursor.count(3)):
+            name = cursor.text()
+            cursor.take(1)  # resource type, always the requested one
+            cursor.skip_tags()
+            if name and is_usable(name):
                 piece.append(name)
-            if len(piece) == _A_PIECE:
+            if len(piece) == _PIECE_SIZE:
                 yield piece
                 piece = []
         yield piece
     except (IndexError, error):
-        walk.fail(CUT)
+        cursor.fail(TRUNCATED)

@@ -7,14 +7,14 @@ from typing import Final
 from asyncconsumer.types import is_legal_topic
 
 _log: Final = logging.getLogger(__name__)
-_dropped: Final = itertools.count(1)
+_ignored: Final = itertools.count(1)
 
 
-def accepts(name: str | None, error_code: int = 0) -> bool:
+def is_usable(name: str | None, error_code: int = 0) -> bool:
     """Return whether to use a topic that a broker named.
 
-    A name that Kafka does not allow is accepted only with an error, as the answer to a request for
-    this name. Otherwise it is ignored with a warning.
+    A name that Kafka does not allow is used only if it has an error code, because brokers answer
+    so when this name was requested. Otherwise the topic is skipped, and a warning is logged.
     """
     if not name:
         return False
@@ -29,11 +29,11 @@ def _warn(name: str) -> None:
 
     A broker may send thousands of names with each response.
     """
-    count = next(_dropped)
+    count = next(_ignored)
     if count & (count - 1) == 0:
         _log.warning(
-            "a broker named the topic %.300r, which Kafka does not allow; it is ignored, the %d. "
-            "such answer. Check what answers at the brokers' addresses",
+            "ignored the topic name %.300r of a broker, which Kafka does not allow (%d so far); "
+            "check that the addresses of the brokers are correct",
             name,
             count,
         )

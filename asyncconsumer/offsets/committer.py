@@ -41,9 +41,9 @@ class _CommitBatch:
         Partitions that are not owned (`NothingClaimed`) are removed. Return their number.
         """
         self.failed = failed_partitions(self.offsets, error)
-        lost = [one for one, why in self.failed.items() if isinstance(why, NothingClaimed)]
-        for one in lost:
-            del self.failed[one], self.offsets[one]
+        lost = [tp for tp, why in self.failed.items() if isinstance(why, NothingClaimed)]
+        for tp in lost:
+            del self.failed[tp], self.offsets[tp]
         return len(lost)
 
     def withdraw(self) -> None:
@@ -55,7 +55,7 @@ class _CommitBatch:
 class Committer:
     """The task that commits to a store for any number of other tasks. `run` must be running.
 
-    Requests during a commit are collected for the next one, with the largest offset of each
+    Requests during a commit are collected for the next commit, with the largest offset of each
     partition. A later offset includes the earlier records. Commits therefore neither overlap nor go
     back, in whatever order they were requested. An intended rewind needs `rewind`. If the broker
     resets a position, because the log has changed, the reader must `forget` the partition.
@@ -70,8 +70,8 @@ class Committer:
         # largest requested offset since the partition was assigned
         self._furthest: dict[TopicPartition, int] = {}
         self._next = _CommitBatch()
-        self._underway: _CommitBatch | None = None
-        self._asked = asyncio.Event()
+        self._in_flight: _CommitBatch | None = None
+        self._requested = asyncio.Event()
         self._stopped = False
         self._log = RateLimitedLogger(logging.getLogger(__name__))
 
@@ -85,19 +85,19 @@ class Committer:
         """Return the number of offsets dropped because their partition was no longer assigned."""
         return self._counts[_DROPPED]
 
-    def drop(self, number: int) -> None:
+    def count_dropped(self, number: int) -> None:
         """Add to the number of dropped commits."""
         if number:
             self._counts[_DROPPED] += number
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the committed offset of each partition; None where there is none."""
-        found = await self._store.load(partitions)
-        for one, offset in found.items():
-            self._committed.pop(one, None)
+        offsets = await self._store.load(partitions)
+        for tp, offset in offsets.items():
+            self._committed.pop(tp, None)
             if offset is not None:
-                self._committed[one] = offset
-        return found
+                self._committed[tp] = offset
+        return offsets
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False
@@ -110,19 +110,19 @@ class Committer:
         """
         check_offsets(offsets)
         if self._stopped:
-            raise ClosedError("the committer has stopped: nothing more is committed")
+            raise ClosedError("the committer has stopped, so offsets cannot be committed any more")
         if not offsets:
             return {}
         batch = self._next
-        for one, offset in offsets.items():
-            furthest = offset if rewind else max(offset, self._furthest.get(one, offset))
-            self._furthest[one] = batch.offsets[one] = furthest
-        self._asked.set()
+        for tp, offset in offsets.items():
+            furthest = offset if rewind else max(offset, self._furthest.get(tp, offset))
+            self._furthest[tp] = batch.offsets[tp] = furthest
+        self._requested.set()
         await batch.over.wait()
-        if failed := {one: batch.failed[one] for one in offsets if one in batch.failed}:
+        if failed := {tp: batch.failed[tp] for tp in offsets if tp in batch.failed}:
             error = commit_error(offsets, failed)
             raise copy.copy(error) from error  # raising an exception extends its traceback
-        return {one: batch.offsets[one] for one in offsets if one in batch.offsets}
+        return {tp: batch.offsets[tp] for tp in offsets if tp in batch.offsets}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop uncommitted offsets of partitions that are no longer assigned.
@@ -130,20 +130,20 @@ class Committer:
         A commit in flight is interrupted, because the store might retry it, and repeated without
         them. A commit that has reached the store cannot be undone.
         """
-        committed, furthest, underway = self._committed, self._furthest, self._underway
+        committed, furthest, in_flight = self._committed, self._furthest, self._in_flight
         dropped = withdrawn = 0
-        for one in partitions:
-            committed.pop(one, None)
-            furthest.pop(one, None)
-            dropped += self._next.drop(one)
-            withdrawn += underway is not None and underway.drop(one)
-        self.drop(dropped + withdrawn)
-        if underway is not None and withdrawn:
-            underway.withdraw()
+        for tp in partitions:
+            committed.pop(tp, None)
+            furthest.pop(tp, None)
+            dropped += self._next.drop(tp)
+            withdrawn += in_flight is not None and in_flight.drop(tp)
+        self.count_dropped(dropped + withdrawn)
+        if in_flight is not None and withdrawn:
+            in_flight.withdraw()
 
     async def flush(self) -> None:
         """Wait until all requested commits have succeeded or failed."""
-        for batch in (self._underway, self._next):
+        for batch in (self._in_flight, self._next):
             if batch is not None and batch.offsets:
                 await batch.over.wait()
 
@@ -151,17 +151,17 @@ class Committer:
         """Commit requested offsets until cancelled. Callers that still wait get `ClosedError`."""
         try:
             while True:
-                await self._asked.wait()
-                self._asked.clear()
+                await self._requested.wait()
+                self._requested.clear()
                 batch, self._next = self._next, _CommitBatch()
-                self._underway = batch
-                await self._settle(batch)
-                self._underway = None
+                self._in_flight = batch
+                await self._commit_batch(batch)
+                self._in_flight = None
                 batch.over.set()
         finally:
             self._stop()
 
-    async def _settle(self, batch: _CommitBatch) -> None:
+    async def _commit_batch(self, batch: _CommitBatch) -> None:
         """Commit a batch, and repeat it without partitions that are forgotten meanwhile."""
         while batch.offsets:
             try:
@@ -174,22 +174,22 @@ class Committer:
             except ConsumerError as error:
                 self._failed(batch, error)
             self._committed |= {
-                one: offset for one, offset in batch.offsets.items() if one not in batch.failed
+                tp: offset for tp, offset in batch.offsets.items() if tp not in batch.failed
             }
             return
 
     def _failed(self, batch: _CommitBatch, error: ConsumerError) -> None:
-        self.drop(batch.fail(error))
+        self.count_dropped(batch.fail(error))
         if not batch.failed:
             return
         self.failures += 1
         self.last_error = error
-        self._log.warning("%d offsets were not committed: %s", len(batch.failed), error)
+        self._log.warning("the commit of %d offsets failed: %s", len(batch.failed), error)
 
     def _stop(self) -> None:
         self._stopped = True
-        for batch in (self._underway, self._next):
+        for batch in (self._in_flight, self._next):
             if batch is not None:
-                batch.fail(ClosedError("the committer was stopped before it could commit this"))
+                batch.fail(ClosedError("the committer was stopped before it committed this"))
                 batch.over.set()
-        self._underway = None
+        self._in_flight = None

@@ -25,15 +25,15 @@ class DualOffsets:
         The store with the smaller offset has missed a commit. A rewind is therefore safe only if
         its commit reached both stores.
         """
-        wanted = list(partitions)
-        first, second = await self._first.load(wanted), await self._second.load(wanted)
-        return {one: _larger(first.get(one), second.get(one)) for one in wanted}
+        tps = list(partitions)
+        first, second = await self._first.load(tps), await self._second.load(tps)
+        return {tp: _larger(first.get(tp), second.get(tp)) for tp in tps}
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit to the first store, and each partition that succeeded also to the second."""
         failed = await _failed(self._first, offsets)
-        kept = {one: offset for one, offset in offsets.items() if one not in failed}
-        failed |= await _failed(self._second, kept)
+        succeeded = {tp: offset for tp, offset in offsets.items() if tp not in failed}
+        failed |= await _failed(self._second, succeeded)
         if failed:
             raise commit_error(offsets, failed)
 
@@ -51,7 +51,7 @@ async def _failed(
     return {}
 
 
-def _larger(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
+def _larger(first: int | None, second: int | None) -> int | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return max(first, second)

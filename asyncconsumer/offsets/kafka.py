@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 _NONE: Final = -1
-_MOST_CHARACTERS: Final = 2**15 - 1  # limit of the protocol
-_MOST_MS_FOR_SOME: Final = 2_000  # retry limit for errors of some partitions only
-_GONE_ON: Final = IllegalGeneration, UnknownMemberId, FencedMemberEpoch
+_MAX_CHARACTERS: Final = 2**15 - 1  # limit of the protocol
+_MAX_PARTIAL_RETRY_MS: Final = 2_000  # retry limit for errors of some partitions only
+_FENCED_ERRORS: Final = IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 
 
 class KafkaOffsets:
@@ -64,17 +64,15 @@ class KafkaOffsets:
         self._randomness = randomness
         self._identity = identity
         self._stable_only = stable_only
-        self._longest_text = _MOST_CHARACTERS
+        self._longest_text = _MAX_CHARACTERS
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the committed offset of each partition; None where there is none."""
-        wanted = list(partitions)
-        if not wanted:
+        tps = list(partitions)
+        if not tps:
             return {}
-        message = OffsetFetchRequest(
-            self.group, _by_topic(wanted), require_stable=self._stable_only
-        )
-        return await self._ask(lambda: message, lambda response: self._loaded(response, wanted))
+        message = OffsetFetchRequest(self.group, _by_topic(tps), require_stable=self._stable_only)
+        return await self._send(lambda: message, lambda response: self._loaded(response, tps))
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit, for each partition, the offset of the next record to read.
@@ -83,30 +81,34 @@ class KafkaOffsets:
         shortened until the broker accepts it, because the offset matters more.
         """
         while offsets:
-            kept = {one: Offset.of(at).within(self._longest_text) for one, at in offsets.items()}
+            limit = self._longest_text
+            shortened = {tp: Offset.of(offset).within(limit) for tp, offset in offsets.items()}
             try:
-                await self._commit(kept)
+                await self._commit(shortened)
             except ConsumerError as error:
-                if not self._cut_texts(kept, failed_partitions(kept, error)):
+                if not self._shorten_texts(shortened, failed_partitions(shortened, error)):
                     raise
             else:
                 return
 
-    def _cut_texts(
-        self, kept: Mapping[TopicPartition, Offset], failed: Mapping[TopicPartition, ConsumerError]
+    def _shorten_texts(
+        self,
+        offsets: Mapping[TopicPartition, Offset],
+        failed: Mapping[TopicPartition, ConsumerError],
     ) -> bool:
         """Return whether texts were too long and can be shortened."""
         too_long = [
-            len(kept[one].metadata)
-            for one, error in failed.items()
-            if isinstance(error, OffsetMetadataTooLarge) and kept[one].within(0) is not kept[one]
+            len(offsets[tp].metadata)
+            for tp, error in failed.items()
+            if isinstance(error, OffsetMetadataTooLarge)
+            and offsets[tp].within(0) is not offsets[tp]
         ]
         if not too_long:
             return False
         self._longest_text = min(too_long) // 2
         _log.warning(
-            "group %s: the broker takes no %d characters beside an offset; at most %d from now on, "
-            "so more may be repeated after a restart (offset.metadata.max.bytes)",
+            "group %s: the broker refused offset metadata of %d characters; the limit is now %d, "
+            "so more records may be redelivered after a restart (see offset.metadata.max.bytes)",
             self.group,
             min(too_long),
             self._longest_text,
@@ -115,28 +117,30 @@ class KafkaOffsets:
 
     async def _commit(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         rows: dict[str, list[Commit]] = {}
-        for (topic, partition), kept in offsets.items():
-            row = Commit(partition, int(kept), kept.leader_epoch, kept.metadata)
+        for (topic, partition), offset in offsets.items():
+            row = Commit(partition, int(offset), offset.leader_epoch, offset.metadata)
             rows.setdefault(topic, []).append(row)
 
         def message() -> Request:
-            who = self._identity()
-            if who is None:
+            member = self._identity()
+            if member is None:
                 raise NothingClaimed(self.group)
             return OffsetCommitRequest(
                 self.group,
                 rows,
-                generation=who.generation,
-                member_id=who.member_id,
-                group_instance_id=who.instance_id,
+                generation=member.generation,
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
             )
 
-        await self._ask(message, functools.partial(self._committed, offsets=offsets))
+        await self._send(message, functools.partial(self._committed, offsets=offsets))
 
-    async def _ask(self, message: Callable[[], Request], read: Callable[[Response], T]) -> T:
-        patience = RetryDeadline(self._patience_ms, self._randomness)
+    async def _send(self, message: Callable[[], Request], read: Callable[[Response], T]) -> T:
+        deadline = RetryDeadline(self._patience_ms, self._randomness)
         # a deleted topic stays unknown, so this wait is short
-        for_some = RetryDeadline(min(self._patience_ms, _MOST_MS_FOR_SOME), self._randomness)
+        partial_deadline = RetryDeadline(
+            min(self._patience_ms, _MAX_PARTIAL_RETRY_MS), self._randomness
+        )
         while True:
             try:
                 async with self._coordinator.reached(Traffic.GROUP) as connection:
@@ -144,22 +148,24 @@ class KafkaOffsets:
             except ConsumerError as error:
                 # A fenced member is informed later which partitions it lost, and then withdraws
                 # their commits. The others are committed with its new identity.
-                fenced = isinstance(error, _GONE_ON) and self._identity() != OUTSIDER
-                some = isinstance(error, PartlyCommitted | UnknownTopicOrPartition)
-                await (for_some if some else patience).bear(error, hopeful=fenced)
+                fenced = isinstance(error, _FENCED_ERRORS) and self._identity() != OUTSIDER
+                partial = isinstance(error, PartlyCommitted | UnknownTopicOrPartition)
+                await (partial_deadline if partial else deadline).wait_or_raise(
+                    error, treat_as_retriable=fenced
+                )
 
     def _loaded(
-        self, response: Response, wanted: Iterable[TopicPartition]
+        self, response: Response, tps: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        found: dict[TopicPartition, int | None] = dict.fromkeys(wanted)
+        offsets: dict[TopicPartition, int | None] = dict.fromkeys(tps)
         self._check(getattr(response, "error_code", 0), f"group {self.group!r}")
         for topic, number, offset, epoch, metadata, code in fetched_rows(response):
             if code:
                 about = f"{TopicPartition(topic, number)} in group {self.group!r}"
-                raise BrokerError.of(code, about)
-            if offset != _NONE and (partition := TopicPartition(topic, number)) in found:
-                found[partition] = Offset(offset, leader_epoch=epoch, metadata=metadata)
-        return found
+                raise BrokerError.from_code(code, about)
+            if offset != _NONE and (partition := TopicPartition(topic, number)) in offsets:
+                offsets[partition] = Offset(offset, leader_epoch=epoch, metadata=metadata)
+        return offsets
 
     def _committed(self, response: Response, offsets: Mapping[TopicPartition, int]) -> None:
         failed: dict[TopicPartition, ConsumerError] = {}
@@ -167,14 +173,14 @@ class KafkaOffsets:
             if code:
                 partition = TopicPartition(topic, number)
                 about = f"{partition} in group {self.group!r}"
-                failed[partition] = BrokerError.of(code, about)
+                failed[partition] = BrokerError.from_code(code, about)
         if failed:
             raise commit_error(offsets, failed)
 
     @staticmethod
     def _check(code: int, about: str) -> None:
         if code:
-            raise BrokerError.of(code, about)
+            raise BrokerError.from_code(code, about)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -42,14 +42,14 @@ def failed_partitions(
 ) -> dict[TopicPartition, ConsumerError]:
     """Return the error of each of these partitions that a store's error is about."""
     if isinstance(error, PartlyCommitted):
-        return {one: error.failed[one] for one in offsets if one in error.failed}
+        return {tp: error.failed[tp] for tp in offsets if tp in error.failed}
     return dict.fromkeys(offsets, error)
 
 
 def check_store(store: object) -> None:
-    """Raise `ConfigError` if an object is no offset store."""
+    """Raise `ConfigError` if an object is not an offset store."""
     if not (callable(getattr(store, "load", None)) and callable(getattr(store, "commit", None))):
-        raise ConfigError(f"offsets={store!r} is no OffsetStore: it needs load() and commit()")
+        raise ConfigError(f"`offsets` is {store!r}; an OffsetStore needs load() and commit()")
 
 
 def is_offset(offset: object) -> bool:
@@ -62,19 +62,19 @@ def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
     for partition, offset in offsets.items():
         if not is_offset(offset):
             raise ConfigError(
-                f"offset {offset!r} of {partition}: commit a whole number from 0, that of the "
-                "next record to read"
+                f"the offset {offset!r} of {partition} is invalid; commit the offset of the next "
+                "record to read, an int from 0"
             )
 
 
-def check_loaded(found: object) -> None:
+def check_loaded(loaded: object) -> None:
     """Raise `ConfigError` for an invalid result of a user's store.
 
     A -1 in place of None would mean the end of the log.
     """
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"the offset store loaded {found!r}: return a dict by partition")
-    for partition, offset in found.items():
+    if not isinstance(loaded, Mapping):
+        raise ConfigError(f"the offset store loaded {loaded!r}: return a dict by partition")
+    for partition, offset in loaded.items():
         if offset is not None and not is_offset(offset):
             raise ConfigError(
                 f"the offset store loaded {offset!r} for {partition}: return the offset of the "

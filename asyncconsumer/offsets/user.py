@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, Protocol
+from typing import Protocol
 
+from asyncconsumer.aio.wait import wait_until
 from asyncconsumer.errors import ConsumerError, NothingClaimed, StoreFailed
 from asyncconsumer.offsets.store import OffsetStore, check_loaded
 from asyncconsumer.types import TopicPartition
-
-_SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 
 class Owner(Protocol):
@@ -41,29 +40,33 @@ class UserOffsetStore:
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Load offsets from the user's store."""
-        async with self._asked_to("load"):
-            found = await self._store.load(partitions)
-        check_loaded(found)
-        return found
+        async with self._calling("load"):
+            offsets = await self._store.load(partitions)
+        check_loaded(offsets)
+        return offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets to the user's store once the ownership is certain."""
-        now = asyncio.get_running_loop().time
-        while now() >= self._owner.deadline:
-            if self._owner.lost:
-                raise NothingClaimed(self._group)
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # rare, and there is no event to wait for
-        async with self._asked_to("commit"):
+        await wait_until(self._is_owned)
+        async with self._calling("commit"):
             await self._store.commit(offsets)
 
+    def _is_owned(self) -> bool:
+        """Return whether the partitions are certainly owned. Raise if they are lost."""
+        if asyncio.get_running_loop().time() < self._owner.deadline:
+            return True
+        if self._owner.lost:
+            raise NothingClaimed(self._group)
+        return False
+
     @asynccontextmanager
-    async def _asked_to(self, what: str) -> AsyncIterator[None]:
+    async def _calling(self, what: str) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self._seconds) as patience:
+            async with asyncio.timeout(self._seconds) as timeout:
                 yield
         except ConsumerError:
             raise
         except Exception as error:
-            late = isinstance(error, TimeoutError) and patience.expired()
-            reason = f"no answer in {self._seconds:g} s" if late else repr(error)
+            late = isinstance(error, TimeoutError) and timeout.expired()
+            reason = f"no result within {self._seconds:g} s" if late else repr(error)
             raise StoreFailed(what, reason) from error

@@ -50,7 +50,7 @@ class ZooKeeperOffsets:
         self._epoch = epoch
         self._patience_ms = patience_ms
         self._randomness = randomness or Random()  # noqa: S311 - for jitter
-        self._there: dict[TopicPartition, int] = {}  # offsets last written or loaded
+        self._known: dict[TopicPartition, int] = {}  # offsets last written or loaded
         self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -59,19 +59,19 @@ class ZooKeeperOffsets:
         After a partition was claimed, its offset is up to date. A server that knows the claim also
         has all earlier writes of the last owner.
         """
-        wanted = list(dict.fromkeys(partitions))
-        where = [self._paths.offset(partition) for partition in wanted]
-        found: dict[TopicPartition, int | None] = {}
+        tps = list(dict.fromkeys(partitions))
+        paths = [self._paths.offset(tp) for tp in tps]
+        result: dict[TopicPartition, int | None] = {}
         for partition, path, node in zip(
-            wanted, where, await self._session.get_many(where), strict=True
+            tps, paths, await self._session.get_many(paths), strict=True
         ):
-            offset = None if node is None else self._parsed(path, node.data)
-            found[partition] = offset
+            offset = None if node is None else self._parse(path, node.data)
+            result[partition] = offset
             if offset is None:
-                self._there.pop(partition, None)
+                self._known.pop(partition, None)
             else:
-                self._there[partition] = offset
-        return found
+                self._known[partition] = offset
+        return result
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write the offsets that differ from those last written or loaded.
@@ -80,41 +80,41 @@ class ZooKeeperOffsets:
         written again, in the same session. After `SessionExpired` some may have been written.
         """
         check_offsets(offsets)
-        epoch = self._claimed_in()
-        left = {one: offset for one, offset in offsets.items() if self._there.get(one) != offset}
+        epoch = self._claim_epoch()
+        remaining = {tp: offset for tp, offset in offsets.items() if self._known.get(tp) != offset}
         failed: dict[TopicPartition, ConsumerError] = {}
         patience = RetryDeadline(self._patience_ms, self._randomness)
-        while left:
-            errors = await self._write(left, epoch)
-            failed |= {one: error for one, error in errors.items() if not error.retriable}
-            left = {one: left[one] for one in errors if one not in failed}
-            if left:
+        while remaining:
+            errors = await self._write(remaining, epoch)
+            failed |= {tp: error for tp, error in errors.items() if not error.retriable}
+            remaining = {tp: remaining[tp] for tp in errors if tp not in failed}
+            if remaining:
                 try:
-                    left = await self._not_written(left, errors[next(iter(left))], patience)
-                except ZooKeeperError as error:
-                    failed |= dict.fromkeys(left, error)
+                    error = errors[next(iter(remaining))]
+                    remaining = await self._not_written(remaining, error, patience)
+                except ZooKeeperError as final:
+                    failed |= dict.fromkeys(remaining, final)
                     break
         if failed:
             raise commit_error(offsets, failed)
 
-    def _parsed(self, path: str, data: bytes | None) -> int | None:
+    def _parse(self, path: str, data: bytes | None) -> int | None:
         """Return the offset in a znode, or None with a warning if it is invalid.
 
         Any program may have written to the znode. The next commit overwrites it.
         """
         if data is not None and _NUMBER.fullmatch(data) and int(data) < 2**63:
             return int(data)
-        self._log.warning("%s", BadZnode(path, f"{_short(data)} is no offset"))
+        self._log.warning("%s", BadZnode(path, f"{_quote(data)} is not an offset"))
         return None
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def _claimed_in(self) -> int:
+    def _claim_epoch(self) -> int:
         epoch = self._epoch()
         if epoch is None:
             raise NothingClaimed(self._paths.group)
-        if self._session.is_over(epoch):
-            raise SessionExpired(self._paths.offsets, f"the session of epoch {epoch} is over")
+        self._session.check_epoch(epoch, self._paths.offsets)
         return epoch
 
     async def _write(
@@ -128,17 +128,17 @@ class ZooKeeperOffsets:
         errors: dict[TopicPartition, ZooKeeperError | None] = dict.fromkeys(offsets)
 
         async def attempt(kind: _Kind, partitions: Iterable[TopicPartition]) -> None:
-            chosen = {one: offsets[one] for one in partitions}
+            chosen = {tp: offsets[tp] for tp in partitions}
             errors.update(await self._attempt(kind, chosen, epoch))
 
         await attempt(SetData, offsets)
-        if missing := _those_with(NoNode, errors):
+        if missing := _with_error(NoNode, errors):
             await attempt(Create, missing)
-        if orphans := _those_with(NoNode, errors):
+        if orphans := _with_error(NoNode, errors):
             errors.update(await self._make_parents(orphans, epoch))
-            await attempt(Create, _those_with(NoNode, errors))
-        await attempt(SetData, _those_with(NodeExists, errors))
-        return {one: error for one, error in errors.items() if error is not None}
+            await attempt(Create, _with_error(NoNode, errors))
+        await attempt(SetData, _with_error(NodeExists, errors))
+        return {tp: error for tp, error in errors.items() if error is not None}
 
     async def _attempt(
         self, kind: _Kind, offsets: Mapping[TopicPartition, int], epoch: int
@@ -147,11 +147,11 @@ class ZooKeeperOffsets:
         operations = []
         for partition, offset in offsets.items():
             operations.append(kind(self._paths.offset(partition), str(offset).encode()))
-            self._there.pop(partition, None)  # unknown until there is a response
+            self._known.pop(partition, None)  # unknown until there is a response
         errors = _errors(await self._session.write_many(operations, epoch=epoch))
         for (partition, offset), error in zip(offsets.items(), errors, strict=True):
             if error is None:
-                self._there[partition] = offset
+                self._known[partition] = offset
         return dict(zip(offsets, errors, strict=True))
 
     async def _make_parents(
@@ -168,14 +168,14 @@ class ZooKeeperOffsets:
             raise
         except ZooKeeperError as refusal:
             return dict.fromkeys(partitions, refusal)
-        topics = dict.fromkeys(one.topic for one in partitions)
+        topics = dict.fromkeys(tp.topic for tp in partitions)
         parents = [Create(self._paths.topic_offsets(topic)) for topic in topics]
         errors = _errors(await self._session.write_many(parents, epoch=epoch))
         of_topic = dict(zip(topics, errors, strict=True))
         return {
-            one: error
-            for one in partitions
-            if (error := of_topic[one.topic]) is not None and error.retriable
+            tp: error
+            for tp in partitions
+            if (error := of_topic[tp.topic]) is not None and error.retriable
         }
 
     async def _not_written(
@@ -186,17 +186,17 @@ class ZooKeeperOffsets:
     ) -> dict[TopicPartition, int]:
         """Read the offsets again, and return those that were not written.
 
-        The current server may lag behind the one that accepted the write, so `sync` comes first.
+        The current server may lag behind the server that accepted the write, so `sync` comes first.
         """
         while True:
-            await patience.bear(error)
+            await patience.wait_or_raise(error)
             try:
                 await self._session.sync(self._paths.offsets)
-                found = await self.load(offsets)
-            except ZooKeeperError as trouble:
-                error = trouble
+                result = await self.load(offsets)
+            except ZooKeeperError as failure:
+                error = failure
                 continue
-            return {one: offset for one, offset in offsets.items() if found[one] != offset}
+            return {tp: offset for tp, offset in offsets.items() if result[tp] != offset}
 
 
 def _errors(results: Iterable[object]) -> list[ZooKeeperError | None]:
@@ -208,13 +208,13 @@ def _errors(results: Iterable[object]) -> list[ZooKeeperError | None]:
     return errors
 
 
-def _those_with(
+def _with_error(
     kind: type[ZooKeeperError], errors: Mapping[TopicPartition, ZooKeeperError | None]
 ) -> list[TopicPartition]:
-    return [one for one, error in errors.items() if isinstance(error, kind)]
+    return [tp for tp, error in errors.items() if isinstance(error, kind)]
 
 
-def _short(data: bytes | None) -> str:
+def _quote(data: bytes | None) -> str:
     if not data:
         return "nothing"
     return repr(data) if len(data) <= 40 else f"{data[:40]!r}... ({len(data)} bytes)"

@@ -11,7 +11,7 @@ from aiokafka.protocol.types import Boolean, Int16, Int32
 
 from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
 
-_LONGEST_REASON: Final = 255  # characters that brokers accept
+_MAX_REASON_LENGTH: Final = 255  # characters that brokers accept
 
 JOIN_GROUP: Final = Api(
     name="JoinGroup",
@@ -118,6 +118,42 @@ LEAVE_GROUP: Final = Api(
     ),
 )
 
+DESCRIBE_GROUPS: Final = Api(
+    name="DescribeGroups",
+    key=15,
+    versions=range(6),
+    flexible_since=5,
+    request=(
+        Field("groups", ArrayOf(Text)),
+        Field("include_authorized_operations", Boolean, 3),
+    ),
+    response=(
+        Field("throttle_time_ms", Int32, 1),
+        Field(
+            "groups",
+            ArrayOf(
+                Field("error_code", Int16),
+                Field("group_id", Text),
+                Field("group_state", Text),
+                Field("protocol_type", Text),
+                Field("protocol", Text),
+                Field(
+                    "members",
+                    ArrayOf(
+                        Field("member_id", Text),
+                        Field("group_instance_id", Text, 4),
+                        Field("client_id", Text),
+                        Field("client_host", Text),
+                        Field("metadata", BytesField),
+                        Field("assignment", BytesField),
+                    ),
+                ),
+                Field("authorized_operations", Int32, 3),
+            ),
+        ),
+    ),
+)
+
 
 class JoinGroupRequest(TableRequest, api=JOIN_GROUP):
     """A request to join the group or its next generation.
@@ -149,9 +185,9 @@ class JoinGroupRequest(TableRequest, api=JOIN_GROUP):
             "protocols": [
                 {"name": name, "metadata": metadata} for name, metadata in protocols.items()
             ],
-            "reason": _shortened(reason),
+            "reason": _truncate(reason),
         }
-        super().__init__(values, least=5 if group_instance_id is not None else 2)
+        super().__init__(values, min_version=5 if group_instance_id is not None else 2)
 
 
 class SyncGroupRequest(TableRequest, api=SYNC_GROUP):
@@ -179,10 +215,11 @@ class SyncGroupRequest(TableRequest, api=SYNC_GROUP):
             "protocol_type": protocol_type,
             "protocol": protocol,
             "assignments": [
-                {"member_id": who, "assignment": given} for who, given in assignments.items()
+                {"member_id": member_id, "assignment": assignment}
+                for member_id, assignment in assignments.items()
             ],
         }
-        super().__init__(values, least=3 if group_instance_id is not None else 0)
+        super().__init__(values, min_version=3 if group_instance_id is not None else 0)
 
 
 class HeartbeatRequest(TableRequest, api=HEARTBEAT):
@@ -202,7 +239,7 @@ class HeartbeatRequest(TableRequest, api=HEARTBEAT):
             "member_id": member_id,
             "group_instance_id": group_instance_id,
         }
-        super().__init__(values, least=3 if group_instance_id is not None else 0)
+        super().__init__(values, min_version=3 if group_instance_id is not None else 0)
 
 
 class LeaveGroupRequest(TableRequest, api=LEAVE_GROUP):
@@ -219,11 +256,18 @@ class LeaveGroupRequest(TableRequest, api=LEAVE_GROUP):
         member = {
             "member_id": member_id,
             "group_instance_id": group_instance_id,
-            "reason": _shortened(reason),
+            "reason": _truncate(reason),
         }
         values = {"group_id": group_id, "member_id": member_id, "members": [member]}
-        super().__init__(values, least=3 if group_instance_id is not None else 0)
+        super().__init__(values, min_version=3 if group_instance_id is not None else 0)
 
 
-def _shortened(reason: str | None) -> str | None:
-    return None if reason is None else reason[:_LONGEST_REASON]
+class DescribeGroupsRequest(TableRequest, api=DESCRIBE_GROUPS):
+    """A request for the members of a group, with their subscriptions and assignments."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__({"groups": [group_id], "include_authorized_operations": False})
+
+
+def _truncate(reason: str | None) -> str | None:
+    return None if reason is None else reason[:_MAX_REASON_LENGTH]

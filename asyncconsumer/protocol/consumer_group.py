@@ -70,7 +70,10 @@ class ConsumerGroupHeartbeatRequest(TableRequest, api=CONSUMER_GROUP_HEARTBEAT):
     ) -> None:
         rows = None
         if owned is not None:
-            rows = [{"topic_id": topic, "partitions": list(has)} for topic, has in owned.items()]
+            rows = [
+                {"topic_id": topic_id, "partitions": list(numbers)}
+                for topic_id, numbers in owned.items()
+            ]
         values = {
             "group_id": group_id,
             "member_id": member_id,
@@ -83,4 +86,4 @@ class ConsumerGroupHeartbeatRequest(TableRequest, api=CONSUMER_GROUP_HEARTBEAT):
             "server_assignor": server_assignor,
             "topic_partitions": rows,
         }
-        super().__init__(values, least=1 if topic_regex is not None else 0)
+        super().__init__(values, min_version=1 if topic_regex is not None else 0)

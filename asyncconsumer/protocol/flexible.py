@@ -28,17 +28,17 @@ class TaggedFields(AbstractType[dict[int, bytes]]):
     @classmethod
     def decode(cls, data: BytesIO) -> dict[int, bytes]:
         """Read the fields by tag; raise ValueError if they are out of order or incomplete."""
-        found: dict[int, bytes] = {}
+        fields: dict[int, bytes] = {}
         last = -1
         for _ in range(UnsignedVarInt32.decode(data)):
             tag, size = UnsignedVarInt32.decode(data), UnsignedVarInt32.decode(data)
             if tag <= last:
                 raise ValueError(f"Invalid or out-of-order tag {tag}")
-            found[tag] = data.read(size)
-            if len(found[tag]) != size:
+            fields[tag] = data.read(size)
+            if len(fields[tag]) != size:
                 raise ValueError(f"Buffer underrun decoding tag {tag}")
             last = tag
-        return found
+        return fields
 
 
 class _RequestHeader(Struct):

@@ -6,11 +6,11 @@ from typing import Final
 from asyncconsumer.records.decoding import room_for
 
 _HEAD: Final = struct.Struct(">i")
-_LEAST: Final = 4  # a response begins with its correlation id of 4 bytes
+_MIN_LENGTH: Final = 4  # a response begins with its correlation id of 4 bytes
 
 # Size of the first buffer for the next length and, mostly, all of a small frame: one read instead
 # of two. It is small, because its part of a large frame is copied. The rest is received in place.
-_LOBBY: Final = 4096
+_HEAD_BUFFER_SIZE: Final = 4096
 
 
 class BadLength(Exception):
@@ -30,10 +30,10 @@ class Frames:
     length of a frame is checked before memory is allocated for it.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lobby = memoryview(bytearray(_LOBBY))
-        self._waiting = 0  # bytes in `_lobby`
+    def __init__(self, max_length: int) -> None:
+        self._max_length = max_length
+        self._head_buffer = memoryview(bytearray(_HEAD_BUFFER_SIZE))
+        self._waiting = 0  # bytes in `_head_buffer`
         self._frame: memoryview | None = None
         self._filled = 0
 
@@ -41,35 +41,35 @@ class Frames:
         """Return the buffer for the next bytes; never empty."""
         if self._frame is not None:
             return self._frame[self._filled :]
-        return self._lobby[self._waiting :]
+        return self._head_buffer[self._waiting :]
 
     def received(self, count: int) -> list[memoryview]:
         """Return the frames that are complete after `count` bytes were written to `room()`."""
         if self._frame is None:
             self._waiting += count
-            return self._sort_lobby()
+            return self._split()
         self._filled += count
         if self._filled < len(self._frame):
             return []
         done, self._frame = self._frame, None
         return [done]
 
-    def _sort_lobby(self) -> list[memoryview]:
-        done, at = [], 0
-        while self._waiting - at >= _HEAD.size:
-            (length,) = _HEAD.unpack_from(self._lobby, at)
-            if not _LEAST <= length <= self._most:
-                raise BadLength(bytes(self._lobby[at : at + _HEAD.size]))
-            at += _HEAD.size
+    def _split(self) -> list[memoryview]:
+        done, position = [], 0
+        while self._waiting - position >= _HEAD.size:
+            (length,) = _HEAD.unpack_from(self._head_buffer, position)
+            if not _MIN_LENGTH <= length <= self._max_length:
+                raise BadLength(bytes(self._head_buffer[position : position + _HEAD.size]))
+            position += _HEAD.size
             frame = memoryview(room_for(length))
-            here = min(length, self._waiting - at)
-            frame[:here] = self._lobby[at : at + here]
-            at += here
-            if here < length:
-                self._frame, self._filled = frame, here
+            received = min(length, self._waiting - position)
+            frame[:received] = self._head_buffer[position : position + received]
+            position += received
+            if received < length:
+                self._frame, self._filled = frame, received
                 break
             done.append(frame)
-        rest = bytes(self._lobby[at : self._waiting])
-        self._lobby[: len(rest)] = rest
+        rest = bytes(self._head_buffer[position : self._waiting])
+        self._head_buffer[: len(rest)] = rest
         self._waiting = len(rest)
         return done

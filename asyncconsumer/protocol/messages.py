@@ -106,7 +106,7 @@ class MetadataRequest(TableRequest, api=METADATA):
                 "include_cluster_authorized_operations": False,
                 "include_topic_authorized_operations": False,
             },
-            least=12 if topic_ids else 0,
+            min_version=12 if topic_ids else 0,
         )
 
 
@@ -203,15 +203,15 @@ class ListOffsetsRequest(TableRequest, api=LIST_OFFSETS):
         topics: Mapping[str, Sequence[ListedOffset]],
         isolation_level: int = READ_UNCOMMITTED,
     ) -> None:
-        least = 2 if isolation_level else 1
+        min_version = 2 if isolation_level else 1
         if any(row.timestamp == MAX_TIMESTAMP for rows in topics.values() for row in rows):
-            least = 7
+            min_version = 7
         values = {
             "replica_id": _CONSUMER,
             "isolation_level": isolation_level,
             "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
         }
-        super().__init__(values, least=least)
+        super().__init__(values, min_version=min_version)
 
 
 OFFSET_FOR_LEADER_EPOCH: Final = Api(
@@ -257,7 +257,7 @@ OFFSET_FOR_LEADER_EPOCH: Final = Api(
 )
 
 
-class EpochAsked(NamedTuple):
+class EpochRow(NamedTuple):
     """A partition of OffsetForLeaderEpoch."""
 
     partition: int
@@ -268,8 +268,8 @@ class EpochAsked(NamedTuple):
 class OffsetForLeaderEpochRequest(TableRequest, api=OFFSET_FOR_LEADER_EPOCH):
     """A request for the end offset of a leader epoch, to detect log truncation."""
 
-    def __init__(self, topics: Mapping[str, Sequence[EpochAsked]]) -> None:
-        rows = [{"topic": name, "partitions": asked} for name, asked in topics.items()]
+    def __init__(self, topics: Mapping[str, Sequence[EpochRow]]) -> None:
+        rows = [{"topic": name, "partitions": epochs} for name, epochs in topics.items()]
         super().__init__({"replica_id": _CONSUMER, "topics": rows})
 
 
@@ -373,7 +373,9 @@ class FetchRequest(TableRequest, api=FETCH):
             "rack_id": rack,
         }
         needs_session = session != NO_SESSION or bool(forgotten)
-        super().__init__(values, least=7 if needs_session else 4, most=17 if by_id else 12)
+        super().__init__(
+            values, min_version=7 if needs_session else 4, max_version=17 if by_id else 12
+        )
 
 
 def _named(topics: Mapping[FetchTopic, Sequence[Any]]) -> list[dict[str, Any]]:

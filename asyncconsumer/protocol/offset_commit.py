@@ -113,7 +113,7 @@ class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
             "retention_time_ms": -1,  # the setting of the broker applies
             "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
         }
-        super().__init__(values, least=7 if group_instance_id is not None else 2)
+        super().__init__(values, min_version=7 if group_instance_id is not None else 2)
 
 
 class OffsetFetchRequest(TableRequest, api=OFFSET_FETCH):
@@ -134,7 +134,7 @@ class OffsetFetchRequest(TableRequest, api=OFFSET_FETCH):
         if topics is not None:
             rows = [{"name": name, "partitions": numbers} for name, numbers in topics.items()]
         values = {"group_id": group_id, "topics": rows, "require_stable": require_stable}
-        super().__init__(values, least=7 if require_stable else 2 if rows is None else 1)
+        super().__init__(values, min_version=7 if require_stable else 2 if rows is None else 1)
 
 
 _FETCHED_WITH_EPOCH: Final = 5  # first version of OffsetFetch with leader epochs

@@ -39,10 +39,10 @@ def plain_array(of: Any, *, flexible: bool) -> Array:  # noqa: ANN401 - aiokafka
 class _Packed(Array):
     """An array whose items have a minimum size."""
 
-    def __init__(self, of: Any, least: int, *, flexible: bool) -> None:  # noqa: ANN401 - as above
+    def __init__(self, of: Any, min_size: int, *, flexible: bool) -> None:  # noqa: ANN401 - as above
         super().__init__(of)
         self._flexible = flexible
-        self._least = least
+        self._min_size = min_size
 
     def _encode_count(self, count: int) -> bytes:
         """Return the encoded number of items; -1 means null."""
@@ -52,9 +52,9 @@ class _Packed(Array):
     def _decode_count(self, data: BytesIO) -> int:
         """Read the number of items and check that they fit the rest; -1 means null."""
         count = UnsignedVarInt32.decode(data) - 1 if self._flexible else Int32.decode(data)
-        left = len(data.getvalue()) - data.tell()
-        if count < -1 or count * self._least > left:
-            raise ValueError(f"an array of {count} items in {left} bytes")
+        remaining = len(data.getvalue()) - data.tell()
+        if count < -1 or count * self._min_size > remaining:
+            raise ValueError(f"an array of {count} items in {remaining} bytes")
         return int(count)
 
 
@@ -75,7 +75,7 @@ class PackedNumbers(_Packed):
         """Read the numbers; None for a null array."""
         if (count := self._decode_count(data)) < 0:
             return None
-        return list(struct.unpack(f">{count}{self._code}", data.read(count * self._least)))
+        return list(struct.unpack(f">{count}{self._code}", data.read(count * self._min_size)))
 
 
 class PackedRows(_Packed):
@@ -123,11 +123,11 @@ class TextRows(_Packed):
 
     def __init__(self, row: Schema, *, flexible: bool) -> None:
         kinds = [field for field in row.fields if field is not TaggedFields]
-        at = next(index for index, kind in enumerate(kinds) if not _is_number(kind))
-        before = "".join(CODES[kind] for kind in kinds[:at])
-        after = "".join(CODES[kind] for kind in kinds[at + 1 :])
+        text_index = next(index for index, kind in enumerate(kinds) if not _is_number(kind))
+        before = "".join(CODES[kind] for kind in kinds[:text_index])
+        after = "".join(CODES[kind] for kind in kinds[text_index + 1 :])
         length, tags = ("B", "B") if flexible else ("h", "")
-        self._text_at = at
+        self._text_index = text_index
         self._empty = 1 if flexible else 0  # the length of an empty string; one less is null
         self._before = struct.Struct(f">{before}")
         self._after = struct.Struct(f">{after}{tags}")
@@ -149,39 +149,41 @@ class TextRows(_Packed):
         return b"".join([self._encode_count(len(items)), *map(self._encode_row, items)])
 
     def _encode_row(self, row: Value) -> bytes:
-        at, no_tags = self._text_at, self._no_tags
+        text_index, no_tags = self._text_index, self._no_tags
         values = self._values(row)
-        if not (text := values[at]):
+        if not (text := values[text_index]):
             length = self._empty - (text is None)
-            return self._whole.pack(*values[:at], length, *values[at + 1 :], *no_tags)
+            return self._whole.pack(
+                *values[:text_index], length, *values[text_index + 1 :], *no_tags
+            )
         encoded = text.encode()
         length = len(encoded) + self._empty
         size = UnsignedVarInt32.encode(length) if self._flexible else Int16.encode(length)
-        tail = self._after.pack(*values[at + 1 :], *no_tags)
-        return b"".join((self._before.pack(*values[:at]), size, encoded, tail))
+        tail = self._after.pack(*values[text_index + 1 :], *no_tags)
+        return b"".join((self._before.pack(*values[:text_index]), size, encoded, tail))
 
     def decode(self, data: BytesIO) -> list[Value] | None:
         """Read the rows as tuples."""
         if (count := self._decode_count(data)) < 0:
             return None
-        raw, at = data.getvalue(), data.tell()
-        text_at, empty, whole = self._text_at, self._empty, self._whole
+        raw, position = data.getvalue(), data.tell()
+        text_at, empty, whole = self._text_index, self._empty, self._whole
         size, unpack = whole.size, whole.unpack_from
         tags: tuple[dict[int, bytes], ...] = ({},) if self._flexible else ()
         end = -1 if self._flexible else None  # the number of tagged fields is not a column
         rows: list[Value] = []
         for _ in range(count):
-            row = unpack(raw, at)
+            row = unpack(raw, position)
             length = row[text_at]
             if empty - 1 <= length <= empty and not (tags and row[-1]):
                 text = "" if length == empty else None
                 rows.append((*row[:text_at], text, *row[text_at + 1 : end], *tags))
-                at += size
+                position += size
             else:
-                data.seek(at)
+                data.seek(position)
                 rows.append(self._decode_row(data))
-                at = data.tell()
-        data.seek(at)
+                position = data.tell()
+        data.seek(position)
         return rows
 
     def _decode_row(self, data: BytesIO) -> Value:

@@ -41,7 +41,7 @@ from asyncconsumer.protocol.rows import (
 
 Kind: TypeAlias = Any  # an (untyped) type of aiokafka, `Text`, `BytesField`, `ArrayOf`
 
-_LAST: Final = 2**15 - 1
+_NEWEST: Final = 2**15 - 1
 
 
 class Uuid(AbstractType[uuid.UUID]):
@@ -104,13 +104,13 @@ class Field(NamedTuple):
     name: str
     kind: Kind
     since: int = 0
-    until: int = _LAST
+    until: int = _NEWEST
 
 
 def schema(fields: Sequence[Field], version: int, *, flexible: bool) -> Schema:
     """Return the aiokafka `Schema` of the fields that `version` has."""
-    there = [field for field in fields if field.since <= version <= field.until]
-    columns = [(field.name, _kind(field.kind, version, flexible=flexible)) for field in there]
+    present = [field for field in fields if field.since <= version <= field.until]
+    columns = [(field.name, _kind(field.kind, version, flexible=flexible)) for field in present]
     return Schema(*columns, *([(TAGS, TaggedFields)] if flexible else []))
 
 
@@ -136,7 +136,7 @@ def _kind(kind: Kind, version: int, *, flexible: bool) -> Kind:
 
 
 class _NullableRow:
-    """A row behind a byte that says whether it is there; its values are tuples, or None."""
+    """A nullable row, with a leading byte for null. Its values are tuples, or None."""
 
     def __init__(self, row: Schema) -> None:
         self._row = row
@@ -175,7 +175,7 @@ def _steps(row: Schema) -> Iterator[_Step]:
         if numbers:
             yield _numbers(numbers)
             numbers = []
-        yield _one(name, kind)
+        yield _field(name, kind)
     if numbers:
         yield _numbers(numbers)
 
@@ -184,40 +184,40 @@ def _numbers(fields: Sequence[tuple[str, Kind]]) -> _Step:
     pack = struct.Struct(">" + "".join(CODES[kind] for _, kind in fields)).pack
     names = [name for name, kind in fields if kind is not TaggedFields]
     if len(names) > 1:
-        several = itemgetter(*names)
-        return lambda values: pack(*several(values))
+        get_values = itemgetter(*names)
+        return lambda values: pack(*get_values(values))
     return lambda values: pack(*(values[name] for name in names))
 
 
-def _one(name: str, kind: Kind) -> _Step:
+def _field(name: str, kind: Kind) -> _Step:
     encode = kind.encode
     if isinstance(kind, PackedRows | TextRows) or not (
         isinstance(kind, Array) and isinstance(kind.array_of, Schema)
     ):
         return lambda values: encode(values[name])
-    write, more = Writer(kind.array_of), int(isinstance(kind, CompactArray))
-    count = UnsignedVarInt32.encode if more else Int32.encode
+    write, extra = Writer(kind.array_of), int(isinstance(kind, CompactArray))
+    count = UnsignedVarInt32.encode if extra else Int32.encode
 
     def rows(values: Mapping[str, Value]) -> bytes:
         items = values[name]
         if items is None:
             return bytes(encode(None))
-        return b"".join([count(len(items) + more), *map(write, items)])
+        return b"".join([count(len(items) + extra), *map(write, items)])
 
     return rows
 
 
-class _Answer(Response):
+class _TableResponse(Response):
     """A response of an `Api`. None of them has a nullable array of rows."""
 
     def to_object(self) -> dict[str, Any]:
         """Return the fields by name."""
         try:
-            found: dict[str, Any] = super().to_object()
+            values: dict[str, Any] = super().to_object()
         except TypeError:  # aiokafka does not expect a null array
             api = type(self).__name__.partition("Response")[0]
             raise MalformedResponse(api, self.API_VERSION, 0, "an array that is null") from None
-        return found
+        return values
 
 
 class Api(NamedTuple):
@@ -237,18 +237,22 @@ class Api(NamedTuple):
     def _struct(self, version: int) -> type[RequestStruct]:
         flexible = version >= self.flexible_since
         common = {"API_KEY": self.key, "API_VERSION": version, "__module__": __name__}
-        answer = schema(self.response, version, flexible=flexible and self.response != RAW)
-        response = type(f"{self.name}Response_v{version}", (_Answer,), common | {"SCHEMA": answer})
-        asked = schema(self.request, version, flexible=flexible)
-        write = Writer(asked)
-        made = {
+        response_schema = schema(self.response, version, flexible=flexible and self.response != RAW)
+        response = type(
+            f"{self.name}Response_v{version}",
+            (_TableResponse,),
+            common | {"SCHEMA": response_schema},
+        )
+        request_schema = schema(self.request, version, flexible=flexible)
+        write = Writer(request_schema)
+        members = {
             "RESPONSE_TYPE": response,
-            "SCHEMA": asked,
+            "SCHEMA": request_schema,
             "encode": lambda self: write(vars(self)),
         }
         bases = (FlexibleHeaders, RequestStruct) if flexible else (RequestStruct,)
         return cast(
-            "type[RequestStruct]", type(f"{self.name}Request_v{version}", bases, common | made)
+            "type[RequestStruct]", type(f"{self.name}Request_v{version}", bases, common | members)
         )
 
 
@@ -257,11 +261,11 @@ RAW: Final = (Field("body", Rest),)
 
 
 class TableRequest(Request[RequestStruct]):
-    """A request in the newest version from ``least`` to ``most`` that both sides support.
+    """A request in the newest version that both sides support, within its own limits.
 
     ``values`` has the fields of all these versions. Rows are mappings; rows of numbers are objects.
     Fields that the chosen version lacks are left out. A request whose meaning would change without
-    a field needs ``least``.
+    a field needs ``min_version``.
     """
 
     API_KEY: ClassVar[int] = -1
@@ -274,22 +278,25 @@ class TableRequest(Request[RequestStruct]):
         super().__init_subclass__()
         cls.STRUCTS = api.structs()
 
-    def __init__(self, values: Mapping[str, Any], *, least: int = 0, most: int = _LAST) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], *, min_version: int = 0, max_version: int = _NEWEST
+    ) -> None:
         self._values = values
-        self._least = least
-        self._most = most
+        self._min_version = min_version
+        self._max_version = max_version
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
         """Return the request in the newest version that is in the broker's `versions`."""
         low, high = versions.get(self.API_KEY, (-1, -1))
         for candidate in reversed(self.STRUCTS):
-            if max(low, self._least) <= candidate.API_VERSION <= min(high, self._most):
+            if max(low, self._min_version) <= candidate.API_VERSION <= min(high, self._max_version):
                 return self.build(candidate)
-        ours = range(max(self.API.versions[0], self._least), self.API.versions[-1] + 1)
-        theirs = f"the broker {low} to {high}" if high >= 0 else "the broker none"
+        oldest = max(self.API.versions[0], self._min_version)
+        newest = min(self.API.versions[-1], self._max_version)
+        supported = f"versions {low} to {high}" if high >= 0 else "no version"
         raise IncompatibleBrokerVersion(
-            f"{self.API.name} is needed in version {ours[0]} to {min(ours[-1], self._most)}, "
-            f"{theirs}"
+            f"{self.API.name} is needed in version {oldest} to {newest}, but the broker supports "
+            f"{supported}"
         )
 
     def build(self, request_struct_class: type[RequestStruct]) -> RequestStruct:

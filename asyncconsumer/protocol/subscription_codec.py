@@ -19,7 +19,7 @@ PROTOCOL_TYPE: Final = "consumer"
 NEWEST_VERSION: Final = 3
 NO_GENERATION: Final = -1
 
-_LONGEST_TEXT: Final = 2**15 - 1
+_MAX_TEXT_BYTES: Final = 2**15 - 1
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class ConsumerProtocolSubscription:
         """Return the bytes in `version`, without the fields that it lacks."""
         parts = [
             _version(version),
-            _many(_text("a topic", topic) for topic in sorted(self.topics, key=utf16)),
+            _array(_text("a topic", topic) for topic in sorted(self.topics, key=utf16)),
             _sized(self.user_data),
         ]
         if version >= 1:
@@ -58,17 +58,17 @@ class ConsumerProtocolSubscription:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Return the subscription in bytes of any version."""
-        bytes_of = _Bytes(data, "subscription")
-        version = bytes_of.version()
+        reader = _ByteReader(data, "subscription")
+        version = reader.version()
         return cls(
-            topics=bytes_of.many("topics", 2, lambda: bytes_of.text("a topic")),
-            user_data=bytes_of.sized("user_data"),
-            owned_partitions=bytes_of.topic_partitions("owned_partitions") if version >= 1 else (),
+            topics=reader.many("topics", 2, lambda: reader.text("a topic")),
+            user_data=reader.sized("user_data"),
+            owned_partitions=reader.topic_partitions("owned_partitions") if version >= 1 else (),
             # every negative number means no generation
-            generation_id=max(bytes_of.int32("generation_id"), NO_GENERATION)
+            generation_id=max(reader.int32("generation_id"), NO_GENERATION)
             if version >= 2
             else NO_GENERATION,
-            rack_id=bytes_of.optional_text("rack_id") or None if version >= 3 else None,
+            rack_id=reader.optional_text("rack_id") or None if version >= 3 else None,
         )
 
 
@@ -87,10 +87,10 @@ class ConsumerProtocolAssignment:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Return the assignment in bytes of any version."""
-        bytes_of = _Bytes(data, "assignment")
-        bytes_of.version()
-        partitions = bytes_of.topic_partitions("assigned_partitions")
-        return cls(partitions, bytes_of.sized("user_data"))
+        reader = _ByteReader(data, "assignment")
+        reader.version()
+        partitions = reader.topic_partitions("assigned_partitions")
+        return cls(partitions, reader.sized("user_data"))
 
 
 class StickyUserData(NamedTuple):
@@ -112,9 +112,9 @@ class StickyUserData(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Return the user data in the bytes, of version 0 if they have no generation."""
-        bytes_of = _Bytes(data, "user data of the sticky assignor")
-        partitions = bytes_of.topic_partitions("previous_assignment")
-        return cls(partitions, bytes_of.int32("generation") if bytes_of.left >= 4 else None)
+        reader = _ByteReader(data, "user data of the sticky assignor")
+        partitions = reader.topic_partitions("previous_assignment")
+        return cls(partitions, reader.int32("generation") if reader.remaining >= 4 else None)
 
 
 class CooperativeStickyUserData(NamedTuple):
@@ -129,8 +129,8 @@ class CooperativeStickyUserData(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Return the user data in the bytes."""
-        bytes_of = _Bytes(data, "user data of the cooperative-sticky assignor")
-        return cls(bytes_of.int32("generation"))
+        reader = _ByteReader(data, "user data of the cooperative-sticky assignor")
+        return cls(reader.int32("generation"))
 
 
 _INT_16: Final = struct.Struct(">h")
@@ -143,15 +143,18 @@ def _version(version: int) -> bytes:
     return _INT_16.pack(version)
 
 
-def _many(rows: Iterable[bytes]) -> bytes:
-    listed = list(rows)
-    return _INT_32.pack(len(listed)) + b"".join(listed)
+def _array(rows: Iterable[bytes]) -> bytes:
+    encoded = list(rows)
+    return _INT_32.pack(len(encoded)) + b"".join(encoded)
 
 
 def _text(what: str, text: str) -> bytes:
     encoded = text.encode()
-    if len(encoded) > _LONGEST_TEXT:
-        raise ConfigError(f"{what} of {len(encoded)} bytes is too long: {text[:40]!r}...")
+    if len(encoded) > _MAX_TEXT_BYTES:
+        raise ConfigError(
+            f"{what} of {len(encoded)} bytes is too long: {text[:40]!r}... (the limit is "
+            f"{_MAX_TEXT_BYTES} bytes)"
+        )
     return _INT_16.pack(len(encoded)) + encoded
 
 
@@ -166,25 +169,25 @@ def _topic_partitions(
     numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
         numbers.setdefault(topic, []).append(number)
-    return _many(_text("a topic", topic) + _numbers(numbers[topic]) for topic in order or numbers)
+    return _array(_text("a topic", topic) + _numbers(numbers[topic]) for topic in order or numbers)
 
 
 def _numbers(numbers: Sequence[int]) -> bytes:
     return struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
 
 
-class _Bytes:
+class _ByteReader:
     """A reader of untrusted bytes."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data = data
         self._what = what
-        self._at = 0
+        self._position = 0
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Number of bytes that have not been read."""
-        return len(self._data) - self._at
+        return len(self._data) - self._position
 
     def version(self) -> int:
         """Read the version. A newer version than `NEWEST_VERSION` only has additional fields."""
@@ -197,21 +200,21 @@ class _Bytes:
         """Read a number of 32 bits."""
         return self._number(field, _INT_32)
 
-    def many(self, field: str, smallest: int, row: Callable[[], T]) -> tuple[T, ...]:
-        """Read an array of rows that take `smallest` bytes or more."""
-        return tuple(row() for _ in range(self._count(field, smallest)))
+    def many(self, field: str, min_size: int, row: Callable[[], T]) -> tuple[T, ...]:
+        """Read an array of rows that take `min_size` bytes or more."""
+        return tuple(row() for _ in range(self._count(field, min_size)))
 
     def numbers(self, field: str) -> tuple[int, ...]:
         """Read an array of numbers of 32 bits."""
         count = self._count(field, _INT_32.size)
         return struct.unpack(f">{count}i", self._take(field, count * _INT_32.size))
 
-    def _count(self, field: str, smallest: int) -> int:
+    def _count(self, field: str, min_size: int) -> int:
         count = self.int32(field)
         if count < 0:
             raise self._malformed(f"{field} has {count} entries")
-        if count * smallest > self.left:
-            raise self._malformed(f"{field} has {count} entries in {self.left} bytes")
+        if count * min_size > self.remaining:
+            raise self._malformed(f"{field} has {count} entries in {self.remaining} bytes")
         return count
 
     def topic_partitions(self, field: str) -> tuple[TopicPartition, ...]:
@@ -251,10 +254,10 @@ class _Bytes:
         return int(number)
 
     def _take(self, field: str, length: int) -> bytes:
-        if length > self.left:
-            raise self._malformed(f"{field} needs {length} bytes, {self.left} are left")
-        self._at += length
-        return self._data[self._at - length : self._at]
+        if length > self.remaining:
+            raise self._malformed(f"{field} needs {length} bytes, {self.remaining} are left")
+        self._position += length
+        return self._data[self._position - length : self._position]
 
     def _malformed(self, reason: str) -> MalformedConsumerProtocol:
-        return MalformedConsumerProtocol(self._what, self._at, reason)
+        return MalformedConsumerProtocol(self._what, self._position, reason)

@@ -12,7 +12,7 @@ class PartitionRoute(NamedTuple):
     """The stream and the fetch target of an assigned partition."""
 
     stream: Stream
-    wanted: FetchTarget
+    target: FetchTarget
     since: int  # differs for each assignment of the partition
 
 
@@ -35,12 +35,12 @@ class AssignedPartitions(dict[TopicPartition, PartitionRoute]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.given_up: dict[TopicPartition, RevokedPosition] = {}
-        self.begun_with: set[TopicPartition] = set()  # every partition ever in `given_up`
+        self.revoked: dict[TopicPartition, RevokedPosition] = {}
+        self.ever_revoked: set[TopicPartition] = set()  # every partition ever in `revoked`
 
-    def give_up(self, partition: TopicPartition, position: int | None) -> None:
+    def drop(self, partition: TopicPartition, position: int | None) -> None:
         """Remove a partition; `position` is None if no record was delivered."""
         routed = self.pop(partition)
         if position is not None:
-            self.given_up[partition] = RevokedPosition(routed.since, position)
-            self.begun_with.add(partition)
+            self.revoked[partition] = RevokedPosition(routed.since, position)
+            self.ever_revoked.add(partition)

@@ -37,7 +37,7 @@ async def endless(partitions: Collection[TopicPartition]) -> Mapping[TopicPartit
     return {}
 
 
-async def _nobody(partitions: Collection[TopicPartition]) -> None:
+async def _no_listener(partitions: Collection[TopicPartition]) -> None:
     """Do nothing; the default of all listeners."""
 
 
@@ -45,13 +45,13 @@ async def _nobody(partitions: Collection[TopicPartition]) -> None:
 class Listeners:
     """The callbacks of a rebalance, in the order of their calls."""
 
-    before_releasing: Listener = _nobody
+    before_releasing: Listener = _no_listener
     """Called for stopped and committed partitions. They are released when it returns."""
     before_starting: Callable[[Assignment, Collection[TopicPartition]], Awaitable[None]] = field(
-        default=lambda assignment, new: _nobody(new)
+        default=lambda assignment, new: _no_listener(new)
     )
     """Called for new partitions. They are fetched when it returns; it may `seek`."""
-    lost: Listener = _nobody
+    lost: Listener = _no_listener
     """Called for lost partitions. Other members read uncommitted records again."""
 
 

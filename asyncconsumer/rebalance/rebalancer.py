@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from asyncconsumer.errors import ConsumerError, NoCommittedOffset, NotAssigned
-from asyncconsumer.events import Event, Rebalanced, Recreated
+from asyncconsumer.events import Rebalanced
 from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Assignment, Membership
@@ -66,7 +66,7 @@ class Rebalancer:
         self._reading = AssignedPartitions()
         self._last_finished: dict[TopicPartition, int] = {}  # the last result of `finished`
         self._epoch = 0
-        manager.events.on_event(self._on_event)
+        manager.set_owner(self)
 
     @property
     def reading(self) -> Mapping[TopicPartition, PartitionRoute]:
@@ -79,13 +79,13 @@ class Rebalancer:
         return self._change.releasing
 
     @property
-    def given_up(self) -> Mapping[TopicPartition, RevokedPosition]:
+    def revoked(self) -> Mapping[TopicPartition, RevokedPosition]:
         """Revoked or lost partitions of which records were delivered, with their last positions."""
-        return self._reading.given_up
+        return self._reading.revoked
 
-    def forget_given_up(self) -> None:
-        """Clear `given_up`."""
-        self._reading.given_up.clear()
+    def forget_revoked(self) -> None:
+        """Clear `revoked`."""
+        self._reading.revoked.clear()
 
     def finished(self) -> dict[TopicPartition, int]:
         """Return the offsets to commit: of each partition, that after the last acknowledged record.
@@ -93,7 +93,7 @@ class Rebalancer:
         If no record was read, this is the start offset, as soon as it is known. The next owner
         then begins there, and not at a later end of the log.
         """
-        begun = self._manager.begun()
+        begun = self._manager.start_offsets()
         done = {tp: offset for tp in self._reading if (offset := begun.get(tp)) is not None}
         for stream in {routed.stream for routed in self._reading.values()}:
             done |= {
@@ -133,9 +133,9 @@ class Rebalancer:
         done = self.finished()
         for tp, routed in self._reading.items():
             if routed.stream is stream:
-                start = done.get(tp, routed.wanted.offset)
-                wanted = routed.wanted._replace(offset=start, epoch=self._epoch)
-                self._reading[tp] = routed._replace(wanted=wanted)
+                start = done.get(tp, routed.target.offset)
+                target = routed.target._replace(offset=start, epoch=self._epoch)
+                self._reading[tp] = routed._replace(target=target)
         stream.drop()
         self._reconcile()
 
@@ -148,8 +148,8 @@ class Rebalancer:
         self._epoch += 1
         self.streams = streams
         for tp, routed in self._reading.items():
-            start = done.get(tp, routed.wanted.offset)
-            again = self._routed(tp, 0, start, routed.wanted.end)
+            start = done.get(tp, routed.target.offset)
+            again = self._routed(tp, 0, start, routed.target.end)
             self._reading[tp] = again._replace(since=routed.since)
         before.close()
         self._reconcile()
@@ -164,19 +164,18 @@ class Rebalancer:
         for tp, offset in offsets.items():
             routed = self._reading[tp]
             routed.stream.forget(tp)
-            if routed.wanted.offset == NO_OFFSET:
+            if routed.target.offset == NO_OFFSET:
                 routed.stream.channel.drop(tp)  # the NoCommittedOffset error
             routed.stream.begin(tp, offset)
-            wanted = routed.wanted._replace(offset=offset, epoch=self._epoch, leader_epoch=-1)
-            self._reading[tp] = routed._replace(wanted=wanted)
+            target = routed.target._replace(offset=offset, epoch=self._epoch, leader_epoch=-1)
+            self._reading[tp] = routed._replace(target=target)
         self._offsets.forget(offsets)  # a later commit may be smaller
         self._reconcile(offsets)
 
-    def _on_event(self, event: Event) -> None:
+    def on_topic_recreated(self, tp: TopicPartition) -> None:
         """Reset the offsets of a partition whose topic was re-created."""
-        if not isinstance(event, Recreated) or event.partition not in self._reading:
+        if (routed := self._reading.get(tp)) is None:
             return
-        tp, routed = event.partition, self._reading[event.partition]
         start = EARLIEST if self._policy.auto_offset_reset == "earliest" else LATEST
         routed.stream.forget(tp)
         if self._is_paused(tp):
@@ -185,8 +184,8 @@ class Rebalancer:
         self._offsets.forget([tp])
         self._last_finished.pop(tp, None)
         self._epoch += 1
-        wanted = routed.wanted._replace(offset=start, leader_epoch=-1)  # no new epoch
-        self._reading[tp] = routed._replace(wanted=wanted, since=self._epoch)
+        target = routed.target._replace(offset=start, leader_epoch=-1)  # no new epoch
+        self._reading[tp] = routed._replace(target=target, since=self._epoch)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Deliver nothing of these partitions until `resume`, also across rebalances."""
@@ -207,7 +206,7 @@ class Rebalancer:
             return False
         self._selected = selected
         reading = self._reading.items()
-        self._apply_pause([tp for tp, r in reading if r.wanted.paused != self._is_paused(tp)])
+        self._apply_pause([tp for tp, r in reading if r.target.paused != self._is_paused(tp)])
         return True
 
     def _is_paused(self, tp: TopicPartition) -> bool:
@@ -230,13 +229,13 @@ class Rebalancer:
         routed = self._reading[partition]
         if (position := routed.stream.position(partition)) is not None:
             return position
-        if (begun := self._manager.begun_at(partition)) is not None:
+        if (begun := self._manager.start_offset(partition)) is not None:
             return begun
-        return routed.wanted.offset if routed.wanted.offset >= 0 else None
+        return routed.target.offset if routed.target.offset >= 0 else None
 
     def start_to_look_up(self, partition: TopicPartition) -> int | None:
         """Return EARLIEST or LATEST if fetching starts there after the current listener call."""
-        if (start := self._reading[partition].wanted.offset) == NO_OFFSET:
+        if (start := self._reading[partition].target.offset) == NO_OFFSET:
             raise NoCommittedOffset(partition)
         if partition not in self._change.starting:
             return None
@@ -252,7 +251,7 @@ class Rebalancer:
             routed = self._reading[tp]
             paused = self._is_paused(tp)
             (routed.stream.hold if paused else routed.stream.release)([tp])
-            self._reading[tp] = routed._replace(wanted=routed.wanted._replace(paused=paused))
+            self._reading[tp] = routed._replace(target=routed.target._replace(paused=paused))
         self._reconcile(partitions)
 
     # --- partitions without an offset ------------------------------------------------------------
@@ -261,15 +260,16 @@ class Rebalancer:
     def without_offset(self) -> frozenset[TopicPartition]:
         """Assigned partitions without an offset and without a reset, which need a `seek`."""
         return frozenset(
-            tp for tp, routed in self._reading.items() if routed.wanted.offset == NO_OFFSET
+            tp for tp, routed in self._reading.items() if routed.target.offset == NO_OFFSET
         )
 
     async def load_missing_offsets(self) -> None:
         """Load missing offsets again. Readers of partitions still without one get an error."""
         if without := self.without_offset:
-            found = await self._offsets.load(without)
-            still = self.without_offset
-            self.seek({tp: at for tp, at in found.items() if at is not None and tp in still})
+            loaded = await self._offsets.load(without)
+            missing = self.without_offset
+            offsets = {tp: offset for tp, offset in loaded.items() if tp in missing}
+            self.seek({tp: offset for tp, offset in offsets.items() if offset is not None})
             self._fail_without_offset(without)
 
     def _fail_without_offset(self, partitions: Collection[TopicPartition]) -> None:
@@ -301,7 +301,7 @@ class Rebalancer:
             return frozenset()
         await self._wait_in_flight(gone - self._lost(gone, assignment))
         lost = self._lost(gone, assignment)  # more may be lost by now
-        starts = {tp: self._reading[tp].wanted.offset for tp in gone}
+        starts = {tp: self._reading[tp].target.offset for tp in gone}
         done = {tp: start for tp, start in starts.items() if start >= 0}  # if not fetched yet
         done |= {tp: offset for tp, offset in self.finished().items() if tp in gone}
         self._drop(gone)
@@ -315,8 +315,8 @@ class Rebalancer:
         if revoked:
             self._change = ListenerCall(releasing={tp: done[tp] for tp in revoked if tp in done})
             try:
-                telling = self._policy.listeners.before_releasing(revoked)
-                await call_listener("before_releasing", telling)
+                call = self._policy.listeners.before_releasing(revoked)
+                await call_listener("before_releasing", call)
             finally:
                 self._change = ListenerCall()
             self._offsets.forget(revoked)
@@ -334,15 +334,15 @@ class Rebalancer:
             await call_listener("lost", self._policy.listeners.lost(partitions))
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:
-        begun = self._manager.begun()
+        begun = self._manager.start_offsets()
         for tp in partitions:
-            stream, wanted, _ = self._reading[tp]
-            if wanted.offset == NO_OFFSET:
+            stream, target, _ = self._reading[tp]
+            if target.offset == NO_OFFSET:
                 stream.channel.drop(tp)  # the NoCommittedOffset error
             position, start = stream.position(tp), begun.get(tp)
             if position is None and start is None:
                 position = self.position(tp)
-            self._reading.give_up(tp, None if position == start else position)
+            self._reading.drop(tp, None if position == start else position)
             stream.forget(tp)
             self.streams.end(tp)
         self._reconcile()
@@ -352,16 +352,16 @@ class Rebalancer:
         streams: dict[Stream, list[TopicPartition]] = {}
         for tp in partitions:
             streams.setdefault(self._reading[tp].stream, []).append(tp)
-        for stream, going in streams.items():
-            stream.hold(going)
+        for stream, held in streams.items():
+            stream.hold(held)
         try:
             async with asyncio.timeout(self._policy.grace):
-                for stream, going in streams.items():
-                    await stream.settled(going)
+                for stream, held in streams.items():
+                    await stream.settled(held)
         except TimeoutError:
             if self._policy.grace:
                 _log.warning(
-                    "a record of %s is still being worked on after %g s: it will be read again",
+                    "records of %s are still in flight after %g s; they will be redelivered",
                     ", ".join(map(str, sorted(partitions))),
                     self._policy.grace,
                 )
@@ -371,7 +371,7 @@ class Rebalancer:
         new = [tp for tp in assignment.partitions if tp not in self._reading]
         if not new:
             return
-        starts = await self._starts.of(new, assignment, self._reading.begun_with)
+        starts = await self._starts.of(new, assignment, self._reading.ever_revoked)
         if starts is None:
             return
         self._epoch += 1
@@ -379,8 +379,8 @@ class Rebalancer:
             self._reading[tp] = self._routed(tp, assignment.partitions[tp], *starts[tp])
         self._change = ListenerCall(starting=frozenset(new))
         try:
-            telling = self._policy.listeners.before_starting(assignment, new)
-            await call_listener("before_starting", telling)
+            call = self._policy.listeners.before_starting(assignment, new)
+            await call_listener("before_starting", call)
         finally:
             self._change = ListenerCall()
         self._reconcile()
@@ -400,15 +400,15 @@ class Rebalancer:
         if paused:
             stream.hold([partition])
         stream.begin(partition, start)
-        wanted = FetchTarget(stream.channel, start, self._epoch, end, paused, epoch)
-        return PartitionRoute(stream, wanted, self._epoch)
+        target = FetchTarget(stream.channel, start, self._epoch, end, paused, epoch)
+        return PartitionRoute(stream, target, self._epoch)
 
     async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit revoked partitions. If this fails, some records are redelivered."""
         try:
             await self._offsets.commit(offsets, rewind=self._policy.rewind)
         except ConsumerError as error:
-            _log.warning("%d partitions are given up without a commit: %s", len(offsets), error)
+            _log.warning("%d partitions are revoked without a commit: %s", len(offsets), error)
 
     def _reconcile(self, changed: Collection[TopicPartition] | None = None) -> None:
         """Update the fetch targets of all partitions, or only of those that changed.
@@ -417,6 +417,6 @@ class Rebalancer:
         """
         starting = self._change.starting
         which = self._reading if changed is None else changed
-        wanted = {tp: self._reading[tp].wanted for tp in which if tp not in starting}
+        targets = {tp: self._reading[tp].target for tp in which if tp not in starting}
         reconcile = self._manager.reconcile if changed is None else self._manager.change
-        reconcile({tp: each for tp, each in wanted.items() if each.offset != NO_OFFSET})
+        reconcile({tp: target for tp, target in targets.items() if target.offset != NO_OFFSET})

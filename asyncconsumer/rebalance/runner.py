@@ -16,7 +16,7 @@ from asyncconsumer.types import MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and for leaving the group
-_LEAST: Final = 1.0  # seconds of the grace reserved for each later step
+_MIN_STEP_SECONDS: Final = 1.0  # seconds of the grace reserved for each later step
 Step: TypeAlias = Callable[[], Awaitable[object]]
 
 
@@ -32,25 +32,25 @@ class MembershipRunner:
 
     def __init__(
         self,
-        who: str,
+        label: str,
         membership: LeavableMembership,
         committer: Committer,
         rebalancer: Rebalancer,
     ) -> None:
         self.committer: Final = committer
         self.rebalancer: Final = rebalancer
-        self._who = who  # for the log
+        self._label = label  # for the log
         self._membership = membership
         self.failure: ConsumerError | None = None  # the error that ended the membership, if any
-        self._broken = False  # an error ended it, not the user
+        self._failed = False  # an error ended it, not the user
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, scope: Scope, auto_commit_interval_ms: int | None) -> None:
         """Start the tasks in `scope`. Without an interval there are no auto-commits."""
-        self._tasks = [scope.start(self._follow(), "rebalance")]
+        self._tasks = [scope.start(self._rebalance(), "rebalance")]
         if auto_commit_interval_ms is not None:
             seconds = auto_commit_interval_ms / 1000
-            self._tasks.append(scope.start(self._commit_now_and_then(seconds), "auto-commit"))
+            self._tasks.append(scope.start(self._auto_commit(seconds), "auto-commit"))
         self._tasks.append(scope.start(self.committer.run(), "commit"))
 
     async def joined(self) -> None:
@@ -69,16 +69,16 @@ class MembershipRunner:
             raise self.failure
 
     @property
-    def is_within(self) -> bool:
+    def is_in_listener(self) -> bool:
         """Whether the current task is one of this runner, as in a listener."""
         return asyncio.current_task() in self._tasks
 
-    def check_not_within(self) -> None:
+    def check_not_in_listener(self) -> None:
         """Raise if the current task is one of this runner, because `end` would wait for it."""
-        if self.is_within:
+        if self.is_in_listener:
             raise ConfigError(
-                f"{self._who}: a listener cannot end what it is told of, which waits for it: "
-                "have the task that reads records do that"
+                f"{self._label}: a rebalance listener cannot change the subscription or close the "
+                "consumer, because both wait for the listener; do it in the task that reads records"
             )
 
     async def commit(
@@ -91,15 +91,15 @@ class MembershipRunner:
         read records again or skip some. Given offsets may go back, unless `rewind` is off.
         """
         releasing = self.rebalancer.releasing
-        wanted = offsets
-        if wanted is None:
+        requested = offsets
+        if requested is None:
             for stream in self.rebalancer.streams.all():
                 stream.acknowledge_by_reader()
-            wanted = {**self.rebalancer.finished(), **releasing}
-        mine = self.rebalancer.reading.keys() | releasing.keys()
-        ours = {tp: at for tp, at in wanted.items() if tp in mine}
-        self.committer.drop(len(wanted) - len(ours))
-        return await self.committer.commit(ours, rewind=rewind and offsets is not None)
+            requested = {**self.rebalancer.finished(), **releasing}
+        assigned = self.rebalancer.reading.keys() | releasing.keys()
+        owned = {tp: offset for tp, offset in requested.items() if tp in assigned}
+        self.committer.count_dropped(len(requested) - len(owned))
+        return await self.committer.commit(owned, rewind=rewind and offsets is not None)
 
     def acknowledge_at_exit(self) -> None:
         """Acknowledge delivered records when the ``async with`` block ends without an error."""
@@ -111,50 +111,50 @@ class MembershipRunner:
 
         The error is raised where streams are read.
         """
-        _log.error("leaving %s: %s", self._who, error)
+        _log.error("leaving %s because of an error: %s", self._label, error)
         self._fail(error)
-        await self._stop_following()
+        await self._stop_rebalancing()
         self.rebalancer.streams.close(error)
-        await self._in_turn(*self._farewell)
+        await self._run_steps(*self._leave_steps)
 
     async def end(self) -> None:
         """Stop reading, commit, leave the group and close all streams, within 10 seconds."""
-        self._fail(ClosedError(f"{self._who} was closed"))
+        self._fail(ClosedError(f"{self._label} was closed"))
         try:
             others = partial(_cancel, self._tasks[1:])
-            await self._in_turn(self._stop_following, *self._farewell, others)
+            await self._run_steps(self._stop_rebalancing, *self._leave_steps, others)
         finally:
             for task in self._tasks:  # all have ended, unless this was cancelled
                 task.cancel()
             self.rebalancer.streams.close()
 
     @property
-    def _farewell(self) -> tuple[Step, ...]:
+    def _leave_steps(self) -> tuple[Step, ...]:
         return (
             partial(self.rebalancer.stop, _GRACE / 3),  # leaves time for the commit
             self.committer.flush,
             self._membership.leave,
         )
 
-    async def _in_turn(self, *steps: Step) -> None:
+    async def _run_steps(self, *steps: Step) -> None:
         """Run the steps within one grace. A step that hangs leaves time for the others."""
         end = asyncio.get_running_loop().time() + _GRACE
-        for left, step in zip(reversed(range(len(steps))), steps, strict=True):
+        for remaining, step in zip(reversed(range(len(steps))), steps, strict=True):
             try:
-                async with asyncio.timeout_at(end - left * _LEAST):
+                async with asyncio.timeout_at(end - remaining * _MIN_STEP_SECONDS):
                     await step()
             except (TimeoutError, ConsumerError) as error:  # the other steps must still run
-                _log.warning("leaving %s: %r", self._who, error)
+                _log.warning("a step of leaving %s failed: %r", self._label, error)
 
-    async def _stop_following(self) -> None:
+    async def _stop_rebalancing(self) -> None:
         """End the rebalance task, if possible between assignments: a listener may be running."""
         try:
             async with asyncio.timeout(_GRACE / 2):
                 await self.rebalancer.idle.wait()
-                if self._broken:
+                if self._failed:
                     await asyncio.wait(self._tasks[:1])  # the task itself leaves the group
         except TimeoutError:
-            _log.warning("%s: a rebalance is broken off", self._who)
+            _log.warning("%s: the running rebalance is cancelled", self._label)
         await _cancel(self._tasks[:1])
 
     def _fail(self, error: ConsumerError) -> None:
@@ -162,7 +162,7 @@ class MembershipRunner:
         self.failure = self.failure or error
         self.rebalancer.rebalanced.set()
 
-    async def _follow(self) -> None:
+    async def _rebalance(self) -> None:
         """Run the rebalancer. An error is raised where streams are read.
 
         Readers may be busy with a record for long, so the member leaves the group at once.
@@ -172,10 +172,10 @@ class MembershipRunner:
         except ConsumerError as error:
             self.rebalancer.streams.close(error)
             self._fail(error)
-            self._broken = True
-            await self._in_turn(*self._farewell)
+            self._failed = True
+            await self._run_steps(*self._leave_steps)
 
-    async def _commit_now_and_then(self, seconds: float) -> None:
+    async def _auto_commit(self, seconds: float) -> None:
         log = RateLimitedLogger(_log)
         while True:
             await asyncio.sleep(seconds)
@@ -184,7 +184,7 @@ class MembershipRunner:
             try:
                 await self.commit()
             except ConsumerError as error:
-                log.warning("%s, auto-commit: %s", self._who, error)
+                log.warning("the auto-commit of %s failed: %s", self._label, error)
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from asyncconsumer.aio.cancel_when import unless
+from asyncconsumer.aio.interrupt import cancel_when
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.group.membership import Assignment, Membership
@@ -77,15 +77,16 @@ class StartOffsets:
         Loading may take long, as while a transaction is open or no broker responds. The next
         generation of the group must not wait for this member.
         """
-        quiet = RateLimitedLogger(_log)
-        async with unless(self._superseded, every=_SECONDS_BETWEEN_TRIES):
+        log = RateLimitedLogger(_log)
+        async with cancel_when(self._superseded, every=_SECONDS_BETWEEN_TRIES):
             while not self._membership.lost:
                 try:
                     return await ask(partitions)
                 except ConsumerError as error:
                     if not error.retriable:
                         raise
-                    quiet.warning("offsets of %d partitions: %s", len(partitions), error)
+                    text = "loading the offsets of %d partitions failed: %s"
+                    log.warning(text, len(partitions), error)
                     await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
         return None
 

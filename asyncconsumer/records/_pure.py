@@ -5,6 +5,7 @@ from asyncconsumer.records.buffers import room_for
 from asyncconsumer.records.checksum import crc32c
 from asyncconsumer.records.fetch_response import FetchAnswer, PartitionAnswer, fetch_answer
 from asyncconsumer.records.loop import Loop
+from asyncconsumer.records.message import Message, MessageBuilder
 from asyncconsumer.records.record import Record
 from asyncconsumer.records.record_set import Records
 from asyncconsumer.records.record_set_end import record_set_end
@@ -13,6 +14,8 @@ __all__ = [
     "AsyncRecords",
     "FetchAnswer",
     "Loop",
+    "Message",
+    "MessageBuilder",
     "PartitionAnswer",
     "Record",
     "Records",

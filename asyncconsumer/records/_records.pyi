@@ -4,6 +4,8 @@ from typing_extensions import Buffer
 from asyncconsumer.records._pure import AsyncRecords as AsyncRecords
 from asyncconsumer.records._pure import FetchAnswer as FetchAnswer
 from asyncconsumer.records._pure import Loop as Loop
+from asyncconsumer.records._pure import Message as Message
+from asyncconsumer.records._pure import MessageBuilder as MessageBuilder
 from asyncconsumer.records._pure import PartitionAnswer as PartitionAnswer
 from asyncconsumer.records._pure import Record as Record
 from asyncconsumer.records._pure import Records as Records

@@ -82,10 +82,10 @@ def to_arrow(
     first; the next call raises `CorruptRecords`.
     """
     schema = checked_schema(columns, copy=copy, max_rows=max_rows, timestamps=timestamps)
-    wanted = _wanted(tuple(columns), copy=copy)
+    flags = _flags(tuple(columns), copy=copy)
     scale = 1000 if timestamps == "us" else 1
     most_rows = min(max_rows or MOST_ROWS, MOST_ROWS)
-    taken = records.take_columns(wanted, most_rows, max_bytes, scale)
+    taken = records.take_columns(flags, most_rows, max_bytes, scale)
     if taken is None:
         return None
     table = _Table(*taken)
@@ -103,7 +103,7 @@ def checked_schema(
 
 
 @functools.lru_cache(maxsize=64)
-def _wanted(columns: tuple[str, ...], *, copy: bool) -> int:
+def _flags(columns: tuple[str, ...], *, copy: bool) -> int:
     return sum(_FLAGS.get(name, 0) for name in columns) | (0 if copy else _AS_VIEWS)
 
 

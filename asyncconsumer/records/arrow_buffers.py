@@ -19,13 +19,13 @@ _LONG_VIEW: Final = struct.Struct("<i4sii")
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
-def table_of(rows: Sequence[Record], wanted: int, scale: int) -> Table:
-    """Return the columns whose bits are set in `wanted`; the other ones are empty."""
+def table_of(rows: Sequence[Record], flags: int, scale: int) -> Table:
+    """Return the columns whose bits are set in `flags`; the other ones are empty."""
 
     def having(flag: int) -> Sequence[Record]:
-        return rows if wanted & flag else ()
+        return rows if flags & flag else ()
 
-    bytes_of = _viewed if wanted & AS_VIEWS else _copied
+    bytes_of = _viewed if flags & AS_VIEWS else _copied
     pairs = [pair for row in having(_HEADERS) for pair in row.headers]
     lists = accumulate((len(row.headers) for row in having(_HEADERS)), initial=0)
     times = (max(_LEAST, min(_MOST, row.timestamp * scale)) for row in having(_TIMESTAMP))

@@ -1,22 +1,48 @@
 """The async iterator over record sets, in pure Python."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from inspect import isawaitable
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast, final
 
-from asyncconsumer.records.pauses import NOT_PAUSED, RECORDS_BETWEEN_PAUSES, pause, resume
+from asyncconsumer.errors import CorruptRecords
+from asyncconsumer.records.pauses import RECORDS_BETWEEN_PAUSES, pause, resume
 from asyncconsumer.records.record import Record
 from asyncconsumer.records.record_set import Records
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from asyncconsumer.records.message import MessageBuilder
+
 
 T = TypeVar("T")
 
 _RECORDS_BETWEEN_PAUSES: Final = RECORDS_BETWEEN_PAUSES // 8  # slower than in C
+
+
+_PendingKind = Literal["retry", "awaitable", "failed", "message", "skip"]
+
+
+class _Pending(NamedTuple):
+    """A record that was read and put back, because its message was not ready."""
+
+    of: Records
+    record: Record  # after the interceptors, which are called once
+    kind: _PendingKind = "retry"
+    value: Any = None  # the awaitable, the error or the message
+
+
+class _ItemError(Exception):
+    """The wrapper for an error of a deserializer, which tells it from one of the records."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
 
 def _wall() -> float:
@@ -39,10 +65,12 @@ class AsyncRecords:
 
     __slots__ = (
         "__weakref__",
+        "_builder",
         "_clock",
         "_deadline",
         "_ended",
         "_handed_out",
+        "_pending",
         "_refill",
         "_waiting",
         "_wall_deadline",
@@ -50,6 +78,8 @@ class AsyncRecords:
         "in_hand",
         "last_offset",
         "recover",
+        "remaining",
+        "unreadable",
     )
 
     def __init__(
@@ -72,7 +102,33 @@ class AsyncRecords:
         """Whether a record was returned and the next one has not been asked for."""
         self.recover: Callable[[Exception], bool] | None = None
         """Called with an error of the current records; if it returns true, `refill` is called."""
+        self._builder: MessageBuilder | None = None
+        self.unreadable: Callable[[Exception], Awaitable[object] | None] | None = None
+        """Called with the error of an unreadable record or batch.
+
+        It returns None to raise the error, or an awaitable to await before the record is skipped.
+        """
+        self.remaining = -1
+        """Number of records that may still be returned; -1 means no limit.
+
+        At 0, `refill` is called for each request.
+        """
+        self._pending: _Pending | None = None
         self._deadline = self._wall_deadline = inf
+
+    @property
+    def builder(self) -> "MessageBuilder | None":
+        """Makes an item of each record; None returns the records themselves."""
+        return self._builder
+
+    @builder.setter
+    def builder(self, builder: "MessageBuilder | None") -> None:
+        self._builder, self._pending = builder, None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a task waits for the next item."""
+        return self._waiting
 
     @property
     def deadline(self) -> float:
@@ -99,36 +155,170 @@ class AsyncRecords:
     def __aiter__(self) -> "Self":
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record:  # or what the builder returns
         if self._waiting:
             raise RuntimeError("another task already waits for the next record")
         self.in_hand = False
-        late = self._is_late()
+        is_new = False  # records that `refill` has just returned are never late
+        waited = False  # after another wait they are: the partition may be lost by then
         while not self._ended:
+            late = not is_new and (self._is_late() or (waited and self._deadline < inf))
+            is_new = waited = False
             if self._handed_out >= _RECORDS_BETWEEN_PAUSES and not late:
                 await self._wait_for(pause())
-                late = self._is_late()
                 continue
-            paused = NOT_PAUSED
-            if self.current is not None and not late:
-                try:
-                    for record in self.current:
-                        self.last_offset = record.offset
-                        self.in_hand = True
-                        self._handed_out += 1
-                        return record
-                except Exception as error:
-                    if self.recover is None or not self.recover(error):
-                        raise
-                else:
-                    paused = self.current.paused
-            if paused and self.current is not None:
-                await self._wait_for(resume(self.current))
-                late = self._is_late()
-                continue
-            self._take(await self._wait_for(self._refill()))
-            late = False  # `refill` has just been called, so its records may be returned
+            item = self._read(late=late)
+            if isinstance(item, CoroutineType):
+                await item
+                waited = True
+            elif item is not None:
+                return cast("Record", item)
+            else:
+                self._take_records(await self._wait_for(self._refill()))
+                is_new = True
         raise StopAsyncIteration
+
+    def _read(self, *, late: bool) -> Any:  # noqa: ANN401 - what the builder returns
+        """Return the next item, or a coroutine to await before it; None to call `refill`."""
+        current = self.current
+        if late or self.remaining == 0:
+            self._skip_pending()
+            return None
+        if current is None:
+            return None
+        try:
+            item = next(self._items(current), None)
+        except _ItemError as failure:
+            return self._apply_policy(failure.error, item=True)
+        except Exception as error:  # noqa: BLE001 - raised again if nothing can be done
+            if self.recover is not None and self.recover(error):
+                return None
+            return self._apply_policy(error, item=False)
+        if item is None and current.paused:
+            return self._wait_for(resume(current))
+        return self._await_message(item) if isawaitable(item) else item
+
+    def _items(self, current: Records) -> Iterator[Any]:
+        """Yield the next item; or an awaitable for it, after its record was put back."""
+        before, builder = current.next_offset, self._builder
+        for record in current:
+            item: Any = record
+            if builder is not None:
+                pending, self._pending = self._pending, None
+                if pending is not None and (
+                    pending.of is not current or pending.record.offset != record.offset
+                ):
+                    pending = None
+                if pending is not None and pending.kind == "skip":
+                    self._handed_out += 1
+                    before = current.next_offset
+                    continue
+                try:
+                    item = self._build(builder, current, record, pending)
+                except BaseException as error:
+                    current.unread(record, before)
+                    if self._pending is None:  # of an interceptor
+                        raise
+                    raise _ItemError(error) from error
+                if isawaitable(item):
+                    current.unread(record, before)
+                    yield item
+                    return
+                self._pending = None
+            self.last_offset = record.offset
+            self.in_hand = True
+            self._handed_out += 1
+            if self.remaining > 0:
+                self.remaining -= 1
+            yield item
+            return
+
+    def _build(
+        self,
+        builder: "MessageBuilder",
+        current: Records,
+        record: Record,
+        pending: _Pending | None,
+    ) -> Any:  # noqa: ANN401 - a message, or an awaitable
+        if pending is None:
+            pending = _Pending(current, builder.intercept(record))
+        if self._builder is builder:  # otherwise the new one begins with the record as it was
+            self._pending = pending._replace(kind="retry", value=None)
+        if pending.kind == "failed":
+            raise pending.value
+        if pending.kind in ("message", "awaitable"):
+            return pending.value
+        return builder.build(pending.record)
+
+    def _skip_pending(self) -> None:
+        """Read the pending record if it is to be skipped, before other records become current."""
+        pending, current = self._pending, self.current
+        if pending is None or pending.kind != "skip" or pending.of is not current:
+            return
+        before = pending.of.next_offset
+        with suppress(CorruptRecords):  # raised again by the next request
+            for record in pending.of:
+                self._pending = None
+                if record.offset != pending.record.offset:
+                    pending.of.unread(record, before)
+                return
+
+    async def _await_message(self, awaitable: Awaitable[object]) -> None:
+        try:
+            message = await self._wait_for(awaitable)
+        except BaseException as error:  # noqa: BLE001 - raised again if nothing can be done
+            await self._apply_policy(error, item=True)
+        else:
+            self._set_pending("message", message)
+
+    async def _apply_policy(self, error: BaseException, *, item: bool) -> None:
+        """Await the policy for unreadable records, or raise the error."""
+        if item and (not isinstance(error, Exception) or getattr(error, "retriable", False)):
+            raise error
+        if self.unreadable is not None and isinstance(error, Exception):
+            awaitable = self.unreadable(error)
+            if awaitable is not None:
+                await self._wait_for(awaitable)
+                if item:
+                    self._set_pending("skip")
+                return
+        if item:
+            self._set_pending("skip")  # the next request acknowledges it
+        raise error
+
+    def _set_pending(self, kind: _PendingKind, value: object = None) -> None:
+        if self._pending is not None:
+            self._pending = self._pending._replace(kind=kind, value=value)
+
+    def take(self, items: list[Any], limit: int, /) -> int:
+        """Append up to `limit` items that need no await to the list, and return their number."""
+        if self._waiting:
+            raise RuntimeError("another task already waits for the next record")
+        self.in_hand = False
+        first, taken = self.current, 0
+        while taken < limit and self.current is first and first is not None and self._may_take():
+            try:
+                item = next(self._items(first), None)
+            except CorruptRecords:
+                break  # raised again by the next request
+            except _ItemError as failure:
+                error = failure.error
+                if isinstance(error, Exception):
+                    self._set_pending("failed", error)
+                    break
+                raise error from error.__cause__
+            if item is None:
+                break
+            if isawaitable(item):
+                self._set_pending("awaitable", item)
+                break
+            items.append(item)
+            taken += 1
+        return taken
+
+    def _may_take(self) -> bool:
+        many = self._handed_out >= _RECORDS_BETWEEN_PAUSES
+        return not (self._ended or many or self.remaining == 0 or self._is_late())
 
     async def _wait_for(self, awaitable: Awaitable[T]) -> T:
         self._waiting = True
@@ -138,9 +328,11 @@ class AsyncRecords:
         finally:
             self._waiting = False
 
-    def _take(self, answer: Records | None) -> None:
+    def _take_records(self, answer: Records | None) -> None:
         if answer is not None and not isinstance(answer, Records):
             raise TypeError(f"refill() must give Records or None, not {type(answer).__name__}")
+        if self._pending is not None and self._pending.of is not answer:
+            self._pending = None
         self.current = answer
         self._ended = answer is None
         if answer is not None:

@@ -100,13 +100,13 @@ def is_abort_marker(batch: BatchHeader, body: bytes) -> bool:
     return bool(INT_16.unpack_from(key, 2)[0] == 0)
 
 
-def record_after(body: bytes, at: int) -> int | None:
-    """Return the end of the record at `at`, or None if its length is not valid."""
+def record_after(body: bytes, position: int) -> int | None:
+    """Return the end of the record at `position`, or None if its length is not valid."""
     try:
-        value, at = varint(body, at, len(body), 32)
+        value, position = varint(body, position, len(body), 32)
     except DecodeError:
         return None
-    return None if value & 1 or (value >> 1) > len(body) - at else at + (value >> 1)
+    return None if value & 1 or (value >> 1) > len(body) - position else position + (value >> 1)
 
 
 class BodyPart(NamedTuple):
@@ -128,79 +128,81 @@ def read_records(batch: BatchHeader, part: BodyPart, start: int, count: int) -> 
     `start` is a position in the whole body, and `count` the number of records before it. A fast
     function reads usual records. A record that it cannot read is read again with all checks.
     """
-    body, at, size = part.data, start - part.start, len(part.data)
+    body, position, size = part.data, start - part.start, len(part.data)
     windowed = not part.goes_to_the_end
     base, largest = batch.base_offset, batch.last_offset - batch.base_offset
     first, append_time = batch.base_timestamp, batch.append_time
-    for left in range(batch.records - 1 - count, -1, -1):
-        if windowed and at == size:
+    for remaining in range(batch.records - 1 - count, -1, -1):
+        if windowed and position == size:
             return
         try:
-            end, moment, delta, key, value, headers = _read_usual(body, at)
+            end, moment, delta, key, value, headers = _read_usual(body, position)
             timestamp = first if append_time else first + moment
             usual = end <= size and delta <= largest and -MOST <= timestamp <= MOST
         except (IndexError, DecodeError):
             usual = False
         if usual:
-            at, offset = end, base + delta
+            position, offset = end, base + delta
         else:
-            at, offset, timestamp, key, value, headers = _read_exactly(batch, body, at)
-        is_end = left == 0 and at == size  # then `after` skips offsets that compaction removed
+            position, offset, timestamp, key, value, headers = _read_exactly(batch, body, position)
+        is_end = (
+            remaining == 0 and position == size
+        )  # then `after` skips offsets that compaction removed
         after = (batch.last_offset if is_end and not windowed else offset) + 1
-        yield offset, after, timestamp, key, value, headers, part.start + at
-    if at != size and not windowed:
-        raise DecodeError(f"{size - at} bytes after its last record", batch.last_offset + 1)
+        yield offset, after, timestamp, key, value, headers, part.start + position
+    if position != size and not windowed:
+        raise DecodeError(f"{size - position} bytes after its last record", batch.last_offset + 1)
 
 
 _Parts = tuple[int, int, int, bytes | None, bytes | None, Headers]
 
 
-def _read_usual(body: bytes, at: int) -> _Parts:
+def _read_usual(body: bytes, position: int) -> _Parts:
     """Read one record fast; after any exception the record is read with all checks."""
-    number, at = body[at], at + 1
+    number, position = body[position], position + 1
     if number > 127:
-        number, at = varint(body, at - 1, at + 4, 32)
-    end = at + (number >> 1)
-    moment, at = body[at + 1], at + 2  # after the byte of the attributes
+        number, position = varint(body, position - 1, position + 4, 32)
+    end = position + (number >> 1)
+    moment, position = body[position + 1], position + 2  # after the byte of the attributes
     if moment > 127:
-        moment, at = varint(body, at - 1, end, 64)
-    delta, at = body[at], at + 1
+        moment, position = varint(body, position - 1, end, 64)
+    delta, position = body[position], position + 1
     if delta > 127:
-        delta, at = varint(body, at - 1, end, 32)
-    length, at = body[at], at + 1
+        delta, position = varint(body, position - 1, end, 32)
+    length, position = body[position], position + 1
     if length > 127:
-        length, at = varint(body, at - 1, end, 32)
+        length, position = varint(body, position - 1, end, 32)
     key = value = None
     odd = number | delta
     if length != 1:  # -1, null
         odd |= length
-        key, at = body[at : at + (length >> 1)], at + (length >> 1)
-    length, at = body[at], at + 1
+        key, position = body[position : position + (length >> 1)], position + (length >> 1)
+    length, position = body[position], position + 1
     if length > 127:
-        length, at = varint(body, at - 1, end, 32)
+        length, position = varint(body, position - 1, end, 32)
     if length != 1:
         odd |= length
-        value, at = body[at : at + (length >> 1)], at + (length >> 1)
+        value, position = body[position : position + (length >> 1)], position + (length >> 1)
     headers: Headers = ()
-    if body[at]:
-        headers, at = _read_headers(body, at, end)
+    if body[position]:
+        headers, position = _read_headers(body, position, end)
     else:
-        at += 1
-    if odd & 1 or at != end:
+        position += 1
+    if odd & 1 or position != end:
         raise IndexError("negative, or not as long as it says")
     return end, moment >> 1 ^ -(moment & 1), delta >> 1, key, value, headers
 
 
-def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:
-    reader = ByteReader(body, at, end)
-    return _headers(reader), reader.at
+def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
+    reader = ByteReader(body, position, end)
+    return _headers(reader), reader.position
 
 
 def _headers(reader: ByteReader) -> Headers:
     count = reader.signed()
     if count < 0:
         fail("a negative number of headers")
-    if count > (reader.end - reader.at) // _LEAST_HEADER:
+    if count > (reader.end - reader.position) // _LEAST_HEADER:
         fail("more headers than fit the record")
     if count > _MOST_HEADERS:
         fail(f"more than {_MOST_HEADERS} headers")
@@ -217,10 +219,10 @@ def _headers(reader: ByteReader) -> Headers:
     return tuple(pairs)
 
 
-def _read_exactly(batch: BatchHeader, body: bytes, at: int) -> _Parts:
+def _read_exactly(batch: BatchHeader, body: bytes, position: int) -> _Parts:
     """Read one record with checks in the order of the C decoder, for the same errors."""
     try:
-        return _read_carefully(batch, ByteReader(body, at, len(body)))
+        return _read_carefully(batch, ByteReader(body, position, len(body)))
     except DecodeError as damage:
         raise record_damage(damage, batch.last_offset) from None
 
@@ -234,17 +236,17 @@ def _read_carefully(batch: BatchHeader, reader: ByteReader) -> _Parts:
     length = reader.signed()
     if length < 0:
         fail("a negative length")
-    if length > reader.end - reader.at:
+    if length > reader.end - reader.position:
         fail("a length that goes beyond its batch")
-    reader.end = reader.at + length
+    reader.end = reader.position + length
     if length == 0:
         fail(CUT)
-    reader.at += 1
+    reader.position += 1
     moment, delta = reader.signed(64), reader.signed()
     key = reader.sized("key", reader.signed())
     value = reader.sized("value", reader.signed())
     headers = _headers(reader)
-    if reader.at != reader.end:
+    if reader.position != reader.end:
         fail("a length that does not match its fields")
     if not 0 <= delta <= batch.last_offset - batch.base_offset:
         fail("an offset outside its batch")

@@ -72,8 +72,8 @@ class Body:
         """Whether the bodies of the current table exceed the limit."""
         return self.inflated > self._max_inflated
 
-    def inflate(self, codec: int, source: bytes, resume: int, most: int | None = None) -> bytes:
-        """Decompress `source` to up to `most` bytes; may raise `TooLarge`."""
+    def inflate(self, codec: int, source: bytes, resume: int, max_size: int | None = None) -> bytes:
+        """Decompress `source` to up to `max_size` bytes; may raise `TooLarge`."""
         rooms: list[bytearray | mmap] = [bytearray()]
 
         def room_of(size: int) -> bytearray | mmap:
@@ -82,7 +82,7 @@ class Body:
             return rooms[0]
 
         self._keep(0, again=False)
-        limit = self._max_inflated if most is None else min(most, self._max_inflated)
+        limit = self._max_inflated if max_size is None else min(max_size, self._max_inflated)
         try:
             used = inflate(codec, memoryview(source), room_of, limit, self.at_once)
         except BadCompression as error:
@@ -95,11 +95,11 @@ class Body:
     def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> BodyPart:
         """Return the part of the body to keep: all, or complete records from the position on."""
         size, start = len(body), self.behind
-        kept = self._keep(size, again=self.count > 0) if self.is_held else size
-        if kept >= size:
+        keep_size = self._keep(size, again=self.count > 0) if self.is_held else size
+        if keep_size >= size:
             return BodyPart(body, 0, size)
         end: int | None = start
-        while end is not None and end - start < kept and end < size:
+        while end is not None and end - start < keep_size and end < size:
             end = end_of(body, end)
         if end is None or end - start > size // 2:  # keep all if corrupt or mostly kept
             self._keep(size, again=False)

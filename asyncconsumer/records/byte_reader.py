@@ -20,47 +20,47 @@ class DecodeError(Exception):
         self.resume = resume
 
 
-def varint(data: bytes, at: int, end: int, bits: int) -> tuple[int, int]:
+def varint(data: bytes, position: int, end: int, bits: int) -> tuple[int, int]:
     """Return an unsigned varint of at most `bits` bits and the position after it."""
     value = 0
     for shift in range(0, bits, 7):
-        if at >= end:
+        if position >= end:
             raise DecodeError(CUT)
-        byte = data[at]
-        at += 1
+        byte = data[position]
+        position += 1
         if byte >> (bits - shift):
             raise DecodeError(LONG_VARINT)
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, position
     raise DecodeError(LONG_VARINT)
 
 
 class ByteReader:
     """A reader that checks every bound. It is slow, and only used where a fast way failed."""
 
-    __slots__ = ("at", "data", "end")
+    __slots__ = ("data", "end", "position")
 
-    def __init__(self, data: bytes, at: int, end: int) -> None:
+    def __init__(self, data: bytes, position: int, end: int) -> None:
         self.data = data
-        self.at = at
+        self.position = position
         self.end = end
 
     def signed(self, bits: int = 32) -> int:
         """Read a zigzag varint."""
-        value, self.at = varint(self.data, self.at, self.end, bits)
+        value, self.position = varint(self.data, self.position, self.end, bits)
         return value >> 1 ^ -(value & 1)
 
     def sized(self, what: str, length: int) -> bytes | None:
         """Read `length` bytes; return None for a length of -1."""
         if length < -1:
             fail(f"a negative {what} length")
-        if length > self.end - self.at:
+        if length > self.end - self.position:
             fail(CUT)
         if length < 0:
             return None
-        self.at += length
-        return self.data[self.at - length : self.at]
+        self.position += length
+        return self.data[self.position - length : self.position]
 
 
 def fail(reason: str) -> NoReturn:

@@ -77,13 +77,13 @@ class Size(NamedTuple):
     """The decompressed size of a body: the declared size, if any, and an upper bound."""
 
     declared: int | None
-    most: int
+    upper_bound: int
     slow: bool = False  # it may take long even if the output is small
 
     @property
     def takes_long(self) -> bool:
         """Whether the body takes too long to be decompressed on the event loop."""
-        return self.slow or (self.most if self.declared is None else self.declared) > AT_ONCE
+        return self.slow or (self.upper_bound if self.declared is None else self.declared) > AT_ONCE
 
 
 class _Codec(NamedTuple):
@@ -110,15 +110,15 @@ def inflate(
     allowed = min(limit, AT_ONCE) if at_once else limit
     try:
         size = size_of(source, limit)
-        declared, most, _ = size
+        declared, upper_bound, _ = size
         if declared is not None and declared > limit:
             raise BadCompression(
                 f"{name} data of {declared} bytes, more than max_inflated ({limit})"
             )
         if at_once and size.takes_long:
             raise TooLarge
-        for wanted in _rooms(declared, min(most, allowed), len(source)):
-            with memoryview(room_of(wanted)) as whole, whole[:allowed] as part:
+        for room_size in _rooms(declared, min(upper_bound, allowed), len(source)):
+            with memoryview(room_of(room_size)) as whole, whole[:allowed] as part:
                 try:
                     return into(source, part)
                 except _NoRoom:
@@ -128,9 +128,9 @@ def inflate(
                         raise
     except (cramjam.DecompressionError, IndexError, ValueError, struct.error, zlib.error):
         raise BadCompression(f"bad {name} data") from None
-    if allowed < min(most, limit):
+    if allowed < min(upper_bound, limit):
         raise TooLarge
-    if most > limit:
+    if upper_bound > limit:
         raise _too_much(name, limit)
     raise BadCompression(f"bad {name} data")
 
@@ -139,52 +139,52 @@ def _too_much(name: str, limit: int) -> BadCompression:
     return BadCompression(f"{name} data of more than max_inflated ({limit}) bytes")
 
 
-def _rooms(declared: int | None, most: int, length: int) -> list[int]:
+def _rooms(declared: int | None, upper_bound: int, length: int) -> list[int]:
     """Return the buffer sizes to try; the last one is the upper bound."""
     if declared is not None:
-        return sorted({min(declared, most), most})
+        return sorted({min(declared, upper_bound), upper_bound})
     first = max(_BEGIN, _USUAL_RATIO * length)
-    return [first, most] if first <= most // _WORTH_A_TRY else [most]
+    return [first, upper_bound] if first <= upper_bound // _WORTH_A_TRY else [upper_bound]
 
 
 def _gzip_size(source: memoryview, _limit: int) -> Size:
-    most = _DEFLATE_RATIO * len(source)
+    upper_bound = _DEFLATE_RATIO * len(source)
     declared: int = _LITTLE_INT.unpack_from(source, len(source) - 4)[0]
-    if declared > most:
+    if declared > upper_bound:
         raise ValueError("a size that is not true")
-    return Size(declared, most, slow=len(source) > _GZIP_AT_ONCE)
+    return Size(declared, upper_bound, slow=len(source) > _GZIP_AT_ONCE)
 
 
 def _gzip_into(source: memoryview, room: memoryview) -> int:
-    at = used = 0
+    position = used = 0
     for _ in range(_MOST_MEMBERS):
-        size, length = _gzip_member_into(source[at:], room[used:])
+        size, length = _gzip_member_into(source[position:], room[used:])
         used += size
-        at += length
-        if at == len(source):
+        position += length
+        if position == len(source):
             return used
     raise BadCompression(f"gzip data of more than {_MOST_MEMBERS} members")
 
 
 def _gzip_member_into(source: memoryview, room: memoryview) -> tuple[int, int]:
     """Decompress the first gzip member and return its decompressed and compressed size."""
-    inflater, at, used = zlib.decompressobj(_GZIP), 0, 0
+    inflater, position, used = zlib.decompressobj(_GZIP), 0, 0
     piece: bytes | memoryview = b""
     full = False  # whether zlib may have more output without more input
     while not inflater.eof:
         if not piece and not full:
-            piece = source[at : at + _GZIP_INPUT]
-            at += len(piece)
+            piece = source[position : position + _GZIP_INPUT]
+            position += len(piece)
             if not piece:
                 raise ValueError("it ends in the middle of a member")
-        most = min(_GZIP_OUTPUT, len(room) - used + 1)
-        out = inflater.decompress(piece, most)
+        max_output = min(_GZIP_OUTPUT, len(room) - used + 1)
+        out = inflater.decompress(piece, max_output)
         if len(out) > len(room) - used:
             raise _NoRoom
         room[used : used + len(out)] = out
         used += len(out)
-        piece, full = inflater.unconsumed_tail, len(out) == most
-    return used, at - len(inflater.unused_data)
+        piece, full = inflater.unconsumed_tail, len(out) == max_output
+    return used, position - len(inflater.unused_data)
 
 
 def _snappy_size(source: memoryview, _limit: int) -> Size:
@@ -209,18 +209,18 @@ def _snappy_blocks(source: memoryview) -> Iterator[memoryview]:
     if bytes(source[:8]) != _XERIAL_MAGIC:
         yield source
         return
-    at, most = _XERIAL_HEAD, _most_blocks(source)
-    for _ in range(most):
-        if at >= len(source):
+    position, max_blocks = _XERIAL_HEAD, _most_blocks(source)
+    for _ in range(max_blocks):
+        if position >= len(source):
             return
-        (length,) = _INT.unpack_from(source, at)
-        at += 4
-        if not 0 <= length <= len(source) - at:
+        (length,) = _INT.unpack_from(source, position)
+        position += 4
+        if not 0 <= length <= len(source) - position:
             raise ValueError("a block beyond the end")
-        yield source[at : at + length]
-        at += length
-    if at < len(source):
-        raise BadCompression(f"snappy data of more than {most} blocks in {len(source)} bytes")
+        yield source[position : position + length]
+        position += length
+    if position < len(source):
+        raise BadCompression(f"snappy data of more than {max_blocks} blocks in {len(source)} bytes")
 
 
 def _most_blocks(source: memoryview) -> int:
@@ -235,59 +235,59 @@ def _lz4_size(source: memoryview, limit: int) -> Size:
     declared: int | None = _LITTLE_LONG.unpack_from(source, 6)[0] if flags & 8 else None
     largest = 1 << (8 + 2 * (descriptor >> 4 & 7))
     blocks, is_all = _lz4_blocks(source)
-    most = largest * len(blocks) if is_all else 255 * len(source)
-    if declared is None and most > limit:
+    upper_bound = largest * len(blocks) if is_all else 255 * len(source)
+    if declared is None and upper_bound > limit:
         declared = _lz4_measured(source, blocks, limit)
         if declared is not None and declared > limit:
             raise _too_much("lz4", limit)
-    return Size(declared, most, slow=not is_all)
+    return Size(declared, upper_bound, slow=not is_all)
 
 
 def _lz4_blocks(source: memoryview) -> tuple[list[tuple[int, int]], bool]:
     """Return start and length field of each block, and whether these are all blocks."""
     flags = source[4]
-    at = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    position = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
     between = 8 if flags & 16 else 4  # the length of a block and, if present, its checksum
     blocks: list[tuple[int, int]] = []
-    while at + 4 <= len(source) and len(blocks) < _MOST_BLOCKS:
-        (length,) = _LITTLE_INT.unpack_from(source, at)
+    while position + 4 <= len(source) and len(blocks) < _MOST_BLOCKS:
+        (length,) = _LITTLE_INT.unpack_from(source, position)
         if length & _LZ4_LENGTH == 0:
             break
-        blocks.append((at + 4, length))
-        at += between + (length & _LZ4_LENGTH)
-    is_all = len(blocks) < _MOST_BLOCKS and at + (8 if flags & 4 else 4) >= len(source)
+        blocks.append((position + 4, length))
+        position += between + (length & _LZ4_LENGTH)
+    is_all = len(blocks) < _MOST_BLOCKS and position + (8 if flags & 4 else 4) >= len(source)
     return blocks, is_all
 
 
 def _lz4_measured(source: memoryview, blocks: list[tuple[int, int]], limit: int) -> int | None:
     """Return the decompressed size, counted until it exceeds `limit`; None if unknown."""
     size, sequences = 0, 0
-    for at, length in blocks:
+    for position, length in blocks:
         if length > _LZ4_LENGTH:  # stored as it is
             size += length & _LZ4_LENGTH
             continue
-        end = at + length
-        while at < end and size <= limit:
+        end = position + length
+        while position < end and size <= limit:
             sequences += 1
             if sequences > _MOST_SEQUENCES:
                 return None
-            token = source[at]
-            literals, at = _lz4_length(source, token >> 4, at + 1)
-            at += literals
+            token = source[position]
+            literals, position = _lz4_length(source, token >> 4, position + 1)
+            position += literals
             size += literals
-            if at < end:  # the last sequence of a block has no match
-                match, at = _lz4_length(source, token & 15, at + 2)
+            if position < end:  # the last sequence of a block has no match
+                match, position = _lz4_length(source, token & 15, position + 2)
                 size += match + _LZ4_LEAST_MATCH
     return size
 
 
-def _lz4_length(source: memoryview, length: int, at: int) -> tuple[int, int]:
+def _lz4_length(source: memoryview, length: int, position: int) -> tuple[int, int]:
     """Return a length and the position after it."""
     if length < _LZ4_LONG:
-        return length, at
-    ones = _ALL_ONES.match(source, at)
-    last = ones.end() if ones else at
-    return length + 255 * (last - at) + source[last], last + 1
+        return length, position
+    ones = _ALL_ONES.match(source, position)
+    last = ones.end() if ones else position
+    return length + 255 * (last - position) + source[last], last + 1
 
 
 def _lz4_repaired_into(source: memoryview, room: memoryview) -> int:
@@ -300,17 +300,23 @@ def _lz4_repaired_into(source: memoryview, room: memoryview) -> int:
 
 def _xxh32_of_few(data: bytes) -> int:
     """Return the xxHash32 of fewer than 16 bytes; an lz4 frame header has no more."""
-    one, two, three, four, five = 2654435761, 2246822519, 3266489917, 668265263, 374761393
-    mask, value, at = 0xFFFFFFFF, five + len(data), 0
-    while at + 4 <= len(data):
-        value = (value + _LITTLE_INT.unpack_from(data, at)[0] * three) & mask
-        value = ((value << 17 | value >> 15) & mask) * four & mask
-        at += 4
-    for byte in data[at:]:
-        value = (value + byte * five) & mask
-        value = ((value << 11 | value >> 21) & mask) * one & mask
-    value = (value ^ value >> 15) * two & mask
-    value = (value ^ value >> 13) * three & mask
+    prime_1, prime_2, prime_3, prime_4, prime_5 = (
+        2654435761,
+        2246822519,
+        3266489917,
+        668265263,
+        374761393,
+    )
+    mask, value, position = 0xFFFFFFFF, prime_5 + len(data), 0
+    while position + 4 <= len(data):
+        value = (value + _LITTLE_INT.unpack_from(data, position)[0] * prime_3) & mask
+        value = ((value << 17 | value >> 15) & mask) * prime_4 & mask
+        position += 4
+    for byte in data[position:]:
+        value = (value + byte * prime_5) & mask
+        value = ((value << 11 | value >> 21) & mask) * prime_1 & mask
+    value = (value ^ value >> 15) * prime_2 & mask
+    value = (value ^ value >> 13) * prime_3 & mask
     return value ^ value >> 16
 
 
@@ -320,28 +326,32 @@ def _zstd_size(source: memoryview, _limit: int) -> Size:
         return unknown  # a skippable frame, or not zstd data
     flags = source[4]
     single, kind = flags >> 5 & 1, flags >> 6
-    at = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
+    position = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
     width = (single, 2, 4, 8)[kind]
-    most = _zstd_most(source, at + width, 4 if flags & 4 else 0)
+    upper_bound = _zstd_most(source, position + width, 4 if flags & 4 else 0)
     if width:
-        declared = int.from_bytes(source[at : at + width], "little") + (256 if width == 2 else 0)
-        return Size(declared, unknown.most, slow=most is None)  # more frames may follow
-    return unknown if most is None else Size(None, most)
+        declared = int.from_bytes(source[position : position + width], "little") + (
+            256 if width == 2 else 0
+        )
+        return Size(
+            declared, unknown.upper_bound, slow=upper_bound is None
+        )  # more frames may follow
+    return unknown if upper_bound is None else Size(None, upper_bound)
 
 
-def _zstd_most(source: memoryview, at: int, checksum: int) -> int | None:
-    """Return the most bytes that the blocks from `at` on decompress to.
+def _zstd_most(source: memoryview, position: int, checksum: int) -> int | None:
+    """Return the most bytes that the blocks from `position` on decompress to.
 
     None if there are too many blocks, or more data after them.
     """
     total = 0
     for _ in range(_MOST_BLOCKS):
-        block = int.from_bytes(source[at : at + 3], "little")
+        block = int.from_bytes(source[position : position + 3], "little")
         length = block >> 3
         total += _ZSTD_BLOCK if block >> 1 & 3 == 2 else length
-        at += 3 + (1 if block >> 1 & 3 == 1 else length)
+        position += 3 + (1 if block >> 1 & 3 == 1 else length)
         if block & 1:
-            return total if at + checksum >= len(source) else None
+            return total if position + checksum >= len(source) else None
     return None
 
 

@@ -24,14 +24,14 @@ class PureDecoderWarning(RuntimeWarning):
     """The warning that the compiled decoder is missing, so that decoding is much slower."""
 
 
-def load(wanted: str | None) -> tuple[str, ModuleType]:
-    """Return name and module of the decoder. Fall back only if `wanted` is not set."""
-    if wanted and wanted not in IMPLEMENTATIONS:
+def load(name: str | None) -> tuple[str, ModuleType]:
+    """Return name and module of the decoder. Fall back only if `name` is not set."""
+    if name and name not in IMPLEMENTATIONS:
         raise ImportError(
-            f"{_VARIABLE}={wanted}: no such decoder; take one of {list(IMPLEMENTATIONS)}"
+            f"{_VARIABLE}={name}: no such decoder; take one of {list(IMPLEMENTATIONS)}"
         )
-    if wanted:
-        return wanted, importlib.import_module(IMPLEMENTATIONS[wanted])
+    if name:
+        return name, importlib.import_module(IMPLEMENTATIONS[name])
     try:
         return "compiled", importlib.import_module(IMPLEMENTATIONS["compiled"])
     except ImportError as error:
@@ -80,6 +80,8 @@ if TYPE_CHECKING:  # the pure-Python decoder has the type annotations
     from asyncconsumer.records._pure import AsyncRecords as AsyncRecords
     from asyncconsumer.records._pure import FetchAnswer as FetchAnswer
     from asyncconsumer.records._pure import Loop as Loop
+    from asyncconsumer.records._pure import Message as Message
+    from asyncconsumer.records._pure import MessageBuilder as MessageBuilder
     from asyncconsumer.records._pure import PartitionAnswer as PartitionAnswer
     from asyncconsumer.records._pure import Record as Record
     from asyncconsumer.records._pure import Records as Records
@@ -91,6 +93,8 @@ else:
     AsyncRecords = decoder.AsyncRecords
     FetchAnswer = decoder.FetchAnswer
     Loop = decoder.Loop
+    Message = decoder.Message
+    MessageBuilder = decoder.MessageBuilder
     PartitionAnswer = decoder.PartitionAnswer
     Record = decoder.Record
     Records = decoder.Records

@@ -80,9 +80,9 @@ def fetch_answer(frame: "Buffer", version: int) -> FetchAnswer:
 class _Walk:
     """A cursor over the frame, or over one tagged field in it."""
 
-    def __init__(self, data: bytes, at: int, end: int, version: int) -> None:
+    def __init__(self, data: bytes, position: int, end: int, version: int) -> None:
         self.data = data
-        self.at = at
+        self.position = position
         self.end = end
         self.version = version
         self.records = 0  # bytes of the record sets passed so far
@@ -90,82 +90,82 @@ class _Walk:
 
     def check_besides(self, more: int = 0) -> None:
         """Fail if the bytes read so far, plus `more`, without records, exceed the limit."""
-        most = _MOST_BESIDES + len(self.data) // _BESIDES_PART
-        if self.at - self.records + more > most:
-            self.fail("too much besides its records", self.at)
+        limit = _MOST_BESIDES + len(self.data) // _BESIDES_PART
+        if self.position - self.records + more > limit:
+            self.fail("too much besides its records", self.position)
 
-    def fail(self, reason: str, at: int) -> NoReturn:
-        self.failed_at = at
+    def fail(self, reason: str, position: int) -> NoReturn:
+        self.failed_at = position
         raise DecodeError(reason)
 
     def take(self, length: int) -> bytes:
-        if self.end - self.at < length:
-            self.fail(CUT, self.at)
-        self.at += length
-        return self.data[self.at - length : self.at]
+        if self.end - self.position < length:
+            self.fail(CUT, self.position)
+        self.position += length
+        return self.data[self.position - length : self.position]
 
     def number(self, kind: Struct) -> int:
         value: int = kind.unpack(self.take(kind.size))[0]
         return value
 
     def varint(self) -> int:
-        self.failed_at = self.at
-        value, self.at = varint(self.data, self.at, self.end, 32)
+        self.failed_at = self.position
+        value, self.position = varint(self.data, self.position, self.end, 32)
         return value
 
     def length(self, least: int, kind: Struct = INT_32) -> int:
         """Read the length of an array whose elements take `least` bytes or more; -1 is null."""
-        at = self.at
+        start = self.position
         length = self.varint() - 1 if self.version >= _FLEXIBLE else self.number(kind)
         if length < -1:
-            self.fail("a negative length", at)
-        if length > (self.end - self.at) // least:
-            self.fail(_BEYOND, at)
+            self.fail("a negative length", start)
+        if length > (self.end - self.position) // least:
+            self.fail(_BEYOND, start)
         return length
 
     def count(self, least: int) -> int:
-        at = self.at
+        start = self.position
         count = self.length(least)
         if count < 0:
-            self.fail("an array that is null", at)
+            self.fail("an array that is null", start)
         return count
 
     def text(self) -> str | None:
-        at = self.at
+        start = self.position
         length = self.length(1, INT_16)
         if length < 0:
             return None
         try:
             return self.take(length).decode()
         except UnicodeDecodeError:
-            self.fail("a text that is not UTF-8", at)
+            self.fail("a text that is not UTF-8", start)
 
     def tags(self) -> dict[int, tuple[int, int]]:
         """Read the tagged fields and return start and end of each by its tag."""
-        found: dict[int, tuple[int, int]] = {}
+        tags: dict[int, tuple[int, int]] = {}
         if self.version < _FLEXIBLE:
-            return found
-        at = self.at
+            return tags
+        start = self.position
         count = self.varint()
-        if count > (self.end - self.at) // _LEAST_TAG:
-            self.fail(_BEYOND, at)
+        if count > (self.end - self.position) // _LEAST_TAG:
+            self.fail(_BEYOND, start)
         for _ in range(count):
             tag = self.varint()
-            at = self.at
+            start = self.position
             size = self.varint()
-            if size > self.end - self.at:
-                self.fail(_BEYOND, at)
-            found[tag] = self.at, self.at + size
-            self.at += size
-        return found
+            if size > self.end - self.position:
+                self.fail(_BEYOND, start)
+            tags[tag] = self.position, self.position + size
+            self.position += size
+        return tags
 
     def inside(self, tag: tuple[int, int], read: "Callable[[_Walk], T]") -> T:
         """Return the result of `read` for a tagged field, which it must read to the end."""
         inner = _Walk(self.data, *tag, self.version)
         try:
             value = read(inner)
-            if inner.at != inner.end:
-                inner.fail("a tagged field that is longer than its content", inner.at)
+            if inner.position != inner.end:
+                inner.fail("a tagged field that is longer than its content", inner.position)
         except DecodeError:
             self.failed_at = inner.failed_at
             raise
@@ -178,18 +178,18 @@ def _answer(walk: _Walk) -> FetchAnswer:
     session = walk.number(INT_32) if walk.version >= _WITH_SESSION else 0
     partitions: list[PartitionAnswer] = []
     for _ in range(walk.count(_LEAST_TOPIC)):
-        at = walk.at
+        start = walk.position
         topic = walk.text() if walk.version < _WITH_TOPIC_ID else walk.take(16)
         if topic is None:
-            walk.fail("a topic without a name", at)
+            walk.fail("a topic without a name", start)
         count = walk.count(_LEAST_PARTITION)
         for _ in range(count):
             partitions.append(_partition(walk, topic))
             walk.check_besides()
         walk.tags()
     tags = walk.tags()
-    if walk.at != walk.end:
-        walk.fail("bytes after its end", walk.at)
+    if walk.position != walk.end:
+        walk.fail("bytes after its end", walk.position)
     walk.check_besides()
     endpoints = walk.inside(tags[0], _endpoints) if 0 in tags else []
     return FetchAnswer(throttle, error, session, partitions, endpoints)
@@ -202,9 +202,9 @@ def _partition(walk: _Walk, topic: str | bytes) -> PartitionAnswer:
     aborted = _aborted(walk)
     replica = walk.number(INT_32) if walk.version >= _WITH_PREFERRED_REPLICA else -1
     length = walk.length(1)
-    start = walk.at
-    walk.at += max(length, 0)
-    end = walk.at
+    start = walk.position
+    walk.position += max(length, 0)
+    end = walk.position
     walk.records += end - start
     tags = walk.tags()
     leader = walk.inside(tags[1], lambda inner: _pair(inner, INT_32)) if 1 in tags else None
@@ -233,9 +233,9 @@ def _pair(walk: _Walk, second: Struct) -> tuple[int, int]:
 
 
 def _endpoints(walk: _Walk) -> list[tuple[int, str | None, int, str | None]]:
-    found = []
+    endpoints = []
     for _ in range(walk.count(_LEAST_ENDPOINT)):
         node, host, port = walk.number(INT_32), walk.text(), walk.number(INT_32)
-        found.append((node, host, port, walk.text()))
+        endpoints.append((node, host, port, walk.text()))
         walk.tags()
-    return found
+    return endpoints

@@ -12,7 +12,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Exit = Literal["break", "error", "unknown"]
-"""How a loop was left: by `break` or `return`, by an exception, or in an unknown way."""
+"""The exit of a loop: by `break` or `return`, by an exception, or in an unknown way."""
 
 _frame: Final = sys._getframe  # noqa: SLF001 - finds the frame of the caller
 _GET_ANEXT: Final = opmap["GET_ANEXT"]

@@ -35,26 +35,26 @@ class InnerMessage(NamedTuple):
     first: int
 
 
-def message_after(body: bytes, at: int) -> int:
-    """Return the end of the message at `at`; `survey` has checked its length."""
-    return at + _HEAD + int(INT_32.unpack_from(body, at + 8)[0])
+def message_after(body: bytes, position: int) -> int:
+    """Return the end of the message at `position`; `survey` has checked its length."""
+    return position + _HEAD + int(INT_32.unpack_from(body, position + 8)[0])
 
 
-def read_message(data: bytes, at: int, end: int) -> LegacyMessage:
-    """Return the message between `at` and `end`."""
-    offset: int = INT_64.unpack_from(data, at)[0]
-    reader = ByteReader(data, at + _AFTER_ATTRIBUTES, end)
+def read_message(data: bytes, position: int, end: int) -> LegacyMessage:
+    """Return the message between `position` and `end`."""
+    offset: int = INT_64.unpack_from(data, position)[0]
+    reader = ByteReader(data, position + _AFTER_ATTRIBUTES, end)
     timestamp = -1
-    if data[at + 16] == 1:
-        if reader.end - reader.at < 8:
+    if data[position + 16] == 1:
+        if reader.end - reader.position < 8:
             fail(CUT)
-        (timestamp,) = INT_64.unpack_from(data, reader.at)
-        reader.at += 8
+        (timestamp,) = INT_64.unpack_from(data, reader.position)
+        reader.position += 8
     key = reader.sized("key", _length(reader))
     value = reader.sized("value", _length(reader))
-    if reader.at != reader.end:
+    if reader.position != reader.end:
         fail("a length that does not match its fields")
-    return LegacyMessage(offset, data[at + 17], timestamp, key, value)
+    return LegacyMessage(offset, data[position + 17], timestamp, key, value)
 
 
 def check_wrapper(wrapper: LegacyMessage) -> bytes:
@@ -68,19 +68,19 @@ def check_wrapper(wrapper: LegacyMessage) -> bytes:
 
 def survey(body: bytes, magic: int, wrapper_offset: int) -> InnerMessage:
     """Check all inner messages; the base offset follows from the offset of the last one."""
-    at, count, first, last = 0, 0, 0, -1
-    while at < len(body):
-        there = len(body) - at
-        length = INT_32.unpack_from(body, at + 8)[0] if there >= _HEAD else 0
-        if length < _LEAST[magic] or there < _HEAD + length:
+    position, count, first, last = 0, 0, 0, -1
+    while position < len(body):
+        available = len(body) - position
+        length = INT_32.unpack_from(body, position + 8)[0] if available >= _HEAD else 0
+        if length < _LEAST[magic] or available < _HEAD + length:
             fail("a compressed message set that ends in the middle")
-        if body[at + 16] != magic:
-            inner = (body[at + 16] ^ 0x80) - 0x80
+        if body[position + 16] != magic:
+            inner = (body[position + 16] ^ 0x80) - 0x80
             fail(f"a message of magic {inner} inside one of magic {magic}")
-        (last,) = INT_64.unpack_from(body, at)
+        (last,) = INT_64.unpack_from(body, position)
         first = last if count == 0 else first
         count += 1
-        at += _HEAD + length
+        position += _HEAD + length
     if count == 0:
         fail("an empty compressed message set")
     if not 0 <= last <= wrapper_offset:
@@ -92,15 +92,15 @@ def read_messages(
     part: BodyPart, start: int, base_offset: int, wrapper: LegacyMessage, magic: int
 ) -> Iterator[Fields]:
     """Yield the messages of a part of a decompressed wrapper, from position `start` on."""
-    body, at, append_time = part.data, start - part.start, is_append_time(wrapper, magic)
-    while at < len(body):
-        end = message_after(body, at)
+    body, position, append_time = part.data, start - part.start, is_append_time(wrapper, magic)
+    while position < len(body):
+        end = message_after(body, position)
         try:
-            message = _read_inner(body, at, end, wrapper.offset - base_offset)
+            message = _read_inner(body, position, end, wrapper.offset - base_offset)
         except DecodeError as damage:
             raise record_damage(damage, wrapper.offset) from None
-        at, offset = end, base_offset + message.offset
-        behind = part.start + at
+        position, offset = end, base_offset + message.offset
+        behind = part.start + position
         after = (offset if behind < part.whole else wrapper.offset) + 1
         timestamp = wrapper.timestamp if append_time else message.timestamp
         yield offset, after, timestamp, message.key, message.value, (), behind
@@ -117,18 +117,18 @@ def is_append_time(message: LegacyMessage, magic: int) -> bool:
     return magic == 1 and bool(message.attributes & 8)
 
 
-def _read_inner(body: bytes, at: int, end: int, most: int) -> LegacyMessage:
-    message = read_message(body, at, end)
+def _read_inner(body: bytes, position: int, end: int, max_offset: int) -> LegacyMessage:
+    message = read_message(body, position, end)
     if message.attributes & 7:
         fail("compression inside compression")
-    if not 0 <= message.offset <= most:
+    if not 0 <= message.offset <= max_offset:
         fail("an offset outside its batch")
     return message
 
 
 def _length(reader: ByteReader) -> int:
-    if reader.end - reader.at < 4:
+    if reader.end - reader.position < 4:
         fail(CUT)
-    (length,) = INT_32.unpack_from(reader.data, reader.at)
-    reader.at += 4
+    (length,) = INT_32.unpack_from(reader.data, reader.position)
+    reader.position += 4
     return int(length)

@@ -165,17 +165,17 @@ def restore(*fields: object) -> Record:
     return decoding.Record(*fields)  # type: ignore[arg-type]  # the result of `_fields()`
 
 
-def _exact_bytes(given: bytes | None, what: str) -> bytes | None:
-    if given is not None and type(given) is not bytes:
-        raise TypeError(f"{what} must be bytes or None, not {type(given).__name__}")
-    return given
+def _exact_bytes(value: bytes | None, what: str) -> bytes | None:
+    if value is not None and type(value) is not bytes:
+        raise TypeError(f"{what} must be bytes or None, not {type(value).__name__}")
+    return value
 
 
-def _exact_header(given: tuple[str, bytes | None]) -> tuple[str, bytes | None]:
-    pair = tuple(given)
+def _exact_header(header: tuple[str, bytes | None]) -> tuple[str, bytes | None]:
+    pair = tuple(header)
     if len(pair) != 2 or type(pair[0]) is not str:
         raise TypeError("a header must be a pair of str and bytes or None")
-    name, value = given
+    name, value = header
     return name, _exact_bytes(value, "a header's value")
 
 

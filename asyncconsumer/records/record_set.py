@@ -145,8 +145,8 @@ class Records:
         except StopIteration:
             self._close()
             raise
-        except DecodeError as found:
-            damage = DecodeError(found.reason, found.resume)
+        except DecodeError as error:
+            damage = DecodeError(error.reason, error.resume)
         except TooLarge:
             self._back()
             self.paused = Pause.FOR_BODY
@@ -231,6 +231,19 @@ class Records:
             return
         self._put_back(row, before)
 
+    def unread(self, record: Record, before: int) -> None:
+        """Make the record that was returned last the next one again.
+
+        `before` was the next offset before it was returned. Closed records stay closed.
+        """
+        if self._view is None:
+            self._walk.next_offset = before
+        elif self._turn.take():
+            try:
+                self._put_back(record, before)
+            finally:
+                self._turn.give_back()
+
     def _put_back(self, row: Record, before: int) -> None:
         """Make `row` the next record again. `before` was the next offset before it was read."""
         walk = self._walk
@@ -244,6 +257,11 @@ class Records:
 
         walk.next_offset = before
         self._ahead = hand_out
+
+    @property
+    def closed(self) -> bool:
+        """Whether the iteration has ended, or `close` was called."""
+        return self._view is None
 
     @property
     def next_offset(self) -> int:
@@ -328,25 +346,25 @@ class Records:
         return self.next_offset
 
     def take_columns(
-        self, wanted: int, max_rows: int, max_bytes: int, scale: int, /
+        self, flags: int, max_rows: int, max_bytes: int, scale: int, /
     ) -> Table | None:
         """Return the next records as buffers of Arrow arrays, or None; used by `records.arrow`."""
         if self._cooperative:
             max_rows = min(max_rows, RECORDS_BETWEEN_PAUSES // 8)  # slower than in C
             max_bytes = min(max_bytes, TABLE_BETWEEN_PAUSES)
-        most = MOST if wanted & AS_VIEWS else max_bytes
+        column_limit = MOST if flags & AS_VIEWS else max_bytes
         if not self._turn.take():
             self._await_body()
             return None
         try:
-            rows = self._gather(max_rows, (most, most, max_bytes))
+            rows = self._gather(max_rows, (column_limit, column_limit, max_bytes))
         finally:
             self._turn.give_back()
         self.worked += len(rows) * _WORK_OF_A_ROW
-        return table_of(rows, wanted, scale) if rows else None
+        return table_of(rows, flags, scale) if rows else None
 
-    def _gather(self, max_rows: int, most: tuple[int, int, int]) -> list[Record]:
-        """Return up to `max_rows` records with up to `most` bytes of keys, values and headers.
+    def _gather(self, max_rows: int, limits: tuple[int, int, int]) -> list[Record]:
+        """Return up to `max_rows` records with up to `limits` bytes of keys, values and headers.
 
         The bodies read for them take no more than `max_inflated` bytes, except for a single one.
         Otherwise the thousands of batches of a fetch could each add a body of that size.
@@ -365,7 +383,7 @@ class Records:
                     break  # the next call raises it
                 raise
             used = tuple(map(add, used, sizes_of(row)))
-            if rows and (self._walk.body.is_enough or any(map(gt, used, most))):
+            if rows and (self._walk.body.is_enough or any(map(gt, used, limits))):
                 self._put_back(row, before)
                 break
             rows.append(row)

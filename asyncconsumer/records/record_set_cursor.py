@@ -60,15 +60,15 @@ class RecordSetCursor:
             if (entry := self._next_entry(view)) is None:
                 return
             body.begin(entry[0])
-            time_type, found = self._open(view, *entry)
-            for offset, after, timestamp, key, value, headers, behind in found:
+            time_type, entry_records = self._open(view, *entry)
+            for offset, after, timestamp, key, value, headers, behind in entry_records:
                 body.passed(behind)
                 if offset >= self._limits.end:
                     return
-                wanted = offset >= self.next_offset
+                is_new = offset >= self.next_offset
                 if after > self.next_offset:
                     self.next_offset = after
-                if wanted:
+                if is_new:
                     yield fill(
                         new(Record),
                         topic,
@@ -103,19 +103,19 @@ class RecordSetCursor:
 
     def _next_entry(self, view: memoryview) -> tuple[int, int] | None:
         """Return start and end of the next complete entry, or None."""
-        start, there = self._at, len(view) - self._at
-        if there == 0 or self._is_beyond(view, there):
+        start, available = self._at, len(view) - self._at
+        if available == 0 or self._is_beyond(view, available):
             return None
-        if there < _ENTRY_HEAD:
+        if available < _ENTRY_HEAD:
             self._truncated(start, batch_v2.HEAD)
             return None
         self.stand, length = _OFFSET_AND_LENGTH.unpack_from(view, start)
-        least, most = _LEAST_LENGTH, self._limits.max_batch
-        if length < least:
-            raise DecodeError(f"a batch length of {length}, less than the least possible {least}")
-        if length > most:
-            raise DecodeError(f"a batch length of {length}, more than max_batch allows ({most})")
-        if there < _HEAD_TO_MAGIC:
+        minimum, maximum = _LEAST_LENGTH, self._limits.max_batch
+        if length < minimum:
+            raise DecodeError(f"a batch length of {length}, less than the least possible {minimum}")
+        if length > maximum:
+            raise DecodeError(f"a batch length of {length}, more than max_batch allows ({maximum})")
+        if available < _HEAD_TO_MAGIC:
             self._truncated(start, _ENTRY_HEAD + length)
             return None
         end = start + _ENTRY_HEAD + length
@@ -133,9 +133,9 @@ class RecordSetCursor:
             raise DecodeError("a negative offset", self._entry_after(view))
         return start, end
 
-    def _is_beyond(self, view: memoryview, there: int) -> bool:
+    def _is_beyond(self, view: memoryview, available: int) -> bool:
         """Return whether the next batch starts at or after `end`, so that it is not wanted."""
-        if there < _HEAD_TO_MAGIC or view[self._at + 16] != 2:
+        if available < _HEAD_TO_MAGIC or view[self._at + 16] != 2:
             return False
         base, _ = _OFFSET_AND_LENGTH.unpack_from(view, self._at)
         return bool(base >= self._limits.end)
@@ -165,7 +165,7 @@ class RecordSetCursor:
         self.leader_epoch = batch.leader_epoch
         if batch.records < 0:
             raise DecodeError("a negative record count", batch.last_offset + 1)
-        unpack = partial(self.body.inflate, most=_LARGEST_MARKERS if batch.control else None)
+        unpack = partial(self.body.inflate, max_size=_LARGEST_MARKERS if batch.control else None)
         body = partial(batch_v2.read_body, batch, data[batch_v2.HEAD :], unpack)
         aborted = self._aborted is not None and self._aborted.covers(batch, body)
         unwanted = batch.last_offset < self.next_offset and self.body.count == 0

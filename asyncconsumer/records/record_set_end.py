@@ -21,15 +21,15 @@ def record_set_end(data: "Buffer", otherwise: int, /) -> tuple[int, int]:
     the decoder reports the error.
     """
     view = memoryview(data).cast("B")
-    at, behind, epoch = 0, otherwise, -1
-    while len(view) - at >= _LEGACY_LEAST:
-        first, length, led, magic = _HEAD.unpack_from(view, at)
+    position, behind, epoch = 0, otherwise, -1
+    while len(view) - position >= _LEGACY_LEAST:
+        first, length, led, magic = _HEAD.unpack_from(view, position)
         whole, modern = _ENTRY_HEAD + length, magic >= 2
-        if whole < (_V2_LEAST if modern else _LEGACY_LEAST) or whole > len(view) - at:
+        if whole < (_V2_LEAST if modern else _LEGACY_LEAST) or whole > len(view) - position:
             break
-        delta = _LAST_DELTA.unpack_from(view, at + _LAST_DELTA_AT)[0] if modern else 0
+        delta = _LAST_DELTA.unpack_from(view, position + _LAST_DELTA_AT)[0] if modern else 0
         if first < 0 or delta < 0 or first > _MOST - delta - 1:
             break
         behind, epoch = first + delta + 1, led if modern else -1
-        at += whole
+        position += whole
     return behind, epoch

@@ -1,4 +1,4 @@
-"""Avro, read by fastavro."""
+"""Avro records, decoded by fastavro."""
 
 import io
 import json
@@ -14,40 +14,45 @@ T = TypeVar("T")
 
 
 class Avro:
-    """Makes what reads the records of each schema, as another one if that is wanted."""
+    """A factory of decoders. With a reader schema, records are converted to that schema."""
 
     def __init__(self, reader_schema: str | Mapping[str, Any] | None) -> None:
         self._fastavro = package("fastavro", "Avro")
-        self._wanted = None if reader_schema is None else parsed(reader_schema, "reader_schema")
+        self._reader_schema = (
+            None if reader_schema is None else parsed(reader_schema, "reader_schema")
+        )
 
     def reader(self, schema: Schema, make: Callable[[Any], T]) -> Callable[[bytes], T]:
-        """Raises if the schema is not sound."""
-        wanted, read_one = self._wanted, self._fastavro.schemaless_reader
+        """Return a decoder for records of this schema. Raise WrongSchema if it is invalid."""
+        reader_schema, read_value = self._reader_schema, self._fastavro.schemaless_reader
         try:
             written = self._parsed(schema)
         except Exception as error:
             raise unusable(schema, error) from error
         kind = written.get("type") if isinstance(written, dict) else written
-        if kind == "bytes" and wanted is None:  # these alone are written as they are
+        if kind == "bytes" and reader_schema is None:  # these alone need no decoding
             return lambda data: make(data[START:])
 
         def read(data: bytes) -> T:
             stream = io.BytesIO(data)
             stream.seek(START)
-            return make(read_one(stream, written, wanted))
+            return make(read_value(stream, written, reader_schema))
 
         return read
 
     def _parsed(self, schema: Schema) -> Any:  # noqa: ANN401
-        """A schema that knows what it refers to.
+        """Return a parsed schema that includes its references.
 
-        What fastavro makes of a record carries that along; of a union, or of a name alone, it does
-        not, so the names in those are replaced by what they stand for.
+        fastavro includes them in a parsed record, but not in a union or a bare name. Names in
+        those are therefore replaced by their definitions.
         """
         names: dict[str, Any] = {}
         for reference in schema.references:
             self._fastavro.parse_schema(json.loads(reference.text), names)
-        whole = {name: self._fastavro.parse_schema(one, {**names}) for name, one in names.items()}
+        whole = {
+            name: self._fastavro.parse_schema(definition, {**names})
+            for name, definition in names.items()
+        }
         written = self._fastavro.parse_schema(json.loads(schema.text), names)
         if isinstance(written, list):
             return [whole.get(each, each) if isinstance(each, str) else each for each in written]
@@ -55,7 +60,7 @@ class Avro:
 
 
 def parsed(schema: str | Mapping[str, Any], option: str) -> Any:  # noqa: ANN401
-    """A schema that a user gave, as fastavro has it."""
+    """Return the schema of a user, parsed by fastavro."""
     parse = package("fastavro", "Avro").parse_schema
     try:
         return parse(json.loads(schema) if isinstance(schema, str) else dict(schema))

@@ -1,4 +1,4 @@
-"""Numbers and ids as Kafka's own serializers write them: big-endian, of a fixed size."""
+"""Deserializers for the formats of Kafka's serializers: big-endian, of a fixed size."""
 
 import struct
 from collections.abc import Callable
@@ -15,9 +15,9 @@ T = TypeVar("T")
 def _number(name: str, form: str) -> Callable[[bytes], Any]:
     layout = struct.Struct(form)
 
-    def read(data: bytes) -> Any:  # noqa: ANN401 - what the form says
+    def read(data: bytes) -> Any:  # noqa: ANN401 - the type depends on the form
         if len(data) != layout.size:
-            raise WrongBytes(f"{len(data)} bytes are no {name}, which has {layout.size}")
+            raise WrongBytes(f"{name} has {layout.size} bytes, got {len(data)}")
         return layout.unpack(data)[0]
 
     return read
@@ -28,22 +28,22 @@ def _uuid(data: bytes) -> UUID:
 
 
 int16: Final[Deserializer[int]] = Deserializer(_number("int16", ">h"), "int16")
-"""What ShortSerializer writes."""
+"""The format of ShortSerializer."""
 int32: Final[Deserializer[int]] = Deserializer(_number("int32", ">i"), "int32")
-"""What IntegerSerializer writes."""
+"""The format of IntegerSerializer."""
 int64: Final[Deserializer[int]] = Deserializer(_number("int64", ">q"), "int64")
-"""What LongSerializer writes."""
+"""The format of LongSerializer."""
 float32: Final[Deserializer[float]] = Deserializer(_number("float32", ">f"), "float32")
-"""What FloatSerializer writes."""
+"""The format of FloatSerializer."""
 float64: Final[Deserializer[float]] = Deserializer(_number("float64", ">d"), "float64")
-"""What DoubleSerializer writes."""
+"""The format of DoubleSerializer."""
 boolean: Final[Deserializer[bool]] = Deserializer(_number("boolean", ">?"), "boolean")
-"""What BooleanSerializer writes."""
+"""The format of BooleanSerializer."""
 uuid: Final[Deserializer[UUID]] = Deserializer(_uuid, "uuid")
-"""What UUIDSerializer writes: text."""
+"""The text format of UUIDSerializer."""
 
 
 def msgpack(kind: type[T]) -> Deserializer[T]:
-    """MessagePack, made into this type by msgspec."""
+    """Return a deserializer of MessagePack to this type, by msgspec."""
     msgspec = package("msgspec", f"msgpack({named(kind)})")
     return Deserializer(msgspec.msgpack.Decoder(kind).decode, f"{named(kind)} by msgpack")

@@ -1,4 +1,4 @@
-"""Conversion of the forms that users may give into a `Deserializer`."""
+"""Conversion of user arguments to a `Deserializer`."""
 
 import inspect
 import json
@@ -14,21 +14,21 @@ from asyncconsumer.serdes.types import Deserializer, Deserializes, Loads, Made, 
 Deserializable: TypeAlias = (
     type[T] | Callable[[bytes], Made[T]] | Deserializer[T] | Deserializes[T] | Loads[T]
 )
-"""What may be given where bytes are to become something; `make_deserializer` says what each means.
+"""The forms in which a deserializer can be passed. `make_deserializer` documents them.
 
-Type checkers infer T of all of these but ``async`` functions: annotate the consumer that takes one
-(``consumer: Consumer[bytes, Order] = ...``) or give ``make_deserializer(function)``.
+Type checkers infer T for all forms except ``async`` functions. For these, annotate the consumer
+(``consumer: Consumer[bytes, Order] = ...``) or pass ``make_deserializer(function)``.
 """
 
 _JSON_MODULES: Final = frozenset({"json", "orjson", "simplejson", "ujson", "rapidjson"})
 
 
-def _json_that_is(kind: type) -> Deserializer[Any]:
+def _json_of(kind: type) -> Deserializer[Any]:
     """Return a deserializer of JSON that checks only the outermost type."""
 
     def read(data: bytes) -> object:
         if not isinstance(made := json.loads(data), kind):
-            raise WrongBytes(f"JSON of {type(made).__name__}, and {kind.__name__} is wanted")
+            raise WrongBytes(f"expected JSON of type {kind.__name__}, got {type(made).__name__}")
         return made
 
     return Deserializer(read, kind.__name__)
@@ -46,67 +46,69 @@ _PLAIN: Final[dict[object, Deserializer[Any]]] = {
     None: _AS_IT_IS,
     bytes: _AS_IT_IS,
     str: _TEXT,
-    dict: _json_that_is(dict),
-    list: _json_that_is(list),
+    dict: _json_of(dict),
+    list: _json_of(list),
     Any: Deserializer(json.loads, "json"),
 }
 
 
 @overload
-def make_deserializer(wanted: None) -> Deserializer[bytes]: ...
+def make_deserializer(form: None) -> Deserializer[bytes]: ...
 @overload
-def make_deserializer(wanted: Literal["json"]) -> Deserializer[Any]: ...
+def make_deserializer(form: Literal["json"]) -> Deserializer[Any]: ...
 @overload
-def make_deserializer(wanted: Callable[[bytes], Coroutine[Any, Any, T]]) -> Deserializer[T]: ...
+def make_deserializer(form: Callable[[bytes], Coroutine[Any, Any, T]]) -> Deserializer[T]: ...
 @overload
-def make_deserializer(wanted: Deserializable[T]) -> Deserializer[T]: ...
-def make_deserializer(wanted: Any) -> Deserializer[Any]:
+def make_deserializer(form: Deserializable[T]) -> Deserializer[T]: ...
+def make_deserializer(form: Any) -> Deserializer[Any]:
     """Return the deserializer for one of these forms.
 
-    - None or ``bytes``: they stay bytes. ``str``: they are UTF-8.
-    - ``"json"``, ``Any``, or the module `json`: whatever the text says; ``dict``, ``list``: that.
-    - a pydantic model, a msgspec struct, a dataclass, a TypedDict, ``list[Order]``: JSON, which the
-      package makes into that type.
-    - a function of bytes, also an ``async`` one; an object with ``deserialize(data, place)``.
-    - a `Deserializer`, such as those of this package and of a `SchemaRegistry`.
+    - None or ``bytes``: the bytes are the value.
+    - ``str``: UTF-8 text.
+    - ``"json"``, ``Any`` or the module `json`: JSON of any type. ``dict`` and ``list``: JSON of
+      that type.
+    - A pydantic model, msgspec struct, dataclass, TypedDict or ``list[Order]``: JSON that pydantic
+      or msgspec converts to the type.
+    - A function of bytes, which may be ``async``, or an object with ``deserialize(data, place)``.
+    - A `Deserializer`, such as those of this package and of a `SchemaRegistry`.
     """
-    if isinstance(wanted, Deserializer):
-        return wanted
-    if isinstance(wanted, types.ModuleType) or (isinstance(wanted, str) and wanted == "json"):
-        return _json(wanted)
-    if wanted is None or _is_type(wanted):
-        return _of_type(wanted)
-    if callable(method := getattr(wanted, "deserialize", None)):
-        return Deserializer(method, _name(wanted), waits=True, wants_place=True)
-    if callable(wanted):
-        _check_arguments(wanted)
-        return Deserializer(wanted, _name(wanted), waits=True)
+    if isinstance(form, Deserializer):
+        return form
+    if isinstance(form, types.ModuleType) or (isinstance(form, str) and form == "json"):
+        return _json(form)
+    if form is None or _is_type(form):
+        return _of_type(form)
+    if callable(method := getattr(form, "deserialize", None)):
+        return Deserializer(method, _name(form), waits=True, wants_place=True)
+    if callable(form):
+        _check_arguments(form)
+        return Deserializer(form, _name(form), waits=True)
     raise ConfigError(
-        f"{wanted!r} does not say how to deserialize: give a type (bytes, str, a pydantic model, a "
-        "msgspec struct, a dataclass), 'json', a function of bytes, an object with "
-        "deserialize(data, place), or one of asyncconsumer.serdes"
+        f"{form!r} is not a deserializer. Pass a type (bytes, str, a pydantic model, a msgspec "
+        "struct, a dataclass), 'json', a function of bytes, an object with "
+        "deserialize(data, place), or a deserializer of asyncconsumer.serdes"
     )
 
 
-def _is_type(wanted: object) -> bool:
-    """A class, or a form such as list[Order] or Order | None."""
-    return isinstance(wanted, type) or get_origin(wanted) is not None
+def _is_type(form: object) -> bool:
+    """Return whether it is a class, or a type such as list[Order] or Order | None."""
+    return isinstance(form, type) or get_origin(form) is not None
 
 
-def _of_type(wanted: Any) -> Deserializer[Any]:  # noqa: ANN401
-    if get_origin(wanted) in (Union, types.UnionType):  # None is never deserialized
-        others = [each for each in get_args(wanted) if each is not types.NoneType]
-        wanted = others[0] if others in ([bytes], [str]) else wanted
-    if wanted is None or isinstance(wanted, type):
-        if (plain := _PLAIN.get(wanted)) is not None:
+def _of_type(form: Any) -> Deserializer[Any]:  # noqa: ANN401
+    if get_origin(form) in (Union, types.UnionType):  # None is never deserialized
+        others = [each for each in get_args(form) if each is not types.NoneType]
+        form = others[0] if others in ([bytes], [str]) else form
+    if form is None or isinstance(form, type):
+        if (plain := _PLAIN.get(form)) is not None:
             return plain
-        if (kafkas := _SEVERAL_WAYS.get(wanted)) is not None:
+        if (kafkas := _SEVERAL_WAYS.get(form)) is not None:
             raise ConfigError(
-                f"{named(wanted)} is written in more than one way. As Kafka's own serializers do: "
-                f"asyncconsumer.serdes.{kafkas}; as JSON: json.loads"
+                f"{named(form)} has more than one encoding. For that of Kafka's serializers pass "
+                f"asyncconsumer.serdes.{kafkas}, for JSON pass json.loads"
             )
-    model = model_of(wanted)
-    return Deserializer(model.of_json, f"{named(wanted)} by {model.package}")
+    model = model_of(form)
+    return Deserializer(model.of_json, f"{named(form)} by {model.package}")
 
 
 def _json(module: Any) -> Deserializer[Any]:  # noqa: ANN401
@@ -114,25 +116,25 @@ def _json(module: Any) -> Deserializer[Any]:  # noqa: ANN401
         return Deserializer(json.loads, "json")
     if module.__name__ not in _JSON_MODULES:
         raise ConfigError(
-            f"the module {module.__name__} does not say how to deserialize: give its function"
+            f"the module {module.__name__} is not a deserializer. Pass one of its functions"
         )
     return Deserializer(module.loads, module.__name__)
 
 
 def _check_arguments(function: Callable[..., object]) -> None:
-    """A function that cannot be called with bytes alone is told now, not at the first record."""
+    """Raise ConfigError if a function cannot be called with bytes as its only argument."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some that are built in tell nothing of themselves
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return
     try:
         signature.bind(b"")
     except TypeError as error:
         raise ConfigError(
-            f"{_name(function)}{signature} cannot be called with bytes alone: {error}. What wants "
-            "to know the place has a method deserialize(data, place)"
+            f"{_name(function)}{signature} cannot be called with bytes alone: {error}. To get "
+            "the place, pass an object with a method deserialize(data, place)"
         ) from None
 
 
-def _name(wanted: object) -> str:
-    return getattr(wanted, "__qualname__", None) or type(wanted).__qualname__
+def _name(form: object) -> str:
+    return getattr(form, "__qualname__", None) or type(form).__qualname__

@@ -1,4 +1,4 @@
-"""JSON with a schema, which jsonschema checks where that is wanted."""
+"""JSON records, validated by jsonschema against their schema."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class JsonSchema:
-    """Makes what checks and reads the records of each schema."""
+    """A factory of functions that validate and read the records of a schema."""
 
     def __init__(self) -> None:
         self._validators = package("jsonschema.validators", "to check JSON by its schema")
@@ -20,21 +20,21 @@ class JsonSchema:
         self._draft7 = package("referencing.jsonschema", "to check JSON by its schema").DRAFT7
 
     def reader(self, schema: Schema, make: Callable[[Any], T]) -> Callable[[bytes], T]:
-        """Raises if the schema is not sound."""
+        """Return a reader for records of this schema. Raise WrongSchema if it is invalid."""
         try:
             check = self._validator(schema).validate
         except Exception as error:
             raise unusable(schema, error) from error
 
         def read(data: bytes) -> T:
-            found = json.loads(data[START:])
-            check(found)
-            return make(found)
+            value = json.loads(data[START:])
+            check(value)
+            return make(value)
 
         return read
 
     def _validator(self, schema: Schema) -> Any:  # noqa: ANN401
-        """With a registry of its own, so that nothing is ever asked of the addresses in it."""
+        """Return a validator with its own registry, so that no URL in the schema is requested."""
         text = json.loads(schema.text)
         validator = self._validators.validator_for(text, self._validators.Draft7Validator)
         validator.check_schema(text)

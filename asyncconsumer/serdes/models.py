@@ -1,6 +1,6 @@
-"""Types whose values pydantic or msgspec make, of JSON or of plain objects.
+"""Conversion of JSON or plain objects to a type, by pydantic or msgspec.
 
-Both are optional: a package is imported when a type is given that needs it, and not before.
+Both packages are optional. A package is imported when a type needs it.
 """
 
 import sys
@@ -13,7 +13,7 @@ from asyncconsumer.errors import ConfigError
 
 
 class Model(NamedTuple):
-    """How a type's values are made, and by which package."""
+    """The functions that create values of a type, and the package that they come from."""
 
     of_json: Callable[[bytes], Any]
     of_object: Callable[[Any], Any]
@@ -21,7 +21,7 @@ class Model(NamedTuple):
 
 
 def model_of(kind: Any) -> Model:  # noqa: ANN401 - a class, or a form such as list[Order]
-    """How values of this type are made; raises if no package that is there can make them."""
+    """Return the model of a type. Raise ConfigError if no installed package supports the type."""
     if _is_subclass(kind, "pydantic", "BaseModel"):
         return Model(kind.model_validate_json, kind.model_validate, "pydantic")
     if _is_subclass(kind, "msgspec", "Struct"):
@@ -30,7 +30,7 @@ def model_of(kind: Any) -> Model:  # noqa: ANN401 - a class, or a form such as l
 
 
 def package(name: str, what: str) -> ModuleType:
-    """An optional package, or an error that says what to install for what."""
+    """Import an optional package. Raise ConfigError with the installation command if missing."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -39,23 +39,26 @@ def package(name: str, what: str) -> ModuleType:
 
 
 def named(kind: object) -> str:
-    """A type, as its user writes it."""
+    """Return a type as its user writes it."""
     return kind.__name__ if isinstance(kind, type) else repr(kind)
 
 
 def _is_subclass(kind: object, module: str, name: str) -> bool:
-    """Whether it is a class of that package. If it is, the package was imported already."""
+    """Return whether it is a subclass. The package of a subclass was imported already."""
     base = getattr(sys.modules.get(module), name, None)
     return base is not None and isinstance(kind, type) and issubclass(kind, base)
 
 
 def _composed(kind: Any) -> Model:  # noqa: ANN401
-    """A dataclass, a TypedDict, list[Order]: pydantic knows most, msgspec those of its structs."""
+    """Return the model of a dataclass, a TypedDict or list[Order].
+
+    Pydantic is tried first. Only msgspec supports types that contain its structs.
+    """
     here = [name for name in ("pydantic", "msgspec") if _is_installed(name)]
     if not here:
         raise ConfigError(
-            f"{named(kind)} needs the package pydantic, or msgspec, to be made of bytes: pip "
-            "install pydantic. Or give a function that makes it"
+            f"{named(kind)} needs the package pydantic or msgspec: pip install pydantic. "
+            "Or pass a function that creates it"
         )
     for name, make in (("pydantic", _by_pydantic), ("msgspec", _by_msgspec)):
         if name in here:
@@ -64,7 +67,7 @@ def _composed(kind: Any) -> Model:  # noqa: ANN401
             except (TypeError, ConfigError):
                 continue
     raise ConfigError(
-        f"{' and '.join(here)} cannot make {named(kind)} of bytes: give a function that can, e.g. "
+        f"{' and '.join(here)} cannot create {named(kind)}. Pass a function of bytes, e.g. "
         f"lambda data: {named(kind)}(...)"
     )
 
@@ -87,8 +90,10 @@ def _by_pydantic(pydantic: Any, kind: Any) -> Model:  # noqa: ANN401
 
 def _by_msgspec(msgspec: Any, kind: Any) -> Model:  # noqa: ANN401
     inspect = import_module("msgspec.inspect")
-    if isinstance(inspect.type_info(kind), inspect.CustomType):  # which it takes, and cannot make
-        raise ConfigError(f"msgspec does not know {named(kind)}")
+    if isinstance(
+        inspect.type_info(kind), inspect.CustomType
+    ):  # accepted by msgspec, but not converted
+        raise ConfigError(f"msgspec does not support {named(kind)}")
 
     def of_object(plain: Any) -> Any:  # noqa: ANN401
         return msgspec.convert(plain, kind)

@@ -1,4 +1,4 @@
-"""Protobuf: which message of a schema the bytes are, and whether it is the one that is wanted."""
+"""Protobuf messages, checked to be of the expected message type of their schema."""
 
 import base64
 import re
@@ -11,7 +11,7 @@ from asyncconsumer.serdes.schemas import Schema
 from asyncconsumer.serdes.wire_format import START, unusable
 
 Path: TypeAlias = tuple[int, ...]
-"""Which message of a file, and which of those within that one, and so on."""
+"""The index of a message in its file, then the index in each message that contains it."""
 
 _FIRST: Final = (0,)
 _DEEPEST: Final = 32
@@ -25,60 +25,63 @@ _ENDS: Final = frozenset("{};")
 class _Scope(NamedTuple):
     path: Path
     name: str
-    within: list[int]  # how many messages were seen so far, in a list of one
+    within: list[int]  # the number of messages so far, as a list of one item
 
 
 def reader(schema: Schema, message: Any) -> Callable[[bytes], Any]:  # noqa: ANN401
-    """What reads this kind of message, and refuses any other: protobuf itself would misread it."""
+    """Return a function that reads messages of this type and raises for other types.
+
+    Protobuf itself would misread another type without an error.
+    """
     try:
         names = message_names(schema.text)
     except Exception as error:
         raise unusable(schema, error) from error
-    wanted, parse = message.DESCRIPTOR.full_name, message.FromString
+    expected, parse = message.DESCRIPTOR.full_name, message.FromString
 
     def read(data: bytes) -> Any:  # noqa: ANN401
         path, start = message_path(data)
-        if names.get(path) != wanted:
-            found = names.get(path, f"no message {'.'.join(map(str, path))}")
-            raise WrongSchema(schema.id, f"the record is {found}, and {wanted} is wanted")
+        if names.get(path) != expected:
+            actual = names.get(path, f"no message {'.'.join(map(str, path))}")
+            raise WrongSchema(schema.id, f"expected a message {expected}, got {actual}")
         return parse(data[start:])
 
     return read
 
 
 def message_path(data: bytes) -> tuple[Path, int]:
-    """Which message it is, and where its bytes begin."""
+    """Return the path of the message type, and the index at which the message begins."""
     if data[START : START + 1] == b"\0":
         return _FIRST, START + 1
-    depth, at = _number(data, START)
+    depth, position = _number(data, START)
     if not 0 < depth <= _DEEPEST:
-        raise NotFramed(f"{depth} is no depth of a message in its schema")
+        raise NotFramed(f"a message path of length {depth} is not valid")
     path = []
     for _ in range(depth):
-        index, at = _number(data, at)
+        index, position = _number(data, position)
         path.append(index)
-    return tuple(path), at
+    return tuple(path), position
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A varint, zigzag, and where the next one begins."""
+def _number(data: bytes, position: int) -> tuple[int, int]:
+    """Return a zigzag varint, and the index after it."""
     value = shift = 0
     while shift < 35:
-        if at >= len(data):
+        if position >= len(data):
             break
-        byte = data[at]
+        byte = data[position]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-    raise NotFramed("the bytes do not tell which message of the schema it is")
+            return (value >> 1) ^ -(value & 1), position
+    raise NotFramed("the path of the message type is not a valid varint")
 
 
 def message_names(schema: str) -> dict[Path, str]:
-    """The full name of each message of a schema, by its place there.
+    """Return the full name of each message of a schema, by its path.
 
-    A schema is a text as people write it, or a descriptor in base 64, as confluent's Python writes
-    it: registries differ in what they make of that.
+    A schema is the text of a .proto file, or a descriptor in base64. Confluent's Python client
+    registers descriptors, which some registries convert to text.
     """
     try:
         raw = base64.b64decode(schema, validate=True)
@@ -97,11 +100,11 @@ def _names_within(messages: Iterable[Any], path: Path, start: str) -> Iterator[t
 
 
 def names_in_text(proto: str) -> dict[Path, str]:
-    """The same, of a text."""
+    """Return the full name of each message of a .proto text, by its path."""
     names: dict[Path, str] = {}
     start = ""
     scopes: list[_Scope | None] = [_Scope((), "", [0])]
-    words: list[str] = []  # of the statement so far
+    words: list[str] = []  # of the current statement
     for piece in _PIECES.findall(proto):
         if piece[0] in "/\"'":
             continue
@@ -119,14 +122,14 @@ def names_in_text(proto: str) -> dict[Path, str]:
 
 
 def _opened(around: _Scope | None, words: list[str]) -> _Scope | None:
-    """The message whose braces open here; None for anything else that has braces."""
+    """Return the message whose braces open here; None for anything else with braces."""
     if around is None:
         return None
     if words[:1] == ["oneof"]:
         return around if around.path else None
     if words[-2:-1] == ["message"]:
         name = words[-1]
-    elif words[-3:-2] == ["group"]:  # of the older syntax: a field, and a message of its own
+    elif words[-3:-2] == ["group"]:  # proto2: a field that defines its own message
         name = words[-2]
     else:
         return None

@@ -1,16 +1,17 @@
-"""Avro, JSON and Protobuf whose schemas a schema registry keeps.
+"""Deserializers of Avro, JSON and Protobuf with the schemas of a schema registry.
 
 registry = SchemaRegistry("https://registry:8081", basic_auth=("billing", password))
 consumer = Consumer("orders", ..., value_deserializer=registry.avro(Order))
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 from urllib.parse import unquote, urlsplit
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.config import whole_number
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.serdes import protobuf
@@ -26,15 +27,15 @@ T = TypeVar("T")
 _CLIENT: Final = "confluent_kafka.schema_registry"
 
 
-class SchemaRegistry:
-    """Deserializers by the schemas of a registry, which confluent's client asks for.
+class SchemaRegistry(AsyncResource):
+    """A schema registry, and the deserializers of its schemas. It uses Confluent's client.
 
-    Each schema is asked for once, when the first record that was written with it is read, and again
-    for `patience_ms` while the registry does not answer. Within ``async with`` one connection is
-    used for all; without it each question has its own, and nothing is left open.
+    Each schema is requested once, for the first record that has it. The request is retried for
+    `patience_ms` while the registry is unavailable. Within ``async with`` all requests use one
+    client. Otherwise each request opens and closes its own.
 
-    `url` may name several, with commas between them. `properties` are more of confluent's own, e.g.
-    ``bearer.auth.credentials.source``.
+    `url` may be a list of URLs, separated by commas. `properties` are further properties of
+    Confluent's client, e.g. ``bearer.auth.credentials.source``.
     """
 
     def __init__(
@@ -55,19 +56,21 @@ class SchemaRegistry:
         whole_number("patience_ms", patience_ms, 0)
         self.url, in_url = _without_secrets(url)
         if basic_auth is not None and in_url is not None:
-            raise ConfigError("credentials are in url and in basic_auth: give them once")
+            raise ConfigError("credentials are in `url` and in `basic_auth`: set only one of them")
         user = basic_auth or in_url
-        wanted = {
+        settings = {
             "url": self.url,
             "basic.auth.user.info": None if user is None else ":".join(user),
             "ssl.ca.location": ssl_ca_location,
             "ssl.certificate.location": ssl_certificate_location,
             "ssl.key.location": ssl_key_location,
             "ssl.key.password": ssl_key_password,
-            "max.retries": 0,  # we try again ourselves
+            "max.retries": 0,  # retries are done by `Schemas`
             **(properties or {}),
         }
-        new_client = _clients({name: value for name, value in wanted.items() if value is not None})
+        new_client = _clients(
+            {name: value for name, value in settings.items() if value is not None}
+        )
         chance = randomness or Random()  # noqa: S311 - for waits, not for secrets
         asking = RegistryClientOptions(self.url, request_timeout_ms, patience_ms, chance)
         self._schemas = Schemas(new_client, asking)
@@ -75,17 +78,9 @@ class SchemaRegistry:
     def __repr__(self) -> str:
         return f"<SchemaRegistry {self.url}>"
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         self._schemas.keep_open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        await self._schemas.close()
+        stack.push_async_callback(self._schemas.close)
 
     @overload
     def avro(
@@ -98,9 +93,9 @@ class SchemaRegistry:
     def avro(
         self, model: Any = None, *, reader_schema: str | Mapping[str, Any] | None = None
     ) -> Deserializer[Any]:
-        """Avro, as plain objects or as a type that pydantic or msgspec makes of them.
+        """Return a deserializer of Avro to plain objects, or to a pydantic or msgspec model.
 
-        With a `reader_schema` records of older and newer schemas are read as of that one.
+        With a `reader_schema`, records of older and newer schemas are converted to that schema.
         """
         make = plain if model is None else model_of(model).of_object
         reader = Avro(reader_schema).reader
@@ -113,9 +108,10 @@ class SchemaRegistry:
     @overload
     def json_schema(self, model: type[T], *, validate: bool | None = None) -> Deserializer[T]: ...
     def json_schema(self, model: Any = None, *, validate: bool | None = None) -> Deserializer[Any]:
-        """JSON, as plain objects or as a type that pydantic or msgspec makes of it.
+        """Return a deserializer of JSON to plain objects, or to a pydantic or msgspec model.
 
-        Records are checked by their schema, unless a model checks them, or as `validate` says.
+        With `validate`, records are validated against their schema. The default is to validate
+        only without a model.
         """
         if validate is None:
             validate = model is None
@@ -127,9 +123,9 @@ class SchemaRegistry:
         return self._deserializer("JSON", model, lambda schema: lambda data: of_json(data[START:]))
 
     def protobuf(self, message: type[T]) -> Deserializer[T]:
-        """Messages of this class, which protoc made. Records of other messages are refused."""
+        """Return a deserializer to a message class of protoc. Other message types raise."""
         if not callable(getattr(message, "FromString", None)):
-            raise ConfigError(f"{message!r} is no class of messages that protoc made")
+            raise ConfigError(f"{message!r} is not a message class that protoc generated")
         return self._deserializer("PROTOBUF", message, partial(protobuf.reader, message=message))
 
     def _deserializer(
@@ -140,23 +136,23 @@ class SchemaRegistry:
 
 
 def _clients(settings: dict[str, Any]) -> Callable[[], Client]:
-    """Makes clients. The first is made now, so that wrong settings are told now."""
+    """Return a factory of clients. The first is created now to check the settings."""
     make = package(_CLIENT, "a schema registry").AsyncSchemaRegistryClient
     try:
         first = [make(settings)]
     except (ValueError, TypeError, OSError) as error:
-        raise ConfigError(f"these are no settings of a schema registry: {error}") from error
+        raise ConfigError(f"the settings of the schema registry are invalid: {error}") from error
     return lambda: first.pop() if first else make(settings)
 
 
 def _without_secrets(url: str) -> tuple[str, tuple[str, str] | None]:
-    """The address, and what it says of user and password: HTTP clients log addresses."""
-    found, parts = None, []
+    """Return the URL without credentials, and the credentials. HTTP clients log URLs."""
+    credentials, parts = None, []
     for each in str(url).split(","):
         split = urlsplit(each.strip())
         if split.scheme not in ("http", "https") or not split.hostname:
-            raise ConfigError("url must be the address of a schema registry, as http://host:8081")
+            raise ConfigError("`url` must be the URL of a schema registry, e.g. http://host:8081")
         if split.username is not None:
-            found = unquote(split.username), unquote(split.password or "")
+            credentials = unquote(split.username), unquote(split.password or "")
         parts.append(split._replace(netloc=split.netloc.rpartition("@")[2]).geturl())
-    return ",".join(parts), found
+    return ",".join(parts), credentials

@@ -1,4 +1,4 @@
-"""The cache of registry schemas; each schema is requested once."""
+"""The cache of registry schemas. Each schema is requested once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -17,22 +17,22 @@ from asyncconsumer.errors import (
 from asyncconsumer.serdes.models import package
 
 Client: TypeAlias = Any
-"""Confluent's AsyncSchemaRegistryClient, which has no types that could be relied on."""
-_Theirs: TypeAlias = Any  # what that client returns
+"""Confluent's AsyncSchemaRegistryClient, whose types are incomplete."""
+_RegistrySchema: TypeAlias = Any  # as that client returns it
 
-_MAY_PASS: Final = frozenset({408, 429, 500, 502, 503, 504})
+_RETRIABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
 _RULES_OF_READERS: Final = frozenset({"READ", "WRITEREAD"})
 
 
 class Reference(NamedTuple):
-    """A schema that another one needs, and what it is called there."""
+    """A schema that another schema refers to, and its name there."""
 
     name: str
     text: str
 
 
 class Schema(NamedTuple):
-    """One schema, with all that it needs; what others need comes before them."""
+    """A schema with its references. A reference follows those that it needs."""
 
     id: int
     kind: str
@@ -43,47 +43,47 @@ class Schema(NamedTuple):
 class RegistryClientOptions(NamedTuple):
     """The options of requests to the registry."""
 
-    url: str  # without secrets: it is told in errors
+    url: str  # without secrets, because errors show it
     request_timeout_ms: int
     patience_ms: int
     randomness: Random
 
 
 class Schemas:
-    """Asks the registry. A client is kept open only by who says so: few questions are asked."""
+    """A cache of schemas. It opens a client for each request unless `keep_open` was called."""
 
     def __init__(self, new_client: Callable[[], Client], asking: RegistryClientOptions) -> None:
         self._new_client = new_client
         self._asking = asking
-        self._kept: Client | None = None
+        self._open_client: Client | None = None
         self._known: dict[int, Schema] = {}
-        self._asked: dict[int, asyncio.Event] = {}  # by somebody, just now
+        self._asked: dict[int, asyncio.Event] = {}  # requests in flight
 
     def keep_open(self) -> None:
-        """Use one client from now on, until `close`."""
-        self._kept = self._kept or self._new_client()
+        """Use one client for all requests until `close`."""
+        self._open_client = self._open_client or self._new_client()
 
     async def close(self) -> None:
-        """Close that one. What is known stays known."""
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            await kept.aclose()
+        """Close the client of `keep_open`. The cached schemas remain."""
+        client, self._open_client = self._open_client, None
+        if client is not None:
+            await client.aclose()
 
     async def get(self, schema_id: int) -> Schema:
         """Return the schema with that id; retry retriable errors until the deadline."""
         while (known := self._known.get(schema_id)) is None:
             if (asked := self._asked.get(schema_id)) is not None:
-                await asked.wait()  # if that was in vain it is our turn
+                await asked.wait()  # if that request failed, this task requests
                 continue
             asked = self._asked[schema_id] = asyncio.Event()
             try:
-                self._known[schema_id] = await self._ask_patiently(schema_id)
+                self._known[schema_id] = await self._request_with_retries(schema_id)
             finally:
                 del self._asked[schema_id]
                 asked.set()
         return known
 
-    async def _ask_patiently(self, schema_id: int) -> Schema:
+    async def _request_with_retries(self, schema_id: int) -> Schema:
         patience = RetryDeadline(self._asking.patience_ms, self._asking.randomness)
         while True:
             try:
@@ -91,12 +91,12 @@ class Schemas:
                     async with asyncio.timeout(self._asking.request_timeout_ms / 1000):
                         return await _ask(client, schema_id)
             except ConsumerError as error:
-                await patience.bear(error)
+                await patience.wait_or_raise(error)
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
-        if self._kept is not None:
-            yield self._kept
+        if self._open_client is not None:
+            yield self._open_client
             return
         async with self._new_client() as client:
             yield client
@@ -112,54 +112,57 @@ class Schemas:
         except registry.SchemaRegistryError as error:
             if error.http_status_code == 404:
                 raise UnknownSchema(url, f"schema {schema_id}: {error.error_message}") from error
-            what = RegistryUnavailable if error.http_status_code in _MAY_PASS else RegistryRefused
+            what = RegistryUnavailable if error.http_status_code in _RETRIABLE else RegistryRefused
             raise what(url, f"schema {schema_id}: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"schema {schema_id}: not the answer of a registry: {error!r}"
+            reason = f"schema {schema_id}: the response is invalid: {error!r}"
             raise RegistryRefused(url, reason) from error
-        except Exception as error:  # what its HTTP client raises, and time-outs
+        except Exception as error:  # errors of its HTTP client, and timeouts
             raise RegistryUnavailable(url, f"schema {schema_id}: {error!r}") from error
 
 
 async def _ask(client: Client, schema_id: int) -> Schema:
-    found = await client.get_schema(schema_id)
-    _check_rules(schema_id, found.rule_set)
+    registered = await client.get_schema(schema_id)
+    _check_rules(schema_id, registered.rule_set)
     references: dict[tuple[str, int], Reference | None] = {}
-    await _collect(client, found, references)
+    await _collect(client, registered, references)
     needed = tuple(each for each in references.values() if each is not None)
-    return Schema(schema_id, found.schema_type or "AVRO", _text(found), needed)
+    return Schema(schema_id, registered.schema_type or "AVRO", _text(registered), needed)
 
 
 async def _collect(
-    client: Client, schema: _Theirs, found: dict[tuple[str, int], Reference | None]
+    client: Client, schema: _RegistrySchema, references: dict[tuple[str, int], Reference | None]
 ) -> None:
-    """What a schema refers to, each after what it refers to itself."""
+    """Collect the references of a schema. Each follows the references that it needs."""
     for reference in schema.references or ():
         where = reference.subject, reference.version
-        if where in found:
+        if where in references:
             continue
-        found[where] = None  # being asked for: who refers to it again need not ask
+        references[where] = None  # in progress: another reference to it need not be requested
         registered = await client.get_version(*where, deleted=True)
-        await _collect(client, registered.schema, found)
-        del found[where]  # so that it comes behind those
-        found[where] = Reference(reference.name, _text(registered.schema))
+        await _collect(client, registered.schema, references)
+        del references[where]  # to be inserted after those
+        references[where] = Reference(reference.name, _text(registered.schema))
 
 
-def _text(schema: _Theirs) -> str:
+def _text(schema: _RegistrySchema) -> str:
     if not isinstance(schema.schema_str, str):
-        raise TypeError("a schema without a text")
+        raise TypeError("the schema has no text")
     return schema.schema_str
 
 
-def _check_rules(schema_id: int, rules: _Theirs) -> None:
-    """Rules, encryption above all, are confluent's to run: without them we would misread."""
+def _check_rules(schema_id: int, rules: _RegistrySchema) -> None:
+    """Raise WrongSchema if a schema has read rules, such as encryption.
+
+    Only Confluent's deserializers run them. Without them the data would be misread.
+    """
     if rules is None:
         return
     for rule in (*(rules.domain_rules or ()), *(rules.encoding_rules or ())):
         if str(rule.mode) in _RULES_OF_READERS and not rule.disabled:
             raise WrongSchema(
                 schema_id,
-                f"its rule {rule.name!r} ({rule.type}) is to be run on reading, which only "
-                "confluent's own deserializers do, with a SerializationContext: call one in a "
-                "deserialize(data, place) of yours",
+                f"its rule {rule.name!r} ({rule.type}) must run on read. Only Confluent's "
+                "deserializers run rules, with a SerializationContext. Call one of them in an "
+                "object with a method deserialize(data, place)",
             )

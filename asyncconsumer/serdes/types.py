@@ -8,7 +8,6 @@ from typing import (
     Any,
     Final,
     Generic,
-    Literal,
     NamedTuple,
     NoReturn,
     Protocol,
@@ -19,17 +18,17 @@ from typing import (
 
 from asyncconsumer.errors import ConsumerError, DeserializationFailed
 from asyncconsumer.records.decoding import Record
+from asyncconsumer.records.message import Part
 from asyncconsumer.records.record import Headers
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-Part: TypeAlias = Literal["key", "value"]
 Made: TypeAlias = Coroutine[Any, Any, T] | T
 """A value, or a coroutine that returns it."""
 
-# Says nothing of the record; anything else does, also a panic of a package that is written in Rust.
-_THE_END: Final = (CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
+# Not errors of the record. Everything else is, including a panic of a package written in Rust.
+_NOT_OF_THE_RECORD: Final = (CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 class RecordContext(NamedTuple):
@@ -41,14 +40,14 @@ class RecordContext(NamedTuple):
 
 
 class Deserializes(Protocol[T_co]):
-    """A user object that needs the origin of the bytes; its method may be ``async``."""
+    """A user object that needs the origin of the bytes. Its method may be ``async``."""
 
     def deserialize(self, data: bytes, place: RecordContext, /) -> Made[T_co]:
         """Return the deserialized value."""
 
 
 class Loads(Protocol[T_co]):
-    """The module `json`, or one like it."""
+    """The module `json`, or a module with the same function."""
 
     def loads(self, data: bytes, /) -> T_co:
         """Return the deserialized value."""
@@ -56,17 +55,16 @@ class Loads(Protocol[T_co]):
 
 @final
 class Deserializer(Generic[T_co]):
-    """A deserializer of keys or values. `make_deserializer` makes these.
+    """A deserializer of keys or values, as `make_deserializer` returns it.
 
-    A consumer gets a `reader` once, and calls it for each record::
+    A consumer gets a `reader` once and calls it for each record::
 
         read = deserializer.reader("value")
         made = read(record)
         if isinstance(made, CoroutineType):  # never, unless `deserializer.waits`
             made = await made
 
-    Nothing is awaited for a record unless there is something to wait for: a schema that was
-    not seen before, or a function that is ``async``.
+    A record is awaited only if its schema is not known yet, or if the function is ``async``.
     """
 
     __slots__ = ("_call", "_wants_place", "as_it_is", "name", "waits")
@@ -82,17 +80,26 @@ class Deserializer(Generic[T_co]):
     ) -> None:
         self.name = name
         self.waits = waits  # whether a reader may return a coroutine
-        self.as_it_is = as_it_is  # whether there is nothing to do
+        self.as_it_is = as_it_is  # whether the bytes are the value
         self._call = call
         self._wants_place = wants_place
+
+    def function(self, part: Part) -> tuple[Callable[[Any], object] | None, bool]:
+        """Return the function for a `MessageBuilder`, and whether it takes the record.
+
+        Otherwise it takes the bytes of the key or value. None keeps the bytes.
+        """
+        if self.as_it_is:
+            return None, False
+        return (self.reader(part), True) if self._wants_place else (self._call, False)
 
     def __repr__(self) -> str:
         return f"<Deserializer {self.name}>"
 
     def reader(self, part: Part) -> Callable[[Record], Made[T_co | None]]:
-        """What makes something of this part of a record. None, a tombstone, stays None.
+        """Return a function that deserializes the key or value of a record. None stays None.
 
-        Whatever a deserializer raises comes as a `DeserializationFailed`, which has the record.
+        An error of the deserializer is raised as `DeserializationFailed`, which has the record.
         """
         data_of: Callable[[Record], bytes | None] = attrgetter(part)
         if self.as_it_is:
@@ -107,8 +114,8 @@ class Deserializer(Generic[T_co]):
                 return None
             try:
                 made = call(data)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is told with its place
-                _fail(error, record, part)
+            except BaseException as error:  # noqa: BLE001 - raised with the record
+                raise_failure(error, record, part)
             if waits and isinstance(made, CoroutineType):
                 return _waited(made, record, part)
             return made
@@ -126,8 +133,8 @@ class Deserializer(Generic[T_co]):
                 return None
             try:
                 made = call(data, RecordContext(record.topic, part, record.headers))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is told with its place
-                _fail(error, record, part)
+            except BaseException as error:  # noqa: BLE001 - raised with the record
+                raise_failure(error, record, part)
             return _waited(made, record, part) if isinstance(made, CoroutineType) else made
 
         return read
@@ -136,17 +143,20 @@ class Deserializer(Generic[T_co]):
 async def _waited(made: Coroutine[Any, Any, T], record: Record, part: Part) -> T:
     try:
         return await made
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is told with its place
-        _fail(error, record, part)
+    except BaseException as error:  # noqa: BLE001 - raised with the record
+        raise_failure(error, record, part)
 
 
-def _fail(error: BaseException, record: Record, part: Part) -> NoReturn:
-    """What time may mend, such as a registry that is down, says so; the record is not bad.
+def raise_failure(error: BaseException, record: Record, part: Part) -> NoReturn:
+    """Raise `DeserializationFailed` for an error of a deserializer.
 
-    Of other errors only the kind is told: their texts quote the record.
+    The new error is retriable if `error` is, for example because a registry is unavailable. Only
+    the type of another package's error is shown, because its text may quote the record.
     """
-    if isinstance(error, _THE_END):
+    if isinstance(error, _NOT_OF_THE_RECORD):
         raise error
+    if isinstance(error, DeserializationFailed) and error.record is record:
+        raise error  # already raised by the reader of this record
     place = f"{record.topic}[{record.partition}]@{record.offset}"
     if isinstance(error, ConsumerError):
         reason, retriable = str(error), error.retriable

@@ -1,4 +1,4 @@
-"""Bytes that begin with the id of their schema, as the serializers of a registry write them."""
+"""The wire format of schema registries: bytes that begin with the id of their schema."""
 
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
@@ -9,13 +9,13 @@ from asyncconsumer.serdes.types import Made
 
 T = TypeVar("T")
 
-START: Final = 5  # a zero, and four bytes of the id
+START: Final = 5  # a zero byte and the four bytes of the id
 
 
 class Framed(Generic[T]):
-    """Reads each record with its own schema, which is asked for when it is first seen.
+    """A reader of framed bytes that requests each schema from the registry once.
 
-    From then on it is found by how a record begins, and nothing is awaited.
+    Later records with the same schema id are read without an await.
     """
 
     def __init__(
@@ -27,26 +27,28 @@ class Framed(Generic[T]):
         self._readers: dict[bytes, Callable[[bytes], T]] = {}
 
     def __call__(self, data: bytes) -> Made[T]:
-        """Return the value, or a coroutine for it while the schema is not known."""
+        """Return the value, or a coroutine that returns it if the schema is not known yet."""
         read = self._readers.get(data[:START])
-        return self._learnt(data) if read is None else read(data)
+        return self._read_first(data) if read is None else read(data)
 
-    async def _learnt(self, data: bytes) -> T:
+    async def _read_first(self, data: bytes) -> T:
         start = data[:START]
         if len(start) < START:
-            raise NotFramed(f"{len(data)} bytes are too few for the id of a schema")
+            raise NotFramed(f"{len(data)} bytes are too short for a schema id")
         if start[0] != 0:
-            raise NotFramed("the bytes do not begin with a zero")
+            raise NotFramed("the first byte is not zero")
         schema = await self._schemas.get(int.from_bytes(start[1:], "big"))
         if schema.kind != self._kind:
-            raise WrongSchema(schema.id, f"it is {schema.kind}, and {self._kind} is wanted")
+            raise WrongSchema(
+                schema.id, f"expected a schema of type {self._kind}, got {schema.kind}"
+            )
         read = self._readers[start] = self._reader_of(schema)
         return read(data)
 
 
 def unusable(schema: Schema, error: Exception) -> WrongSchema:
-    """A schema that its own package does not understand."""
-    return WrongSchema(schema.id, f"it cannot be used: {error!r}")
+    """Return the error for a schema that its package rejects."""
+    return WrongSchema(schema.id, f"the schema is invalid: {error!r}")
 
 
 def plain(made: Any) -> Any:  # noqa: ANN401

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncconsumer.spark.sinks.delta import DeltaSink as DeltaSink
     from asyncconsumer.spark.sinks.landing import LandingFolder as LandingFolder
     from asyncconsumer.spark.sinks.protocol import Sink as Sink
-    from asyncconsumer.spark.source.progress import lag as lag
+    from asyncconsumer.spark.source.offsets import lag as lag
     from asyncconsumer.spark.source.source import KafkaSource as KafkaSource
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 # imported on first use, because each needs packages that the others do not
-_HOMES: Final = {
+_MODULES: Final = {
     "FeedBatch": "asyncconsumer.spark.feeder.batches",
     "DeltaSink": "asyncconsumer.spark.sinks.delta",
     "FeederStats": "asyncconsumer.spark.feeder.feeder",
@@ -42,12 +42,12 @@ _HOMES: Final = {
     "LandingFolder": "asyncconsumer.spark.sinks.landing",
     "Sink": "asyncconsumer.spark.sinks.protocol",
     "SparkFeeder": "asyncconsumer.spark.feeder.feeder",
-    "lag": "asyncconsumer.spark.source.progress",
+    "lag": "asyncconsumer.spark.source.offsets",
     "ship": "asyncconsumer.spark.deploy.packaging",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final
 
+from asyncconsumer.aio.wait import POLL_SECONDS
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
-from asyncconsumer.streams.batched import BatchedStream
+from asyncconsumer.streams.batched import BatchedStream, first_offsets
 from asyncconsumer.streams.idle import IdleTimeout
 from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.types import Offset, TopicPartition
-
-_SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartition, int]]]
 """Commits offsets and returns those committed, without partitions that are not owned any more."""
@@ -38,17 +36,17 @@ class AtMostOnceStream(BatchedStream):
 
     async def _before_first(self, chunk: Chunk) -> None:
         done = {chunk.partition: Offset(chunk.next_offset, leader_epoch=chunk.leader_epoch)}
-        while self._held is chunk and not await self._commit(done):
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)  # the partition is lost; `forget` follows
+        while self._delivery.chunk is chunk and not await self._commit(done):
+            await asyncio.sleep(POLL_SECONDS)  # the partition is lost; `forget` follows
             await self._waited_at_fence()
 
     def finished(self) -> dict[TopicPartition, int]:
         """Return, for each partition, the offset after the last delivered record."""
         finished = Stream.finished(self)
-        if (held := self._held) is not None:
-            at = max(held.records.next_offset, held.offset)
-            finished[held.partition] = Offset(at, leader_epoch=held.leader_epoch)
-        return finished | self._not_handed_out()
+        if (chunk := self._delivery.chunk) is not None:
+            offset = max(chunk.records.next_offset, chunk.offset)
+            finished[chunk.partition] = Offset(offset, leader_epoch=chunk.leader_epoch)
+        return finished | first_offsets(self._batch)
 
     def _is_busy_with(self, partitions: Collection[TopicPartition]) -> bool:
         return False

@@ -2,17 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from asyncconsumer.buffer.channel import Channel
-from asyncconsumer.errors import ConsumerError, CorruptRecords
-from asyncconsumer.records import decoding
+from asyncconsumer.errors import ConsumerError, CorruptRecords, DeserializationFailed
 from asyncconsumer.streams.idle import IdleTimeout, NothingYet, Until
 from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.types import Offset, TopicPartition
 
 
-class HasPartition(Protocol):
+class HasOffset(Protocol):
     """A record, or a message made from it."""
 
     @property
@@ -23,13 +22,25 @@ class HasPartition(Protocol):
     def partition(self) -> int:
         """The partition number of the record."""
 
+    @property
+    def offset(self) -> int:
+        """The offset of the record."""
 
-def first_offsets(records: Iterable[decoding.Record]) -> dict[TopicPartition, Offset]:
+
+def first_offsets(records: Iterable[HasOffset]) -> dict[TopicPartition, Offset]:
     """Return the offset of the first of these records in each partition."""
     first: dict[TopicPartition, Offset] = {}
     for record in records:
         first.setdefault(TopicPartition(record.topic, record.partition), Offset(record.offset))
     return first
+
+
+def _partition_of(error: ConsumerError | None) -> tuple[str, int] | None:
+    """Return the partition of the record or batch of an error; None if it has none."""
+    if isinstance(error, DeserializationFailed):
+        record = cast("HasOffset", error.record)
+        return record.topic, record.partition
+    return (error.topic, error.partition) if isinstance(error, CorruptRecords) else None
 
 
 class BatchWaits(NamedTuple):
@@ -42,8 +53,8 @@ class BatchWaits(NamedTuple):
 class BatchedStream(Stream):
     """A stream with batches. Asking for the next batch acknowledges the previous one as a whole.
 
-    A batch takes its records one by one, and each request acknowledges the record before. This
-    class therefore excludes records of the current batch from `finished`.
+    Taking records for a batch advances the position of the stream. This class therefore excludes
+    records of the current batch from `finished`.
     """
 
     def __init__(
@@ -54,13 +65,12 @@ class BatchedStream(Stream):
         idle: IdleTimeout | None = None,
     ) -> None:
         super().__init__(channel, fence, clock, idle)
-        self._batch: list[decoding.Record] = []  # records collected so far
+        self._batch: list[Any] = []  # records or messages collected so far
         self._first: dict[TopicPartition, Offset] = {}  # of the batch collected or in flight
         self._trouble: ConsumerError | None = None  # to be raised by the next call
-        self._kept_back: Callable[[], Iterable[decoding.Record]] = tuple
 
-    async def next_batch(self, most: int, waits: BatchWaits) -> list[decoding.Record]:
-        """Return up to `most` records; none at the end, or if none came within `waits.first`.
+    async def next_batch(self, limit: int, waits: BatchWaits) -> list[Any]:
+        """Return up to `limit` records; none at the end, or if none came within `waits.first`.
 
         If the caller is cancelled, the next batch has the records collected so far. Records of a
         partition that is lost meanwhile are dropped. If none remain, another batch is begun,
@@ -74,14 +84,14 @@ class BatchedStream(Stream):
                 error, self._trouble = self._trouble, None
                 raise error
             try:
-                ended = await self._collect(most, waits)
+                ended = await self._collect(limit, waits)
             except NothingYet:
                 return []
             if not await self.is_certain():
                 return []  # the collected records stay here, unacknowledged
             if self._batch:
                 break
-        batch, self._batch = self._batch[:most], self._batch[most:]
+        batch, self._batch = self._batch[:limit], self._batch[limit:]
         return batch
 
     def acknowledge(self) -> None:
@@ -89,7 +99,7 @@ class BatchedStream(Stream):
 
         Records that were taken for a batch and not delivered yet do not count.
         """
-        self._first = self._not_handed_out()
+        self._first = first_offsets(self._batch)
         super().acknowledge()
 
     @property
@@ -97,7 +107,7 @@ class BatchedStream(Stream):
         """Whether a delivered record or batch is not acknowledged yet."""
         return bool(self._first) or super().is_unacknowledged
 
-    async def _collect(self, most: int, waits: BatchWaits) -> bool:
+    async def _collect(self, limit: int, waits: BatchWaits) -> bool:
         """Collect records; return whether the stream ended.
 
         An error after the first record is raised by the next call of `next_batch`.
@@ -107,13 +117,9 @@ class BatchedStream(Stream):
             if not self._batch:
                 if waits.first is not None:
                     self._idle = Until(now() + waits.first)
-                first = await anext(self._records, None)
-                if first is None:
-                    return True
-                self._add(first)
+                await self._fill(1, limit)
             self._idle = Until(now() + waits.more)
-            while len(self._batch) < most:
-                self._add(await anext(self._records))
+            await self._fill(limit, limit)
         except NothingYet:
             if not self._batch and waits.first is not None:
                 # with no limit, the collected records were lost: `next_batch` begins another
@@ -128,38 +134,44 @@ class BatchedStream(Stream):
             self._idle = idle
         return False
 
-    def _add(self, record: decoding.Record) -> None:
+    async def _fill(self, least: int, limit: int) -> None:
+        """Collect records until there are at least `least`; no more than `limit`."""
+        while len(self._batch) < least:
+            if not self._take(limit - len(self._batch)):
+                self._add(await anext(self._records))
+
+    def _take(self, limit: int) -> int:
+        """Collect the records of the current chunk that need no await; return their number."""
+        collected = len(self._batch)
+        try:
+            return self._records.take(self._batch, limit)
+        finally:
+            if len(self._batch) > collected:  # all of one partition
+                self._note_first(self._batch[collected])
+
+    def _add(self, record: HasOffset) -> None:
+        self._note_first(record)
+        self._batch.append(record)
+
+    def _note_first(self, record: HasOffset) -> None:
         partition = TopicPartition(record.topic, record.partition)
         if partition not in self._first:
             self._first[partition] = Offset(record.offset)
-        self._batch.append(record)
-
-    def set_pending_source(self, records: Callable[[], Iterable[decoding.Record]]) -> None:
-        """Set the function that returns records that were taken and not delivered yet."""
-        self._kept_back = records
-
-    def _not_handed_out(self) -> dict[TopicPartition, Offset]:
-        """Return, for each partition, the first offset that was taken and not delivered yet."""
-        return first_offsets((*self._kept_back(), *self._batch))
 
     @property
-    def collected(self) -> Sequence[decoding.Record]:
+    def collected(self) -> Sequence[HasOffset]:
         """The records that were taken for a batch that is not delivered yet."""
         return self._batch
-
-    def batch_has(self, record: HasPartition) -> bool:
-        """Return whether the record's partition was kept since the batch was collected."""
-        return (record.topic, record.partition) in self._first
 
     # --- overrides that exclude the current batch ------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record to deliver, or None if none was delivered.
 
-        Records that are collected or still being prepared are not delivered yet.
+        Records that are collected for a batch are not delivered yet.
         """
-        taken = self._not_handed_out().get(partition)
-        return super().position(partition) if taken is None else taken
+        collected = first_offsets(self._batch).get(partition)
+        return super().position(partition) if collected is None else collected
 
     def finished(self) -> dict[TopicPartition, int]:
         """Return the offset after the last acknowledged record of each partition.
@@ -175,9 +187,11 @@ class BatchedStream(Stream):
         """Drop all state of a partition, with its collected records, and commit nothing for it."""
         super().forget(partition)
         self._first.pop(partition, None)
-        trouble = self._trouble
-        if isinstance(trouble, CorruptRecords) and (trouble.topic, trouble.partition) == partition:
+        if _partition_of(self._trouble) == partition:
             self._trouble = None  # the records are fetched again, or by another member
         if self._batch:
-            left = [one for one in self._batch if (one.topic, one.partition) != tuple(partition)]
-            self._batch = left
+            self._batch = [
+                record
+                for record in self._batch
+                if (record.topic, record.partition) != tuple(partition)
+            ]

@@ -19,8 +19,8 @@ class CancelSafeIterator(Generic[T]):
     async def __anext__(self) -> T:
         """Return the next item. A caller that is cancelled or timed out can ask again."""
         self.in_hand = False
-        found = await self._take()
-        if found is None:
+        item = await self._take()
+        if item is None:
             raise StopAsyncIteration
         self.in_hand = True
-        return found
+        return item

@@ -31,6 +31,10 @@ class HeldRecords(Protocol):
     def is_unacknowledged(self) -> bool:
         """Whether a delivered record is not acknowledged yet."""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a task waits for the next record."""
+
     def acknowledge(self) -> None:
         """Count everything delivered as processed."""
 
@@ -91,7 +95,7 @@ class Reader:
         self.asked = asyncio.Event()
         self._failed = False  # an error ended the loop, and nothing was requested since
         self.at_end = False  # the reader has reached the end of the stream
-        self._waits = False  # for the next records
+        self._waits = False  # a task waits for the next chunk
 
     # --- iterations ------------------------------------------------------------------------------
 
@@ -150,7 +154,8 @@ class Reader:
 
     def _check_alone(self, iteration: Iteration) -> None:
         current, active = asyncio.current_task(), self._active
-        if active is None or self._failed or not (self._waits or self.holds):
+        waits = self._waits or self._held.is_waiting
+        if active is None or self._failed or not (waits or self.holds):
             return
         same = active.family is iteration.family
         if _lives(self.task):
@@ -160,7 +165,7 @@ class Reader:
         # the holder may have started a task to ask for the next item, as `wait_for` does
         helps = (_holder.get(None) if same else iteration.task) is holder
         if holder is not None and holder is not current and not helps:
-            raise ConcurrentRead(holder.get_name(), waiting=self._waits)
+            raise ConcurrentRead(holder.get_name(), waiting=waits)
 
     # --- tasks -----------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class SharedRoutes(TopicRoutes):
     def of(self, partition: TopicPartition, number: int) -> Stream:
         """Return the stream of a partition, chosen on the first call."""
         if partition not in self._places:
-            stream = min(self.all(), key=lambda one: (one.is_over, self._loads[one]))
+            stream = min(self.all(), key=lambda stream: (stream.is_over, self._loads[stream]))
             self._places[partition] = stream
             self._loads[stream] += 1
         return self._places[partition]
@@ -75,7 +75,7 @@ class PartitionRoutes(Generic[S]):
         self._open = open_stream
         self._streams: dict[TopicPartition, S] = {}
         self._new: deque[tuple[TopicPartition, S]] = deque()
-        self._bell = asyncio.Event()
+        self._changed = asyncio.Event()
         self._ending: ConsumerError | None = None
 
     def of(self, partition: TopicPartition, number: int) -> S:
@@ -86,7 +86,7 @@ class PartitionRoutes(Generic[S]):
             if self._ending is not None:
                 stream.channel.close()
             self._new.append((partition, stream))
-            self._bell.set()
+            self._changed.set()
         return stream
 
     def all(self) -> Collection[S]:
@@ -101,7 +101,7 @@ class PartitionRoutes(Generic[S]):
     def close(self, error: ConsumerError | None = None) -> None:
         """Close all streams, and those that are opened later."""
         self._ending = self._ending or error or ClosedError("the consumer was closed")
-        self._bell.set()
+        self._changed.set()
         for stream in self._streams.values():
             stream.channel.close(error)
 
@@ -122,5 +122,5 @@ class PartitionRoutes(Generic[S]):
                 return None
             if self._ending is not None:
                 raise copy.copy(self._ending) from self._ending.__cause__ or self._ending
-            self._bell.clear()
-            await self._bell.wait()
+            self._changed.clear()
+            await self._changed.wait()

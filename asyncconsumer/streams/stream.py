@@ -1,14 +1,14 @@
-"""A stream: reads a channel record by record, in chunks, or as Arrow batches."""
+"""A stream of buffered chunks, read record by record, in chunks, or as Arrow batches."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.aio.wait import POLL_SECONDS
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.errors import ConsumerError
@@ -16,15 +16,13 @@ from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, Timestamps, checked_schema, to_arrow
 from asyncconsumer.records.pauses import open_next
 from asyncconsumer.streams.cancel_safe import CancelSafeIterator
+from asyncconsumer.streams.delivery import Delivery
 from asyncconsumer.streams.idle import IdleTimeout, Until
 from asyncconsumer.streams.reader import Iteration, Reader, Source
-from asyncconsumer.types import Offset, TopicPartition
+from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-_SECONDS_BETWEEN_LOOKS: Final = 0.05
 
 
 class Fence(Protocol):
@@ -63,21 +61,39 @@ class Stream:
         self.channel = channel
         self._idle: IdleTimeout | Until | None = idle
         self._fence = fence
-        self._held: Chunk | None = None
-        self._unseen: Chunk | None = None  # the held chunk, until it is delivered
-        self._as_chunk = False  # the held chunk was delivered as a whole
-        self._receipt = -1  # the held chunk is acknowledged up to this offset
         self._reader = Reader(self)
         self._on_hold: set[TopicPartition] = set()
         self._parked: dict[TopicPartition, Chunk] = {}  # partly delivered, then put on hold
-        self._finished: dict[TopicPartition, int] = {}
         self._log = RateLimitedLogger(logging.getLogger(__name__))
         self._records = decoding.AsyncRecords(self._refill, clock)
+        self._delivery = Delivery(self._records)
         if fence is not None:
             self._records.deadline = -inf  # so that the fence is asked before the first record
 
     def __aiter__(self) -> decoding.AsyncRecords:
         return self._records
+
+    def build_messages(
+        self,
+        builder: decoding.MessageBuilder | None,
+        unreadable: Callable[[Exception], Awaitable[object] | None] | None = None,
+    ) -> None:
+        """Deliver the items of `builder` instead of records, except as chunks and Arrow batches.
+
+        `unreadable` is called with the error of an unreadable record or batch. It returns None to
+        raise the error, or an awaitable to await before the record is skipped.
+        """
+        self._records.builder = builder
+        self._records.unreadable = unreadable
+
+    @property
+    def remaining(self) -> int | None:
+        """The number of records that may still be delivered; None means no limit."""
+        return None if self._records.remaining < 0 else self._records.remaining
+
+    @remaining.setter
+    def remaining(self, remaining: int | None) -> None:
+        self._records.remaining = -1 if remaining is None else remaining
 
     def chunks(self) -> CancelSafeIterator[decoding.Records]:
         """Return an iterator over chunks: the records of one partition that one fetch returned.
@@ -112,14 +128,17 @@ class Stream:
         self, convert: Callable[[decoding.Records], "pa.RecordBatch | None"]
     ) -> "pa.RecordBatch | None":
         while True:
-            chunk = self._held
-            if chunk is not None and chunk is not self._unseen:
-                self._take_receipt()  # for the previous batch of the same chunk
+            chunk = self._delivery.begun
+            if chunk is not None:
+                self._acknowledge_delivered()  # the previous batch of the same chunk
                 await open_next(chunk.records)
                 await self._waited_at_fence()
-                if self._held is chunk and self._is_on_hold(chunk):
-                    self._park(chunk)
-                if self._held is not None and (batch := convert(chunk.records)) is not None:
+                if self._delivery.chunk is chunk and self._is_on_hold(chunk):
+                    self._park()
+                if (
+                    self._delivery.chunk is not None
+                    and (batch := convert(chunk.records)) is not None
+                ):
                     chunk.records.worked += batch.nbytes
                     return batch
             if await self._refill(again=False) is None:
@@ -149,17 +168,15 @@ class Stream:
         """Return an iteration for callers without a loop. They call `begin` before each item."""
         return Iteration(self._reader, source, prepare)
 
-    def waiting(self) -> AbstractContextManager[None]:
-        """Refuse other readers while the next item is being prepared."""
-        return self._reader.waiting()
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a task waits for the next record."""
+        return self._records.is_waiting
 
     @property
     def is_unacknowledged(self) -> bool:
         """Whether a delivered record is not acknowledged yet."""
-        held = self._held
-        if held is None or held is self._unseen:
-            return False
-        return self._as_chunk or held.records.next_offset > max(self._receipt, held.offset)
+        return self._delivery.is_unacknowledged
 
     def unacknowledged(self) -> dict[TopicPartition, int]:
         """Detach the reader and return the offsets from which to redeliver.
@@ -168,13 +185,15 @@ class Stream:
         """
         task, acknowledged = self._reader.detach(), self.finished()
         taken = {tp: Stream.position(self, tp) for tp in acknowledged}
-        again = {tp: at for tp, at in acknowledged.items() if at < (taken[tp] or at)}
-        if self._as_chunk and (held := self._held) is not None and held is not self._unseen:
-            again[held.partition] = acknowledged[held.partition]
+        again = {
+            tp: offset for tp, offset in acknowledged.items() if offset < (taken[tp] or offset)
+        }
+        if (whole := self._delivery.whole_partition) is not None:
+            again[whole] = acknowledged[whole]
         if again:
             self._log.warning(
                 "delivering again from %s: %s did not acknowledge it",
-                ", ".join(f"{tp}@{at}" for tp, at in again.items()),
+                ", ".join(f"{tp}@{offset}" for tp, offset in again.items()),
                 "its reader" if task is None else f"task {task.get_name()!r}",
             )
         return again
@@ -184,12 +203,10 @@ class Stream:
 
         A loop over records continues within a chunk that was read as records. No other loop can.
         """
-        held = self._held
-        if held is None or held is self._unseen:
+        chunk = self._delivery.begun
+        if chunk is None or (self._records.current is chunk.records and not whole):
             return {}
-        if self._records.current is held.records and not whole:
-            return {}
-        return {held.partition: self.finished()[held.partition]}
+        return {chunk.partition: self.finished()[chunk.partition]}
 
     def begin(self, partition: TopicPartition, start: int) -> None:
         """Prepare to read a partition that is routed to this stream.
@@ -202,35 +219,16 @@ class Stream:
 
         This is the offset that may be committed. The record delivered last is not acknowledged.
         """
-        finished = dict(self._finished)
-        held = self._held
-        if held is not None:
-            records, done = self._records, max(held.offset, self._receipt)
-            if records.current is held.records and records.last_offset >= held.offset:
-                # a request that was cancelled acknowledges the record before it, too
-                read = records.last_offset if records.in_hand else held.records.next_offset
-                done = max(done, read)
-            finished[held.partition] = Offset(done, leader_epoch=held.leader_epoch)
-        return finished
+        return self._delivery.finished()
 
     def position(self, partition: TopicPartition) -> int | None:
         """Return the offset after the last delivered record, or None if there is none."""
-        if self._held is not None and self._held.partition == partition:
-            return self._held.records.next_offset
-        return self._finished.get(partition)
+        return self._delivery.position(partition)
 
     @property
-    def in_hand(self) -> object:
-        """The chunk of the record delivered last, as an argument for `still_owns`."""
-        return self._held
-
-    async def still_owns(self, in_hand: object) -> bool:
-        """Wait until ownership is certain, and return whether the chunk is still held.
-
-        Callers that await something before they deliver a record use this. The partition may be
-        lost meanwhile.
-        """
-        return await self.is_certain() and self._held is in_hand
+    def held(self) -> object:
+        """The chunk of the record delivered last, to be compared by identity."""
+        return self._delivery.chunk
 
     async def is_certain(self) -> bool:
         """Wait until this member certainly owns its partitions.
@@ -241,24 +239,25 @@ class Stream:
         while self._fence is not None and now() >= self._fence.deadline:
             if self.channel.closed:
                 return False
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            await asyncio.sleep(POLL_SECONDS)  # rare, and no event announces a heartbeat response
         return True
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
         """Deliver nothing more of these partitions, also of the held chunk, until `release`."""
         self._on_hold.update(partitions)
-        for one in partitions:
-            self.channel.hold(one)
-        if self._held is not None and self._held.partition in self._on_hold:
+        for tp in partitions:
+            self.channel.hold(tp)
+        chunk = self._delivery.chunk
+        if chunk is not None and chunk.partition in self._on_hold:
             self._records.deadline = -inf  # so that the next record is requested through `_refill`
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Deliver records of these partitions again."""
         self._on_hold.difference_update(partitions)
-        for one in partitions:
-            if (chunk := self._parked.pop(one, None)) is not None:
+        for tp in partitions:
+            if (chunk := self._parked.pop(tp, None)) is not None:
                 self.channel.push_back(chunk)
-            self.channel.release(one)
+            self.channel.release(tp)
 
     async def settled(self, partitions: Collection[TopicPartition]) -> None:
         """Wait until the delivered records of these partitions, on hold, are acknowledged.
@@ -281,39 +280,33 @@ class Stream:
 
     def acknowledge(self) -> None:
         """Count everything delivered as processed."""
-        self._take_receipt()
+        self._acknowledge_delivered()
 
-    def _take_receipt(self) -> None:
-        if self._held is not None and self._held is not self._unseen:
-            self._receipt = self._held.records.next_offset
-            self._as_chunk = False
+    def _acknowledge_delivered(self) -> None:
+        self._delivery.acknowledge()
         self._reader.acknowledge()
 
     def _is_busy_with(self, partitions: Collection[TopicPartition]) -> bool:
-        held = self._held
-        return (
-            held is not None
-            and held.partition in partitions
-            and held.records.next_offset > max(self._receipt, held.offset)
-        )
+        return self._delivery.is_unacknowledged_of(partitions)
 
     def forget(self, partition: TopicPartition) -> None:
         """Drop all state of a partition that another member owns now.
 
         Nothing is committed for it any more.
         """
-        self._finished.pop(partition, None)
+        self._delivery.forget(partition)
         self._on_hold.discard(partition)
         if (chunk := self._parked.pop(partition, None)) is not None:
             chunk.records.close()
             self.channel.done(chunk)
-        if self._held is not None and self._held.partition == partition:
+        held = self._delivery.chunk
+        if held is not None and held.partition == partition:
             self.drop()
 
     def drop(self) -> None:
         """Close the held chunk without acknowledging it."""
-        if self._held is not None:
-            self._let_go(self._held)
+        if self._delivery.chunk is not None:
+            self._close_chunk(self._delivery.chunk)
 
     def interrupt(self, error: ConsumerError | None) -> None:
         """Raise `error` once where the reader waits for the next item. None withdraws it."""
@@ -329,47 +322,50 @@ class Stream:
             return await self._refilled(again=again)
 
     async def _refilled(self, *, again: bool) -> decoding.Records | None:
-        held = self._held
+        delivery = self._delivery
         self._reader.attach()
-        if held is not None and held is not self._unseen and await self._asked_after(held, again):
-            return held.records
-        while (chunk := self._unseen or await self._next()) is not None:
-            self._held = self._unseen = chunk
+        if (begun := delivery.begun) is not None and await self._continues(begun, again=again):
+            return begun.records
+        while self.remaining != 0:
+            chunk = delivery.chunk if delivery.is_new else await self._next()
+            if chunk is None:
+                break
+            delivery.hold(chunk)
             if not again:
                 await open_next(chunk.records)
-            self._receipt = chunk.records.next_offset
+                if delivery.chunk is chunk:
+                    delivery.hold(chunk)  # its position may be another one now
             await self._waited_at_fence()
-            if self._held is chunk:
+            if delivery.chunk is chunk:
                 await self._before_first(chunk)
-            if self._held is not chunk:
+            if delivery.chunk is not chunk:
                 continue  # the partition was lost meanwhile, and its chunk dropped
             if not self._is_on_hold(chunk):
-                self._unseen, self._as_chunk = None, not again
+                delivery.begin(whole=not again)
                 return chunk.records
-            self._park(chunk)
+            self._park()
         self._reader.mark_ended()
         return None
 
-    async def _asked_after(self, held: Chunk, again: bool) -> bool:  # noqa: FBT001 - see _refill
-        """Acknowledge the delivered part of a chunk; return whether to deliver from it again.
+    async def _continues(self, chunk: Chunk, *, again: bool) -> bool:
+        """Acknowledge what was delivered of a chunk; return whether to deliver the rest of it.
 
         A chunk that paused stays held, because its remaining records are next.
         """
-        self._take_receipt()
-        late = await self._waited_at_fence()
-        if self._held is not held:
+        self._acknowledge_delivered()
+        await self._waited_at_fence()
+        if self._delivery.chunk is not chunk or self.remaining == 0:
             return False
-        paused = not again and bool(held.records.paused)
-        if (again or paused) and self._is_on_hold(held):
-            self._park(held)
-        elif again and late:
-            return True
+        paused = not again and bool(chunk.records.paused)
+        # `refill` is called early after a deadline, also by a clock other than the loop's
+        unfinished = again and not chunk.records.closed
+        if (again or paused) and self._is_on_hold(chunk):
+            self._park()
         elif paused:
-            self._unseen = held
-        elif self._let_go(held):
-            done = Offset(held.next_offset, leader_epoch=held.leader_epoch)
-            self._finished[held.partition] = done
-        return False
+            self._delivery.is_new = True
+        elif not unfinished and self._close_chunk(chunk):
+            self._delivery.finish_chunk(chunk)
+        return unfinished and self._delivery.chunk is chunk
 
     async def _before_first(self, chunk: Chunk) -> None:
         """Do what must precede the delivery of a chunk. Subclasses override this."""
@@ -377,11 +373,9 @@ class Stream:
     def _is_on_hold(self, chunk: Chunk) -> bool:
         return chunk.partition in self._on_hold
 
-    def _park(self, chunk: Chunk) -> None:
-        done = max(chunk.records.next_offset, chunk.offset)
-        self._finished[chunk.partition] = Offset(done, leader_epoch=chunk.leader_epoch)
+    def _park(self) -> None:
+        chunk = self._delivery.suspend()
         self._parked[chunk.partition] = chunk
-        self._held = self._unseen = None
         self._reader.asked.set()
 
     async def _next(self) -> Chunk | None:
@@ -389,25 +383,19 @@ class Stream:
             return await self.channel.pop()
         return await self._idle.pop(self.channel)
 
-    async def _waited_at_fence(self) -> bool:
-        """Wait until records may be delivered; return whether the last deadline had passed."""
+    async def _waited_at_fence(self) -> None:
+        """Wait until this member certainly owns its partitions, and set the next deadline."""
         if self._fence is None:
-            late, self._records.deadline = self._records.deadline == -inf, inf
-            return late
+            self._records.deadline = inf
+            return
         now = asyncio.get_running_loop().time
-        late = now() >= min(self._records.deadline, self._fence.deadline)
-        while now() >= self._fence.deadline:
-            if self.channel.closed:
-                self.drop()  # ownership is never certain again
-                break
-            # rare, and no event announces a heartbeat response
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        if now() >= self._fence.deadline and not await self.is_certain():
+            self.drop()  # ownership is never certain again
         # the partition may be lost before the deadline, so look again soon
-        self._records.deadline = min(self._fence.deadline, now() + _SECONDS_BETWEEN_LOOKS)
-        return late
+        self._records.deadline = min(self._fence.deadline, now() + POLL_SECONDS)
 
-    def _let_go(self, chunk: Chunk) -> bool:
+    def _close_chunk(self, chunk: Chunk) -> bool:
         """Release a chunk; return whether it was not taken back before."""
         chunk.records.close()
-        self._held = self._unseen = None
+        self._delivery.drop()
         return self.channel.done(chunk)

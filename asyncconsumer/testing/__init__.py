@@ -1,6 +1,6 @@
-"""What this project tests itself with, for its users' tests as well.
+"""Test support, for the tests of this project and of its users.
 
-`servers` starts real Kafka and ZooKeeper, `proxy` stands between a client and a server and makes
-the faults of a network, `clock` runs asyncio on virtual time, `cluster` plays Kafka brokers there,
-`registry` plays a schema registry, `plugin` is the pytest plugin.
+`servers` starts real Kafka and ZooKeeper. `proxy` injects network faults between a client and a
+server. `virtual_time` runs asyncio on virtual time; `fake_kafka` and `fake_zookeeper` run there.
+`registry` is a fake schema registry. `plugin` is the pytest plugin.
 """

@@ -1,4 +1,4 @@
-"""Real servers as pytest fixtures: each started once a run, by the first test that asks for it."""
+"""Real servers as pytest fixtures. The first test that requests a server starts it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -40,7 +40,7 @@ _Server = TypeVar("_Server", Kafka, ZooKeeper)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which servers to start."""
+    """Add the options for the server versions."""
     group = parser.getgroup("asyncconsumer")
     group.addoption("--kafka-version", default=DEFAULT_KAFKA, help="of `kafka` and `kafka_cluster`")
     group.addoption("--kafka-zk-version", default=LAST_WITH_ZOOKEEPER, help="of `kafka_zk`")
@@ -48,12 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make room for the servers of this run."""
+    """Prepare the registry of servers of this run."""
     config.stash[RUNNING_SERVERS] = []
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Which decoder and which servers this run is about."""
+    """Report the decoder and the server versions."""
     kafka, zk = config.getoption("--kafka-version"), config.getoption("--kafka-zk-version")
     return (
         f"asyncconsumer {version('asyncconsumer')}: {decoding.name} decoder; "
@@ -66,7 +66,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 def _serving(
     request: pytest.FixtureRequest, make: Callable[[maven.Progress], _Server]
 ) -> Iterator[_Server]:
-    """A server for the whole run, on no event loop in particular."""
+    """Run a server for the whole test run, independent of any event loop."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled(), fetching(Console(stderr=True)) as progress:
         server = make(progress)
@@ -90,15 +90,15 @@ def _run(step: Coroutine[Any, Any, _T]) -> _T:
 
 @pytest.fixture(scope="session")
 def _zookeeper_server(request: pytest.FixtureRequest) -> Iterator[ZooKeeper]:
-    wanted = request.config.getoption("--zookeeper-version")
-    with _serving(request, lambda progress: ZooKeeper(wanted, progress=progress)) as server:
+    version = request.config.getoption("--zookeeper-version")
+    with _serving(request, lambda progress: ZooKeeper(version, progress=progress)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def _kafka_server(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    wanted = request.config.getoption("--kafka-version")
-    with _serving(request, lambda progress: Kafka(wanted, progress=progress)) as server:
+    version = request.config.getoption("--kafka-version")
+    with _serving(request, lambda progress: Kafka(version, progress=progress)) as server:
         yield server
 
 
@@ -106,27 +106,27 @@ def _kafka_server(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 def _kafka_zk_server(
     request: pytest.FixtureRequest, _zookeeper_server: ZooKeeper
 ) -> Iterator[Kafka]:
-    wanted = request.config.getoption("--kafka-zk-version")
+    version = request.config.getoption("--kafka-zk-version")
     connect = _zookeeper_server.connect
     with _serving(
-        request, lambda progress: Kafka(wanted, zookeeper=connect, progress=progress)
+        request, lambda progress: Kafka(version, zookeeper=connect, progress=progress)
     ) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def _kafka_cluster_server(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    wanted = request.config.getoption("--kafka-version")
+    version = request.config.getoption("--kafka-version")
     with _serving(
         request,
-        lambda progress: Kafka(wanted, brokers=3, proxied=True, racks=True, progress=progress),
+        lambda progress: Kafka(version, brokers=3, proxied=True, racks=True, progress=progress),
     ) as server:
         yield server
 
 
 @pytest.fixture
 def kafka(_kafka_server: Kafka, request: pytest.FixtureRequest) -> KafkaHandle:
-    """A running Kafka broker, and names of this test's own."""
+    """A running Kafka broker, with names for this test."""
     return KafkaHandle(_kafka_server, request.node.name)
 
 
@@ -134,13 +134,13 @@ def kafka(_kafka_server: Kafka, request: pytest.FixtureRequest) -> KafkaHandle:
 def kafka_zk(
     _kafka_zk_server: Kafka, _zookeeper_server: ZooKeeper, request: pytest.FixtureRequest
 ) -> KafkaWithZooKeeper:
-    """A running Kafka broker in ZooKeeper mode, its ZooKeeper, and names of this test's own."""
+    """A running Kafka broker in ZooKeeper mode and its ZooKeeper, with names for this test."""
     return KafkaWithZooKeeper(_kafka_zk_server, _zookeeper_server, request.node.name)
 
 
 @pytest.fixture
 def zookeeper(_zookeeper_server: ZooKeeper, request: pytest.FixtureRequest) -> ZooKeeperHandle:
-    """A running ZooKeeper server, and names of this test's own."""
+    """A running ZooKeeper server, with names for this test."""
     return ZooKeeperHandle(_zookeeper_server, request.node.name)
 
 
@@ -148,7 +148,7 @@ def zookeeper(_zookeeper_server: ZooKeeper, request: pytest.FixtureRequest) -> Z
 async def kafka_cluster(
     _kafka_cluster_server: Kafka, request: pytest.FixtureRequest
 ) -> AsyncIterator[KafkaCluster]:
-    """Three running brokers in three racks behind TCP proxies, mended after the test."""
+    """Three running brokers in three racks behind TCP proxies, repaired after the test."""
     server = _kafka_cluster_server
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.heal)
@@ -163,13 +163,13 @@ async def kafka_cluster(
 
 @pytest_asyncio.fixture
 async def java_consumers(kafka: KafkaHandle) -> AsyncIterator[JavaConsumers]:
-    """Starts members of the Java client's consumer; those still there are ended after the test."""
+    """A starter of Java consumers. It stops those that still run after the test."""
     async with JavaConsumers(kafka.bootstrap_servers) as members:
         yield members
 
 
 @pytest_asyncio.fixture
 async def scala_consumers(kafka_zk: KafkaWithZooKeeper) -> AsyncIterator[ScalaConsumers]:
-    """Starts members of the classic consumer of Kafka 1.1; those still there are ended after it."""
+    """A starter of the consumers of Kafka 1.1. It stops those that still run after the test."""
     async with ScalaConsumers(kafka_zk.zookeeper_connect) as members:
         yield members

@@ -1,4 +1,4 @@
-"""What a test is given of a server that it shares with the other tests of the run."""
+"""Handles of servers that all tests of a run share."""
 
 import itertools
 import re
@@ -9,11 +9,11 @@ from typing import Final
 from asyncconsumer.testing.proxy import TcpProxy
 from asyncconsumer.testing.servers import Admin, Broker, Kafka, ZooKeeper
 
-_LONGEST_NAME: Final = 100  # of Kafka's 249, so that a test may add to it
+_LONGEST_NAME: Final = 100  # of the 249 that Kafka allows, so that a test can append to the name
 
 
 class _Names:
-    """Names that no other test and no other run has, and that tell whose they are."""
+    """Unique names that contain the name of the test."""
 
     def __init__(self, test: str) -> None:
         self._stem = re.sub(r"[^a-zA-Z0-9]+", "-", test)[:_LONGEST_NAME].strip("-")
@@ -25,7 +25,7 @@ class _Names:
 
 
 class KafkaHandle:
-    """A Kafka cluster as one test sees it. `server` has everything else."""
+    """A Kafka cluster for one test. `server` has everything else."""
 
     def __init__(self, server: Kafka, test: str) -> None:
         self.server = server
@@ -33,12 +33,12 @@ class KafkaHandle:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect, `host:port,...`."""
+        """The bootstrap servers, `host:port,...`."""
         return self.server.bootstrap_servers
 
     @property
     def admin(self) -> Admin:
-        """Topics, partitions, leaders, users and access."""
+        """Administration of topics, partitions, leaders, users and access."""
         return self.server.admin
 
     async def topic(
@@ -48,7 +48,7 @@ class KafkaHandle:
         replication_factor: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> str:
-        """The name of a new topic of this test's own; replicated on every broker by default."""
+        """Create a topic for this test and return its name. By default all brokers are replicas."""
         name = self._names.fresh("topic")
         await self.admin.create_topic(
             name,
@@ -59,7 +59,7 @@ class KafkaHandle:
         return name
 
     def group(self) -> str:
-        """The name of a consumer group of this test's own."""
+        """Return the name of a consumer group for this test."""
         return self._names.fresh("group")
 
 
@@ -72,14 +72,14 @@ class KafkaWithZooKeeper(KafkaHandle):
 
     @property
     def zookeeper_connect(self) -> str:
-        """The connection string of its ZooKeeper."""
+        """The connection string of the ZooKeeper."""
         return self.zookeeper.connect
 
 
 class KafkaCluster(KafkaHandle):
-    """A cluster of three brokers to be broken: whatever a test did to them is mended after it.
+    """A cluster of three brokers for faults. The fixture repairs it after the test.
 
-    `proxied_servers` leads to the same brokers through the TCP proxies in `proxies`, by broker id.
+    `proxied_servers` are the same brokers behind the TCP proxies in `proxies`, by broker id.
     """
 
     def __init__(self, server: Kafka, proxies: Mapping[int, TcpProxy], test: str) -> None:
@@ -88,21 +88,21 @@ class KafkaCluster(KafkaHandle):
 
     @property
     def brokers(self) -> Mapping[int, Broker]:
-        """The brokers by id, each to be stopped, killed, paused, restarted."""
+        """The brokers by id."""
         return self.server.brokers
 
     @property
     def proxied_servers(self) -> str:
-        """Where clients connect that are to come through the proxies."""
+        """The bootstrap servers behind the proxies."""
         return ",".join(proxy.address for proxy in self.proxies.values())
 
     async def leader(self, topic: str, partition: int = 0) -> Broker:
-        """The broker that leads a partition."""
+        """Return the leader of a partition."""
         return self.brokers[await self.admin.leader(topic, partition)]
 
 
 class ZooKeeperHandle:
-    """A ZooKeeper server as one test sees it."""
+    """A ZooKeeper server for one test."""
 
     def __init__(self, server: ZooKeeper, test: str) -> None:
         self.server = server
@@ -114,9 +114,9 @@ class ZooKeeperHandle:
         return self.server.connect
 
     def path(self) -> str:
-        """A path of this test's own; nothing is there yet."""
+        """Return a path for this test, where no node exists yet."""
         return "/" + self._names.fresh("node")
 
     def group(self) -> str:
-        """The name of a consumer group of this test's own."""
+        """Return the name of a consumer group for this test."""
         return self._names.fresh("group")

@@ -1,8 +1,8 @@
-"""Tests fail when they leave a task, thread, socket or process behind.
+"""Checks that tests leave no task, thread, socket or process.
 
-By default that holds for tests that use a server fixture; `asyncconsumer_leftovers = all` in
-pytest's configuration makes it hold for every test, `off` for none.
-`@pytest.mark.allow_leftovers("why")` excepts one test.
+By default they apply to tests that use a server fixture. With `asyncconsumer_leftovers = all` in
+the configuration of pytest they apply to every test, with `off` to none.
+`@pytest.mark.allow_leftovers("why")` excludes a test.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from asyncconsumer.testing.leftovers import Resources, describe_tasks
 
 _SERVERS: Final = {"kafka", "kafka_zk", "zookeeper", "kafka_cluster"}
 _FIXTURES: Final = {*_SERVERS, "java_consumers", "scala_consumers"}
-_GRACE_SECONDS: Final = 2.0  # for what is ending, e.g. a thread that was told to
+_GRACE_SECONDS: Final = 2.0  # for resources that are closing, for example a stopped thread
 
 _BEFORE: Final = pytest.StashKey[Resources]()
 """What there was before the test that runs now."""
@@ -27,7 +27,7 @@ _KEPT: Final = pytest.StashKey[Resources]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which tests are looked at."""
+    """Add the setting that selects the checked tests."""
     parser.addini(
         "asyncconsumer_leftovers",
         "which tests fail when they leave something behind: fixtures (those that use a server "
@@ -37,9 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check the setting."""
+    """Validate the setting."""
     if (chosen := config.getini("asyncconsumer_leftovers")) not in ("fixtures", "all", "off"):
-        raise pytest.UsageError(f"asyncconsumer_leftovers = {chosen}: take fixtures, all or off")
+        raise pytest.UsageError(f"asyncconsumer_leftovers = {chosen}: use fixtures, all or off")
     config.stash[_KEPT] = Resources()
     config.addinivalue_line(
         "markers", "allow_leftovers(reason): this test may leave tasks, sockets or processes behind"
@@ -54,7 +54,7 @@ def _is_checked(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the tasks of every asynchronous test looked at, after its other fixtures are done."""
+    """Check the tasks of each asynchronous test after its other fixtures are closed."""
     for item in items:
         if pytest_asyncio.is_async_test(item) and _is_checked(item):
             assert isinstance(item, pytest.Function)
@@ -66,9 +66,11 @@ async def _no_leftover_tasks() -> AsyncIterator[None]:
     before = asyncio.all_tasks()
     yield
     deadline = asyncio.get_running_loop().time() + _GRACE_SECONDS
-    while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
+    while leftovers := asyncio.all_tasks() - before - {asyncio.current_task()}:
         if asyncio.get_running_loop().time() > deadline:
-            pytest.fail("the test left behind: " + "; ".join(describe_tasks(left)), pytrace=False)
+            pytest.fail(
+                "the test left behind: " + "; ".join(describe_tasks(leftovers)), pytrace=False
+            )
         await asyncio.sleep(0.01)
 
 
@@ -76,7 +78,7 @@ async def _no_leftover_tasks() -> AsyncIterator[None]:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Iterator[None]:
-    """What a fixture of a wider scope holds is not a leftover of the test that came first."""
+    """Exclude resources of fixtures with a wider scope."""
     if fixturedef.scope == "function":
         return (yield)
     before = Resources.held_now()
@@ -88,7 +90,7 @@ def pytest_fixture_setup(
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Remember what is there before the test."""
+    """Record the resources before the test."""
     if _is_checked(item):
         item.config.stash[_BEFORE] = Resources.held_now()
     return (yield)
@@ -96,21 +98,21 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Compare with what is there after it, and after its fixtures."""
+    """Compare the resources after the test and its fixtures."""
     result = yield
     if not _is_checked(item):
         return result
     deadline = time.monotonic() + _GRACE_SECONDS
-    while left := _leftovers(item.config):
+    while leftovers := _leftovers(item.config):
         if time.monotonic() > deadline:
-            item.config.stash[_KEPT] |= left  # told once; the next test is not to blame
-            pytest.fail("the test left behind: " + "; ".join(left.describe()), pytrace=False)
+            item.config.stash[_KEPT] |= leftovers  # reported once; the next test did not cause it
+            pytest.fail("the test left behind: " + "; ".join(leftovers.describe()), pytrace=False)
         time.sleep(0.01)
     return result
 
 
 def _leftovers(config: pytest.Config) -> Resources:
-    # a server of the run may have been restarted by the test, so its processes are asked for
+    # the test may have restarted a server of the run, so its process ids are read again
     servers = {pid for server in config.stash[RUNNING_SERVERS] for pid in server.process_ids()}
     known = Resources(processes=frozenset(servers)) | config.stash[_KEPT] | config.stash[_BEFORE]
     return Resources.held_now() - known

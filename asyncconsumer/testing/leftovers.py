@@ -1,20 +1,20 @@
-"""What a piece of code left behind: threads, sockets, child processes."""
+"""The threads, sockets and child processes of this process."""
 
 import asyncio
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import _DummyThread as Foreign  # begun by a library in C; it is never forgotten
+from threading import _DummyThread as Foreign  # started in C, and never forgotten
 from typing import Final, Self
 
 import psutil
 
-_DESCRIPTORS: Final = Path("/proc/self/fd")  # sockets are seen where this exists: on Linux
+_DESCRIPTORS: Final = Path("/proc/self/fd")  # sockets are visible only where this exists, on Linux
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What this process holds at one moment."""
+    """The resources of this process at one moment."""
 
     threads: frozenset[threading.Thread] = frozenset()
     sockets: frozenset[str] = frozenset()
@@ -23,7 +23,7 @@ class Resources:
 
     @classmethod
     def held_now(cls) -> Self:
-        """Look around."""
+        """Return the current resources."""
         threads = frozenset(
             thread
             for thread in threading.enumerate()
@@ -55,13 +55,13 @@ class Resources:
         return bool(self.threads or self.sockets or self.processes)
 
     def describe(self) -> list[str]:
-        """One line for each thing held."""
+        """Return one line for each resource."""
         things: list[object] = [*self.threads, *self.processes]
         return [self.names.get(thing, str(thing)) for thing in things] + _addresses(self.sockets)
 
 
 def describe_tasks(tasks: set[asyncio.Task[object]]) -> list[str]:
-    """One line for each task: its name and where it waits."""
+    """Return one line for each task: its name and where it waits."""
     lines = []
     for task in tasks:
         stack = task.get_stack(limit=1)
@@ -75,19 +75,19 @@ def describe_tasks(tasks: set[asyncio.Task[object]]) -> list[str]:
 def _sockets() -> frozenset[str]:
     if not _DESCRIPTORS.exists():
         return frozenset()
-    found = set()
+    sockets = set()
     for descriptor in _DESCRIPTORS.iterdir():
         try:
             target = str(descriptor.readlink())
-        except FileNotFoundError:  # the descriptor of this very listing
+        except FileNotFoundError:  # the descriptor of this listing
             continue
         if target.startswith("socket:"):
-            found.add(target)
-    return frozenset(found)
+            sockets.add(target)
+    return frozenset(sockets)
 
 
 def _addresses(sockets: frozenset[str]) -> list[str]:
-    """The sockets by address, as far as they have one."""
+    """Return the addresses of sockets that have one."""
     by_descriptor = {c.fd: c for c in psutil.Process().net_connections(kind="all")}
     lines = []
     for descriptor in _DESCRIPTORS.iterdir() if sockets else ():

@@ -1,11 +1,11 @@
-"""The pytest plugin: real servers as fixtures, and tests that may leave nothing behind.
+"""The pytest plugin: real servers as fixtures, and checks for leaked resources.
 
 Fixtures: `kafka` (one broker), `kafka_zk` (a broker in ZooKeeper mode, with its ZooKeeper),
-`zookeeper`, `kafka_cluster` (three brokers behind proxies, to be broken; mended after each test),
+`zookeeper`, `kafka_cluster` (three brokers behind proxies, for faults, repaired after each test),
 `java_consumers` (starts members of the Java client's consumer on `kafka`) and `scala_consumers`
 (starts members of Kafka 1.1's classic consumer on the servers of `kafka_zk`).
-pytest loads this module wherever the package is installed, so it must stand without the `testing`
-extra too: the fixtures then say what to install.
+pytest loads this module wherever the package is installed. Without the `testing` extra the module
+still loads, and the fixtures say what to install.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""A bar while jars are fetched, and nothing at all when they are in the cache."""
+"""A progress bar for downloads of jars. Cached jars show no bar."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +11,7 @@ from asyncconsumer.testing.servers import maven
 
 @contextmanager
 def fetching(console: Console) -> Iterator[maven.Progress]:
-    """What a server calls while it fetches jars; the bar appears with the first call."""
+    """Return the progress callback of a server. The bar appears with the first call."""
     with ExitStack() as stack:
         bar = Progress(
             TextColumn("fetching jars"),

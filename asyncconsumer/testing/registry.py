@@ -1,4 +1,4 @@
-"""A schema registry in this process: the part of its REST interface that readers and tests need.
+"""A fake schema registry with the part of the REST API that consumers and tests need.
 
 async with FakeRegistry() as registry:
     schema_id = registry.register("orders-value", '{"type": "string"}')
@@ -10,9 +10,11 @@ import base64
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from contextlib import AsyncExitStack
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
+
+from asyncconsumer.aio.resource import AsyncResource
 
 Answer: TypeAlias = tuple[int, Any]
 """A status, and a body: bytes as they are, anything else as JSON."""
@@ -25,7 +27,7 @@ _NOT_FOUND: Final = {
 
 
 class Registered(NamedTuple):
-    """One version of a subject."""
+    """A version of a subject."""
 
     subject: str
     version: int
@@ -33,16 +35,16 @@ class Registered(NamedTuple):
     body: Mapping[str, Any]
 
 
-class FakeRegistry:
-    """Listens on a free port of 127.0.0.1 for the length of its ``async with`` block.
+class FakeRegistry(AsyncResource):
+    """A registry on a free port of 127.0.0.1, as an async context manager.
 
-    The faults are verbs, as those of a `TcpProxy`: `fail`, `stall`, `heal`. ``asked`` has the paths
-    that were asked for, in their order.
+    The faults are methods, as those of a `TcpProxy`: `fail`, `stall`, `heal`. ``asked`` has the
+    requested paths in order.
     """
 
     def __init__(self, *, basic_auth: tuple[str, str] | None = None) -> None:
         self.asked: Final[list[str]] = []
-        self.accepted = 0  # connections so far, and those that are open now
+        self.accepted = 0  # the number of connections so far, and of open ones
         self.connected = 0
         self._allowed = None
         if basic_auth is not None:
@@ -53,29 +55,23 @@ class FakeRegistry:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         self._going.set()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self
+        stack.push_async_callback(self._stop, self._server)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
+    async def _stop(self, server: asyncio.Server) -> None:
+        server.close()
         self.heal()
         for writer in tuple(self._writers):
             writer.close()
         while self._writers:
             await asyncio.sleep(0)
-        await self._server.wait_closed()
+        await server.wait_closed()
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The base URL."""
         assert self._server is not None, "not open: enter its `async with` block first"
         host, port = self._server.sockets[0].getsockname()
         return f"http://{host}:{port}"
@@ -86,32 +82,39 @@ class FakeRegistry:
         schema: str,
         kind: str = "AVRO",
         references: Sequence[tuple[str, str, int]] = (),
-        **more: Any,  # noqa: ANN401 - whatever a registry may add
+        **more: Any,  # noqa: ANN401 - further fields of a registry
     ) -> int:
-        """A new version of a subject; the id of its schema. References: name, subject, version."""
+        """Register a version of a subject and return its schema id.
+
+        References are tuples of name, subject and version.
+        """
         needed = [
             dict(zip(("name", "subject", "version"), each, strict=True)) for each in references
         ]
         body = {"schema": schema, "schemaType": kind, "references": needed, **more}
-        for one in self._versions:
-            if one.subject == subject and one.body == body:
-                return one.id
-        known = [one.id for one in self._versions if one.body == body]
-        version = 1 + sum(one.subject == subject for one in self._versions)
-        schema_id = known[0] if known else 1 + max((one.id for one in self._versions), default=0)
+        for registered in self._versions:
+            if registered.subject == subject and registered.body == body:
+                return registered.id
+        known = [registered.id for registered in self._versions if registered.body == body]
+        version = 1 + sum(registered.subject == subject for registered in self._versions)
+        schema_id = (
+            known[0]
+            if known
+            else 1 + max((registered.id for registered in self._versions), default=0)
+        )
         self._versions.append(Registered(subject, version, schema_id, body))
         return schema_id
 
     def fail(self, *answers: Answer) -> None:
-        """Give these answers, in their order, before others."""
+        """Return these responses first, in order."""
         self._failures.extend(answers)
 
     def stall(self) -> None:
-        """Answer nothing until `heal`."""
+        """Answer no request until `heal`."""
         self._going.clear()
 
     def heal(self) -> None:
-        """Be sound again."""
+        """Remove all faults."""
         self._failures.clear()
         self._going.set()
 
@@ -132,7 +135,7 @@ class FakeRegistry:
                 await self._going.wait()
                 _write(writer, *self._answer(method, target, headers, body))
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has gone
+            pass  # the client closed the connection
         finally:
             writer.close()
             self._writers.discard(writer)
@@ -145,24 +148,30 @@ class FakeRegistry:
             return self._failures.popleft()
         match method, [unquote(step) for step in urlsplit(target).path.strip("/").split("/")]:
             case "GET", ["schemas", "ids", number]:
-                found = [one for one in self._versions if str(one.id) == number]
-                return (200, found[0].body) if found else _NOT_FOUND["schema"]
+                matches = [
+                    registered for registered in self._versions if str(registered.id) == number
+                ]
+                return (200, matches[0].body) if matches else _NOT_FOUND["schema"]
             case "GET", ["subjects", subject, "versions", version]:
                 return self._version(subject, version)
             case "POST", ["subjects", subject, "versions"]:
-                given = json.loads(body)
-                schema, kind = given.pop("schema"), given.pop("schemaType", "AVRO")
-                others = given.get("references", ())
+                request = json.loads(body)
+                schema, kind = request.pop("schema"), request.pop("schemaType", "AVRO")
+                others = request.get("references", ())
                 needed = [(each["name"], each["subject"], each["version"]) for each in others]
                 return 200, {"id": self.register(subject, schema, kind, needed)}
         return _NOT_FOUND["path"]
 
     def _version(self, subject: str, version: str) -> Answer:
-        of_subject = [one for one in self._versions if one.subject == subject]
-        found = [one for one in of_subject if version in (str(one.version), "latest")]
-        if not found:
+        of_subject = [registered for registered in self._versions if registered.subject == subject]
+        matches = [
+            registered
+            for registered in of_subject
+            if version in (str(registered.version), "latest")
+        ]
+        if not matches:
             return _NOT_FOUND["version"]
-        last = found[-1]
+        last = matches[-1]
         place = {"subject": last.subject, "version": last.version, "id": last.id}
         return 200, {**place, **last.body}
 

@@ -10,15 +10,15 @@ from asyncconsumer.web.mixin import WebMixin
 from asyncconsumer.web.pages import PATHS, page
 
 
-def health_pages(embedded: WebMixin) -> web.Application:
+def health_pages(app: WebMixin) -> web.Application:
     """Return the pages of `WebMixin.asgi` as an aiohttp application."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         name = "/" + request.path.rpartition("/")[2]
-        made = page(request.method, name, embedded.look)
-        headers = {"Content-Type": made.content_type, "Cache-Control": "no-store"}
-        return web.Response(status=made.status, body=made.body, headers=headers)
+        response = page(request.method, name, app.status_by_worker)
+        headers = {"Content-Type": response.content_type, "Cache-Control": "no-store"}
+        return web.Response(status=response.status, body=response.body, headers=headers)
 
     pages = web.Application()
-    pages.add_routes([web.get(path, answer) for path in PATHS])
+    pages.add_routes([web.get(path, respond) for path in PATHS])
     return pages

@@ -8,86 +8,78 @@ import abc
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from random import Random
-from types import TracebackType
 from typing import Any, Final, Self
 
 from asyncconsumer.aio.backoff import backoff
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.wait import wait_set
 from asyncconsumer.errors import ConsumerError, brief
 from asyncconsumer.web.pages import Asgi, asgi
 from asyncconsumer.web.status import Status
 
 _log: Final = logging.getLogger(__name__)
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0  # seconds, as for restarts of workers
+_MIN_DELAY, _MAX_DELAY = 0.5, 30.0  # seconds, as for restarts of workers
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 """A lifespan of FastAPI or Starlette, which returns a context manager for a web app."""
 
 
-class WebMixin(abc.ABC):
-    """A mixin for objects that are opened and closed with a web app.
+class WebMixin(AsyncResource):
+    """A mixin for consumers and apps that are opened and closed with a web app.
 
     They are opened before the first request and closed after the last one.
 
-    While Kafka is unavailable, the web app starts without it. The object is opened in the
-    background once that is possible. Until then ``/live`` answers 200 and ``/ready`` answers 503.
+    If Kafka is unavailable, the web app starts nevertheless, and opening is retried in the
+    background. Until it succeeds, ``/live`` returns 200 and ``/ready`` returns 503.
 
-    With `require_kafka`, the web app does not start while Kafka is unavailable. An error at the
+    With `require_kafka`, the web app does not start while Kafka is unavailable. An error of the
     first attempt that is not retriable, such as wrong credentials, always prevents the start. A
-    later failure is logged and makes ``/live`` answer 503, and the web app continues.
+    later failure is logged, ``/live`` returns 503, and the web app continues.
     """
 
-    _scope: Scope  # open while the block is
-    _life: "_Lifespan | None" = None
-
-    @abc.abstractmethod
-    async def __aenter__(self) -> Self: ...
-
-    @abc.abstractmethod
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None: ...
+    _scope: Scope  # open while the consumer is open
+    _web_lifespan: "_Lifespan | None" = None
 
     @abc.abstractmethod
     def status(self) -> Status:
-        """Return the status as plain values, as the pages show it."""
+        """Return the current status as plain values."""
 
     @asynccontextmanager
     async def lifespan(
         self, web_app: object = None, *, require_kafka: bool = False
     ) -> AsyncIterator[None]:
-        """Open and close with a web app: ``FastAPI(lifespan=...)``, ``Starlette(lifespan=...)``.
+        """Open when a web app starts, and close when it stops.
+
+        Pass it as ``FastAPI(lifespan=app.lifespan)`` or ``Starlette(lifespan=app.lifespan)``.
 
         To pass an option: ``FastAPI(lifespan=partial(app.lifespan, require_kafka=True))``.
         """
-        life = self._life = _Lifespan(self, patient=not require_kafka)
-        async with Scope("its web app") as scope:
-            task = scope.start(life.live(), type(self).__name__)
-            await life.begun
+        lifespan = self._web_lifespan = _Lifespan(self, retry=not require_kafka)
+        async with Scope("web app") as scope:
+            task = scope.start(lifespan.run(), type(self).__name__)
+            await lifespan.started
             try:
                 yield
             finally:
-                life.over.set()
+                lifespan.stop.set()
                 await asyncio.wait({task})
-        if life.failed_at_the_end is not None:
-            raise life.failed_at_the_end
+        if lifespan.closing_error is not None:
+            raise lifespan.closing_error
 
     def lifespan_with(self, existing: Lifespan, *, require_kafka: bool = False) -> Lifespan:
         """Return a lifespan nested in an existing one, whose resources handlers may use."""
 
         @asynccontextmanager
-        async def both(web_app: object) -> AsyncIterator[Any]:
-            ours = self.lifespan(web_app, require_kafka=require_kafka)
-            async with existing(web_app) as state, ours:
+        async def nested(web_app: object) -> AsyncIterator[Any]:
+            inner = self.lifespan(web_app, require_kafka=require_kafka)
+            async with existing(web_app) as state, inner:
                 yield state
 
-        return both
+        return nested
 
     async def cleanup_ctx(
         self, web_app: object = None, *, require_kafka: bool = False
@@ -103,79 +95,80 @@ class WebMixin(abc.ABC):
 
     def asgi(self) -> Asgi:
         """Return an ASGI app with ``/live``, ``/ready``, ``/lag``, ``/status`` and ``/metrics``."""
-        return asgi(self.look)
+        return asgi(self.status_by_worker)
 
-    def look(self) -> Mapping[str, Status]:
-        """Return the status for pages, also after a failure."""
-        status, life = self.status(), self._life
-        if life is None or life.error is None:
+    def status_by_worker(self) -> Mapping[str, Status]:
+        """Return the status for pages, also while opening is retried and after a failure.
+
+        The only key is ``""``, because this is one process. A supervisor has a key per worker.
+        """
+        status, lifespan = self.status(), self._web_lifespan
+        if lifespan is None or lifespan.error is None:
             return {"": status}
-        why, starting = brief(life.error), life.starting
+        reason, starting = brief(lifespan.error), lifespan.starting
         state = "starting" if starting else status.state
-        return {"": replace(status, live=starting, ready=False, state=state, reason=why)}
+        return {"": replace(status, live=starting, ready=False, state=state, reason=reason)}
 
 
 class _Lifespan:
-    """A block that is opened in a separate task.
+    """A context manager that is entered and left in a separate task.
 
-    A failure inside cancels the task in the block. That must not be a task of the web server, which
-    would stop.
+    A failure inside the block cancels its task. That must not be a task of the web server, because
+    the server would stop.
     """
 
-    def __init__(self, block: AbstractAsyncContextManager[object], *, patient: bool) -> None:
+    def __init__(self, block: AbstractAsyncContextManager[object], *, retry: bool) -> None:
         self._block = block
-        self._patient = patient
-        self._delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, Random())  # noqa: S311 - jitter
-        self._opened = self._failed_for_good = False
-        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.over = asyncio.Event()
+        self._retry = retry
+        self._delays = backoff(_MIN_DELAY, _MAX_DELAY, Random())  # noqa: S311 - jitter
+        self._opened = self._failed = False
+        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stop = asyncio.Event()
         self.error: Exception | None = None  # why the block is not open
-        self.failed_at_the_end: Exception | None = None
+        self.closing_error: Exception | None = None
 
     @property
     def starting(self) -> bool:
         """Whether the block was never open and opening is retried."""
-        tried = self.begun.done() and not self.over.is_set()
-        return tried and not self._opened and not self._failed_for_good
+        running = self.started.done() and not self.stop.is_set()
+        return running and not self._opened and not self._failed
 
-    async def live(self) -> None:
-        while not self.over.is_set():
+    async def run(self) -> None:
+        while not self.stop.is_set():
             try:
                 async with self._block:
                     self._opened, self.error = True, None
-                    self._begin()
-                    await self.over.wait()
-            except Exception as error:  # noqa: BLE001 - raised or logged by `_failed`
+                    self._let_start()
+                    await self.stop.wait()
+            except Exception as error:  # noqa: BLE001 - raised or logged by `_fail`
                 self.error = error
-                if not self._may_try_again(error):
-                    self._failed(error)
+                if not self._may_retry(error):
+                    self._fail(error)
                     return
-                self._begin()
+                self._let_start()
                 await self._wait(error)
 
-    def _begin(self) -> None:
+    def _let_start(self) -> None:
         """Let the web app start."""
-        if not self.begun.done():
-            self.begun.set_result(None)
+        if not self.started.done():
+            self.started.set_result(None)
 
-    def _may_try_again(self, error: Exception) -> bool:
-        later = isinstance(error, ConsumerError) and error.retriable
-        return later and self._patient and not self._opened and not self.over.is_set()
+    def _may_retry(self, error: Exception) -> bool:
+        retriable = isinstance(error, ConsumerError) and error.retriable
+        return retriable and self._retry and not self._opened and not self.stop.is_set()
 
     async def _wait(self, error: Exception) -> None:
-        wait = next(self._delays)
-        what = type(self._block).__name__
-        _log.warning("%s is not started yet, next try in %.1f s: %s", what, wait, error)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait):
-                await self.over.wait()
+        delay = next(self._delays)
+        name = type(self._block).__name__
+        _log.warning("%s could not be opened, next try in %.1f s: %s", name, delay, error)
+        await wait_set(self.stop, delay)
 
-    def _failed(self, error: Exception) -> None:
-        self._failed_for_good = True
-        if not self.begun.done():
-            self.begun.set_exception(error)
-        elif self.over.is_set():
-            self.failed_at_the_end = error
+    def _fail(self, error: Exception) -> None:
+        self._failed = True
+        if not self.started.done():
+            self.started.set_exception(error)
+        elif self.stop.is_set():
+            self.closing_error = error
         else:
-            what = type(self._block).__name__
-            _log.error("%s has ended, and the web app goes on without it: %s", what, error)
+            name = type(self._block).__name__
+            _log.error("%s failed, and the web app continues without it: %s", name, error)

@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from asyncconsumer.web.metrics import CONTENT_TYPE as METRICS_TYPE
 from asyncconsumer.web.metrics import metrics
-from asyncconsumer.web.status import Status, together
+from asyncconsumer.web.status import Status, combine
 
 _JSON: Final = "application/json"
 
-Look = Callable[[], Mapping[str, Status]]
-"""Return the current status of all workers by name; without workers, the name is ``""``."""
+StatusSource = Callable[[], Mapping[str, Status]]
+"""A function that returns the status of each worker by name. Without workers the name is ``""``."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -27,52 +27,55 @@ class Page(NamedTuple):
     body: bytes
 
 
-def page(method: str, path: str, look: Look) -> Page:
+def page(method: str, path: str, source: StatusSource) -> Page:
     """Return the page at a path. ``/live`` and ``/ready`` have the status code 200 or 503."""
-    make = _PAGES.get(path.rstrip("/"))
-    if make is None:
-        return _json(404, {"error": f"nothing is here; there are {', '.join(_PAGES)}"})
+    render = _PAGES.get(path.rstrip("/"))
+    if render is None:
+        return _json(404, {"error": f"not found; the pages are {', '.join(_PAGES)}"})
     if method not in ("GET", "HEAD"):
-        return _json(405, {"error": "only GET and HEAD"})
-    made = make(look())
-    return made if method == "GET" else made._replace(body=b"")
+        return _json(405, {"error": "the method must be GET or HEAD"})
+    response = render(source())
+    return response if method == "GET" else response._replace(body=b"")
 
 
-def asgi(look: Look) -> Asgi:
+def asgi(source: StatusSource) -> Asgi:
     """Return the pages as an ASGI app that any framework can mount."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise RuntimeError(f"these pages speak http, not {scope['type']}")
+            raise RuntimeError(f"The health pages support http only, got {scope['type']}.")
         path, root = scope["path"], scope.get("root_path", "")
-        made = page(scope["method"], path.removeprefix(root), look)
-        headers = [(b"content-type", made.content_type.encode()), (b"cache-control", b"no-store")]
-        await send({"type": "http.response.start", "status": made.status, "headers": headers})
-        await send({"type": "http.response.body", "body": made.body})
+        response = page(scope["method"], path.removeprefix(root), source)
+        headers = [
+            (b"content-type", response.content_type.encode()),
+            (b"cache-control", b"no-store"),
+        ]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": response.body})
 
     return app
 
 
 def _live(parts: Mapping[str, Status]) -> Page:
-    whole = _whole(parts)
-    return _probe(whole, "live", well=whole.live)
+    total = _total(parts)
+    return _probe(total, "live", passed=total.live)
 
 
 def _ready(parts: Mapping[str, Status]) -> Page:
-    whole = _whole(parts)
-    return _probe(whole, "ready", well=whole.live and whole.ready)
+    total = _total(parts)
+    return _probe(total, "ready", passed=total.live and total.ready)
 
 
 def _lag(parts: Mapping[str, Status]) -> Page:
-    whole = _whole(parts)
-    return _json(200, {"total": whole.total_lag, "topics": whole.lag})
+    total = _total(parts)
+    return _json(200, {"total": total.total_lag, "topics": total.lag})
 
 
 def _status(parts: Mapping[str, Status]) -> Page:
     if "" in parts:
         return _json(200, parts[""].as_dict())
-    workers = {name: one.as_dict() for name, one in parts.items()}
-    return _json(200, {**_whole(parts).as_dict(), "workers": workers})
+    workers = {name: status.as_dict() for name, status in parts.items()}
+    return _json(200, {**_total(parts).as_dict(), "workers": workers})
 
 
 def _metrics(parts: Mapping[str, Status]) -> Page:
@@ -89,13 +92,13 @@ _PAGES: Final[Mapping[str, Callable[[Mapping[str, Status]], Page]]] = {
 PATHS: Final = tuple(_PAGES)
 
 
-def _whole(parts: Mapping[str, Status]) -> Status:
-    return parts[""] if "" in parts else together(parts)
+def _total(parts: Mapping[str, Status]) -> Status:
+    return parts[""] if "" in parts else combine(parts)
 
 
-def _probe(whole: Status, what: str, *, well: bool) -> Page:
-    answer = {what: well, "state": whole.state, "reason": whole.reason}
-    return _json(200 if well else 503, answer)
+def _probe(status: Status, name: str, *, passed: bool) -> Page:
+    body = {name: passed, "state": status.state, "reason": status.reason}
+    return _json(200 if passed else 503, body)
 
 
 def _json(status: int, value: Mapping[str, Any]) -> Page:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from asyncconsumer.types import TopicPartition
 
 Lag = Mapping[str, Mapping[str, int | None]]
-"""The number of records still to be read, by topic and partition; None if unknown."""
+"""The lag in records by topic and partition; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,10 @@ class Status:
 
     @property
     def total_lag(self) -> int | None:
-        """The lag of all partitions; None if that of any is unknown."""
-        each = [one for partitions in self.lag.values() for one in partitions.values()]
-        known = [one for one in each if one is not None]
-        return sum(known) if len(known) == len(each) else None
+        """The lag of all partitions together; None if that of any partition is unknown."""
+        lags = [lag for partitions in self.lag.values() for lag in partitions.values()]
+        known = [lag for lag in lags if lag is not None]
+        return sum(known) if len(known) == len(lags) else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the status as a dict that JSON can represent."""
@@ -43,43 +43,44 @@ class Status:
         return cls.from_dict(json.loads(text))
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Create a status from a dict. Ignore unknown fields, which a newer version may send."""
         names = {known.name for known in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in told.items() if name in names})
+        return cls(**{name: value for name, value in values.items() if name in names})
 
 
 def lag_by_name(lag: Mapping[TopicPartition, int | None]) -> Lag:
     """Return the lag by topic name and partition number as text, for JSON."""
-    named: dict[str, dict[str, int | None]] = {}
-    for one in sorted(lag):
-        named.setdefault(one.topic, {})[str(one.partition)] = lag[one]
-    return named
+    by_name: dict[str, dict[str, int | None]] = {}
+    for tp in sorted(lag):
+        by_name.setdefault(tp.topic, {})[str(tp.partition)] = lag[tp]
+    return by_name
 
 
-def together(parts: Mapping[str, Status]) -> Status:
-    """Combine many statuses. All must be live and ready; the first that is not gives the reason."""
+def combine(parts: Mapping[str, Status]) -> Status:
+    """Return the status of all workers together, which is ready if all workers are.
+
+    The reason is that of the first worker that is not live or not ready.
+    """
+    statuses = parts.values()
+    reasons = (
+        f"{name}: {status.reason}"
+        for name, status in parts.items()
+        if not (status.live and status.ready)
+    )
     return Status(
-        live=all(one.live for one in parts.values()),
-        ready=bool(parts) and all(one.ready for one in parts.values()),
-        state=_common(one.state for one in parts.values()),
-        reason=next((f"{name}: {one.reason}" for name, one in parts.items() if _unwell(one)), None),
-        group=next((one.group for one in parts.values() if one.group is not None), None),
-        lag=_united(one.lag for one in parts.values()),
+        live=all(status.live for status in statuses),
+        ready=bool(parts) and all(status.ready for status in statuses),
+        state=", ".join(dict.fromkeys(status.state for status in statuses)) or "no workers",
+        reason=next(reasons, None),
+        group=next((status.group for status in statuses if status.group is not None), None),
+        lag=_merge(status.lag for status in statuses),
     )
 
 
-def _unwell(one: Status) -> bool:
-    return not (one.live and one.ready)
-
-
-def _common(states: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(states)) or "nobody"
-
-
-def _united(lags: Iterable[Lag]) -> Lag:
-    united: dict[str, dict[str, int | None]] = {}
+def _merge(lags: Iterable[Lag]) -> Lag:
+    merged: dict[str, dict[str, int | None]] = {}
     for lag in lags:
         for topic, partitions in lag.items():
-            united.setdefault(topic, {}).update(partitions)
-    return united
+            merged.setdefault(topic, {}).update(partitions)
+    return merged

@@ -1,7 +1,7 @@
 """The control pipe between a worker and its supervisor: lines of JSON over a socket pair.
 
-When either process dies, for any reason, the other one gets the end of the stream. The exception is
-a dead process whose forked child keeps the socket open.
+When one process dies, the other one reads the end of the stream. The exception is a dead process
+whose forked child keeps the socket open.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any, Final, Self
 
-_LONGEST: Final = 2**24
-_MOST_UNSENT: Final = 2**20
+_MAX_LINE_BYTES: Final = 2**24
+_MAX_UNSENT_BYTES: Final = 2**20
 
 
 class ControlPipe:
@@ -23,18 +23,18 @@ class ControlPipe:
         self._writer = writer
 
     @classmethod
-    async def on(cls, end: socket.socket) -> Self:
-        """Open a control pipe on the socket of this process."""
-        return cls(*await asyncio.open_connection(sock=end, limit=_LONGEST))
+    async def open(cls, end: socket.socket) -> Self:
+        """Open a control pipe on one socket of the pair."""
+        return cls(*await asyncio.open_connection(sock=end, limit=_MAX_LINE_BYTES))
 
-    def tell(self, **what: Any) -> None:  # noqa: ANN401 - any JSON value
+    def send(self, **message: Any) -> None:  # noqa: ANN401 - any JSON value
         """Send a message. Drop it if the other end is closed or 1 MiB is unsent."""
         transport = self._writer.transport
-        if not transport.is_closing() and transport.get_write_buffer_size() < _MOST_UNSENT:
-            self._writer.write(json.dumps(what).encode() + b"\n")
+        if not transport.is_closing() and transport.get_write_buffer_size() < _MAX_UNSENT_BYTES:
+            self._writer.write(json.dumps(message).encode() + b"\n")
 
-    async def heard(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the messages of the other end until it is closed."""
+    async def messages(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the messages from the other end until it is closed."""
         with suppress(ConnectionError):
             async for line in self._reader:
                 yield json.loads(line)
@@ -46,7 +46,7 @@ class ControlPipe:
             await self._writer.wait_closed()
 
 
-def tell_at_once(end: socket.socket, **what: Any) -> None:  # noqa: ANN401 - any JSON value
-    """Send a message synchronously, from a process without an event loop."""
+def send_blocking(end: socket.socket, **message: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Send a message from a process without an event loop."""
     with suppress(ConnectionError):
-        end.sendall(json.dumps(what).encode() + b"\n")
+        end.sendall(json.dumps(message).encode() + b"\n")

@@ -1,8 +1,8 @@
 """The main module of a worker process, which runs an app and reports to its supervisor.
 
-A worker drains when its supervisor asks, when its supervisor dies, or on a signal. Further requests
-to drain change nothing. A service manager may signal all processes at once, and a signal must not
-mean "hurry".
+A worker drains when its supervisor asks, when its supervisor dies, or on a signal. A second signal
+has no effect, because a service manager may signal the supervisor and all workers at once. Only the
+supervisor can ask a worker to stop without draining.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import ConfigError, ConsumerError, brief
 from asyncconsumer.handlers.app import ConsumerApp
 from asyncconsumer.handlers.signals import signals
-from asyncconsumer.workers.control_pipe import ControlPipe, tell_at_once
+from asyncconsumer.workers.control_pipe import ControlPipe, send_blocking
 from asyncconsumer.workers.loading import load
-from asyncconsumer.workers.process import GRACE_OF_APP
+from asyncconsumer.workers.process import APP_GRACE
 from asyncconsumer.workers.system_signals import ignore_hangup
 
 _log: Final = logging.getLogger(__name__)
@@ -30,51 +30,51 @@ DRAINED, FAILED, UNUSABLE = range(3)  # exit codes
 class WorkerRuntime:
     """An app and the control pipe to its supervisor."""
 
-    def __init__(self, app: ConsumerApp, line: ControlPipe, grace_ms: int | None) -> None:
+    def __init__(self, app: ConsumerApp, pipe: ControlPipe, grace_ms: int | None) -> None:
         self._app = app
-        self._line = line
+        self._pipe = pipe
         self._grace_ms = app.shutdown_grace_ms if grace_ms is None else grace_ms
-        self._asked = asyncio.Event()
-        self._opening: asyncio.Task[object] | None = None  # cancelled by a request to end
+        self._stop_requested = asyncio.Event()
+        self._opening: asyncio.Task[object] | None = None  # cancelled by a request to stop
         self._opened = asyncio.Event()
         self._scope = Scope("worker")
 
     async def run(self) -> int:
-        """Run until asked to end. Return the exit code.
+        """Run until asked to stop. Return the exit code.
 
-        A request to end before the app has joined its group cancels this task.
+        A request to stop before the app has joined its group cancels this task.
         """
         self._opening = asyncio.current_task()
         with signals(self._stop):
             async with self._scope as scope:
-                scope.start(self._obey(), "obey")
+                scope.start(self._receive(), "receive")
                 async with self._app as app:
                     self._opened.set()
                     scope.start(self._report(), "report")
                     await app.consumer.wait_joined()
                     self._opening = None
                     static = app.consumer.config.member.group_instance_id is not None
-                    self._line.tell(member=app.consumer.member_id)
-                    self._line.tell(up=True, static=static, grace=self._grace_ms / 1000)
-                    await self._asked.wait()
+                    self._pipe.send(member=app.consumer.member_id)
+                    self._pipe.send(up=True, static=static, grace=self._grace_ms / 1000)
+                    await self._stop_requested.wait()
                     drained = await app.drain(self._grace_ms)
         if not drained:
-            self._line.tell(cut_short=str(drained))
+            self._pipe.send(unfinished=str(drained))
         return DRAINED if drained else FAILED
 
     def _stop(self) -> None:
-        self._asked.set()
+        self._stop_requested.set()
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None
 
-    async def _obey(self) -> None:
-        async for told in self._line.heard():
-            if "departed" in told:
-                self._scope.start(self._remove(str(told["departed"])), "remove a member")
+    async def _receive(self) -> None:
+        async for message in self._pipe.messages():
+            if "dead_member" in message:
+                self._scope.start(self._remove(str(message["dead_member"])), "remove a member")
                 continue
             self._stop()
-            if "hurry" in told:
+            if "stop_now" in message:
                 with suppress(ConsumerError):  # the app is closed already
                     await self._app.drain(0)
         self._stop()
@@ -85,34 +85,39 @@ class WorkerRuntime:
         try:
             await self._app.remove_member(member_id)
         except ConsumerError as error:
-            _log.warning("member %s died, and stays in the group for now: %s", member_id, error)
+            _log.warning(
+                "dead member %s could not be removed from the group and stays until its session "
+                "times out: %s",
+                member_id,
+                error,
+            )
 
     async def _report(self) -> None:
         while True:
             if (member_id := self._app.consumer.member_id) is not None:
-                self._line.tell(member=member_id)
-            self._line.tell(status=self._app.look()[""].as_dict())
+                self._pipe.send(member=member_id)
+            self._pipe.send(status=self._app.status_by_worker()[""].as_dict())
             await asyncio.sleep(_SECONDS_BETWEEN_REPORTS)
 
 
 async def _work(app: ConsumerApp, end: socket.socket, grace_ms: int | None) -> int:
-    line = await ControlPipe.on(end)
+    pipe = await ControlPipe.open(end)
     try:
-        return await WorkerRuntime(app, line, grace_ms).run()
+        return await WorkerRuntime(app, pipe, grace_ms).run()
     except ConfigError as error:
-        line.tell(unusable=str(error))
+        pipe.send(unusable=str(error))
         return UNUSABLE
     except Exception as error:  # noqa: BLE001 - reported, and the worker exits
-        if not isinstance(error, ConsumerError):  # their message is enough
-            _log.exception("the worker ends")
-        line.tell(failed=brief(error))
+        if not isinstance(error, ConsumerError):  # the message of a ConsumerError is enough
+            _log.exception("the worker failed with an unexpected error")
+        pipe.send(failed=brief(error))
         return FAILED
     finally:
-        await line.close()
+        await pipe.close()
 
 
-def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if wanted == "asyncio":
+def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if name == "asyncio":
         return None
     try:
         import uvloop
@@ -122,20 +127,20 @@ def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None
 
 
 def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) -> int:
-    """Run a worker. Return the exit code; the reason for a failure is sent to the supervisor."""
+    """Run a worker. Send the reason of a failure to the supervisor, and return the exit code."""
     ignore_hangup()  # only the supervisor reloads
     end = socket.socket(fileno=int(descriptor))
     try:
         app = load(target)
         app.set_worker_number(int(number))
     except ConfigError as error:
-        tell_at_once(end, unusable=str(error))
+        send_blocking(end, unusable=str(error))
         return UNUSABLE
-    words = f"%(asctime)s worker {number} %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(level=logging.INFO, format=words)  # unless the app did so
+    log_format = f"%(asctime)s worker {number} %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=logging.INFO, format=log_format)  # no effect if the app did so
     with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
         try:
-            grace = None if grace_ms == GRACE_OF_APP else int(grace_ms)
+            grace = None if grace_ms == APP_GRACE else int(grace_ms)
             return runner.run(_work(app, end, grace))
         except asyncio.CancelledError:
             return DRAINED  # there was nothing to drain yet

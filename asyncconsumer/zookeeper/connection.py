@@ -56,25 +56,31 @@ class ZooKeeperConnection:
     """
 
     def __init__(
-        self, address: Address, line: Transport, listener: Listener, opened: float, last_zxid: int
+        self,
+        address: Address,
+        transport: Transport,
+        listener: Listener,
+        opened: float,
+        last_zxid: int,
     ) -> None:
         self.address = address
         self.since = _now()
-        self.pulse = PingTimer(line.welcome.timeout_ms / 1000, opened, self.since)
+        timeout = transport.connect_response.timeout_ms / 1000
+        self.ping_timer = PingTimer(timeout, opened, self.since)
         self.last_zxid = last_zxid
         self.ending: ConsumerError | None = None
-        self._line = line
+        self._transport = transport
         self._listener = listener
         self._pending: deque[_PendingCall] = deque()
-        self._aside: list[_PendingCall] = []  # pings and logins, which have fixed xids
+        self._unordered: list[_PendingCall] = []  # pings and logins, which have fixed xids
         self._xid = 0
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(self.pulse.next_due(), self._tend)
-        line.listen(self)
+        self._timer = loop.call_at(self.ping_timer.next_due(), self._check_due)
+        transport.listen(self)
 
     def __repr__(self) -> str:
         state = "open" if self.ending is None else f"ended ({self.ending})"
-        return f"<Connection to {self.address}, {state}, {len(self._pending)} calls on their way>"
+        return f"<Connection to {self.address}, {state}, {len(self._pending)} calls in flight>"
 
     def send(self, call: Call[T]) -> asyncio.Future[T]:
         """Send a call now, without waiting for its answer."""
@@ -88,7 +94,7 @@ class ZooKeeperConnection:
     def authenticate(self, user_and_password: str) -> asyncio.Future[None]:
         """Log in with the digest scheme."""
         pending = self._send(_AUTH, requests.digest_auth(user_and_password))
-        self._aside.append(pending)
+        self._unordered.append(pending)
         return pending.answer
 
     def close(self, reason: ConsumerError) -> None:
@@ -97,60 +103,60 @@ class ZooKeeperConnection:
 
     async def wait_closed(self) -> None:
         """Wait until the socket of an ended connection is closed."""
-        await self._line.wait_closed()
+        await self._transport.wait_closed()
 
     def _send(self, xid: int, call: Call[Any]) -> _PendingCall:
         loop = asyncio.get_running_loop()
-        self._line.send(xid, call)
-        sent = self.pulse.spoke(loop.time())
+        self._transport.send(xid, call)
+        sent = self.ping_timer.on_send(loop.time())
         return _PendingCall(xid, call, loop.create_future(), sent)
 
-    # --- what the line tells ---------------------------------------------------------------------
+    # --- called by the transport -----------------------------------------------------------------
 
     def answered(self, xid: int, zxid: int, error: int, body: Body) -> None:
         """Resolve the call that this is the answer to."""
-        pending = self._take(xid)
+        pending = self._pop(xid)
         if pending is None:
-            self.lost(f"it answers request {xid}, which was not next")
+            self.lost(f"it answered request {xid} out of order")
             return
-        self.pulse.answered(pending.sent, _now())
+        self.ping_timer.on_answer(pending.sent, _now())
         self.last_zxid = max(self.last_zxid, zxid)
         if error:
-            self._refused(pending, ZooKeeperError.of(error, pending.call.path))
+            self._fail_call(pending, ZooKeeperError.from_code(error, pending.call.path))
             return
         try:
-            result = self._line.read(pending.call, body)
-        except (ValueError, struct.error) as nonsense:  # UnicodeDecodeError is a ValueError
-            reason = f"its answer to {pending.call.name} makes no sense: {nonsense}"
+            result = self._transport.read(pending.call, body)
+        except (ValueError, struct.error) as invalid:  # UnicodeDecodeError is a ValueError
+            reason = f"its answer to {pending.call.name} is invalid: {invalid}"
             _fail(pending, reason)
             self.lost(reason)
         except ZooKeeperError as refusal:
-            self._refused(pending, refusal)
+            self._fail_call(pending, refusal)
         else:
             if not pending.answer.done():
                 pending.answer.set_result(result)
 
     def notified(self, event: WatchNotification) -> None:
         """Pass on an event of a watch."""
-        self.pulse.listened(_now())
+        self.ping_timer.on_event(_now())
         self._listener.happened(event)
 
     def lost(self, reason: str) -> None:
         """End the connection because its transport broke."""
         self._end(ServerUnusable(self.address, reason))
 
-    def _take(self, xid: int) -> _PendingCall | None:
+    def _pop(self, xid: int) -> _PendingCall | None:
         """Remove and return the call with this xid; calls are answered in order."""
         if xid > 0:
             return (
                 self._pending.popleft() if self._pending and self._pending[0].xid == xid else None
             )
-        aside = next((one for one in self._aside if one.xid == xid), None)
-        if aside is not None:
-            self._aside.remove(aside)
-        return aside
+        pending = next((call for call in self._unordered if call.xid == xid), None)
+        if pending is not None:
+            self._unordered.remove(pending)
+        return pending
 
-    def _refused(self, pending: _PendingCall, error: ZooKeeperError) -> None:
+    def _fail_call(self, pending: _PendingCall, error: ZooKeeperError) -> None:
         if not pending.answer.done():
             pending.answer.set_exception(error)
             pending.answer.exception()  # retrieved, because the caller may drop the future
@@ -159,20 +165,20 @@ class ZooKeeperConnection:
 
     # --- endings ---------------------------------------------------------------------------------
 
-    def _tend(self) -> None:
+    def _check_due(self) -> None:
         """Send a ping or end the connection if that is due, and set the timer again."""
         now = _now()
         oldest = self._pending[0].sent if self._pending else inf
-        due = self.pulse.due(oldest, now)
+        due = self.ping_timer.due(oldest, now)
         if due is PingAction.SILENCE:
-            self.lost(f"nothing heard for {now - self.pulse.heard:.1f} s")
+            self.lost(f"no data for {now - self.ping_timer.received:.1f} s")
         elif due is PingAction.UNANSWERED:
             self.lost(f"no answer to {self._pending[0].call.name} in {now - oldest:.1f} s")
         else:
             if due is PingAction.PING:
-                self._aside.append(self._send(_PING, requests.ping()))
+                self._unordered.append(self._send(_PING, requests.ping()))
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(self.pulse.next_due(oldest), self._tend)
+            self._timer = loop.call_at(self.ping_timer.next_due(oldest), self._check_due)
 
     def _end(self, reason: ConsumerError) -> None:
         """Fail pending calls, drop the transport, notify. Only the first reason is kept."""
@@ -180,12 +186,12 @@ class ZooKeeperConnection:
             return
         self.ending = reason
         self._timer.cancel()
-        pending = (*self._aside, *self._pending)
-        self._aside.clear()
+        pending = (*self._unordered, *self._pending)
+        self._unordered.clear()
         self._pending.clear()
-        for one in pending:
-            _fail(one, str(reason))
-        self._line.drop()
+        for call in pending:
+            _fail(call, str(reason))
+        self._transport.drop()
         self._listener.ended(self)
 
 

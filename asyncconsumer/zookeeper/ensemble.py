@@ -13,15 +13,15 @@ from asyncconsumer.errors import ConsumerError, ServerUnusable
 from asyncconsumer.types import Address
 from asyncconsumer.zookeeper.transport import ConnectRequest, Transport, TransportOpener
 
-_LEAST_TO_OPEN: Final = 0.5  # seconds
+_MIN_SECONDS_TO_OPEN: Final = 0.5  # seconds
 _STABLE_AFTER: Final = 1.0  # seconds after which a connection counts as stable
 
 
-class Found(NamedTuple):
+class OpenedTransport(NamedTuple):
     """An open transport, with the time at which its opening began."""
 
     address: Address
-    line: Transport
+    transport: Transport
     began: float
 
 
@@ -36,54 +36,56 @@ class Ensemble:
     def __init__(
         self, config: ZooKeeperConfig, randomness: Random, opener: TransportOpener
     ) -> None:
-        self.troubles: dict[Address, str] = {}  # the last error of each server
+        self.errors: dict[Address, str] = {}  # the last error of each server
         self._config = config
         self._randomness = randomness
         self._opener = opener
-        self._waits = self._fresh_waits()
+        self._delays = self._new_delays()
         self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     def allowed(self, timeout_ms: int) -> float:
         """Return the seconds for one server: all can be tried in a third of the session timeout."""
-        return max(_LEAST_TO_OPEN, timeout_ms / 3000 / len(self._config.addresses))
+        return max(_MIN_SECONDS_TO_OPEN, timeout_ms / 3000 / len(self._config.addresses))
 
-    async def find(self, hello: ConnectRequest) -> Found:
+    async def find(self, request: ConnectRequest) -> OpenedTransport:
         """Return the first transport that opens."""
         while True:
             for address in self._shuffled():
                 began = asyncio.get_running_loop().time()
-                allowed = self.allowed(hello.timeout_ms)
+                allowed = self.allowed(request.timeout_ms)
                 try:
                     async with asyncio.timeout(allowed):
-                        return Found(
-                            address, await self._opener(address, self._config, hello), began
+                        return OpenedTransport(
+                            address, await self._opener(address, self._config, request), began
                         )
                 except TimeoutError:
-                    self.blame(address, f"no answer to our hello within {allowed:g} s")
+                    reason = f"no answer to the connect request within {allowed:g} s"
+                    self.note_failure(address, reason)
                 except ServerUnusable as error:
-                    self.blame(address, error.reason)
+                    self.note_failure(address, error.reason)
             await self.pause()
 
     async def lost(self, address: Address, ending: ConsumerError, lasted: float) -> None:
         """Note a lost connection, and wait (with backoff) unless it was stable."""
-        self.blame(address, ending.reason if isinstance(ending, ServerUnusable) else str(ending))
+        reason = ending.reason if isinstance(ending, ServerUnusable) else str(ending)
+        self.note_failure(address, reason)
         if lasted >= _STABLE_AFTER:
-            self._waits = self._fresh_waits()
+            self._delays = self._new_delays()
         else:
             await self.pause()
 
-    def blame(self, address: Address, reason: str) -> None:
+    def note_failure(self, address: Address, reason: str) -> None:
         """Note and log an error of a server."""
-        self.troubles[address] = reason
+        self.errors[address] = reason
         self._log.warning("ZooKeeper %s: %s", address, reason)
 
     async def pause(self) -> None:
         """Wait between two rounds over all servers."""
-        await asyncio.sleep(next(self._waits))
+        await asyncio.sleep(next(self._delays))
 
     def _shuffled(self) -> list[Address]:
         addresses = self._config.addresses
         return self._randomness.sample(addresses, len(addresses))
 
-    def _fresh_waits(self) -> Iterator[float]:
+    def _new_delays(self) -> Iterator[float]:
         return backoff(0.05, 1.0, self._randomness)

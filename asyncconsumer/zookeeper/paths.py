@@ -60,7 +60,7 @@ class GroupPaths:
         plain = consumer_id.isprintable() and "/" not in consumer_id and len(consumer_id) <= 1024
         if not plain or consumer_id in ("", ".", ".."):
             raise ConfigError(
-                f"consumer id {_short(consumer_id)} cannot name a znode: take 1 to 1024 printable "
+                f"consumer id {_short(consumer_id)} cannot name a znode; use 1 to 1024 printable "
                 "characters without /"
             )
         return f"{self.ids}/{consumer_id}"
@@ -85,15 +85,15 @@ class GroupPaths:
 def _checked(what: str, name: str) -> str:
     if not is_legal(name):
         raise ConfigError(
-            f"{what} {_short(name)} is no name that Kafka takes: 1 to 249 of a-z, A-Z, 0-9, "
-            "'.', '_' and '-', and not '.' or '..'"
+            f"{what} {_short(name)} is invalid; Kafka allows 1 to 249 of a-z, A-Z, 0-9, "
+            "'.', '_' and '-', but not '.' or '..'"
         )
     return name
 
 
 def _number(where: TopicPartition) -> int:
     if not 0 <= where.partition < 2**31:
-        raise ConfigError(f"{where}: a partition is a number from 0 to {2**31 - 1}")
+        raise ConfigError(f"{where}: a partition number must be from 0 to {2**31 - 1}")
     return int(where.partition)
 
 

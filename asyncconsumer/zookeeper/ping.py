@@ -8,9 +8,9 @@ class PingAction(enum.Enum):
     """The next action of a connection."""
 
     NOTHING = "wait"
-    PING = "give a sign of life"
-    SILENCE = "the server says nothing"
-    UNANSWERED = "the server leaves a request unanswered"
+    PING = "send a ping"
+    SILENCE = "the server sends nothing"
+    UNANSWERED = "the server does not answer a request"
 
 
 class PingTimer:
@@ -22,30 +22,30 @@ class PingTimer:
 
     def __init__(self, timeout: float, opened: float, now: float) -> None:
         self.third = timeout / 3
-        self.sent = self.heard = now
+        self.sent = self.received = now
         self.last_answer = opened
 
-    def spoke(self, now: float) -> float:
+    def on_send(self, now: float) -> float:
         """Note that a request was sent at `now`."""
         self.sent = now
         return now
 
-    def listened(self, now: float) -> None:
+    def on_event(self, now: float) -> None:
         """Note that the server sent an event at `now`."""
-        self.heard = now
+        self.received = now
 
-    def answered(self, sent: float, now: float) -> None:
+    def on_answer(self, sent: float, now: float) -> None:
         """Note that the request sent at `sent` was answered.
 
         The server certainly prolonged the session only at `sent` or later. The answer may have
         been unread in a stopped process while the session expired, so `now` is not used for this.
         """
-        self.heard = now
+        self.received = now
         self.last_answer = max(self.last_answer, sent)
 
     def due(self, oldest: float, now: float) -> PingAction:
         """Return the action; `oldest` is the time of the oldest pending request, or inf."""
-        if now >= self.heard + 2 * self.third:
+        if now >= self.received + 2 * self.third:
             return PingAction.SILENCE
         if now >= oldest + 3 * self.third:
             return PingAction.UNANSWERED
@@ -53,4 +53,4 @@ class PingTimer:
 
     def next_due(self, oldest: float = inf) -> float:
         """Return the time of the next check."""
-        return min(self.sent + self.third, self.heard + 2 * self.third, oldest + 3 * self.third)
+        return min(self.sent + self.third, self.received + 2 * self.third, oldest + 3 * self.third)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from asyncconsumer.errors import ConnectionLoss, NoAuth, NodeExists, NoNode, SessionExpired
+from asyncconsumer.errors import ConnectionLoss, NoAuth, NodeExists, NoNode
 from asyncconsumer.zookeeper.requests import ANY_VERSION, ZnodeData
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
@@ -20,23 +20,22 @@ async def create_ephemeral_owned(
         try:
             await session.create(path, data, ephemeral=True, epoch=epoch)
         except (NodeExists, ConnectionLoss) as error:
-            there = await _settled(session, path)
-            if session.is_over(epoch):
-                raise SessionExpired(path, f"the session of epoch {epoch} is over") from error
-            if there is None:
+            node = await _read_after_sync(session, path)
+            session.check_epoch(epoch, path)
+            if node is None:
                 if isinstance(error, NodeExists):
                     continue  # it was deleted meanwhile
                 raise
-            owner = there.stat.ephemeral_owner
-            if owner == session.session_id and there.data == data:
+            owner = node.stat.ephemeral_owner
+            if owner == session.session_id and node.data == data:
                 return
-            if owner not in session.former_ids or not await _goes(session, path):
-                raise NodeExists(path, _whose(session, owner)) from error
+            if owner not in session.former_ids or not await _wait_deleted(session, path):
+                raise NodeExists(path, _describe_owner(session, owner)) from error
         else:
             return
 
 
-async def delete_if_there(
+async def delete_if_exists(
     session: ZooKeeperSession, path: str, *, version: int = ANY_VERSION, epoch: int | None = None
 ) -> None:
     """Delete a node if it exists. `ConnectionLoss` means that it still exists."""
@@ -45,7 +44,7 @@ async def delete_if_there(
     except NoNode:
         return
     except ConnectionLoss:
-        if await _settled(session, path) is not None:
+        if await _read_after_sync(session, path) is not None:
             raise
 
 
@@ -61,8 +60,8 @@ async def delete_ephemeral_owned(
     while True:
         try:
             if not sure:
-                there = await _settled(session, path)
-                if there is None or there.stat.ephemeral_owner != session.session_id:
+                node = await _read_after_sync(session, path)
+                if node is None or node.stat.ephemeral_owner != session.session_id:
                     return
             sure = False
             await session.delete(path, epoch=epoch)
@@ -92,7 +91,7 @@ async def ensure_path(session: ZooKeeperSession, path: str, data: bytes | None =
             raise
 
 
-async def _settled(session: ZooKeeperSession, path: str) -> ZnodeData | None:
+async def _read_after_sync(session: ZooKeeperSession, path: str) -> ZnodeData | None:
     """Return the node after a write whose answer was lost, or None.
 
     The sync is needed because the current server may lag behind the one that received the write. A
@@ -105,7 +104,7 @@ async def _settled(session: ZooKeeperSession, path: str) -> ZnodeData | None:
         return None
 
 
-async def _goes(session: ZooKeeperSession, path: str) -> bool:
+async def _wait_deleted(session: ZooKeeperSession, path: str) -> bool:
     """Wait until a node is gone, for up to two session timeouts; return whether it is."""
     try:
         async with asyncio.timeout(2 * session.timeout):
@@ -117,9 +116,9 @@ async def _goes(session: ZooKeeperSession, path: str) -> bool:
     return True
 
 
-def _whose(session: ZooKeeperSession, owner: int) -> str:
+def _describe_owner(session: ZooKeeperSession, owner: int) -> str:
     if owner == 0:
-        return "a persistent node is there"
+        return "a persistent node exists"
     if owner == session.session_id:
-        return "it is there as ours, with other data"
-    return f"it is there, and belongs to session 0x{owner:x}"
+        return "this session owns it, with other data"
+    return f"it belongs to session 0x{owner:x}"

@@ -18,8 +18,8 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 K = TypeVar("K")
 V = TypeVar("V")
 
-_MOST_OF_A_BROKER: Final = 64 * 2**10
-_MOST_OF_A_TOPIC: Final = 2**20
+_MAX_BROKER_BYTES: Final = 64 * 2**10
+_MAX_TOPIC_BYTES: Final = 2**20
 _ENDPOINT: Final = re.compile(r"([\w.-]+)://(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]:/@\s]*)):([0-9]{1,5})")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -50,7 +50,7 @@ class RegisteredBroker(NamedTuple):
 class RegistryReader(Generic[K, V]):
     """The valid nodes that were read, and the nodes that were skipped."""
 
-    found: dict[K, V]
+    nodes: dict[K, V]
     bad: tuple[BadZnode, ...] = ()
 
 
@@ -65,8 +65,8 @@ async def read_brokers(session: ZooKeeperSession) -> RegistryReader[int, Registe
 
 async def read_addresses(session: ZooKeeperSession, security_protocol: str) -> list[Address]:
     """Return the addresses of live brokers for a security protocol."""
-    brokers = (await read_brokers(session)).found.values()
-    addresses = (one.address(security_protocol) for one in brokers)
+    brokers = (await read_brokers(session)).nodes.values()
+    addresses = (broker.address(security_protocol) for broker in brokers)
     return [address for address in addresses if address is not None]
 
 
@@ -88,7 +88,7 @@ async def _read(
     names: Sequence[str],
     parse: Callable[[str, bytes | None], tuple[K, V]],
 ) -> RegistryReader[K, V]:
-    found: dict[K, V] = {}
+    nodes: dict[K, V] = {}
     bad: list[BadZnode] = []
     sound = []
     for name in sorted(names):
@@ -101,18 +101,18 @@ async def _read(
             continue  # it was deleted meanwhile
         try:
             key, value = parse(path, node.data)
-            found[key] = value
+            nodes[key] = value
         except BadZnode as error:
             bad.append(error)
-    return RegistryReader(found, tuple(bad))
+    return RegistryReader(nodes, tuple(bad))
 
 
 def parse_broker(path: str, data: bytes | None) -> tuple[int, RegisteredBroker]:
     """Parse the registration of a broker, of any version."""
     name = path.rpartition("/")[2]
     if not _is_number(name):
-        raise BadZnode(path, "a broker's id is a number")
-    fields = parse_object(path, data, _MOST_OF_A_BROKER)
+        raise BadZnode(path, "the broker id is not a number")
+    fields = parse_object(path, data, _MAX_BROKER_BYTES)
     endpoints, trouble = _endpoints(fields)
     if not endpoints:
         raise BadZnode(path, trouble)
@@ -121,33 +121,33 @@ def parse_broker(path: str, data: bytes | None) -> tuple[int, RegisteredBroker]:
 
 def parse_topic(path: str, data: bytes | None) -> tuple[str, tuple[int, ...]]:
     """Parse the partitions of a topic, in order."""
-    partitions = parse_object(path, data, _MOST_OF_A_TOPIC).get("partitions")
+    partitions = parse_object(path, data, _MAX_TOPIC_BYTES).get("partitions")
     if not isinstance(partitions, dict):
         raise BadZnode(path, "it has no object of partitions")
     for number in partitions:
         if not _is_number(number):
-            raise BadZnode(path, f"{number[:40]!r} is no partition")
+            raise BadZnode(path, f"{number[:40]!r} is not a partition")
     return path.rpartition("/")[2], tuple(sorted(map(int, partitions)))
 
 
-def parse_object(path: str, data: bytes | None, most: int) -> dict[str, Any]:
+def parse_object(path: str, data: bytes | None, max_bytes: int) -> dict[str, Any]:
     """Return the JSON object in a node, or raise BadZnode."""
-    text = text_of(path, data, most)
+    text = decode_text(path, data, max_bytes)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise BadZnode(path, f"it is no JSON: {text.encode()[:40]!r}") from None
+        raise BadZnode(path, f"it is not JSON: {text.encode()[:40]!r}") from None
     if not isinstance(value, dict):
-        raise BadZnode(path, f"it is no JSON object, but a {type(value).__name__}")
+        raise BadZnode(path, f"it is not a JSON object but a {type(value).__name__}")
     return value
 
 
-def text_of(path: str, data: bytes | None, most: int) -> str:
+def decode_text(path: str, data: bytes | None, max_bytes: int) -> str:
     """Return the text in a node, or raise BadZnode."""
     if not data:
         raise BadZnode(path, "it is empty")
-    if len(data) > most:
-        raise BadZnode(path, f"it has {len(data)} bytes, which is more than {most}")
+    if len(data) > max_bytes:
+        raise BadZnode(path, f"it has {len(data)} bytes, which is more than {max_bytes}")
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -160,9 +160,9 @@ def _endpoints(fields: dict[str, Any]) -> tuple[tuple[BrokerEndpoint, ...], str]
     listed = fields.get("endpoints")
     texts = listed if isinstance(listed, list) else ()
     read = [_endpoint(text, protocols if isinstance(protocols, dict) else {}) for text in texts]
-    found = tuple(endpoint for endpoint in read if endpoint is not None)
-    if found:
-        return found, ""
+    endpoints = tuple(endpoint for endpoint in read if endpoint is not None)
+    if endpoints:
+        return endpoints, ""
     host, port = fields.get("host"), fields.get("port")  # the only address in the first versions
     if _is_host(host) and _is_port(port):
         return (BrokerEndpoint("PLAINTEXT", "PLAINTEXT", Address(str(host), int(str(port)))),), ""

@@ -107,15 +107,15 @@ Operation: TypeAlias = Check | Create | SetData | Delete
 # --- answers -----------------------------------------------------------------------------------
 
 
-def read_stat(body: memoryview, at: int = 0) -> Stat:
+def read_stat(body: memoryview, offset: int = 0) -> Stat:
     """Parse a stat."""
-    return Stat._make(_STAT.unpack_from(body, at))
+    return Stat._make(_STAT.unpack_from(body, offset))
 
 
 def read_node(body: memoryview) -> ZnodeData:
     """Parse data and stat of a node."""
-    data, at = _buffer(body, 0)
-    return ZnodeData(data, read_stat(body, at))
+    data, offset = _buffer(body, 0)
+    return ZnodeData(data, read_stat(body, offset))
 
 
 def read_children(body: memoryview) -> list[str]:
@@ -123,15 +123,15 @@ def read_children(body: memoryview) -> list[str]:
     (count,) = _INT.unpack_from(body)
     if count > len(body) // 4:  # each takes 4 bytes for its length
         raise ValueError(f"{count} children in {len(body)} bytes")
-    data, at, names = bytes(body), 4, []
+    data, offset, names = bytes(body), 4, []
     length_at = _INT.unpack_from
     for _ in range(count):
-        (length,) = length_at(data, at)
-        end = at + 4 + length
-        if not 0 <= length <= len(data) - at - 4:
-            raise ValueError(f"a name of {length} bytes at {at} of {len(data)}")
-        names.append(data[at + 4 : end].decode())
-        at = end
+        (length,) = length_at(data, offset)
+        end = offset + 4 + length
+        if not 0 <= length <= len(data) - offset - 4:
+            raise ValueError(f"a name of {length} bytes at {offset} of {len(data)}")
+        names.append(data[offset + 4 : end].decode())
+        offset = end
     return names
 
 
@@ -153,19 +153,19 @@ def _token(body: memoryview) -> bytes:
     return _buffer(body, 0)[0] or b""
 
 
-def _buffer(body: memoryview, at: int) -> tuple[bytes | None, int]:
-    (length,) = _INT.unpack_from(body, at)
-    at += 4
+def _buffer(body: memoryview, offset: int) -> tuple[bytes | None, int]:
+    (length,) = _INT.unpack_from(body, offset)
+    offset += 4
     if length < 0:
-        return None, at
-    if length > len(body) - at:
-        raise ValueError(f"{length} bytes at {at} of {len(body)}")
-    return bytes(body[at : at + length]), at + length
+        return None, offset
+    if length > len(body) - offset:
+        raise ValueError(f"{length} bytes at {offset} of {len(body)}")
+    return bytes(body[offset : offset + length]), offset + length
 
 
-def _text(body: memoryview, at: int) -> tuple[str, int]:
-    data, at = _buffer(body, at)
-    return (data or b"").decode(), at
+def _text(body: memoryview, offset: int) -> tuple[str, int]:
+    data, offset = _buffer(body, offset)
+    return (data or b"").decode(), offset
 
 
 # --- requests ----------------------------------------------------------------------------------
@@ -253,19 +253,21 @@ def transaction_results(paths: Sequence[str], parts: Sequence[Any]) -> list[Any]
 
 def _transaction_parts(operations: Sequence[Call[Any]], body: memoryview) -> list[Any]:
     parts: list[Any] = []
-    at = 0
+    offset = 0
     for operation in operations:
-        kind, end, _ = _PART.unpack_from(body, at)
-        at += _PART.size
+        kind, end, _ = _PART.unpack_from(body, offset)
+        offset += _PART.size
         if end:
             raise ValueError(f"{len(parts)} results of {len(operations)}")
         if kind == -1:
-            parts.append(ZooKeeperError.of(_INT.unpack_from(body, at)[0], operation.path))
-            at += 4
+            parts.append(
+                ZooKeeperError.from_code(_INT.unpack_from(body, offset)[0], operation.path)
+            )
+            offset += 4
             continue
-        result = operation.read(body[at:])
+        result = operation.read(body[offset:])
         parts.append(result)
-        at += _size(operation, result)
+        offset += _size(operation, result)
     return parts
 
 

@@ -19,7 +19,7 @@ async def login(send: Callable[[Call[bytes]], Awaitable[bytes]], user_and_passwo
     user, _, password = user_and_password.partition(":")
     challenge = _fields(await send(requests.sasl(b"")))
     if "nonce" not in challenge:
-        raise AuthFailed("/", "the server's challenge is no DIGEST-MD5")
+        raise AuthFailed("/", "the server sent a challenge that is not DIGEST-MD5")
     proof = Proof(user, password, challenge, secrets.token_hex(16))
     answer = _fields(await send(requests.sasl(proof.response())))
     if not secrets.compare_digest(answer.get("rspauth", ""), proof.digest("")):
@@ -40,10 +40,10 @@ class Proof:
     def __repr__(self) -> str:
         return f"<Proof for {self._user}>"
 
-    def digest(self, who: str) -> str:
+    def digest(self, method: str) -> str:
         """Return the digest of the client (`AUTHENTICATE`) or of the server (empty)."""
-        about = _md5(f"{who}:{_URI}".encode()).hexdigest()
-        text = f"{self._key}:{self._nonce}:00000001:{self._cnonce}:auth:{about}"
+        uri_hash = _md5(f"{method}:{_URI}".encode()).hexdigest()
+        text = f"{self._key}:{self._nonce}:00000001:{self._cnonce}:auth:{uri_hash}"
         return _md5(text.encode()).hexdigest()
 
     def response(self) -> bytes:

@@ -96,19 +96,19 @@ class ZooKeeperSession(SessionKeeper):
         self, operations: Sequence[Operation], *, epoch: int | None = None
     ) -> list[Any]:
         """Send separate writes at once; a failed one has its `ZooKeeperError` as result."""
-        parts = [requests.operation(one, self._full(one.path), self._acl) for one in operations]
+        parts = [requests.operation(op, self._full(op.path), self._acl) for op in operations]
         return await self.call_many(parts, epoch)
 
     async def multi(
         self, operations: Sequence[Operation], *, epoch: int | None = None
     ) -> list[Any]:
         """Do all operations or none, and return the result of each."""
-        parts = [requests.operation(one, self._full(one.path), self._acl) for one in operations]
+        parts = [requests.operation(op, self._full(op.path), self._acl) for op in operations]
         return await self.call(requests.transaction(parts), epoch)
 
     # --- watches ---------------------------------------------------------------------------------
 
-    def watch_data(self, path: str, bell: asyncio.Event | None = None) -> Watch[ZnodeData | None]:
+    def watch_data(self, path: str, wakeup: asyncio.Event | None = None) -> Watch[ZnodeData | None]:
         """Watch a node's data; it reads as None while there is no such node."""
 
         async def read(path: str) -> ZnodeData | None:
@@ -118,10 +118,10 @@ class ZooKeeperSession(SessionKeeper):
                 if await self.exists(path, watch=True) is None:
                     return None
 
-        return Watch(self.watches, path, WatchKind.DATA, read, bell)
+        return Watch(self.watches, path, WatchKind.DATA, read, wakeup)
 
     def watch_children(
-        self, path: str, bell: asyncio.Event | None = None
+        self, path: str, wakeup: asyncio.Event | None = None
     ) -> Watch[list[str] | None]:
         """Watch the names of a node's children; None while there is no such node."""
 
@@ -132,15 +132,15 @@ class ZooKeeperSession(SessionKeeper):
                 if await self.exists(path, watch=True) is None:
                     return None
 
-        return Watch(self.watches, path, WatchKind.CHILDREN, read, bell)
+        return Watch(self.watches, path, WatchKind.CHILDREN, read, wakeup)
 
-    def watch_exists(self, path: str, bell: asyncio.Event | None = None) -> Watch[Stat | None]:
+    def watch_exists(self, path: str, wakeup: asyncio.Event | None = None) -> Watch[Stat | None]:
         """Watch whether a node is there."""
 
         async def read(path: str) -> Stat | None:
             return await self.exists(path, watch=True)
 
-        return Watch(self.watches, path, WatchKind.EXISTS, read, bell)
+        return Watch(self.watches, path, WatchKind.EXISTS, read, wakeup)
 
     # --- paths -----------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class ZooKeeperSession(SessionKeeper):
         if path == "/":
             return self.config.chroot or "/"
         if not path.startswith("/") or _NO_PART.search(path) or not _encodes(path):
-            raise BadArguments(path, f"{path!r} is no path")
+            raise BadArguments(path, f"{path!r} is not a path")
         return self.config.chroot + path
 
 

@@ -4,11 +4,12 @@ import asyncio
 import copy
 import logging
 from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack
 from math import inf
 from random import Random
-from types import TracebackType
-from typing import Final, NoReturn, Self, TypeVar
+from typing import Final, NoReturn, TypeVar
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.config import ZooKeeperConfig
@@ -26,13 +27,13 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.zookeeper import requests, sasl
 from asyncconsumer.zookeeper.connection import ZooKeeperConnection
-from asyncconsumer.zookeeper.ensemble import Ensemble, Found
+from asyncconsumer.zookeeper.ensemble import Ensemble, OpenedTransport
 from asyncconsumer.zookeeper.requests import Call, WatchNotification
 from asyncconsumer.zookeeper.transport import (
     ConnectRequest,
     ConnectResponse,
     TransportOpener,
-    open_line,
+    open_transport,
 )
 from asyncconsumer.zookeeper.watch import Watches
 
@@ -54,7 +55,7 @@ class _TimedCall:
         self._suspensions = suspensions
 
 
-class SessionKeeper(_TimedCall):
+class SessionKeeper(_TimedCall, AsyncResource):
     """Successive ZooKeeper sessions for the time of an ``async with`` block.
 
     One task finds servers and waits for connections to end. It never waits for an event that only
@@ -66,7 +67,7 @@ class SessionKeeper(_TimedCall):
         config: ZooKeeperConfig,
         *,
         randomness: Random,
-        opener: TransportOpener = open_line,
+        opener: TransportOpener = open_transport,
         suspensions: Suspensions | None = None,
     ) -> None:
         super().__init__(suspensions or Suspensions())
@@ -80,36 +81,22 @@ class SessionKeeper(_TimedCall):
         self._connection: ZooKeeperConnection | None = None  # the last one, perhaps ended
         self.watches: Final = Watches()
         self._changed = asyncio.Event()  # replaced whenever it is set
-        self._refusal: ConsumerError | None = None  # the last login error, until a login succeeds
+        self._login_error: ConsumerError | None = None  # until a login succeeds
         self._scope = Scope("ZooKeeper session")
 
     def __repr__(self) -> str:
         state = "connected" if self.connected.is_set() else "not connected"
         return f"<{type(self).__name__} 0x{self.session_id:x}, epoch {self.epoch}, {state}>"
 
-    async def __aenter__(self) -> Self:
-        await self._scope.__aenter__()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._scope.check_new()
+        stack.push_async_callback(self._close_session)
+        stack.callback(self._notify_changed)  # waiting calls raise, because the scope is closed
+        await stack.enter_async_context(self._scope)
         self._scope.start(self._stay_connected(), "ZooKeeper session")
-        try:
-            await self._wait_for_first_connection()
-        except BaseException as error:
-            await self.__aexit__(type(error), error, error.__traceback__)
-            raise
-        return self
+        await self._wait_for_first_connection()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        try:
-            await self._scope.__aexit__(kind, error, where)
-        finally:
-            self._announce()  # waiting calls raise, because it is closed
-            await self._say_farewell()
-
-    # --- how it stands ---------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------
 
     @property
     def session_id(self) -> int:
@@ -134,7 +121,7 @@ class SessionKeeper(_TimedCall):
         """
         if self._connection is None or self._identity is _NO_SESSION:
             return -inf
-        return self._connection.pulse.last_answer
+        return self._connection.ping_timer.last_answer
 
     @property
     def certain_until(self) -> float:
@@ -157,6 +144,11 @@ class SessionKeeper(_TimedCall):
         """Return whether nodes claimed in `epoch` certainly still belong to this session."""
         return not self.is_over(epoch) and not self.lost_by_own_clock
 
+    def check_epoch(self, epoch: int, path: str) -> None:
+        """Raise `SessionExpired` for an operation on `path` if the session of `epoch` is over."""
+        if self.is_over(epoch):
+            raise SessionExpired(path, f"the session of epoch {epoch} is over")
+
     def is_over(self, epoch: int) -> bool:
         """Return whether the session of `epoch` is known to have ended."""
         return epoch != self.epoch or self._identity is _NO_SESSION
@@ -177,21 +169,21 @@ class SessionKeeper(_TimedCall):
 
     async def read(self, call: Call[T]) -> T:
         """Send a call, and repeat it if its connection breaks."""
-        give_up = inf
+        deadline = inf
         while True:
             try:
                 return await self.call(call)
             except _BROKEN:
-                give_up = min(give_up, _now() + self.config.connection_timeout_ms / 1000)
-                if _now() >= give_up:
+                deadline = min(deadline, _now() + self.config.connection_timeout_ms / 1000)
+                if _now() >= deadline:
                     raise
 
-    async def read_many(self, wanted: Sequence[Call[T]]) -> list[T | None]:
+    async def read_many(self, calls: Sequence[Call[T]]) -> list[T | None]:
         """Send many calls at once; the result of a missing node is None."""
         results: list[T | None] = []
-        give_up = inf
-        while len(results) < len(wanted):
-            batch = wanted[len(results) : len(results) + _IN_FLIGHT]
+        deadline = inf
+        while len(results) < len(calls):
+            batch = calls[len(results) : len(results) + _IN_FLIGHT]
             connection = await self._usable(batch[0].path, None)
             self.requests += len(batch)
             try:
@@ -199,22 +191,22 @@ class SessionKeeper(_TimedCall):
                 for answer in answers:  # results before a failure are kept
                     results.append(await _unless_missing(answer))  # noqa: PERF401
             except _BROKEN:
-                give_up = min(give_up, _now() + self.config.connection_timeout_ms / 1000)
-                if _now() >= give_up:
+                deadline = min(deadline, _now() + self.config.connection_timeout_ms / 1000)
+                if _now() >= deadline:
                     raise
         return results
 
     async def call_many(
-        self, wanted: Sequence[Call[T]], epoch: int | None = None
+        self, calls: Sequence[Call[T]], epoch: int | None = None
     ) -> list[T | ZooKeeperError]:
         """Send many calls at once, without repeats; a failed call has its error as result."""
         results: list[T | ZooKeeperError] = []
-        while len(results) < len(wanted):
-            batch = wanted[len(results) : len(results) + _IN_FLIGHT]
+        while len(results) < len(calls):
+            batch = calls[len(results) : len(results) + _IN_FLIGHT]
             try:
                 connection = await self._usable(batch[0].path, epoch)
             except ZooKeeperError as error:
-                return results + [error] * (len(wanted) - len(results))
+                return results + [error] * (len(calls) - len(results))
             self.requests += len(batch)
             for answer in [connection.send(call) for call in batch]:
                 results.append(await _or_error(answer))  # noqa: PERF401
@@ -236,11 +228,11 @@ class SessionKeeper(_TimedCall):
 
     def _checked(self, path: str, epoch: int | None) -> ZooKeeperConnection | None:
         self._scope.check_open()
-        if epoch is not None and self.is_over(epoch):
-            raise SessionExpired(path, f"the session of epoch {epoch} is over")
+        if epoch is not None:
+            self.check_epoch(epoch, path)
         return self._connection if self.connected.is_set() else None
 
-    # --- what the connection tells ---------------------------------------------------------------
+    # --- called by the connection ----------------------------------------------------------------
 
     def happened(self, event: WatchNotification) -> None:
         """Called when a watch was triggered."""
@@ -251,59 +243,58 @@ class SessionKeeper(_TimedCall):
         """Called when a connection has ended."""
         if connection is self._connection:
             self.connected.clear()
-            self._announce()
+            self._notify_changed()
 
-    # --- the one task ----------------------------------------------------------------------------
+    # --- connection task -------------------------------------------------------------------------
 
     async def _stay_connected(self) -> NoReturn:
         while True:
-            found = await self._ensemble.find(self._hello())
-            if not self._recognised(found):
-                found.line.drop()
-                await found.line.wait_closed()
+            opened = await self._ensemble.find(self._connect_request())
+            if not self._accept(opened):
+                opened.transport.drop()
+                await opened.transport.wait_closed()
                 continue
             zxid = 0 if self._connection is None else self._connection.last_zxid
-            connection = ZooKeeperConnection(found.address, found.line, self, found.began, zxid)
+            address, transport, began = opened
+            connection = ZooKeeperConnection(address, transport, self, began, zxid)
             self._connection = connection
             await self._log_in(connection)
             if connection.ending is None:
-                self._refusal = None
+                self._login_error = None
                 self.connected.set()
                 self.watches.set_all()
-                self._announce()
+                self._notify_changed()
             while connection.ending is None:
                 await self._changed.wait()
             await connection.wait_closed()
             lasted = _now() - connection.since
-            await self._ensemble.lost(found.address, connection.ending, lasted)
+            await self._ensemble.lost(opened.address, connection.ending, lasted)
 
-    def _hello(self) -> ConnectRequest:
+    def _connect_request(self) -> ConnectRequest:
         zxid = 0 if self._connection is None else self._connection.last_zxid
         known = self._identity
         timeout_ms = known.timeout_ms or self.config.session_timeout_ms
         return ConnectRequest(known.session_id, known.password, timeout_ms, zxid)
 
-    def _recognised(self, found: Found) -> bool:
+    def _accept(self, opened: OpenedTransport) -> bool:
         """Update the session from the handshake; return whether the server has a session."""
-        welcome, known = found.line.welcome, self._identity
-        if known is not _NO_SESSION and welcome.session_id != known.session_id:
+        response, known = opened.transport.connect_response, self._identity
+        if known is not _NO_SESSION and response.session_id != known.session_id:
             self._expire()
-        elif welcome.session_id == 0 or welcome.timeout_ms <= 0:
-            self._ensemble.blame(found.address, f"a session that makes no sense: {welcome}")
-        if welcome.session_id == 0 or welcome.timeout_ms <= 0:
+        elif response.session_id == 0 or response.timeout_ms <= 0:
+            self._ensemble.note_failure(opened.address, f"invalid session: {response}")
+        if response.session_id == 0 or response.timeout_ms <= 0:
             return False
         if self._identity is _NO_SESSION:
             self.epoch += 1
-        self._identity = welcome
+        self._identity = response
         return True
 
     def _expire(self) -> None:
-        _log.warning(
-            "ZooKeeper session 0x%x has expired, and with it epoch %d", self.session_id, self.epoch
-        )
+        _log.warning("ZooKeeper session 0x%x of epoch %d has expired", self.session_id, self.epoch)
         self.former_ids |= {self.session_id}
         self._identity = _NO_SESSION
-        self._announce()
+        self._notify_changed()
 
     async def _log_in(self, connection: ZooKeeperConnection) -> None:
         """Log in on a new connection; close it if the login fails."""
@@ -315,28 +306,29 @@ class SessionKeeper(_TimedCall):
                 if self.config.auth is not None:
                     await connection.authenticate(self.config.auth)
         except TimeoutError:
-            connection.close(ServerUnusable(address, "no answer to our login"))
+            connection.close(ServerUnusable(address, "no answer to the login"))
         except ZooKeeperError as error:
             if isinstance(error, AuthFailed):
-                self._refusal = error
-                self._announce()
+                self._login_error = error
+                self._notify_changed()
             connection.close(ServerUnusable(address, str(error)))
 
-    # --- beginning and end -----------------------------------------------------------------------
+    # --- open and close --------------------------------------------------------------------------
 
     async def _wait_for_first_connection(self) -> None:
         allowed = self.config.connection_timeout_ms / 1000
         try:
             async with asyncio.timeout(allowed):
                 while not self.connected.is_set():
-                    if self._refusal is not None:
-                        raise copy.copy(self._refusal)
+                    if self._login_error is not None:
+                        raise copy.copy(self._login_error)
                     await self._changed.wait()
         except TimeoutError:
-            reasons = tuple(f"{who}: {why}" for who, why in self._ensemble.troubles.items())
+            errors = self._ensemble.errors.items()
+            reasons = tuple(f"{address}: {reason}" for address, reason in errors)
             raise ZooKeeperUnavailable(self.config.zookeeper_connect, allowed, reasons) from None
 
-    async def _say_farewell(self) -> None:
+    async def _close_session(self) -> None:
         """End the session on the server, so that its ephemeral nodes are deleted at once."""
         connection = self._connection
         if connection is None:
@@ -346,14 +338,16 @@ class SessionKeeper(_TimedCall):
                 async with asyncio.timeout(_GRACE):
                     await connection.send(requests.close_session())
         except (TimeoutError, ZooKeeperError):
-            left = "ZooKeeper did not hear that we leave: what is ours there stays for up to %.1f s"
-            _log.warning(left, self.timeout)
+            text = (
+                "ZooKeeper did not confirm the end of the session; its nodes stay for up to %.1f s"
+            )
+            _log.warning(text, self.timeout)
         finally:
             connection.close(ClosedError("the ZooKeeper session was closed"))
             self._identity = _NO_SESSION
         await connection.wait_closed()
 
-    def _announce(self) -> None:
+    def _notify_changed(self) -> None:
         """Wake all tasks that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()

@@ -22,7 +22,7 @@ Body: TypeAlias = Any  # bytes over a socket; a fake may hand over the value its
 
 NOTIFICATION: Final = -1  # the xid of watch events
 
-_WELCOME: Final = struct.Struct(">iiqi")  # version, timeout, session id, length of the password
+_CONNECTED: Final = struct.Struct(">iiqi")  # version, timeout, session id, password length
 _HEAD: Final = struct.Struct(">iqi")  # xid, zxid, error
 
 
@@ -60,7 +60,7 @@ class Transport(Protocol):
     """An open transport after the handshake."""
 
     @property
-    def welcome(self) -> ConnectResponse:
+    def connect_response(self) -> ConnectResponse:
         """The answer of the server to the handshake."""
 
     def listen(self, receiver: Receiver) -> None:
@@ -80,10 +80,10 @@ class Transport(Protocol):
 
 
 class TransportOpener(Protocol):
-    """A function that opens transports. `open_line` is the real one."""
+    """A function that opens transports. `open_transport` is the real one."""
 
     async def __call__(
-        self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
+        self, address: Address, config: ZooKeeperConfig, request: ConnectRequest, /
     ) -> Transport:
         """Open a transport with its handshake, or raise ServerUnusable; safe to cancel."""
 
@@ -91,34 +91,35 @@ class TransportOpener(Protocol):
 class SocketTransport(asyncio.BufferedProtocol):
     """A transport over TCP or TLS."""
 
-    def __init__(self, address: Address, most: int) -> None:
+    def __init__(self, address: Address, max_frame_bytes: int) -> None:
         self._address = address
-        self._frames = Frames(most)
+        self._frames = Frames(max_frame_bytes)
         self._receiver: Receiver | None = None
         self._transport: asyncio.Transport
-        self._greeting: asyncio.Future[ConnectResponse] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._handshake: asyncio.Future[ConnectResponse] = loop.create_future()
         self._unsent: list[bytes] = []
         self._ending = ""  # the reason, after the end
         self._gone = asyncio.Event()
 
-    async def greet(self, hello: ConnectRequest) -> None:
+    async def handshake(self, request: ConnectRequest) -> None:
         """Do the handshake. The first frame is its answer."""
-        request = protocol.ConnectRequest(
+        message = protocol.ConnectRequest(
             protocol_version=0,
-            last_seen_zxid=hello.last_zxid,
-            timeout=hello.timeout_ms,
-            session_id=hello.session_id,
-            password=hello.password,
+            last_seen_zxid=request.last_zxid,
+            timeout=request.timeout_ms,
+            session_id=request.session_id,
+            password=request.password,
             read_only=False,
         )
-        body = request.serialize()
+        body = message.serialize()
         self._transport.write(len(body).to_bytes(4, "big") + body)
-        await self._greeting
+        await self._handshake
 
     @property
-    def welcome(self) -> ConnectResponse:
+    def connect_response(self) -> ConnectResponse:
         """The answer of the server to the handshake."""
-        return self._greeting.result()
+        return self._handshake.result()
 
     def listen(self, receiver: Receiver) -> None:
         """Pass answers and events to `receiver` from now on."""
@@ -145,13 +146,13 @@ class SocketTransport(asyncio.BufferedProtocol):
     def drop(self) -> None:
         """Close now, without further calls of the receiver."""
         self._receiver = None
-        self._end("we broke off")
+        self._end("this client closed the connection")
 
     async def wait_closed(self) -> None:
         """Wait until the socket is closed."""
         await self._gone.wait()
 
-    # --- what the transport calls ----------------------------------------------------------------
+    # --- called by the asyncio transport ---------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport of the open socket."""
@@ -167,7 +168,7 @@ class SocketTransport(asyncio.BufferedProtocol):
             for frame in self._frames.received(nbytes):
                 self._received(frame)
         except BadLength as bad:
-            self._end(_no_frame(bad))
+            self._end(_describe_bad_length(bad))
         except (ValueError, struct.error) as error:
             self._end(f"it does not speak ZooKeeper's protocol: {error}")
 
@@ -184,10 +185,10 @@ class SocketTransport(asyncio.BufferedProtocol):
     def _received(self, frame: memoryview) -> None:
         if self._ending:
             return
-        if not self._greeting.done():
-            _, timeout, session_id, length = _WELCOME.unpack_from(frame)
-            password = bytes(frame[_WELCOME.size : _WELCOME.size + max(length, 0)])
-            self._greeting.set_result(ConnectResponse(session_id, password, timeout))
+        if not self._handshake.done():
+            _, timeout, session_id, length = _CONNECTED.unpack_from(frame)
+            password = bytes(frame[_CONNECTED.size : _CONNECTED.size + max(length, 0)])
+            self._handshake.set_result(ConnectResponse(session_id, password, timeout))
             return
         xid, zxid, error = _HEAD.unpack_from(frame)
         if self._receiver is None:
@@ -203,39 +204,39 @@ class SocketTransport(asyncio.BufferedProtocol):
         if self._ending:
             return
         self._ending = reason
-        if not self._greeting.done():
-            self._greeting.set_exception(ServerUnusable(self._address, reason))
-            self._greeting.exception()  # retrieved, because nothing may await it
+        if not self._handshake.done():
+            self._handshake.set_exception(ServerUnusable(self._address, reason))
+            self._handshake.exception()  # retrieved, because nothing may await it
         if self._receiver is not None:
             self._receiver.lost(reason)
         self._transport.abort()
 
 
-async def open_line(
-    address: Address, config: ZooKeeperConfig, hello: ConnectRequest
+async def open_transport(
+    address: Address, config: ZooKeeperConfig, request: ConnectRequest
 ) -> SocketTransport:
     """Open TCP and TLS and do the handshake; close everything after a failure."""
-    line = SocketTransport(address, config.max_frame_bytes)
+    transport = SocketTransport(address, config.max_frame_bytes)
     try:
-        await connect(lambda: line, address, config.ssl_context)
+        await connect(lambda: transport, address, config.ssl_context)
     except ssl.SSLCertVerificationError as error:
-        reason = f"we refuse its certificate: {error.verify_message}"
+        reason = f"its certificate is refused: {error.verify_message}"
         raise ServerUnusable(address, reason) from error
     except (OSError, UnicodeError) as error:  # UnicodeError: no host can have such a name
         raise ServerUnusable(address, str(error) or type(error).__name__) from error
     try:
-        await line.greet(hello)
+        await transport.handshake(request)
     except BaseException:
-        line.drop()
-        await line.wait_closed()
+        transport.drop()
+        await transport.wait_closed()
         raise
-    return line
+    return transport
 
 
-def _no_frame(bad: BadLength) -> str:
+def _describe_bad_length(bad: BadLength) -> str:
     """Describe the bytes that came in place of a valid length."""
     if bad.head[0] in (0x15, 0x16) and bad.head[1] == 3:  # a TLS record: alert or handshake
-        return "it answers in TLS, and we do not speak it: set ssl_context"
+        return "it answers in TLS; set `zookeeper_ssl_context`"
     if bad.head.isascii() and bad.head.decode().isprintable():
-        return f"it answers in text, {bad.head.decode()!r}: is it a ZooKeeper server?"
-    return f"an answer of {bad.length} bytes, which max_frame_bytes does not allow"
+        return f"it answers in text ({bad.head.decode()!r}), so it is not a ZooKeeper server"
+    return f"an answer of {bad.length} bytes is larger than `max_frame_bytes`"

@@ -53,13 +53,13 @@ class Watch(Generic[T]):
         path: str,
         kind: WatchKind,
         read: Callable[[str], Awaitable[T]],
-        bell: asyncio.Event | None = None,
+        wakeup: asyncio.Event | None = None,
     ) -> None:
         self.path = path
         self.kind = kind
         self.changed = asyncio.Event()
         self.changed.set()
-        self._bell = bell
+        self._wakeup = wakeup
         self._table = table
         self._read = read
         table.add(self)
@@ -85,14 +85,14 @@ class Watch(Generic[T]):
         try:
             return await self._read(self.path)
         except BaseException:
-            self.stir()
+            self.mark_changed()
             raise
 
-    def stir(self) -> None:
+    def mark_changed(self) -> None:
         """Mark the last read as outdated, also in the event that several watches have in common."""
         self.changed.set()
-        if self._bell is not None:
-            self._bell.set()
+        if self._wakeup is not None:
+            self._wakeup.set()
 
     def close(self) -> None:
         """Stop the watch. The server may still send one event, which is ignored."""
@@ -114,9 +114,9 @@ class Watches:
 
     def remove(self, watch: Watch[T]) -> None:
         """Remove a watch."""
-        there = [one for one in self._by_path.get(watch.path, ()) if one is not watch]
-        if there:
-            self._by_path[watch.path] = there
+        remaining = [other for other in self._by_path.get(watch.path, ()) if other is not watch]
+        if remaining:
+            self._by_path[watch.path] = remaining
         else:
             self._by_path.pop(watch.path, None)
 
@@ -125,10 +125,10 @@ class Watches:
         concerned = _CONCERNS.get(event.type, ())
         for watch in self._by_path.get(event.path, ()):
             if watch.kind in concerned:
-                watch.stir()
+                watch.mark_changed()
 
     def set_all(self) -> None:
         """Mark all watches, because events may have been missed."""
         for watches in self._by_path.values():
             for watch in watches:
-                watch.stir()
+                watch.mark_changed()

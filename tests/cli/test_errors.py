@@ -1,4 +1,4 @@
-"""What makes no sense on the command line is one sentence, and an exit code of 1."""
+"""Invalid command lines: one sentence, and the exit code 1."""
 
 import subprocess
 import sys
@@ -18,72 +18,78 @@ HERE = ["--zookeeper", "127.0.0.1:1", "--group", "g"]
 
 
 def problem(*arguments: str) -> str:
-    """What is wrong with them."""
+    """Return the error of these arguments."""
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, ConfigError), result.output
     return str(result.exception)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        ([*HERE], "nothing is given: say what to read with one of --topic"),
-        ([*HERE, "--topic", "t", "--whitelist", "t"], "--topic and --whitelist is given"),
-        ([*HERE, "--whitelist", "t", "--blacklist", "t"], "--whitelist and --blacklist is given"),
-        ([*HERE, "--whitelist", "("], "Whitelist('(') is no regular expression"),
-        ([*HERE, "--blacklist", "*"], "Blacklist('*') is no regular expression"),
-        ([*HERE, "--topic", "a/b"], "topic 'a/b' is no name that Kafka takes"),
-        ([*HERE, "--topic", "t", "--format", "%q"], "the format '%q' has '%q'"),
-        (["--topic", "t", "--group", "g"], "zookeeper.connect is missing: give --zookeeper"),
-        (["--topic", "t", "--zookeeper", "z"], "group.id is missing: give --group"),
-        (["--topic", "t", "--bootstrap-servers", "k"], "works with groups in ZooKeeper only"),
-        (["--topic", "t", "--zookeeper", "z:a", "--group", "g"], "zookeeper_connect has 'z:a'"),
-        (["--topic", "t", "--zookeeper", "z", "--group", "a/b"], "group_id must be of a-z"),
+        ([*HERE], "Set exactly one of --topic"),
+        ([*HERE, "--topic", "t", "--whitelist", "t"], "got --topic and --whitelist"),
+        ([*HERE, "--whitelist", "t", "--blacklist", "t"], "got --whitelist and --blacklist"),
+        ([*HERE, "--whitelist", "("], "Whitelist('(') is not a regular expression"),
+        ([*HERE, "--blacklist", "*"], "Blacklist('*') is not a regular expression"),
+        ([*HERE, "--topic", "a/b"], "topic 'a/b' is invalid"),
+        ([*HERE, "--topic", "t", "--format", "%q"], "--format '%q' has the unknown code '%q'"),
+        (["--topic", "t", "--group", "g"], "`zookeeper.connect` is missing. Set --zookeeper"),
+        (["--topic", "t", "--zookeeper", "z"], "`group.id` is missing. Set --group"),
+        (["--topic", "t", "--bootstrap-servers", "k"], "supports groups in ZooKeeper only"),
+        (["--topic", "t", "--zookeeper", "z:a", "--group", "g"], "`zookeeper_connect` has 'z:a'"),
+        (["--topic", "t", "--zookeeper", "z", "--group", "a/b"], "`group_id` must have only"),
         (
             [*HERE, "--topic", "t", "--property", "zookeeper.sesion.timeout.ms=1"],
-            "'zookeeper.sesion.timeout.ms': did you mean zookeeper.session.timeout.ms?",
+            "'zookeeper.sesion.timeout.ms'. Did you mean `zookeeper.session.timeout.ms`?",
         ),
         (
             [*HERE, "--topic", "t", "--property", "fetch.min.bytes=many"],
-            "fetch.min.bytes must be a whole number, got 'many'",
+            "`fetch.min.bytes` must be a whole number, got 'many'",
         ),
         (
             [*HERE, "--topic", "t", "--property", "sasl.plain.password=hunter2"],
-            "--property sasl.plain.password: it is a secret",
+            "--property sasl.plain.password is a secret",
         ),
-        ([*HERE, "--topic", "t", "--property", "ssl.context=x"], "ssl.context is no text"),
+        (
+            [*HERE, "--topic", "t", "--property", "ssl.context=x"],
+            "`ssl.context` is a Python object",
+        ),
         ([*HERE, "--topic", "t", "--properties", "none"], "--properties none: No such file"),
     ],
 )
-def test_consume_says_what_is_wrong(arguments: list[str], told: str) -> None:
-    assert told in problem("consume", *arguments)
+def test_consume_says_what_is_wrong(arguments: list[str], message: str) -> None:
+    assert message in problem("consume", *arguments)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        (["describe", "a/b", "--zookeeper", "z"], "group_id must be of a-z"),
-        (["describe", "g"], "zookeeper.connect is missing"),
-        (["list", "--zookeeper", ""], "zookeeper.connect is missing"),
-        (["reset", "g", "--zookeeper", "z", "--topic", "t", "--to", "x"], "--to 'x': give"),
-        (["reset", "g", "--zookeeper", "z", "--topic", "t:x", "--to", "1"], "--topic 't:x': name"),
-        (["migrate", "g", "--zookeeper", "z", "--from", "kafka", "--to", "kafka"], "name two"),
+        (["describe", "a/b", "--zookeeper", "z"], "`group_id` must have only"),
+        (["describe", "g"], "`zookeeper.connect` is missing"),
+        (["list", "--zookeeper", ""], "`zookeeper.connect` is missing"),
+        (["reset", "g", "--zookeeper", "z", "--topic", "t", "--to", "x"], "--to 'x' must be"),
+        (
+            ["reset", "g", "--zookeeper", "z", "--topic", "t:x", "--to", "1"],
+            "--topic 't:x' must list",
+        ),
+        (["migrate", "g", "--zookeeper", "z", "--from", "kafka", "--to", "kafka"], "Name two"),
     ],
 )
-def test_groups_says_what_is_wrong(arguments: list[str], told: str) -> None:
-    assert told in problem("groups", *arguments)
+def test_groups_says_what_is_wrong(arguments: list[str], message: str) -> None:
+    assert message in problem("groups", *arguments)
 
 
 def test_the_command_line_counts_more_than_the_file(tmp_path: Path) -> None:
     file = tmp_path / "consumer.properties"
     file.write_text("zookeeper.connect=from-the-file:bad\ngroup.id=g\n")
-    given = ["consume", "--topic", "t", "--properties", str(file)]
-    assert "'from-the-file:bad'" in problem(*given)
+    values = ["consume", "--topic", "t", "--properties", str(file)]
+    assert "'from-the-file:bad'" in problem(*values)
     assert "'from-a-property:bad'" in problem(
-        *given, "--property", "zookeeper.connect=from-a-property:bad"
+        *values, "--property", "zookeeper.connect=from-a-property:bad"
     )
     assert "'from-an-option:bad'" in problem(
-        *given, "--property", "zookeeper.connect=x:1", "--zookeeper", "from-an-option:bad"
+        *values, "--property", "zookeeper.connect=x:1", "--zookeeper", "from-an-option:bad"
     )
 
 
@@ -108,7 +114,7 @@ def test_zookeeper_out_of_reach_is_one_line(arguments: list[str], tmp_path: Path
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: no session with ZooKeeper at 127.0.0.1:1 within 0.2 s")
-    assert "Check zookeeper_connect" in line
+    assert "Check `zookeeper_connect`" in line
 
 
 def test_consumers_do_not_need_what_servers_need() -> None:
@@ -117,13 +123,13 @@ def test_consumers_do_not_need_what_servers_need() -> None:
         "pyspark=None);"
         "sys.argv = ['asyncconsumer', *sys.argv[1:]]; from asyncconsumer.cli import main; main()"
     )
-    for arguments, ended, told in (
+    for arguments, ended, message in (
         (["consume", "--help"], 0, ""),
-        (["servers", "up"], 1, "asyncconsumer: this needs "),
+        (["servers", "up"], 1, "asyncconsumer: this command needs the package "),
         (
             ["spark-package", "x.zip"],
             1,
-            "asyncconsumer: this needs pyspark: pip install 'asyncconsumer[cli,spark]'",
+            "asyncconsumer: this command needs the package pyspark. ",
         ),
     ):
         result = subprocess.run(
@@ -133,4 +139,4 @@ def test_consumers_do_not_need_what_servers_need() -> None:
             check=False,
             timeout=60,
         )
-        assert (result.returncode, result.stderr[: len(told)]) == (ended, told), result.stderr
+        assert (result.returncode, result.stderr[: len(message)]) == (ended, message), result.stderr

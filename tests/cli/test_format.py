@@ -1,4 +1,4 @@
-"""What `--format` prints: kcat's letters, and any bytes as they are."""
+"""The `--format` option: the escapes of kcat, and arbitrary bytes."""
 
 import os
 import re
@@ -53,14 +53,16 @@ def test_bytes_of_the_command_line_stay_what_they_are() -> None:
 
 @pytest.mark.parametrize("text", ["%q", "%", "a%", "\\", "%s\\", r"\y", r"\x", r"\x1", r"\xgg", ""])
 def test_what_means_nothing_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"which means nothing: take [%\\]|the format is empty"):
+    with pytest.raises(ConfigError, match=r"Known (codes|escapes): [%\\]|--format is empty"):
         Format(text)
 
 
 def test_the_error_shows_what_is_wrong() -> None:
-    with pytest.raises(ConfigError, match=re.escape("the format '%s %q' has '%q'")):
+    with pytest.raises(ConfigError, match=re.escape("--format '%s %q' has the unknown code '%q'")):
         Format("%s %q")
-    with pytest.raises(ConfigError, match=re.escape(r"has '\y', which means nothing: take \n")):
+    with pytest.raises(
+        ConfigError, match=re.escape(r"has the unknown escape '\y'. Known escapes: \n")
+    ):
         Format(r"\y")
 
 
@@ -98,4 +100,4 @@ def test_any_text_between_is_printed_once_a_record(data: bytes) -> None:
 @given(st.lists(records, max_size=4))
 def test_many_at_once_are_each_alone_in_order(many: list[Record]) -> None:
     form = Format(r"%t[%p] %h %k=%s\n")
-    assert form.render(many) == b"".join(form.render([one]) for one in many)
+    assert form.render(many) == b"".join(form.render([record]) for record in many)

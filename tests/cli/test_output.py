@@ -1,4 +1,4 @@
-"""Standard output: in order, never on the event loop, and not for ever."""
+"""Standard output: ordered, off the event loop, with a time limit."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The printer alone: what it prints of which stream, when it ends, and what it says to commit."""
+"""The printer: streams, limits and commits."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -27,7 +27,7 @@ class Chunk:
 
     def __init__(self, offsets: Iterable[int], partition: int = 0, *, damage: bool = False) -> None:
         self.partition = partition
-        self._found = [Record("t", partition, one, value=b"%d" % one) for one in offsets]
+        self._found = [Record("t", partition, offset, value=b"%d" % offset) for offset in offsets]
         self._damage = damage
 
     def __iter__(self) -> Iterator[Record]:
@@ -62,7 +62,7 @@ class Source:
         return self.done
 
 
-def printer(max_messages: int | None = None, timeout_ms: int | None = None) -> Printer:
+def make_printer(max_messages: int | None = None, timeout_ms: int | None = None) -> Printer:
     return Printer(
         ConsumeOptions(
             topics=["t"],
@@ -75,57 +75,57 @@ def printer(max_messages: int | None = None, timeout_ms: int | None = None) -> P
     )
 
 
-async def printed(capture: pytest.CaptureFixture[str], one: Printer, *sources: Source) -> str:
-    await one.run(cast("list[Stream]", sources))
+async def printed(capture: pytest.CaptureFixture[str], printer: Printer, *sources: Source) -> str:
+    await printer.run(cast("list[Stream]", sources))
     return capture.readouterr().out
 
 
-def left(one: Printer, *sources: Source) -> dict[TopicPartition, int]:
-    return one.unfinished(cast("list[Stream]", sources))
+def left(printer: Printer, *sources: Source) -> dict[TopicPartition, int]:
+    return printer.unfinished(cast("list[Stream]", sources))
 
 
 async def test_what_is_printed_and_not_taken_for_finished_is_to_be_committed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    one, source = printer(), Source(Chunk([3, 4]), Chunk([9], 1), Chunk([]), Chunk([5, 7]))
-    assert await printed(capfd, one, source) == "0:3 0:4 1:9 0:5 0:7 "
-    assert left(one, source) == {ZERO: 8, TopicPartition("t", 1): 10}
+    printer, source = make_printer(), Source(Chunk([3, 4]), Chunk([9], 1), Chunk([]), Chunk([5, 7]))
+    assert await printed(capfd, printer, source) == "0:3 0:4 1:9 0:5 0:7 "
+    assert left(printer, source) == {ZERO: 8, TopicPartition("t", 1): 10}
     source.done = {ZERO: 5, TopicPartition("t", 1): 12}  # 10 and 11 are no records
-    assert left(one, source) == {ZERO: 8}
-    one.forget([ZERO])
-    assert left(one, source) == {}
+    assert left(printer, source) == {ZERO: 8}
+    printer.forget([ZERO])
+    assert left(printer, source) == {}
 
 
 async def test_enough_is_enough_of_all_streams_together(capfd: pytest.CaptureFixture[str]) -> None:
-    one = printer(max_messages=3)
+    printer = make_printer(max_messages=3)
     sources = [Source(Chunk([0, 1]), ends=False), Source(Chunk([0, 1], 1), ends=False)]
-    out = await printed(capfd, one, *sources)
+    out = await printed(capfd, printer, *sources)
     assert len(out.split()) == 3
-    assert sum(left(one, *sources).values()) == 3
+    assert sum(left(printer, *sources).values()) == 3
 
 
 async def test_what_is_sound_is_printed_before_the_damage_is_told(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    one, source = printer(), Source(Chunk([5, 6], damage=True), ends=False)
+    printer, source = make_printer(), Source(Chunk([5, 6], damage=True), ends=False)
     with pytest.raises(CorruptRecords):
-        await one.run(cast("list[Stream]", [source]))
+        await printer.run(cast("list[Stream]", [source]))
     assert capfd.readouterr().out == "0:5 0:6 "
-    assert left(one, source) == {ZERO: 7}
+    assert left(printer, source) == {ZERO: 7}
 
 
 async def test_a_rebalance_that_fails_for_now_is_told_and_reading_goes_on(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     source = Source(Chunk([1]), ConsumerRebalanceFailed("me", 4, "in the way"), Chunk([2]))
-    assert await printed(capfd, printer(), source) == "0:1 0:2 "
-    assert "me can't rebalance after 4 tries" in caplog.text
+    assert await printed(capfd, make_printer(), source) == "0:1 0:2 "
+    assert "me can't rebalance after 4 attempts" in caplog.text
 
 
 async def test_when_nothing_comes_for_so_long_it_ends(capfd: pytest.CaptureFixture[str]) -> None:
-    one, source = printer(timeout_ms=50), Source(Chunk([1]), ends=False)
-    assert await printed(capfd, one, source) == "0:1 "
-    assert left(one, source) == {ZERO: 2}
+    printer, source = make_printer(timeout_ms=50), Source(Chunk([1]), ends=False)
+    assert await printed(capfd, printer, source) == "0:1 "
+    assert left(printer, source) == {ZERO: 2}
 
 
 class SlowOutput:
@@ -146,9 +146,9 @@ class SlowOutput:
 
 async def test_a_slow_reader_is_not_taken_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncconsumer.cli.consume.printer.Output", SlowOutput)
-    one, source = printer(timeout_ms=20), Source(Chunk([1]), ends=False)
+    printer, source = make_printer(timeout_ms=20), Source(Chunk([1]), ends=False)
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(one.run(cast("list[Stream]", [source])))
+        running = group.create_task(printer.run(cast("list[Stream]", [source])))
         await asyncio.sleep(0.1)  # longer than the timeout, and nothing comes of it
         assert not running.done()
         SlowOutput.written.set_result(None)
@@ -156,4 +156,4 @@ async def test_a_slow_reader_is_not_taken_for_silence(monkeypatch: pytest.Monkey
 
 async def test_an_error_of_a_stream_is_raised(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConsumerError, match="of no use"):
-        await printed(capfd, printer(), Source(ends=False), Source(ConsumerError("of no use")))
+        await printed(capfd, make_printer(), Source(ends=False), Source(ConsumerError("of no use")))

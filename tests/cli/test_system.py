@@ -1,4 +1,4 @@
-"""What the command line takes from the system: signals, shells and addresses to listen on."""
+"""Signals, shells and listening addresses of the command line."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from asyncconsumer.cli.app import app
-from asyncconsumer.cli.signals import until_stopped
+from asyncconsumer.cli.signals import run_until_stopped
 from asyncconsumer.workers import system_signals
 from asyncconsumer.workers.supervisor import Supervisor
 
@@ -59,7 +59,7 @@ def test_a_system_without_hangups_runs_commands() -> None:
     async def main() -> None:
         ran.append(True)
 
-    until_stopped(main)
+    run_until_stopped(main)
     assert ran
     assert system_signals.hangup() is None
     system_signals.ignore_hangup()
@@ -77,7 +77,7 @@ def test_a_loop_without_handlers_is_stopped_by_a_signal() -> None:
         async with asyncio.timeout(60):
             await asyncio.Event().wait()
 
-    until_stopped(main, meant=True)  # which is a clean end
+    run_until_stopped(main, stop_is_success=True)  # which is a clean end
 
 
 def printed(*arguments: str, shell: str) -> str:
@@ -129,4 +129,4 @@ def test_kubernetes_cannot_reach_a_loopback_address(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     if in_kubernetes:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert ("give --host 0.0.0.0" in served_on("--host", host)) == warned
+    assert ("set --host 0.0.0.0" in served_on("--host", host)) == warned

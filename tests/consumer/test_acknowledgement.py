@@ -1,4 +1,4 @@
-"""The acknowledgement rule, for every syntax: on virtual time, against a model."""
+"""The acknowledgement rule of each way to read, against a model, on virtual time."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from asyncconsumer.errors import ConcurrentRead
 from asyncconsumer.records import decoding
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import run, simulated
-from tests.consumer.on_fakes import consumer
+from tests.support.fake_consumer import make_consumer
 
 pytestmark = pytest.mark.fast
 
@@ -28,7 +28,7 @@ Body = Callable[[int], Awaitable[bool]]
 
 
 class Failed(Exception):
-    """What a body raises."""
+    """An error of a loop body."""
 
 
 @asynccontextmanager
@@ -41,47 +41,47 @@ async def world(records: int, batch: int = 1) -> AsyncIterator[GroupCluster]:
 
 
 def committed(cluster: GroupCluster) -> int:
-    found = cluster.shelf.offsets.get("g", {}).get(TP)
-    return 0 if found is None else int(found["offset"])
+    result = cluster.storage.offsets.get("g", {}).get(TP)
+    return 0 if result is None else int(result["offset"])
 
 
 # --- the syntaxes --------------------------------------------------------------------------------
 
 
-async def statement(one: Any, body: Body) -> None:
-    async for record in one:
+async def statement(consumer: Any, body: Body) -> None:
+    async for record in consumer:
         if await body(record.offset):
             break
 
 
-async def returned(one: Any, body: Body) -> None:
-    async for record in one:
+async def returned(consumer: Any, body: Body) -> None:
+    async for record in consumer:
         if await body(record.offset):
             return
 
 
-async def batches(one: Any, body: Body) -> None:
-    async for batch in one.batches(3, 10):
+async def batches(consumer: Any, body: Body) -> None:
+    async for batch in consumer.batches(3, 10):
         leave = [await body(record.offset) for record in batch]  # it is acknowledged as a whole
         if any(leave):
             return
 
 
-async def chunks(one: Any, body: Body) -> None:
-    async for chunk in one.chunks():
+async def chunks(consumer: Any, body: Body) -> None:
+    async for chunk in consumer.chunks():
         for record in chunk:
             if await body(record.offset):
                 return
 
 
-async def arrow(one: Any, body: Body) -> None:
-    async for table in one.arrow(max_rows=1):
+async def arrow(consumer: Any, body: Body) -> None:
+    async for table in consumer.arrow(max_rows=1):
         for offset in table.column("offset").to_pylist():
             if await body(offset):
                 return
 
 
-async def comprehension(one: Any, body: Body) -> None:
+async def comprehension(consumer: Any, body: Body) -> None:
     class Leave(Exception):
         pass
 
@@ -91,51 +91,51 @@ async def comprehension(one: Any, body: Body) -> None:
         return offset
 
     with suppress(Leave):
-        [await each(record.offset) async for record in one]
+        [await each(record.offset) async for record in consumer]
 
 
-async def generator_expression(one: Any, body: Body) -> None:
-    async for offset in (record.offset async for record in one):
+async def generator_expression(consumer: Any, body: Body) -> None:
+    async for offset in (record.offset async for record in consumer):
         if await body(offset):
             break
 
 
-async def _records(one: Any) -> AsyncGenerator[int, None]:
-    async for record in one:
+async def _records(consumer: Any) -> AsyncGenerator[int, None]:
+    async for record in consumer:
         yield record.offset
 
 
-async def wrapped(one: Any, body: Body) -> None:
-    async for offset in _records(one):
+async def wrapped(consumer: Any, body: Body) -> None:
+    async for offset in _records(consumer):
         if await body(offset):
             break
 
 
-async def wrapped_and_closed(one: Any, body: Body) -> None:
-    async with aclosing(_records(one)) as offsets:
+async def wrapped_and_closed(consumer: Any, body: Body) -> None:
+    async with aclosing(_records(consumer)) as offsets:
         async for offset in offsets:
             if await body(offset):
                 break
 
 
-async def by_hand(one: Any, body: Body) -> None:
-    iterator = aiter(one)
+async def by_hand(consumer: Any, body: Body) -> None:
+    iterator = aiter(consumer)
     while True:
         record = await anext(iterator)
         if await body(record.offset):
             break
 
 
-async def by_hand_with_a_limit(one: Any, body: Body) -> None:
-    iterator = aiter(one)
+async def by_hand_with_a_limit(consumer: Any, body: Body) -> None:
+    iterator = aiter(consumer)
     while True:
         record = await asyncio.wait_for(anext(iterator), 1_000)  # noqa: TID251 - as users do
         if await body(record.offset):
             break
 
 
-async def kept(one: Any, body: Body) -> None:
-    iterator = aiter(one)
+async def kept(consumer: Any, body: Body) -> None:
+    iterator = aiter(consumer)
     first = await anext(iterator)
     if await body(first.offset):
         return
@@ -144,17 +144,17 @@ async def kept(one: Any, body: Body) -> None:
             break
 
 
-async def getmany(one: Any, body: Body) -> None:
+async def getmany(consumer: Any, body: Body) -> None:
     while True:
-        found = await one.getmany(timeout_ms=1_000_000, max_records=3)
-        leave = [await body(record.offset) for records in found.values() for record in records]
+        result = await consumer.getmany(timeout_ms=1_000_000, max_records=3)
+        leave = [await body(record.offset) for records in result.values() for record in records]
         if any(leave):
             return
 
 
-async def getone(one: Any, body: Body) -> None:
+async def getone(consumer: Any, body: Body) -> None:
     while True:
-        record = await one.getone()
+        record = await consumer.getone()
         if await body(record.offset):
             return
 
@@ -198,7 +198,7 @@ def until(last: int, seen: list[int], fail: bool = False) -> Body:
 @raw_or_made
 @simulated([1])
 async def test_asking_for_the_next_acknowledges(read: Any, options: dict[str, Any]) -> None:
-    async with world(6) as cluster, consumer(cluster, **options) as one:
+    async with world(6) as cluster, make_consumer(cluster, **options) as consumer:
 
         async def body(offset: int) -> bool:
             await asyncio.sleep(1)  # for the auto-commit
@@ -207,7 +207,7 @@ async def test_asking_for_the_next_acknowledges(read: Any, options: dict[str, An
                 assert committed(cluster) == offset
             return offset == 4
 
-        await read(one, body)
+        await read(consumer, body)
 
 
 @pytest.mark.parametrize(
@@ -222,8 +222,8 @@ async def test_leaving_the_block_without_an_error_acknowledges(
 ) -> None:
     async with world(6) as cluster:
         seen: list[int] = []
-        async with consumer(cluster, **options, auto_commit_interval_ms=10**8) as one:
-            await read(one, until(2, seen))
+        async with make_consumer(cluster, **options, auto_commit_interval_ms=10**8) as consumer:
+            await read(consumer, until(2, seen))
         assert seen == [0, 1, 2]
         assert committed(cluster) == 3
 
@@ -232,25 +232,25 @@ async def test_leaving_the_block_without_an_error_acknowledges(
 @raw_or_made
 @simulated([1])
 async def test_a_break_acknowledges(read: Any, options: dict[str, Any]) -> None:
-    async with world(6) as cluster, consumer(cluster, **options) as one:
+    async with world(6) as cluster, make_consumer(cluster, **options) as consumer:
         seen: list[int] = []
-        await read(one, until(2, seen))
+        await read(consumer, until(2, seen))
         await asyncio.sleep(1)
         assert committed(cluster) == 3
-        await read(one, until(5, seen))
+        await read(consumer, until(5, seen))
         assert seen == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("read", UNSEEN, ids=lambda read: read.__name__)
 @simulated([1])
 async def test_what_ends_unseen_comes_again(read: Any) -> None:
-    async with world(6) as cluster, consumer(cluster) as one:
+    async with world(6) as cluster, make_consumer(cluster) as consumer:
         seen: list[int] = []
-        await read(one, until(2, seen))
+        await read(consumer, until(2, seen))
         await asyncio.sleep(1)
         if read is not kept:
             assert committed(cluster) == 2
-        await read(one, until(5, seen))
+        await read(consumer, until(5, seen))
         again = [] if read is kept else [2]  # its last loop is a statement
         assert seen == [0, 1, 2, *again, 3, 4, 5]
 
@@ -259,11 +259,11 @@ async def test_what_ends_unseen_comes_again(read: Any) -> None:
 @raw_or_made
 @simulated([1, 2])
 async def test_an_error_acknowledges_nothing(read: Any, options: dict[str, Any]) -> None:
-    async with world(6) as cluster, consumer(cluster, **options) as one:
+    async with world(6) as cluster, make_consumer(cluster, **options) as consumer:
         seen: list[int] = []
         for fails in (True, True, False):
             try:
-                await read(one, until(2 if fails else 5, seen, fails))
+                await read(consumer, until(2 if fails else 5, seen, fails))
             except Failed:
                 await asyncio.sleep(1)
                 assert committed(cluster) <= 2
@@ -277,8 +277,8 @@ async def test_an_error_that_leaves_the_block_acknowledges_nothing(read: Any) ->
     async with world(6) as cluster:
         seen: list[int] = []
         with pytest.raises(Failed):
-            async with consumer(cluster) as one:
-                await read(one, until(2, seen, fail=True))
+            async with make_consumer(cluster) as consumer:
+                await read(consumer, until(2, seen, fail=True))
         assert committed(cluster) == (0 if read in WHOLE else 2)
 
 
@@ -287,9 +287,9 @@ async def test_an_error_that_leaves_the_block_acknowledges_nothing(read: Any) ->
 async def test_a_failed_loop_is_not_acknowledged_by_the_end_of_the_block(read: Any) -> None:
     async with world(6) as cluster:
         seen: list[int] = []
-        async with consumer(cluster) as one:
+        async with make_consumer(cluster) as consumer:
             with pytest.raises(Failed):
-                await read(one, until(2, seen, fail=True))
+                await read(consumer, until(2, seen, fail=True))
         assert committed(cluster) == (0 if read in WHOLE else 2)
 
 
@@ -307,16 +307,16 @@ async def test_a_task_that_was_cancelled_acknowledges_nothing(read: Any) -> None
                 await asyncio.Event().wait()
             return offset == 4
 
-        async with consumer(cluster) as one:
+        async with make_consumer(cluster) as consumer:
             async with asyncio.TaskGroup() as tasks:
-                task = tasks.create_task(read(one, body))
+                task = tasks.create_task(read(consumer, body))
                 await stuck.wait()
                 task.cancel()
             await asyncio.sleep(1)
             assert committed(cluster) <= 2
         assert committed(cluster) <= 2
-        async with consumer(cluster) as one:
-            await read(one, body)
+        async with make_consumer(cluster) as consumer:
+            await read(consumer, body)
         assert seen.count(2) == 2
 
 
@@ -329,29 +329,29 @@ async def test_a_task_that_was_cancelled_acknowledges_nothing(read: Any) -> None
 async def test_a_commit_by_the_reader_includes_what_is_in_hand(
     read: Any, options: dict[str, Any], policy: dict[str, Any]
 ) -> None:
-    async with world(6) as cluster, consumer(cluster, **options, **policy) as one:
+    async with world(6) as cluster, make_consumer(cluster, **options, **policy) as consumer:
 
         async def body(offset: int) -> bool:
             await asyncio.sleep(0.01)
-            await one.commit()
+            await consumer.commit()
             assert committed(cluster) > offset
             return offset == 4
 
-        await read(one, body)
+        await read(consumer, body)
 
 
 @every_and_calls
 @simulated([1])
 async def test_a_commit_by_another_task_does_not(read: Any) -> None:
-    async with world(6) as cluster, consumer(cluster, enable_auto_commit=False) as one:
+    async with world(6) as cluster, make_consumer(cluster, enable_auto_commit=False) as consumer:
 
         async def body(offset: int) -> bool:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(one.commit())
+                tasks.create_task(consumer.commit())
             assert committed(cluster) <= offset
             return offset == 4
 
-        await read(one, body)
+        await read(consumer, body)
 
 
 # --- two tasks -----------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ async def test_a_commit_by_another_task_does_not(read: Any) -> None:
 @every_and_calls
 @simulated([1])
 async def test_a_second_task_is_refused_while_the_first_has_a_record(read: Any) -> None:
-    async with world(6) as cluster, consumer(cluster) as one:
+    async with world(6) as cluster, make_consumer(cluster) as consumer:
         holds, goes_on = asyncio.Event(), asyncio.Event()
 
         async def body(offset: int) -> bool:
@@ -369,18 +369,18 @@ async def test_a_second_task_is_refused_while_the_first_has_a_record(read: Any) 
             return offset == 4
 
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(read(one, body), name="first")
+            tasks.create_task(read(consumer, body), name="first")
             await holds.wait()
             with pytest.raises(ConcurrentRead, match=r"streams\(n\).*ConsumerApp"):
-                await read(one, body)
+                await read(consumer, body)
             goes_on.set()
 
 
 @pytest.mark.parametrize("kind", ["iterator", "generator"])
 @simulated([1])
 async def test_tasks_that_share_an_iterator_are_refused(kind: str) -> None:
-    async with world(6) as cluster, consumer(cluster) as one:
-        iterator: Any = aiter(one) if kind == "iterator" else _records(one)
+    async with world(6) as cluster, make_consumer(cluster) as consumer:
+        iterator: Any = aiter(consumer) if kind == "iterator" else _records(consumer)
         got: list[Any] = []
         refused: list[str] = []
         first = asyncio.Event()
@@ -406,20 +406,20 @@ async def test_tasks_that_share_an_iterator_are_refused(kind: str) -> None:
 
 @simulated([1])
 async def test_a_task_that_reads_on_is_refused_when_another_took_over() -> None:
-    async with world(6) as cluster, consumer(cluster) as one:
+    async with world(6) as cluster, make_consumer(cluster) as consumer:
         second_holds, over = asyncio.Event(), asyncio.Event()
 
         async def second() -> None:
-            async for record in one:
+            async for record in consumer:
                 assert record.offset == 1
                 second_holds.set()
                 await over.wait()
                 break
 
         async def first(tasks: asyncio.TaskGroup) -> None:
-            async for record in one:
+            async for record in consumer:
                 assert record.offset == 0
-                await one.commit()  # nothing is in hand: another task may read
+                await consumer.commit()  # nothing is unfinished: another task may read
                 tasks.create_task(second())
                 await second_holds.wait()
 
@@ -433,11 +433,11 @@ async def test_a_task_that_reads_on_is_refused_when_another_took_over() -> None:
 
 @simulated([1])
 async def test_a_task_may_follow_another_that_is_done() -> None:
-    async with world(6) as cluster, consumer(cluster) as one:
+    async with world(6) as cluster, make_consumer(cluster) as consumer:
         seen: list[int] = []
         for last in (1, 3, 5):
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(statement(one, until(last, seen)))
+                tasks.create_task(statement(consumer, until(last, seen)))
         assert seen == [0, 1, 2, 3, 4, 5]
 
 
@@ -451,8 +451,8 @@ async def test_a_running_task_keeps_its_record_when_the_block_ends() -> None:
             await asyncio.sleep(100)
             return True
 
-        async with consumer(cluster) as one:
-            task = tasks.create_task(statement(one, body))
+        async with make_consumer(cluster) as consumer:
+            task = tasks.create_task(statement(consumer, body))
             await holds.wait()
         assert committed(cluster) == 0
         task.cancel()
@@ -463,8 +463,8 @@ async def test_a_running_task_keeps_its_record_when_the_block_ends() -> None:
 
 @simulated([1])
 async def test_a_kept_iterator_goes_on() -> None:
-    async with world(6) as cluster, consumer(cluster) as one:
-        iterator = aiter(one)
+    async with world(6) as cluster, make_consumer(cluster) as consumer:
+        iterator = aiter(consumer)
         assert (await anext(iterator)).offset == 0
         async for record in iterator:
             assert record.offset == 1
@@ -475,8 +475,8 @@ async def test_a_kept_iterator_goes_on() -> None:
 
 @simulated([1])
 async def test_a_kept_iterator_delivers_again_what_a_loop_failed_on() -> None:
-    async with world(6) as cluster, consumer(cluster) as one:
-        iterator, seen = aiter(one), list[int]()
+    async with world(6) as cluster, make_consumer(cluster) as consumer:
+        iterator, seen = aiter(consumer), list[int]()
         for fails in (True, True, False):
             with suppress(Failed):
                 await statement(iterator, until(2 if fails else 5, seen, fails))
@@ -486,12 +486,12 @@ async def test_a_kept_iterator_delivers_again_what_a_loop_failed_on() -> None:
 
 @simulated([1])
 async def test_what_is_left_of_a_chunk_is_read_by_the_next_loop() -> None:
-    async with world(12, batch=6) as cluster, consumer(cluster) as one:
+    async with world(12, batch=6) as cluster, make_consumer(cluster) as consumer:
         seen: list[int] = []
         for read, last in (
             (statement, 1), (chunks, 3), (arrow, 5), (statement, 7), (batches, 10), (chunks, 11),
         ):  # fmt: skip
-            await read(one, until(last, seen))
+            await read(consumer, until(last, seen))
         assert seen == list(range(12))
 
 
@@ -520,23 +520,25 @@ class Walk:
     def check(self) -> None:
         assert committed(self._cluster) <= self.first_undone, "committed before it was done"
 
-    async def body(self, one: Consumer[Any, Any], offset: int, left: list[int], how: str) -> bool:
+    async def body(
+        self, consumer: Consumer[Any, Any], offset: int, remaining: list[int], how: str
+    ) -> bool:
         assert offset <= self.first_undone, f"{self.first_undone} was passed over"
         await asyncio.sleep(self._random.choice([0, 0, 0.01, 0.2]))
         self.check()
-        left[0] -= 1
-        if left[0] == 0 and how == "error":
+        remaining[0] -= 1
+        if remaining[0] == 0 and how == "error":
             raise Failed(offset)
-        if left[0] == 0 and how == "cancel":
+        if remaining[0] == 0 and how == "cancel":
             await asyncio.sleep(5)
             raise Failed(offset)  # wait_for of Python 3.11 may swallow a cancellation
         self.done.add(offset)
-        return left[0] == 0
+        return remaining[0] == 0
 
-    async def step(self, one: Consumer[Any, Any]) -> None:
+    async def step(self, consumer: Consumer[Any, Any]) -> None:
         how = self._random.choice(["break", "error", "cancel"])
-        read, left = self._random.choice(ALL), [self._random.randint(1, 4)]
-        reading = read(one, lambda offset: self.body(one, offset, left, how))
+        read, remaining = self._random.choice(ALL), [self._random.randint(1, 4)]
+        reading = read(consumer, lambda offset: self.body(consumer, offset, remaining, how))
         self.failed = how != "break"
         seconds = self._random.choice([0, 0.001, 0.01, 0.3, 1]) if how == "cancel" else 1
         try:
@@ -571,10 +573,10 @@ async def _walk(seed: int) -> None:
         options = random.choice(MESSAGES)
         while not walk.over:
             try:
-                async with consumer(cluster, **options) as one:
+                async with make_consumer(cluster, **options) as consumer:
                     for _ in range(random.randint(1, 6)):
                         if not walk.over:
-                            await walk.step(one)
+                            await walk.step(consumer)
                         walk.check()
                     if walk.failed:
                         raise Failed  # noqa: TRY301 - to leave the block by it

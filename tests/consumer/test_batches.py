@@ -1,4 +1,4 @@
-"""Batches of what is taken away while they are made: loops go on, nothing lost is in them."""
+"""Batches whose partitions are revoked while they are collected."""
 
 import asyncio
 import json
@@ -13,9 +13,9 @@ from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.serdes import Deserializer
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
-from tests.consumer.on_fakes import consumer
-from tests.consumer.test_reading import World
-from tests.engine.chunks import A, B
+from tests.consumer.test_stream import World
+from tests.support.chunks import A, B
+from tests.support.fake_consumer import make_consumer
 
 pytestmark = pytest.mark.fast
 
@@ -24,13 +24,13 @@ AT = TopicPartition("t", 0)
 
 @asynccontextmanager
 async def batched(
-    one: Consumer[Any, Any], max_wait_ms: int
+    consumer: Consumer[Any, Any], max_wait_ms: int
 ) -> AsyncIterator[tuple[asyncio.Task[None], list[list[int]]]]:
-    """Who reads it in batches, and what they have."""
+    """Read in batches; yield the task and its records."""
     got: list[list[int]] = []
 
     async def read() -> None:
-        async for batch in one.batches(max_wait_ms=max_wait_ms):
+        async for batch in consumer.batches(max_wait_ms=max_wait_ms):
             offsets = [record.offset for record in batch]
             got.append(offsets)
 
@@ -47,9 +47,9 @@ async def test_a_seek_while_a_batch_is_collected_does_not_end_the_loop() -> None
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 3)
-        async with consumer(cluster) as one, batched(one, 5_000) as (reader, got):
+        async with make_consumer(cluster) as consumer, batched(consumer, 5_000) as (reader, got):
             await asyncio.sleep(2)
-            one.seek(AT, 3)
+            consumer.seek(AT, 3)
             await asyncio.sleep(5)
             assert not reader.done()
             assert got == []
@@ -64,11 +64,14 @@ async def test_a_partition_that_is_lost_while_a_batch_is_collected_does_not_end_
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 3)
         short = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
-        async with consumer(cluster, **short) as one, batched(one, 20_000) as (reader, got):
+        async with (
+            make_consumer(cluster, **short) as consumer,
+            batched(consumer, 20_000) as (reader, got),
+        ):
             await asyncio.sleep(2)
             cluster.freeze(1)
             await asyncio.sleep(30)
-            assert not one.assignment
+            assert not consumer.assignment
             assert not reader.done()
             cluster.thaw(1)
             await asyncio.sleep(60)
@@ -88,7 +91,7 @@ async def test_what_is_collected_waits_while_it_is_not_certainly_ours() -> None:
         assert not batch.done()
         world.lose()
         world.fence.deadline = float("inf")
-    assert [one.offset for one in batch.result() or ()] == [100, 101, 102]
+    assert [message.offset for message in batch.result() or ()] == [100, 101, 102]
 
 
 @simulated(range(3))
@@ -106,7 +109,7 @@ async def test_what_will_never_be_certain_is_not_handed_out_and_not_finished() -
 
 
 class Letters:
-    """That are written once a test lets them."""
+    """Dead letters that are written when a test allows it."""
 
     def __init__(self) -> None:
         self.let = asyncio.Event()
@@ -124,7 +127,7 @@ async def test_what_is_lost_while_a_letter_is_written_is_not_in_the_batch() -> N
     made: list[bytes] = []
     world, letters = World(None, Deserializer(refuse, "odd")), Letters()
     reading: Any = world.reading
-    poison = reading._how.poison._replace(policy="dead_letter", letters=letters)
+    poison = reading._how.poison._replace(policy="dead_letter", dead_letters=letters)
     reading._how = reading._how._replace(poison=poison)
     batches = world.reading.batches(max_records=6)
     async with asyncio.TaskGroup() as tasks:
@@ -132,4 +135,4 @@ async def test_what_is_lost_while_a_letter_is_written_is_not_in_the_batch() -> N
         await asyncio.sleep(1)
         world.lose()
         letters.let.set()
-    assert [one.offset for one in batch.result() or ()] == [100, 101, 102]
+    assert [message.offset for message in batch.result() or ()] == [100, 101, 102]

@@ -1,4 +1,4 @@
-"""Reading by calls: `getmany` and `getone`, of all or of chosen partitions, on virtual time."""
+"""`getmany` and `getone` for all or for chosen partitions, on virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,8 +12,8 @@ from asyncconsumer import TopicPartition
 from asyncconsumer.errors import ClosedError, ConfigError, DeserializationFailed, NotAssigned
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
-from tests.consumer.on_fakes import consumer
 from tests.consumer.test_acknowledgement import committed
+from tests.support.fake_consumer import make_consumer
 
 pytestmark = pytest.mark.fast
 
@@ -30,53 +30,56 @@ async def world(a: int = 0, b: int = 0) -> AsyncIterator[GroupCluster]:
         yield cluster
 
 
-def offsets(found: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[int]]:
-    return {tp: [record.offset for record in records] for tp, records in found.items()}
+def offsets(result: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[int]]:
+    return {tp: [record.offset for record in records] for tp, records in result.items()}
 
 
-async def everything(one: Any, *partitions: TopicPartition) -> dict[TopicPartition, list[int]]:
-    """All that calls with a limit of two return."""
+async def everything(consumer: Any, *partitions: TopicPartition) -> dict[TopicPartition, list[int]]:
+    """Return the records of all calls with a limit of two."""
     seen: dict[TopicPartition, list[int]] = {}
-    while found := await one.getmany(*partitions, timeout_ms=5_000, max_records=2):
-        assert sum(map(len, found.values())) <= 2
-        for tp, there in offsets(found).items():
-            seen.setdefault(tp, []).extend(there)
+    while result := await consumer.getmany(*partitions, timeout_ms=5_000, max_records=2):
+        assert sum(map(len, result.values())) <= 2
+        for tp, existing in offsets(result).items():
+            seen.setdefault(tp, []).extend(existing)
     return seen
 
 
 @simulated([1, 2])
 async def test_all_records_come_once_and_in_order() -> None:
-    async with world(5, 4) as cluster, consumer(cluster) as one:
-        assert await everything(one) == {A: [0, 1, 2, 3, 4], B: [0, 1, 2, 3]}
+    async with world(5, 4) as cluster, make_consumer(cluster) as consumer:
+        assert await everything(consumer) == {A: [0, 1, 2, 3, 4], B: [0, 1, 2, 3]}
 
 
 @simulated([1])
 async def test_without_a_timeout_only_what_is_there_is_returned() -> None:
-    async with world(0, 0) as cluster, consumer(cluster) as one:
+    async with world(0, 0) as cluster, make_consumer(cluster) as consumer:
         began = asyncio.get_running_loop().time()
-        assert await one.getmany() == {}
+        assert await consumer.getmany() == {}
         assert asyncio.get_running_loop().time() == began
         cluster.append("t", 0, 3)
         await asyncio.sleep(5)  # for a fetch
-        assert offsets(await one.getmany()) == {A: [0, 1, 2]}
-        assert await one.getmany() == {}
+        assert offsets(await consumer.getmany()) == {A: [0, 1, 2]}
+        assert await consumer.getmany() == {}
 
 
 @simulated([1])
 async def test_a_call_waits_for_the_first_record_only() -> None:
-    async with world() as cluster, consumer(cluster) as one:
+    async with world() as cluster, make_consumer(cluster) as consumer:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        assert await one.getmany(timeout_ms=700) == {}
+        assert await consumer.getmany(timeout_ms=700) == {}
         assert loop.time() - began == pytest.approx(0.7)
         loop.call_later(2, cluster.append, "t", 0, 1)
-        assert offsets(await one.getmany(timeout_ms=60_000)) == {A: [0]}
+        assert offsets(await consumer.getmany(timeout_ms=60_000)) == {A: [0]}
         assert loop.time() - began < 10
 
 
 @simulated([1])
 async def test_calls_let_other_tasks_run() -> None:
-    async with world(300, 300) as cluster, consumer(cluster, max_partition_fetch_bytes=1) as one:
+    async with (
+        world(300, 300) as cluster,
+        make_consumer(cluster, max_partition_fetch_bytes=1) as consumer,
+    ):
         await asyncio.sleep(10)
         turns = 0
 
@@ -89,21 +92,21 @@ async def test_calls_let_other_tasks_run() -> None:
         async with asyncio.TaskGroup() as tasks:
             counting = tasks.create_task(count())
             for _ in range(200):
-                await one.getmany(max_records=1)
+                await consumer.getmany(max_records=1)
             counting.cancel()
         assert turns > 1
 
 
 @simulated([1, 2])
 async def test_only_chosen_partitions_are_read() -> None:
-    async with world(3, 4) as cluster, consumer(cluster) as one:
-        await one.wait_assigned()
-        assert await everything(one, B) == {B: [0, 1, 2, 3]}
+    async with world(3, 4) as cluster, make_consumer(cluster) as consumer:
+        await consumer.wait_assigned()
+        assert await everything(consumer, B) == {B: [0, 1, 2, 3]}
         assert committed(cluster) == 0
         cluster.append("t", 1, 1)
-        assert (await one.getone(A)).offset == 0
-        assert await everything(one, A) == {A: [1, 2]}
-        assert await everything(one) == {B: [4]}
+        assert (await consumer.getone(A)).offset == 0
+        assert await everything(consumer, A) == {A: [1, 2]}
+        assert await everything(consumer) == {B: [4]}
 
 
 @simulated([1])
@@ -112,26 +115,26 @@ async def test_partitions_that_are_not_read_do_not_use_up_the_budget() -> None:
         cluster.add_topic("t", 2)
         for _ in range(400):
             cluster.append("t", 1, 100)
-        async with consumer(
+        async with make_consumer(
             cluster, max_buffered_bytes=65_536, max_partition_fetch_bytes=8_000
-        ) as one:
-            await one.wait_assigned()
+        ) as consumer:
+            await consumer.wait_assigned()
             await asyncio.sleep(30)  # the other partition is fetched as far as there is room
-            assert await one.getmany(A) == {}
-            for at in range(20):
+            assert await consumer.getmany(A) == {}
+            for offset in range(20):
                 cluster.append("t", 0, 1)
-                found = await one.getmany(A, timeout_ms=60_000)
-                assert offsets(found) == {A: [at]}
+                result = await consumer.getmany(A, timeout_ms=60_000)
+                assert offsets(result) == {A: [offset]}
 
 
 @simulated([1])
 async def test_a_loop_after_a_call_reads_all_partitions() -> None:
-    async with world(2, 2) as cluster, consumer(cluster) as one:
-        await one.wait_assigned()
-        await one.getmany(A, timeout_ms=5_000)
-        await one.commit()
+    async with world(2, 2) as cluster, make_consumer(cluster) as consumer:
+        await consumer.wait_assigned()
+        await consumer.getmany(A, timeout_ms=5_000)
+        await consumer.commit()
         seen = set()
-        async for record in one:
+        async for record in consumer:
             seen.add((record.partition, record.offset))
             if len(seen) == 2:
                 break
@@ -140,35 +143,37 @@ async def test_a_loop_after_a_call_reads_all_partitions() -> None:
 
 @simulated([1])
 async def test_a_loop_delivers_again_what_a_call_returned_and_nobody_acknowledged() -> None:
-    async with world(3) as cluster, consumer(cluster) as one:
-        assert offsets(await one.getmany(timeout_ms=5_000, max_records=2)) == {A: [0, 1]}
-        async for record in one:
+    async with world(3) as cluster, make_consumer(cluster) as consumer:
+        assert offsets(await consumer.getmany(timeout_ms=5_000, max_records=2)) == {A: [0, 1]}
+        async for record in consumer:
             assert record.offset == 0
             break
 
 
 @simulated([1])
 async def test_a_paused_partition_stays_paused() -> None:
-    async with world(2, 2) as cluster, consumer(cluster) as one:
-        await one.wait_assigned()
-        one.pause(A)
-        assert await everything(one, A, B) == {B: [0, 1]}
-        assert await everything(one, A) == {}
-        assert one.paused == {A}
-        one.resume(A)
-        assert await everything(one) == {A: [0, 1]}
+    async with world(2, 2) as cluster, make_consumer(cluster) as consumer:
+        await consumer.wait_assigned()
+        consumer.pause(A)
+        assert await everything(consumer, A, B) == {B: [0, 1]}
+        assert await everything(consumer, A) == {}
+        assert consumer.paused == {A}
+        consumer.resume(A)
+        assert await everything(consumer) == {A: [0, 1]}
 
 
 @simulated([1, 2, 3])
 async def test_a_cancelled_call_loses_nothing() -> None:
-    async with world(40, 40) as cluster, consumer(cluster) as one:
-        await one.wait_assigned()
+    async with world(40, 40) as cluster, make_consumer(cluster) as consumer:
+        await consumer.wait_assigned()
         random = Random(4)
         seen: dict[TopicPartition, list[int]] = {A: [], B: []}
 
         async def call(*partitions: TopicPartition) -> None:
-            for tp, there in offsets(await one.getmany(*partitions, timeout_ms=500)).items():
-                seen[tp] += there
+            for tp, existing in offsets(
+                await consumer.getmany(*partitions, timeout_ms=500)
+            ).items():
+                seen[tp] += existing
 
         for _ in range(60):
             chosen = random.choice([(), (A,), (B,)])
@@ -194,47 +199,47 @@ async def test_bad_values_are_told_after_the_good_ones_before_them() -> None:
             raise ValueError("the third value is bad")
         return values.index(data)
 
-    async with world(4) as cluster, consumer(cluster, value_deserializer=numbered) as one:
+    async with world(4) as cluster, make_consumer(cluster, value_deserializer=numbered) as consumer:
         await asyncio.sleep(5)
-        assert [m.value for m in (await one.getmany(timeout_ms=5_000))[A]] == [0, 1]
+        assert [m.value for m in (await consumer.getmany(timeout_ms=5_000))[A]] == [0, 1]
         with pytest.raises(DeserializationFailed):
-            await one.getmany(timeout_ms=5_000)
-        assert (await one.getone()).value == 3
+            await consumer.getmany(timeout_ms=5_000)
+        assert (await consumer.getone()).value == 3
 
 
 @simulated([1])
 async def test_mistakes_are_told() -> None:
-    async with world(1) as cluster, consumer(cluster) as one:
-        await one.wait_assigned()
+    async with world(1) as cluster, make_consumer(cluster) as consumer:
+        await consumer.wait_assigned()
         with pytest.raises(NotAssigned):
-            await one.getmany(TopicPartition("t", 7))
+            await consumer.getmany(TopicPartition("t", 7))
         for wrong in ({"timeout_ms": -1}, {"max_records": 0}, {"timeout_ms": "1"}):
             with pytest.raises(ConfigError):
-                await one.getmany(**wrong)
-    async with world(1) as cluster, consumer(cluster) as one:
-        [stream] = one.streams(1)
+                await consumer.getmany(**wrong)
+    async with world(1) as cluster, make_consumer(cluster) as consumer:
+        [stream] = consumer.streams(1)
         with pytest.raises(ConfigError, match="streams"):
-            await one.getmany()
+            await consumer.getmany()
         with pytest.raises(ConfigError, match="streams"):
             await stream.getone(A)
         assert (await stream.getone()).offset == 0
-    async with world(1) as cluster, consumer(cluster, stop_at="end") as one:
+    async with world(1) as cluster, make_consumer(cluster, stop_at="end") as consumer:
         with pytest.raises(ConfigError, match="stop_at"):
-            await one.getone()
+            await consumer.getone()
 
 
 @simulated([1])
 async def test_a_call_that_waits_ends_with_the_consumer() -> None:
     async with world() as cluster:
-        one = consumer(cluster)
-        async with asyncio.TaskGroup() as tasks, one:
-            await one.wait_assigned()
-            waiting = tasks.create_task(_ended(one))
+        consumer = make_consumer(cluster)
+        async with asyncio.TaskGroup() as tasks, consumer:
+            await consumer.wait_assigned()
+            waiting = tasks.create_task(_ended(consumer))
             await asyncio.sleep(1)
         assert waiting.result()
 
 
-async def _ended(one: Any) -> bool:
+async def _ended(consumer: Any) -> bool:
     with pytest.raises(ClosedError):
-        await one.getone()
+        await consumer.getone()
     return True

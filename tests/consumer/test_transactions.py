@@ -1,4 +1,4 @@
-"""Transactions and partitions that come and go, on virtual time."""
+"""Transactions during rebalances, on virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -14,9 +14,9 @@ from asyncconsumer.streams.messages import Message
 from asyncconsumer.testing.fake_kafka.group_state import Phase
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
-from tests.consumer.on_fakes import consumer
-from tests.consumer.test_given_up import Producer
-from tests.helpers import until
+from tests.consumer.test_redelivery import Producer
+from tests.support.fake_consumer import make_consumer
+from tests.support.helpers import until
 
 pytestmark = pytest.mark.fast
 
@@ -32,11 +32,11 @@ class Places(Producer):
         self.done: dict[TopicPartition, int] = {}
 
     def make(self, messages: Collection[Message[Any, Any]]) -> None:
-        for one in messages:
-            self.send(one.partition * 1_000 + one.offset)
+        for message in messages:
+            self.send(message.partition * 1_000 + message.offset)
 
     async def send_offsets_to_transaction(self, offsets: Any, group: str) -> None:
-        self.done |= {TopicPartition(*one): at for one, at in offsets.items()}
+        self.done |= {TopicPartition(*member): offset for member, offset in offsets.items()}
 
 
 @asynccontextmanager
@@ -48,20 +48,20 @@ async def world() -> AsyncIterator[GroupCluster]:
         yield cluster
 
 
-def member(cluster: GroupCluster, **options: Any) -> Consumer[Any, Any]:
-    given = {
+def make_member(cluster: GroupCluster, **options: Any) -> Consumer[Any, Any]:
+    settings = {
         "commit_policy": "manual",
         "partition_assignment_strategy": "cooperative-sticky",
         "revoke_grace_ms": 0,
         "session_timeout_ms": 6_000,
         "heartbeat_interval_ms": 1_000,
     }
-    return consumer(cluster, **{**given, **options})
+    return make_consumer(cluster, **{**settings, **options})
 
 
-async def having(one: Consumer[Any, Any], count: int) -> None:
+async def having(consumer: Consumer[Any, Any], count: int) -> None:
     async with asyncio.timeout(600):
-        while len(one.assignment) != count:
+        while len(consumer.assignment) != count:
             await asyncio.sleep(0.1)
 
 
@@ -69,28 +69,28 @@ async def having(one: Consumer[Any, Any], count: int) -> None:
 async def half_and_then_all(cluster: GroupCluster) -> AsyncIterator[tuple[Any, Any, Places]]:
     """A member that had one partition in its first transaction, and then got the other."""
     producer = Places()
-    async with member(cluster) as one:
-        batches = one.batches(6, 100)
-        async with member(cluster) as two:
-            await having(one, 1)
+    async with make_member(cluster) as consumer:
+        batches = consumer.batches(6, 100)
+        async with make_member(cluster) as two:
+            await having(consumer, 1)
             await having(two, 1)
-            async with one.transaction(producer):
+            async with consumer.transaction(producer):
                 producer.make(await anext(batches))
-        await having(one, 2)
-        yield one, batches, producer
+        await having(consumer, 2)
+        yield consumer, batches, producer
 
 
 @simulated(seeds=range(3))
 async def test_what_came_and_went_between_two_transactions_is_in_none() -> None:
-    async with world() as cluster, half_and_then_all(cluster) as (one, batches, producer):
+    async with world() as cluster, half_and_then_all(cluster) as (member, batches, producer):
         batch = await anext(batches)  # of the partition that is new
-        async with member(cluster) as two:
+        async with make_member(cluster) as two:
             await having(two, 1)
-            await having(one, 1)
-            lost = BOTH - one.assignment
+            await having(member, 1)
+            lost = BOTH - member.assignment
             assert {TopicPartition("t", each.partition) for each in batch} == lost
             with pytest.raises(TransactionFenced) as fenced:
-                async with one.transaction(producer):
+                async with member.transaction(producer):
                     producer.make(batch)
             assert set(fenced.value.partitions) == lost
             assert len(producer.sent) == 3  # of the first one
@@ -101,31 +101,31 @@ async def test_what_came_and_went_between_two_transactions_is_in_none() -> None:
 
 @simulated(seeds=range(3))
 async def test_what_came_meanwhile_is_done_with_when_it_was_in_a_transaction() -> None:
-    async with world() as cluster, half_and_then_all(cluster) as (one, batches, producer):
-        async with one.transaction(producer):
+    async with world() as cluster, half_and_then_all(cluster) as (member, batches, producer):
+        async with member.transaction(producer):
             producer.make(await anext(batches))
         assert producer.done == dict.fromkeys(BOTH, 3)
         for number in range(2):
             cluster.append("t", number, 1)
         with suppress(ValueError):
-            async with one.transaction(producer):
+            async with member.transaction(producer):
                 producer.make(await anext(batches))
                 raise ValueError("aborted")
         async with asyncio.timeout(600):
             while len(producer.sent) < 8:
-                async with one.transaction(producer):
+                async with member.transaction(producer):
                     producer.make(await anext(batches))
         assert sorted(producer.sent) == [0, 1, 2, 3, 1_000, 1_001, 1_002, 1_003]
 
 
 @simulated(seeds=range(3))
 async def test_what_goes_without_anything_in_hand_aborts_nothing() -> None:
-    async with world() as cluster, half_and_then_all(cluster) as (one, batches, producer):
-        async with one.transaction(producer):
+    async with world() as cluster, half_and_then_all(cluster) as (member, batches, producer):
+        async with member.transaction(producer):
             producer.make(await anext(batches))
-        async with member(cluster) as two, one.transaction(producer):
+        async with make_member(cluster) as two, member.transaction(producer):
             await having(two, 1)
-            await having(one, 1)
+            await having(member, 1)
         assert len(producer.sent) == 6
 
 
@@ -134,19 +134,19 @@ async def test_what_goes_without_anything_in_hand_aborts_nothing() -> None:
 async def test_a_transaction_that_is_open_does_not_keep_a_group_from_rebalancing(
     strategy: str,
 ) -> None:
-    """Whose offsets are not there yet joins all the same, and loads what is its own by then."""
+    """A member whose offsets are pending joins, and loads those of its assignment later."""
     async with world() as cluster:
         cluster.fail_next(OFFSET_FETCH, UNSTABLE, times=10_000)
         async with (
-            member(cluster, partition_assignment_strategy=strategy) as one,
-            member(cluster, partition_assignment_strategy=strategy) as two,
+            make_member(cluster, partition_assignment_strategy=strategy) as consumer,
+            make_member(cluster, partition_assignment_strategy=strategy) as two,
         ):
             group = cluster.groups["g"]
             await until(lambda: group.phase is Phase.STABLE and len(group.members) == 2, 20)
-            assert not one.assignment
+            assert not consumer.assignment
             assert not two.assignment
             cluster.forget_troubles()
-            await having(one, 1)
+            await having(consumer, 1)
             await having(two, 1)
 
 
@@ -174,12 +174,12 @@ class Shielded(Places):
 
 @asynccontextmanager
 async def cancelled_while_it_commits(seconds: float, times: int = 1) -> AsyncIterator[Any]:
-    """Who had all there is, and was cancelled so often while that was being committed."""
-    async with world() as cluster, member(cluster) as one, asyncio.TaskGroup() as group:
-        producer, batches = Shielded(group, seconds), one.batches(6, 1_000)
+    """Yield a member that read everything and was cancelled during its commit."""
+    async with world() as cluster, make_member(cluster) as consumer, asyncio.TaskGroup() as group:
+        producer, batches = Shielded(group, seconds), consumer.batches(6, 1_000)
 
         async def work() -> None:
-            async with one.transaction(producer):
+            async with consumer.transaction(producer):
                 producer.make(await anext(batches))
 
         working = group.create_task(work())
@@ -197,7 +197,7 @@ async def cancelled_while_it_commits(seconds: float, times: int = 1) -> AsyncIte
 async def test_who_is_cancelled_while_it_commits_reads_on_behind_what_was_committed() -> None:
     async with cancelled_while_it_commits(5) as (batches, producer):
         assert len(producer.sent) == 6
-        assert [(one.partition, one.offset) for one in await anext(batches)] == [(0, 3)]
+        assert [(member.partition, member.offset) for member in await anext(batches)] == [(0, 3)]
 
 
 @simulated(seeds=range(3))
@@ -207,4 +207,7 @@ async def test_a_commit_that_takes_too_long_is_given_up_and_what_it_had_comes_ag
 ) -> None:
     async with cancelled_while_it_commits(seconds, times) as (batches, producer):
         assert not producer.sent
-        assert {(one.partition, one.offset) for one in await anext(batches)} >= {(0, 0), (1, 0)}
+        assert {(member.partition, member.offset) for member in await anext(batches)} >= {
+            (0, 0),
+            (1, 0),
+        }

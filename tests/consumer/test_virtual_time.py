@@ -7,16 +7,19 @@ from random import Random
 import pytest
 
 from asyncconsumer import Consumer
+from asyncconsumer.config.choices import GroupProtocol
 from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.testing.virtual_time import run
-from tests.consumer.on_fakes import coordinating
+from tests.support.fake_consumer import coordinating
 
 pytestmark = [pytest.mark.fast, pytest.mark.timeout(60)]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("gives_clock", [True, False])
-def test_a_consumer_with_default_options_reads(protocol: str, *, gives_clock: bool) -> None:
+def test_a_consumer_with_default_options_reads(
+    protocol: GroupProtocol, *, gives_clock: bool
+) -> None:
     async def read() -> None:
         clock = asyncio.get_running_loop().time if gives_clock else None
         async with coordinating(protocol) as cluster:

@@ -27,7 +27,7 @@ GROWTH_ALLOWED = 16 << 20
 
 
 class Options(NamedTuple):
-    """How one input is read."""
+    """The options of one decoding run."""
 
     check_crc: bool
     offset: int
@@ -51,7 +51,7 @@ class Evicting:
         return min(size, self._window) if again else size
 
     def release(self, reader: object) -> None:
-        """Nothing is charged."""
+        """Do nothing, because nothing is charged."""
 
 
 def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
@@ -76,9 +76,9 @@ def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
                     if options.window:
                         records.evict()
             else:
-                for found in records:
-                    fields = (found.offset, found.timestamp, found.timestamp_type)
-                    seen.append((*fields, found.key, found.value, found.headers))
+                for record in records:
+                    fields = (record.offset, record.timestamp, record.timestamp_type)
+                    seen.append((*fields, record.key, record.value, record.headers))
                     seen.append(records.next_offset)
                     if options.window:
                         records.evict()
@@ -100,7 +100,7 @@ def plain(table: object) -> object:
 
 
 def resolved(table: tuple[Any, ...]) -> list[object]:
-    """The same with keys and values in the place of views of them, wherever those point to."""
+    """Return the records with copies of keys and values in place of views."""
     rows, offsets, times, kinds, key, value, *headers, buffers = table
     values = [viewed(column, rows, buffers or [column[3]]) for column in (key, value)]
     return [rows, offsets, times, kinds, values, headers]
@@ -108,17 +108,17 @@ def resolved(table: tuple[Any, ...]) -> list[object]:
 
 def viewed(column: tuple[Any, ...], rows: int, buffers: list[bytes]) -> list[object]:
     valid, _, views, _ = column
-    found: list[object] = []
+    results: list[object] = []
     for row in range(rows):
         view = bytes(views)[16 * row : 16 * row + 16]
-        length, _, number, at = struct.unpack("<i4sii", view)
+        length, _, number, offset = struct.unpack("<i4sii", view)
         value = view[4:16][:length]
         if length > 12:
-            value = bytes(memoryview(buffers[number])[at : at + length])
+            value = bytes(memoryview(buffers[number])[offset : offset + length])
             assert (len(value), value[:4]) == (length, view[4:8])
         is_null = valid is not None and not bytes(valid)[row // 8] >> row % 8 & 1
-        found.append(None if is_null else value)
-    return found
+        results.append(None if is_null else value)
+    return results
 
 
 def answer_of(decoder: ModuleType, frame: bytes, version: int) -> object:

@@ -3,8 +3,17 @@
 import struct
 from random import Random
 
-from tests.unit.wire.encoder import CODECS, Row, batch, compress, control, message, wrapper, xerial
-from tests.unit.wire.test_answers import VERSIONS, full
+from tests.records.test_fetch_response import VERSIONS, full
+from tests.support.record_encoder import (
+    CODECS,
+    Row,
+    batch,
+    compress,
+    control,
+    message,
+    wrapper,
+    xerial,
+)
 
 HEADERS = (("a", b"1"), ("é", None))
 
@@ -44,23 +53,23 @@ def record_set(rng: Random) -> bytearray:
 
 
 def spoil(data: bytearray, rng: Random) -> None:
-    """One change, in place. Most keep the length, so that the damage is found deep inside."""
-    at = rng.randrange(len(data)) if data else 0
+    """One change, in place. Most keep the length, so that corrupt bytes are found deep inside."""
+    offset = rng.randrange(len(data)) if data else 0
     match rng.randrange(10):
         case 0 | 1 | 2 if data:
-            data[at] = rng.randrange(256)
+            data[offset] = rng.randrange(256)
         case 3 if data:
-            data[at] ^= 1 << rng.randrange(8)
+            data[offset] ^= 1 << rng.randrange(8)
         case 4:
-            data[at : at + 4] = struct.pack(">i", rng.choice(NUMBERS))
+            data[offset : offset + 4] = struct.pack(">i", rng.choice(NUMBERS))
         case 5:
-            data[at : at + 8] = struct.pack(">q", rng.choice(LONGS))
+            data[offset : offset + 8] = struct.pack(">q", rng.choice(LONGS))
         case 6:
             number = rng.choice(VARINTS)
-            data[at : at + len(number)] = number
+            data[offset : offset + len(number)] = number
         case 7:
-            del data[at:]
+            del data[offset:]
         case 8:
-            del data[at : at + rng.randrange(1, 9)]
+            del data[offset : offset + rng.randrange(1, 9)]
         case _:
-            data[at:at] = data[at : at + rng.randrange(1, 40)]
+            data[offset:offset] = data[offset : offset + rng.randrange(1, 40)]

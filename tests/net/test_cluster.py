@@ -1,4 +1,4 @@
-"""Metadata from real clusters, and from ones that a test plays in virtual time."""
+"""Cluster metadata on virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,27 +11,22 @@ import pytest
 
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
-    AccessDenied,
     CertificateRefused,
     ClosedError,
     ConnectFailed,
     InvalidTopic,
-    LeaderNotAvailable,
     NoBrokerAnswered,
-    TopicAccessDenied,
-    UnknownTopicOrPartition,
     WrongCredentials,
 )
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connect import open_connection
-from asyncconsumer.net.metadata import Leader
 from asyncconsumer.net.pool import BrokerOpener, BrokerPool, Traffic
-from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
-from asyncconsumer.testing.servers import SASL_SCRAM, Kafka
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import Address, TopicPartition
-from tests.helpers import until
-from tests.net.fakes import FakeOpener, metadata_answer, reachable, unreachable
+from tests.support.fake_connections import FakeOpener, metadata_answer, reachable, unreachable
+
+pytestmark = pytest.mark.fast
+
 
 A, B, C = Address("a", 1), Address("b", 2), Address("c", 3)
 PLACES = {1: A, 2: B, 3: C}
@@ -45,134 +40,6 @@ async def joined(opener: BrokerOpener | None = None, **settings: Any) -> AsyncIt
         Cluster(brokers, randomness=Random(2)) as cluster,
     ):
         yield cluster
-
-
-def client_settings(kafka: Kafka) -> dict[str, Any]:
-    return dict(kafka.client_settings(SASL_SCRAM))
-
-
-# --- real clusters -------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["kafka", "kafka_zk"])
-def server(request: pytest.FixtureRequest) -> KafkaHandle:
-    handle = request.getfixturevalue(request.param)
-    assert isinstance(handle, KafkaHandle)
-    return handle
-
-
-async def test_topics_are_described_with_ids_epochs_and_leaders(server: KafkaHandle) -> None:
-    topic = await server.topic(partitions=3)
-    async with joined(bootstrap_servers=server.bootstrap_servers) as cluster:
-        metadata = await cluster.refresh([topic])
-        found = metadata.topics[topic]
-        assert isinstance(found.topic_id, UUID)
-        assert sorted(found.partitions) == [0, 1, 2]
-        leader = cluster.leader(TopicPartition(topic, 1))
-        assert leader.epoch == 0
-        assert str(leader.broker.address) in server.bootstrap_servers
-        assert found.partitions[1].replicas == (leader.broker.node_id,)
-        assert metadata.controller in metadata.brokers
-        assert set(metadata.topics) == {topic}, "only what was asked for"
-
-
-async def test_asking_for_a_topic_never_creates_it(server: KafkaHandle) -> None:
-    deleted = await server.topic()
-    missing = f"{deleted}-missing"
-    async with joined(bootstrap_servers=server.bootstrap_servers) as cluster:
-        assert (await cluster.refresh([deleted])).topics[deleted].error is None
-        await server.admin.delete_topic(deleted)
-        for _ in range(5):
-            metadata = await cluster.refresh([deleted, missing])
-            for topic in (deleted, missing):
-                assert isinstance(metadata.topics[topic].error, UnknownTopicOrPartition)
-                with pytest.raises(UnknownTopicOrPartition, match=topic):
-                    cluster.leader(TopicPartition(topic, 0))
-
-
-async def test_a_topic_created_again_has_another_id(server: KafkaHandle) -> None:
-    topic = await server.topic()
-    async with joined(bootstrap_servers=server.bootstrap_servers) as cluster:
-        before = (await cluster.refresh([topic])).topics[topic]
-        await server.admin.delete_topic(topic)
-        await server.admin.create_topic(topic)
-        after = (await cluster.refresh([topic])).topics[topic]
-        assert before.topic_id != after.topic_id
-
-
-@pytest.mark.parametrize("name", ["a" * 249, "a" * 250, "a" * 10_000, ".", "..", "ä", "a b", ""])
-async def test_a_name_that_no_topic_can_have_spoils_nothing(kafka: KafkaHandle, name: str) -> None:
-    topic = await kafka.topic()
-    async with joined(bootstrap_servers=kafka.bootstrap_servers) as cluster:
-        metadata = await cluster.refresh([topic, name])
-        assert metadata.topics[topic].error is None
-        if name:
-            assert isinstance(metadata.topics[name].error, InvalidTopic | UnknownTopicOrPartition)
-
-
-async def test_a_change_of_leader_is_seen(kafka_cluster: KafkaCluster) -> None:
-    topic = await kafka_cluster.topic(partitions=1)
-    partition = TopicPartition(topic, 0)
-    async with joined(bootstrap_servers=kafka_cluster.bootstrap_servers) as cluster:
-        await cluster.refresh([topic])
-        before = cluster.leader(partition)
-        await (await kafka_cluster.leader(topic, 0)).kill()
-
-        async def moved() -> bool:
-            await cluster.refresh([topic])
-            try:
-                return cluster.leader(partition).broker != before.broker
-            except LeaderNotAvailable:
-                return False
-
-        await until(moved)
-        assert cluster.leader(partition).epoch > before.epoch
-
-
-async def test_connections_that_are_reset_or_cut_are_replaced(kafka_cluster: KafkaCluster) -> None:
-    topic = await kafka_cluster.topic(partitions=1)
-    async with joined(bootstrap_servers=kafka_cluster.proxied_servers) as cluster:
-        await cluster.refresh([topic])
-        assert {str(broker.address) for broker in cluster.metadata.brokers.values()} == set(
-            kafka_cluster.proxied_servers.split(",")
-        )
-        for verb in ("reset", "cut"):
-            for proxy in kafka_cluster.proxies.values():
-                getattr(proxy, verb)()
-
-            async def answered() -> bool:
-                try:
-                    return (await cluster.refresh([topic])).topics[topic].error is None
-                except NoBrokerAnswered:  # each was asked on a connection that is gone
-                    return False
-
-            await until(answered, seconds=5)
-
-
-async def test_a_topic_that_is_denied_and_then_granted(secure: Kafka) -> None:
-    topic = "closed-metadata"
-    await secure.admin.create_topic(topic)
-    partition = TopicPartition(topic, 0)
-    async with joined(**client_settings(secure)) as cluster:
-        metadata = await cluster.refresh([topic])
-        assert isinstance(metadata.topics[topic].error, TopicAccessDenied)
-        with pytest.raises(AccessDenied, match=topic):
-            cluster.leader(partition)
-        await secure.admin.allow("alice", "topic", topic, "read", "describe")
-
-        async def granted() -> bool:
-            return (await cluster.refresh([topic])).topics[topic].error is None
-
-        await until(granted)
-        assert isinstance(cluster.leader(partition), Leader)
-
-
-async def test_wrong_credentials_are_told_at_once(secure: Kafka) -> None:
-    settings = client_settings(secure) | {"sasl_plain_password": "guessed"}
-    async with joined(**settings) as cluster:
-        with pytest.raises(WrongCredentials):
-            async with asyncio.timeout(5):
-                await cluster.refresh(["any"])
 
 
 # --- clusters that a test plays -------------------------------------------------------------------
@@ -201,30 +68,27 @@ class Played(FakeOpener):
         return metadata_answer(self.places, topics)
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_refreshes_that_meet_are_one_request() -> None:
     played = Played()
     async with joined(played, bootstrap_servers="a:1") as cluster:
         async with asyncio.TaskGroup() as group:
-            told = [group.create_task(cluster.refresh([name])) for name in ("t", "u", "t")]
+            reported = [group.create_task(cluster.refresh([name])) for name in ("t", "u", "t")]
         assert len(played.asked) == 1
-        assert all(task.result() is cluster.metadata for task in told)
+        assert all(task.result() is cluster.metadata for task in reported)
         assert set(cluster.metadata.topics) == {"t", "u"}
 
 
-@pytest.mark.fast
 @simulated(seeds=range(3))
 async def test_topics_that_nobody_asked_for_are_not_kept() -> None:
     played = Played()
-    told = metadata_answer(PLACES, {name: (None, 0, {}) for name in ("t", "u", "spam")})
-    played.answers = lambda address, request: told
+    reported = metadata_answer(PLACES, {name: (None, 0, {}) for name in ("t", "u", "spam")})
+    played.answers = lambda address, request: reported
     async with joined(played, bootstrap_servers="a:1") as cluster:
         assert set((await cluster.refresh(["t"])).topics) == {"t"}
         assert set((await cluster.refresh(["u", "missing"])).topics) == {"t", "u"}
 
 
-@pytest.mark.fast
 @simulated(seeds=range(3))
 async def test_topics_that_nobody_asks_about_any_more_are_forgotten() -> None:
     played = Played()
@@ -232,19 +96,18 @@ async def test_topics_that_nobody_asks_about_any_more_are_forgotten() -> None:
         PLACES, {name: (None, 0, {}) for name in ("kept", *(f"t{n}" for n in range(50)))}
     )
     async with joined(played, bootstrap_servers="a:1") as cluster:
-        most = 0
+        limit = 0
         for n in range(50):
             await cluster.refresh(["kept", f"t{n}"])
-            most = max(most, len(cluster.metadata.topics))
+            limit = max(limit, len(cluster.metadata.topics))
             await asyncio.sleep(60)
         assert set(cluster.metadata.topics) == {"kept", *(f"t{n}" for n in range(39, 50))}
-        assert most == 12
-        assert len(cluster._usage._asked_at) == most
+        assert limit == 12
+        assert len(cluster._usage._requested_at) == limit
         await cluster.refresh(["t3"])
         assert "t3" in cluster.metadata.topics, "and asked for when somebody does again"
 
 
-@pytest.mark.fast
 @simulated(seeds=range(3))
 async def test_brokers_that_nobody_uses_any_more_are_forgotten() -> None:
     opener = FakeOpener()
@@ -254,7 +117,7 @@ async def test_brokers_that_nobody_uses_any_more_are_forgotten() -> None:
         for n in range(100):
             gone = Address(f"pod-{n}", 9092)
             await brokers.connection(gone, Traffic.FETCH)
-            brokers.suspect(gone)
+            brokers.mark_suspect(gone)
             opener.wires[-1].connection.close()
             opener.fails = unreachable
             with pytest.raises(ConnectFailed):
@@ -262,14 +125,13 @@ async def test_brokers_that_nobody_uses_any_more_are_forgotten() -> None:
             opener.fails = reachable
             await asyncio.sleep(60)
             # an answer is on its way all the time, so that the connection is not idle
-            lasting.last_heard = asyncio.get_running_loop().time()
+            lasting.last_received = asyncio.get_running_loop().time()
         assert await brokers.connection(A, Traffic.CONTROL) is lasting
         assert A in brokers._nodes, "a connection leads there"
         assert len(brokers._nodes) <= 12
         assert len(brokers._suspects) <= 1
 
 
-@pytest.mark.fast
 @simulated(seeds=range(3))
 @pytest.mark.parametrize("name", ["\ud800", "a" * 2**15])
 async def test_a_name_that_cannot_be_sent_harms_nobody_else(name: str) -> None:
@@ -281,7 +143,6 @@ async def test_a_name_that_cannot_be_sent_harms_nobody_else(name: str) -> None:
         assert set((await cluster.refresh(["t"])).topics) == {"t"}
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_a_refresh_is_answered_by_what_was_asked_after_it() -> None:
     played = Played()
@@ -300,7 +161,6 @@ async def test_a_refresh_is_answered_by_what_was_asked_after_it() -> None:
     assert len(played.asked) == 2
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_who_gives_up_a_refresh_does_not_end_it_for_others() -> None:
     played = Played()
@@ -316,7 +176,6 @@ async def test_who_gives_up_a_refresh_does_not_end_it_for_others() -> None:
         assert "t" in (await patient).topics
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_every_broker_gets_its_share_of_the_questions() -> None:
     played = Played()
@@ -327,7 +186,6 @@ async def test_every_broker_gets_its_share_of_the_questions() -> None:
     assert all(10 <= count <= 30 for count in counts), counts
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_brokers_that_are_gone_are_passed_over_for_the_bootstrap_servers() -> None:
     played = Played()
@@ -340,7 +198,6 @@ async def test_brokers_that_are_gone_are_passed_over_for_the_bootstrap_servers()
         assert played.asked[-1][0] == Address("seed", 9)
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_a_broker_that_hangs_costs_three_seconds() -> None:
     played = Played()
@@ -354,7 +211,6 @@ async def test_a_broker_that_hangs_costs_three_seconds() -> None:
         assert {asked for asked, _ in played.asked} == {A, B, C}
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_when_none_answers_all_reasons_are_told() -> None:
     played = Played()
@@ -367,7 +223,6 @@ async def test_when_none_answers_all_reasons_are_told() -> None:
         assert "t" in (await cluster.refresh(["t"])).topics
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_wrong_credentials_are_tried_once() -> None:
     played = Played()
@@ -378,7 +233,6 @@ async def test_wrong_credentials_are_tried_once() -> None:
     assert len(played.tries) == 1
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_one_bad_certificate_is_passed_over_and_all_bad_are_told() -> None:
     played = Played()
@@ -391,7 +245,6 @@ async def test_one_bad_certificate_is_passed_over_and_all_bad_are_told() -> None
             await cluster.refresh(["t"])
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_a_node_that_moved_is_found_at_its_new_address() -> None:
     played = Played()
@@ -404,7 +257,6 @@ async def test_a_node_that_moved_is_found_at_its_new_address() -> None:
         assert cluster.leader(partition).broker.address == Address("moved", 22)
 
 
-@pytest.mark.fast
 @simulated(seeds=range(20))
 async def test_nothing_is_refreshed_outside_of_the_block() -> None:
     async with joined(Played(), bootstrap_servers="a:1") as cluster:

@@ -33,9 +33,9 @@ from asyncconsumer.protocol.messages import (
     MetadataRequest,
 )
 from asyncconsumer.testing.virtual_time import simulated
-from tests.helpers import until
-from tests.net.fakes import Wire
-from tests.net.scripted import Line, connected
+from tests.support.fake_connections import Wire
+from tests.support.helpers import until
+from tests.support.scripted_broker import Line, connected
 
 pytestmark = pytest.mark.fast
 
@@ -50,13 +50,13 @@ NOTHING = struct.pack(">iihiii", 0, 0, -1, 1, 0, 0)
 async def test_answers_reach_their_requests_in_order() -> None:
     async def play(line: Line) -> None:
         asked = [await line.asked() for _ in range(3)]  # none is answered before all have come
-        for number, one in enumerate(asked):
-            line.answer(one, b"answer %d" % number)
+        for number, request in enumerate(asked):
+            line.answer(request, b"answer %d" % number)
         await line.until_closed()
 
     async with connected(play) as connection:
         waiting = [connection.send_raw(FETCH) for _ in range(3)]
-        answers = [await one for one in waiting]
+        answers = [await future for future in waiting]
     assert [bytes(answer.body) for answer in answers] == [b"answer 0", b"answer 1", b"answer 2"]
     assert {answer.version for answer in answers} == {11}
 
@@ -72,7 +72,7 @@ async def test_what_cannot_be_written_is_told_and_ends_nothing(request_: Any) ->
 
     async with connected(play) as connection:
         connection.versions[2] = 1, 3
-        with pytest.raises(ConfigError, match="cannot be asked like this"):
+        with pytest.raises(ConfigError, match="cannot be encoded"):
             await connection.request(request_)
         assert not (await connection.request(METADATA)).topics
 
@@ -101,7 +101,7 @@ async def test_who_is_alone_takes_an_answer_without_a_turn_of_the_loop() -> None
 
     async def play(line: Line) -> None:
         asked = [await line.asked() for _ in range(2)]
-        heads = [struct.pack(">ii", len(body) + 4, one.correlation) for one in asked]
+        heads = [struct.pack(">ii", len(body) + 4, asked.correlation) for asked in asked]
         sent_whole(line, b"".join(head + body for head in heads))
         sent.set()
         await line.until_closed()
@@ -217,15 +217,15 @@ async def answer_in_tls(line: Line) -> None:
 @pytest.mark.parametrize(
     ("step", "kind", "words"),
     [
-        (reset, ConnectionLost, "on the first request, perhaps it wants a login"),
+        (reset, ConnectionLost, "on the first request; it may require a login"),
         (close, ConnectionLost, "the broker closed the connection"),
         (cut_in_the_length, ConnectionLost, "the broker closed the connection"),
         (cut_in_the_body, ConnectionLost, "the broker closed the connection"),
-        (answer_wrongly, MalformedResponse, "correlation id 99 in place of 2"),
-        (answer_too_large, FrameTooLarge, "2147483647 bytes, allowed are 4 to 134217728"),
+        (answer_wrongly, MalformedResponse, "correlation id 99 instead of 2"),
+        (answer_too_large, FrameTooLarge, "2147483647 bytes; 4 to 134217728 are allowed"),
         (answer_negative, FrameTooLarge, "a response of -5 bytes"),
-        (answer_in_http, FrameTooLarge, "answers in text, 'HTTP'"),
-        (answer_in_tls, NotTls, "answers in TLS"),
+        (answer_in_http, FrameTooLarge, "responds with text, 'HTTP'"),
+        (answer_in_tls, NotTls, "responds with TLS"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -240,11 +240,11 @@ async def test_the_end_of_a_connection_fails_all_requests_at_once(
     async with connected(play) as connection:
         waiting = [connection.send_raw(FETCH) for _ in range(3)]
         at_once: list[bool] = []
-        waiting[0].add_done_callback(lambda _: at_once.extend(one.done() for one in waiting))
+        waiting[0].add_done_callback(lambda _: at_once.extend(future.done() for future in waiting))
         errors = []
-        for one in waiting:
+        for future in waiting:
             with pytest.raises(kind, match=words) as caught:
-                await one
+                await future
             errors.append(caught.value)
         assert at_once == [True, True, True]
         assert len({id(error) for error in errors}) == 3
@@ -277,7 +277,7 @@ async def test_an_answer_to_nothing_ends_the_connection() -> None:
 
     async with connected(play) as connection:
         await until(lambda: not connection.usable)
-        assert "correlation id 7 in place of None" in str(connection.ending)
+        assert "correlation id 7 instead of None" in str(connection.ending)
 
 
 async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
@@ -342,7 +342,7 @@ async def test_a_control_answer_of_many_megabytes_is_not_decoded() -> None:
         await line.until_closed()
 
     async with connected(play) as connection:
-        with pytest.raises(FrameTooLarge, match="an answer to Metadata of 17825792 bytes"):
+        with pytest.raises(FrameTooLarge, match="a response to Metadata of 17825792 bytes"):
             await connection.request(METADATA)
 
 
@@ -362,11 +362,11 @@ async def test_a_request_that_times_out_closes_the_connection() -> None:
     wire = Wire(request_timeout_ms=30_000)
     patient = wire.connection.send_raw(FETCH)
     hasty = wire.connection.send_raw(FETCH, timeout=5)
-    with pytest.raises(RequestTimedOut, match="k:9092: no answer to Fetch within 5 s"):
+    with pytest.raises(RequestTimedOut, match="k:9092: no response to Fetch within 5 s"):
         await hasty
     assert patient.done()
     assert asyncio.get_running_loop().time() == 5
-    with pytest.raises(ConnectionLost, match="closed, for there was no answer to Fetch"):
+    with pytest.raises(ConnectionLost, match="closed because there was no response to Fetch"):
         await patient
     assert wire.sent[-1] == b"abort"
 
@@ -515,9 +515,9 @@ async def test_the_answer_that_is_damaged_below_is_sound() -> None:
     assert (topic["name"], topic["partitions"][0]["leader_epoch"]) == ("t", 5)
 
 
-@given(at=st.integers(0, len(FULL) - 1), put=st.binary(max_size=6), cut=st.integers(0, 9))
+@given(start=st.integers(0, len(FULL) - 1), put=st.binary(max_size=6), cut=st.integers(0, 9))
 def test_damaged_answers_are_decoded_or_refused_and_nothing_else(
-    at: int, put: bytes, cut: int
+    start: int, put: bytes, cut: int
 ) -> None:
     @simulated(seeds=range(20))
     async def check() -> None:
@@ -525,7 +525,7 @@ def test_damaged_answers_are_decoded_or_refused_and_nothing_else(
         async with asyncio.TaskGroup() as group:
             answer = group.create_task(decode_or_refuse(wire))
             await asyncio.sleep(0)
-            wire.receive(1, b"\x00" + FULL[:at] + put + FULL[at + cut :])
+            wire.receive(1, b"\x00" + FULL[:start] + put + FULL[start + cut :])
         await answer
 
     async def decode_or_refuse(wire: Wire) -> None:

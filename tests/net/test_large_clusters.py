@@ -1,4 +1,4 @@
-"""Clusters with hundreds of thousands of partitions: what the event loop does meanwhile."""
+"""Metadata of clusters with hundreds of thousands of partitions: memory and event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,11 +29,13 @@ from asyncconsumer.net.pool import BrokerPool
 from asyncconsumer.protocol.messages import LIST_CONFIG_RESOURCES, ListTopicsRequest
 from asyncconsumer.spark.options.selection import Matching
 from asyncconsumer.spark.source.client import Client
-from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import Address, TopicPartition
-from tests.net.fakes import FakeOpener, metadata_answer
-from tests.net.large import large_answer
+from tests.support.fake_connections import FakeOpener, metadata_answer
+from tests.support.large_metadata import large_answer
+
+pytestmark = pytest.mark.fast
+
 
 METADATA, LIST = 3, LIST_CONFIG_RESOURCES.key
 A, B = Address("a", 1), Address("b", 2)
@@ -83,7 +85,7 @@ async def joined(opener: FakeOpener) -> AsyncIterator[Cluster]:
 
 
 async def turns_during(work: Callable[[], Awaitable[Any]]) -> int:
-    """How many turns others had while something was done."""
+    """Return how many turns other tasks had during an operation."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(_awaited(work))
         turns = 0
@@ -100,21 +102,20 @@ async def _awaited(work: Callable[[], Awaitable[Any]]) -> Any:
 # --- decoding in pieces ---------------------------------------------------------------------------
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_others_run_while_200_000_partitions_are_read(shape: str) -> None:
     topics = SHAPES[shape]
     opener = Large(large_answer(topics, brokers=PLACES))
     async with joined(opener) as cluster:
         assert await turns_during(partial(cluster.refresh, topics)) >= 200
-        found = cluster.metadata.topics
-        assert {name: len(topic.partitions) for name, topic in found.items()} == topics
+        result = cluster.metadata.topics
+        assert {name: len(topic.partitions) for name, topic in result.items()} == topics
         for name in list(topics)[:: len(topics) // 10 or 1]:
             last = TopicPartition(name, topics[name] - 1)
             assert cluster.leader(last).epoch == 7
         await cluster.refresh(topics)
         again = cluster.metadata.topics
-        assert all(again[name].partitions is found[name].partitions for name in topics)
+        assert all(again[name].partitions is result[name].partitions for name in topics)
         opener.body = large_answer(topics, brokers=PLACES, replicas=1)
         assert await turns_during(partial(cluster.refresh, topics)) >= 200, "it is another answer"
         assert len(cluster.metadata.topics[name].partitions[0].replicas) == 1
@@ -122,7 +123,6 @@ async def test_others_run_while_200_000_partitions_are_read(shape: str) -> None:
         assert await cluster.topic_names() == sorted(topics)
 
 
-@pytest.mark.fast
 async def test_an_answer_of_more_than_16_mib_is_read() -> None:
     body = large_answer({"t": 300_000}, brokers=PLACES, replicas=6)
     assert len(body) > 16 * 2**20
@@ -132,21 +132,18 @@ async def test_an_answer_of_more_than_16_mib_is_read() -> None:
         assert metadata.topics["t"].partitions[299_999].replicas == (2, 1) * 3
 
 
-@pytest.mark.fast
 async def test_there_is_a_limit_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(module, "_MAX_BYTES", 1000)
     async with joined(Large(large_answer({"t": 100}, brokers=PLACES))) as cluster:
-        with pytest.raises(FrameTooLarge, match="allowed are 1000"):
+        with pytest.raises(FrameTooLarge, match="at most 1000 are allowed"):
             await cluster.refresh(["t"])
 
 
-@pytest.mark.fast
 async def test_topics_that_were_not_asked_for_cost_no_memory() -> None:
     async with joined(Large(large_answer(SHAPES["some"], brokers=PLACES))) as cluster:
         assert set((await cluster.refresh(["t-5"])).topics) == {"t-5"}
 
 
-@pytest.mark.fast
 async def test_what_one_broker_tells_in_nonsense_is_asked_of_another() -> None:
     opener = Large(large_answer({"t": 5}, brokers=PLACES))
     good, liar = opener.body, list[Address]()
@@ -167,7 +164,6 @@ async def test_what_one_broker_tells_in_nonsense_is_asked_of_another() -> None:
         assert all(isinstance(error, MalformedResponse) for error in caught.value.errors)
 
 
-@pytest.mark.fast
 @simulated([1])
 async def test_a_large_answer_may_take_long_as_long_as_bytes_come() -> None:
     opener = Large(b"")
@@ -197,7 +193,7 @@ async def test_a_large_answer_may_take_long_as_long_as_bytes_come() -> None:
     opener.answers = lambda address, request: None
     async with joined(opener) as cluster:
         start = asyncio.get_running_loop().time()
-        with pytest.raises(NoBrokerAnswered, match="no answer within 3 s"):
+        with pytest.raises(NoBrokerAnswered, match="no response within 3 s"):
             await cluster.refresh(["t"])
         assert asyncio.get_running_loop().time() - start < 8  # two brokers, three seconds each
         assert all(isinstance(wire.connection.ending, RequestTimedOut) for wire in opener.wires)
@@ -206,7 +202,6 @@ async def test_a_large_answer_may_take_long_as_long_as_bytes_come() -> None:
 # --- names ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("count", [0, 3, 50_000])
 async def test_names_alone_are_asked_for_where_brokers_can(count: int) -> None:
     names = [f"t-{n}" for n in range(count)]
@@ -217,7 +212,6 @@ async def test_names_alone_are_asked_for_where_brokers_can(count: int) -> None:
         assert {api for _, api in opener.asked} == {LIST}
 
 
-@pytest.mark.fast
 async def test_who_may_not_list_names_asks_for_metadata_from_then_on() -> None:
     denied = listed(code=ClusterAccessDenied.code)
     opener = Large(large_answer({"t": 5, "u": 1}, brokers=PLACES), lists=denied)
@@ -227,7 +221,6 @@ async def test_who_may_not_list_names_asks_for_metadata_from_then_on() -> None:
         assert [api for _, api in opener.asked] == [LIST, METADATA, METADATA, METADATA]
 
 
-@pytest.mark.fast
 async def test_a_list_of_names_that_makes_no_sense_is_refused() -> None:
     whole = listed("first", "second")
     for end in range(len(whole) - 2):
@@ -236,7 +229,6 @@ async def test_a_list_of_names_that_makes_no_sense_is_refused() -> None:
                 await cluster.topic_names()
 
 
-@pytest.mark.fast
 @simulated([1])
 @pytest.mark.parametrize(("takes", "asked"), [(0.0, 20), (0.1, 20), (1.0, 9), (2.5, 4)])
 async def test_names_are_asked_for_less_often_the_longer_it_takes(takes: float, asked: int) -> None:
@@ -245,7 +237,7 @@ async def test_names_are_asked_for_less_often_the_longer_it_takes(takes: float, 
     loop = asyncio.get_running_loop()
 
     def reply(address: Address, request: bytes) -> bytes | None:
-        wire = next(one for one in opener.wires if one.connection.address == address)
+        wire = next(wire for wire in opener.wires if wire.connection.address == address)
         if request[-4:-2] != b"\0\x02":  # of all topics, not of those that are asked for by name
             looks.append(loop.time())
         correlation = int.from_bytes(request[8:12], "big")
@@ -265,88 +257,61 @@ async def test_names_are_asked_for_less_often_the_longer_it_takes(takes: float, 
         assert len(looks) == before + 2, "who asks once gets a fresh answer"
 
 
-@pytest.mark.fast
 async def test_a_pattern_asks_for_the_partitions_of_what_matches_alone() -> None:
     lists = listed("orders-1", "orders-2", *(f"t-{n}" for n in range(5_000)))
     opener = Large(large_answer({"orders-1": 2, "orders-2": 1}, brokers=PLACES), lists=lists)
     async with joined(opener) as cluster:
-        wanted = SubscribedTopics(cluster, PatternSubscription("orders-.*"), exclude_internal=True)
-        assert await wanted.names() == {"orders-1", "orders-2"}
+        topics = SubscribedTopics(cluster, PatternSubscription("orders-.*"), exclude_internal=True)
+        assert await topics.names() == {"orders-1", "orders-2"}
         assert set(cluster.metadata.topics) == {"orders-1", "orders-2"}
         assert [api for _, api in opener.asked] == [LIST, METADATA]
 
 
-async def test_real_brokers_list_names(kafka: KafkaHandle) -> None:
-    topic = await kafka.topic()
-    config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
-    async with (
-        BrokerPool(config, randomness=Random(1)) as brokers,
-        Cluster(brokers, randomness=Random(2)) as cluster,
-    ):
-        names = await cluster.topic_names()
-        assert topic in names
-        connection = next(iter(brokers._opened.values())).connection
-        assert connection.versions[LIST][1] >= 1, "and without their partitions"
-        cluster._names._may_list = False
-        assert await cluster.topic_names() == names, "as the metadata of all topics says"
-        found = await cluster.refresh([topic])
-        topic_id = found.topics[topic].topic_id
-        assert topic_id is not None
-        assert await cluster.names_of([topic_id, UUID(int=5)]) == {topic_id: topic}
-        with pytest.raises(UnknownTopicOrPartition):
-            cluster.leader(TopicPartition(topic, 7))
-
-
-async def test_brokers_that_cannot_list_names_tell_their_metadata(kafka_zk: KafkaHandle) -> None:
-    topic = await kafka_zk.topic()
-    config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
-    async with (
-        BrokerPool(config, randomness=Random(1)) as brokers,
-        Cluster(brokers, randomness=Random(2)) as cluster,
-    ):
-        assert topic in await cluster.topic_names()
-
-
 def told(**codes: int) -> bytes:
     """A Metadata answer with one partition of each topic whose code is 0."""
-    one = {0: (1, 0)}
+    leader = {0: (1, 0)}
     topics = {
-        name.replace("_", "-"): (UUID(int=len(name)), code, {} if code else one)
+        name.replace("_", "-"): (UUID(int=len(name)), code, {} if code else leader)
         for name, code in codes.items()
     }
     return metadata_answer(PLACES, topics)[1:]
 
 
-@pytest.mark.fast
 async def test_a_pattern_leaves_out_topics_that_are_listed_and_denied() -> None:
     lists = listed("orders-1", "orders-secret", "other")
     opener = Large(told(orders_1=0, orders_secret=TopicAccessDenied.code), lists=lists)
     pattern, event = PatternSubscription("orders-.*"), asyncio.Event()
     async with joined(opener) as cluster:
-        wanted = SubscribedTopics(cluster, pattern, exclude_internal=True)
-        assert await wanted.names() == {"orders-1"}
-        watch = TopicWatch(cluster, pattern, changed=event, news=event, randomness=Random(1))
-        assert (await watch._look(pattern)).names == {"orders-1"}
+        topics = SubscribedTopics(cluster, pattern, exclude_internal=True)
+        assert await topics.names() == {"orders-1"}
+        watch = TopicWatch(
+            cluster,
+            pattern,
+            exclude_internal=True,
+            changed=event,
+            names_found=event,
+            randomness=Random(1),
+        )
+        assert (await watch._look_up(pattern)).names == {"orders-1"}
         client: Any = Client({"bootstrap.servers": "a:1"})
         client._session.cluster = cluster
         assert await client.partitions(Matching("orders-.*")) == {TopicPartition("orders-1", 0)}
 
 
-@pytest.mark.fast
 async def test_a_topic_that_went_and_came_back_is_read_from_its_beginning() -> None:
     opener = Large(told(orders_1=0, orders_22=0))
     async with joined(opener) as cluster:
-        wanted = SubscribedTopics(cluster, PatternSubscription("orders-.*"), exclude_internal=True)
-        assert await wanted.names() == {"orders-1", "orders-22"}
+        topics = SubscribedTopics(cluster, PatternSubscription("orders-.*"), exclude_internal=True)
+        assert await topics.names() == {"orders-1", "orders-22"}
         again = TopicPartition("orders-22", 0)
-        assert not wanted.fresh([again])
+        assert not topics.fresh([again])
         opener.body = told(orders_1=0, orders_22=UnknownTopicOrPartition.code)
         for _ in range(6):  # a single broker that does not know it may be behind
             await cluster.topic_names()
-            names = await wanted.names()
+            names = await topics.names()
         assert names == {"orders-1"}
-        assert wanted._seen.keys() == {"orders-1"}
+        assert topics._seen.keys() == {"orders-1"}
         opener.body = told(orders_1=0, orders_22=0)
         await cluster.topic_names()
-        assert await wanted.names() == {"orders-1", "orders-22"}
-        assert wanted.fresh([again]) == {again}
+        assert await topics.names() == {"orders-1", "orders-22"}
+        assert topics.fresh([again]) == {again}

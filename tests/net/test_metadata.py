@@ -27,7 +27,7 @@ from asyncconsumer.net.metadata import (
 from asyncconsumer.net.metadata_reader import MetadataReader
 from asyncconsumer.protocol.messages import METADATA, MetadataRequest
 from asyncconsumer.types import Address, TopicPartition
-from tests.net.fakes import metadata_answer
+from tests.support.fake_connections import metadata_answer
 
 pytestmark = pytest.mark.fast
 
@@ -62,10 +62,10 @@ def test_without_a_leader_there_is_a_reason(metadata: Metadata, kind: type[Excep
 
 
 def read(
-    body: bytes, version: int, wanted: Collection[str] = ("t",), known: Metadata | None = None
+    body: bytes, version: int, requested: Collection[str] = ("t",), known: Metadata | None = None
 ) -> MetadataReader:
     """A reader that has come to its end."""
-    reader = MetadataReader(body, version, wanted, (known or Metadata()).topics)
+    reader = MetadataReader(body, version, requested, (known or Metadata()).topics)
     for _ in reader.steps():
         pass
     return reader
@@ -74,15 +74,15 @@ def read(
 def told(
     topic_id: UUID | None = FIRST, known: Metadata | None = None, **partitions: tuple[int, int]
 ) -> Metadata:
-    """What a broker tells of topic t, as it is understood by one who knows something already."""
+    """Return metadata of topic t, merged into earlier metadata."""
     leaders = {int(name[1:]): place for name, place in partitions.items()}
     body = metadata_answer({1: ("a", 1), 2: ("b", 2)}, {"t": (topic_id, 0, leaders)})
     return read(body[1:], 12, known=known).metadata
 
 
 def leaders(metadata: Metadata) -> dict[int, tuple[int, int]]:
-    found = metadata.topics["t"].partitions
-    return {number: (one.leader, one.epoch) for number, one in found.items()}
+    partitions = metadata.topics["t"].partitions
+    return {number: (partition.leader, partition.epoch) for number, partition in partitions.items()}
 
 
 @pytest.mark.parametrize(
@@ -202,12 +202,12 @@ VERSIONS = list(METADATA.versions)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_is_read(version: int) -> None:
     reader = read(body_of(version), version, ROWS)
-    found = reader.metadata
-    assert found.brokers == {1: Broker(1, Address("a", 1)), 2: Broker(2, Address("a", 2))}
-    assert found.controller == 2
+    metadata = reader.metadata
+    assert metadata.brokers == {1: Broker(1, Address("a", 1)), 2: Broker(2, Address("a", 2))}
+    assert metadata.controller == 2
     assert reader.error_code == (3 if version >= 13 else 0)
     for name, (code, partitions) in ROWS.items():
-        topic = found.topics[name]
+        topic = metadata.topics[name]
         assert topic.topic_id == (FIRST if version >= 10 else None)
         assert (topic.error.code if topic.error else 0) == code
         assert topic.partitions == {
@@ -249,8 +249,8 @@ def test_damaged_answers_are_refused_or_read_and_nothing_else(version: int) -> N
 
 def test_tagged_fields_of_later_brokers_are_passed_over() -> None:
     body = body_of(12)
-    at = body.index(struct.pack(">hiii", 9, 1, -1, 300))  # t[1], whose tags come last
-    end = at + 14 + (1 + 4) + 1 + (1 + 4)
+    offset = body.index(struct.pack(">hiii", 9, 1, -1, 300))  # t[1], whose tags come last
+    end = offset + 14 + (1 + 4) + 1 + (1 + 4)
     assert body[end] == 0
     tagged = body[:end] + b"\x02\x05\x03abc\x07\x00" + body[end + 1 :]
     for name in ("t", "wide"):
@@ -296,8 +296,8 @@ def test_partitions_with_and_without_the_layout_of_their_neighbours_are_read(
     randomness = Random(seed)
     numbers = randomness.sample(range(10_000), 2_500)
 
-    def some(most: int) -> tuple[int, ...]:
-        return tuple(range(randomness.randint(0, most)))
+    def some(limit: int) -> tuple[int, ...]:
+        return tuple(range(randomness.randint(0, limit)))
 
     def partition() -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
         usual = randomness.random() < 0.97
@@ -307,19 +307,19 @@ def test_partitions_with_and_without_the_layout_of_their_neighbours_are_read(
             *(((1, 2, 3), (1, 2)) if usual else (some(200), some(4))),
         )
 
-    told = {number: partition() for number in numbers}
-    reader = read(body_of(version, {"t": (0, told)}), version)
-    found = reader.metadata.topics["t"]
+    reported = {number: partition() for number in numbers}
+    reader = read(body_of(version, {"t": (0, reported)}), version)
+    topic = reader.metadata.topics["t"]
     epoch_of = (lambda epoch: epoch) if version >= 7 else (lambda _: -1)
     expected = {
         number: Partition(leader, epoch_of(epoch), replicas, isr)
-        for number, (leader, epoch, replicas, isr) in told.items()
+        for number, (leader, epoch, replicas, isr) in reported.items()
     }
-    assert dict(found.partitions) == expected
-    assert {n: found.leader(n) for n in numbers} == {
-        n: (one.leader, one.epoch) for n, one in expected.items()
+    assert dict(topic.partitions) == expected
+    assert {n: topic.leader(n) for n in numbers} == {
+        n: (partition.leader, partition.epoch) for n, partition in expected.items()
     }
-    assert found.leader(10_001) is None
+    assert topic.leader(10_001) is None
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,4 +1,4 @@
-"""The same connections on uvloop, whose transports are its own."""
+"""Connections on uvloop, which has its own transports."""
 
 import ssl
 
@@ -10,7 +10,7 @@ from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import CertificateRefused, ConnectionLost
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.protocol.messages import FetchPartition, FetchRequest, FetchTopic
-from tests.net.scripted import Line, broker
+from tests.support.scripted_broker import Line, broker
 
 pytestmark = pytest.mark.fast
 

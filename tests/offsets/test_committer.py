@@ -39,7 +39,7 @@ class SlowStore(OffsetStore):
         self.refused: dict[TopicPartition, ConsumerError] = {}
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        return {one: self.offsets.get(one) for one in partitions}
+        return {tp: self.offsets.get(tp) for tp in partitions}
 
     async def commit(self, offsets: Offsets) -> None:
         assert not self.busy, "two commits overlap"
@@ -56,8 +56,8 @@ class SlowStore(OffsetStore):
         await self.open.wait()
 
     def keep(self, offsets: Offsets) -> None:
-        failed = {one: self.refused[one] for one in offsets if one in self.refused}
-        self.offsets |= {one: at for one, at in offsets.items() if one not in failed}
+        failed = {tp: self.refused[tp] for tp in offsets if tp in self.refused}
+        self.offsets |= {tp: offset for tp, offset in offsets.items() if tp not in failed}
         if failed:
             raise commit_error(offsets, failed)
 
@@ -110,7 +110,7 @@ async def test_a_late_commit_does_not_go_back_but_a_rewind_does() -> None:
         await committer.commit({P0: 2}, rewind=True)  # while a larger one is on its way
         assert store.offsets[P0] == 2
         committer.forget([P0])
-        await committer.commit({P0: 1})  # who has it now is somebody new
+        await committer.commit({P0: 1})  # the owner is a new one
         assert store.offsets[P0] == 1
 
 
@@ -203,19 +203,19 @@ async def test_who_gives_up_waiting_loses_no_commit() -> None:
 async def test_when_it_stops_nobody_waits_for_ever() -> None:
     store = SlowStore()
     committer = Committer(store)
-    told: list[str] = []
+    messages: list[str] = []
 
     async def commit(offsets: Offsets) -> None:
         with pytest.raises(ClosedError, match="stopped before"):
             await committer.commit(offsets)
-        told.append("closed")
+        messages.append("closed")
 
     async with asyncio.TaskGroup() as group, running(committer):
         group.create_task(commit({P0: 1}))
         await turn()
         group.create_task(commit({P0: 2}))
         await turn()
-    assert told == ["closed"] * 2
+    assert messages == ["closed"] * 2
     assert not store.busy
     with pytest.raises(ClosedError, match="has stopped"):
         await committer.commit({P0: 3})
@@ -285,19 +285,19 @@ class World(SlowStore):
         if not self.calm and self.chance.random() < 0.3:
             some = self.chance.sample(PARTITIONS, self.chance.randrange(4))
             self.refused = dict.fromkeys(some, ConnectionLost("k:1", "it broke"))
-        for one, offset in offsets.items():
+        for tp, offset in offsets.items():
             # what is forgotten at this very moment may have reached the store
-            assert self.lost_at[one] in (-1.0, now), "a commit of a partition that was lost"
-            if self.lost_at[one] == -1.0:
-                assert offset >= self.offsets.get(one, 0), "it went back"
+            assert self.lost_at[tp] in (-1.0, now), "a commit of a partition that was lost"
+            if self.lost_at[tp] == -1.0:
+                assert offset >= self.offsets.get(tp, 0), "it went back"
         super().keep(offsets)
 
     async def commit_some(self) -> None:
-        mine = [one for one in PARTITIONS if self.lost_at[one] == -1.0]
+        mine = [tp for tp in PARTITIONS if self.lost_at[tp] == -1.0]
         chosen = self.chance.sample(mine, self.chance.randint(0, len(mine)))
-        late = {one: self.at[one] - self.chance.choice((0, 0, 1)) for one in chosen}
-        offsets = {one: max(at, self.start[one]) for one, at in late.items()}
-        held = {one: self.ours[one] for one in chosen}
+        late = {tp: self.at[tp] - self.chance.choice((0, 0, 1)) for tp in chosen}
+        offsets = {tp: max(offset, self.start[tp]) for tp, offset in late.items()}
+        held = {tp: self.ours[tp] for tp in chosen}
         try:
             async with asyncio.timeout(self.chance.choice((None, 0.05, 1))):
                 await self.committer.commit(offsets)
@@ -306,35 +306,35 @@ class World(SlowStore):
         except ConsumerError:
             self.failed += 1
         else:
-            for one, offset in offsets.items():
-                if held[one] == self.ours[one]:
-                    assert self.offsets[one] >= offset, "it is not committed"
+            for tp, offset in offsets.items():
+                if held[tp] == self.ours[tp]:
+                    assert self.offsets[tp] >= offset, "it is not committed"
         self.ended += 1
 
     def change_owner(self) -> None:
-        one = self.chance.choice(PARTITIONS)
-        if self.lost_at[one] == -1.0:
-            self.committer.forget([one])
-            self.ours[one] += 1
-            self.lost_at[one] = asyncio.get_running_loop().time()
-        elif self.lost_at[one] < asyncio.get_running_loop().time():
-            self.lost_at[one] = -1.0
-            self.at[one] = self.start[one] = self.offsets.get(one, 0)
+        tp = self.chance.choice(PARTITIONS)
+        if self.lost_at[tp] == -1.0:
+            self.committer.forget([tp])
+            self.ours[tp] += 1
+            self.lost_at[tp] = asyncio.get_running_loop().time()
+        elif self.lost_at[tp] < asyncio.get_running_loop().time():
+            self.lost_at[tp] = -1.0
+            self.at[tp] = self.start[tp] = self.offsets.get(tp, 0)
 
     async def play(self, steps: int = 80) -> None:
         async with running(self.committer) as group:
             for _ in range(steps):
-                for one in self.at:
-                    self.at[one] += self.chance.randrange(3)
+                for tp in self.at:
+                    self.at[tp] += self.chance.randrange(3)
                 group.create_task(self.commit_some())
                 if self.chance.random() < 0.15:
                     self.change_owner()
                 await asyncio.sleep(self.chance.random() * self.chance.choice((0, 0.1, 2)))
             self.committer.forget(PARTITIONS)  # what hangs is withdrawn
-            self.ours = {one: count + 1 for one, count in self.ours.items()}
+            self.ours = {tp: count + 1 for tp, count in self.ours.items()}
             self.calm = True
             await self.committer.flush()
-            final = {one: self.offsets.get(one, 0) + 5 for one in PARTITIONS}
+            final = {tp: self.offsets.get(tp, 0) + 5 for tp in PARTITIONS}
             self.lost_at = dict.fromkeys(PARTITIONS, -1.0)
             await self.committer.commit(final)
             assert self.offsets == self.committer.committed == final

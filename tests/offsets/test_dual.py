@@ -33,12 +33,12 @@ class Memory(OffsetStore):
         self.asked: list[Mapping[TopicPartition, int]] = []
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        return {one: self.offsets.get(one) for one in partitions}
+        return {tp: self.offsets.get(tp) for tp in partitions}
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.asked.append(offsets)
-        self.offsets |= {one: at for one, at in offsets.items() if one not in self.refused}
-        if failed := {one: self.refused[one] for one in offsets if one in self.refused}:
+        self.offsets |= {tp: offset for tp, offset in offsets.items() if tp not in self.refused}
+        if failed := {tp: self.refused[tp] for tp in offsets if tp in self.refused}:
             raise commit_error(offsets, failed)
 
 
@@ -50,9 +50,9 @@ async def test_the_larger_offset_counts() -> None:
 
 async def test_what_the_first_refuses_does_not_reach_the_second() -> None:
     first, second = Memory({A: 1}, {A: TopicAccessDenied("a")}), Memory({A: 1})
-    with pytest.raises(PartlyCommitted) as told:
+    with pytest.raises(PartlyCommitted) as excinfo:
         await DualOffsets(first, second).commit({A: 2, B: 2})
-    assert list(told.value.failed) == [A]
+    assert list(excinfo.value.failed) == [A]
     assert second.asked == [{B: 2}]
     with pytest.raises(TopicAccessDenied):
         await DualOffsets(first, second).commit({A: 2})
@@ -61,9 +61,9 @@ async def test_what_the_first_refuses_does_not_reach_the_second() -> None:
 
 async def test_what_the_second_refuses_is_told_although_the_first_has_it() -> None:
     first, second = Memory({}), Memory({}, {B: NoAuth("/b")})
-    with pytest.raises(PartlyCommitted) as told:
+    with pytest.raises(PartlyCommitted) as excinfo:
         await DualOffsets(first, second).commit({A: 2, B: 2})
-    assert list(told.value.failed) == [B]
+    assert list(excinfo.value.failed) == [B]
     assert (first.offsets, second.offsets) == ({A: 2, B: 2}, {A: 2})
     with pytest.raises(NoAuth):
         await DualOffsets(first, second).commit({B: 3})
@@ -72,9 +72,9 @@ async def test_what_the_second_refuses_is_told_although_the_first_has_it() -> No
 async def test_the_refusals_of_both_are_told_together() -> None:
     first = Memory({}, {A: ConnectionLoss("/a")})
     second = Memory({}, {B: NoAuth("/b")})
-    with pytest.raises(PartlyCommitted, match=r"a\[0\] \(and those of 1 more\)") as told:
+    with pytest.raises(PartlyCommitted, match=r"a\[0\] and those of 1 more") as excinfo:
         await DualOffsets(first, second).commit({A: 2, B: 2, C: 2})
-    assert list(told.value.failed) == [A, B]
-    assert not told.value.retriable
+    assert list(excinfo.value.failed) == [A, B]
+    assert not excinfo.value.retriable
     with pytest.raises(NoAuth):  # rather than what time may mend
         await DualOffsets(first, second).commit({A: 2, B: 2})

@@ -20,7 +20,7 @@ from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper, Fate
 from asyncconsumer.testing.virtual_time import run, simulated
 from asyncconsumer.types import TopicPartition
-from asyncconsumer.zookeeper.recipes import create_ephemeral_owned, delete_if_there, ensure_path
+from asyncconsumer.zookeeper.recipes import create_ephemeral_owned, delete_if_exists, ensure_path
 from asyncconsumer.zookeeper.requests import create, delete
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
@@ -39,8 +39,8 @@ def opened(fake: FakeZooKeeper, seed: int = 0, **options: Any) -> ZooKeeperSessi
 def offsets_of(session: ZooKeeperSession, **options: Any) -> ZooKeeperOffsets:
     """As the member has them that claimed its partitions in the session that there is now."""
     epoch = session.epoch
-    given: dict[str, Any] = {"epoch": lambda: epoch, "randomness": Random(1)}
-    return ZooKeeperOffsets(session, "g", **given | options)
+    settings: dict[str, Any] = {"epoch": lambda: epoch, "randomness": Random(1)}
+    return ZooKeeperOffsets(session, "g", **settings | options)
 
 
 def there(fake: FakeZooKeeper) -> dict[str, bytes | None]:
@@ -127,7 +127,7 @@ def test_what_is_no_offset_is_reported_and_written_over(
     main()
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"{ROOT}/t/0: ")
-    assert "is no offset" in line
+    assert "is not an offset" in line
     assert len(line) < 300
 
 
@@ -137,7 +137,7 @@ def test_what_can_be_no_offset_is_refused(offset: Any) -> None:
     async def main() -> None:
         fake = FakeZooKeeper(randomness=Random(7))
         async with opened(fake) as session:
-            with pytest.raises(ConfigError, match=r"offset .* of t\[1\]: commit a whole number"):
+            with pytest.raises(ConfigError, match=r"offset .* of t\[1\] is invalid"):
                 await offsets_of(session).commit({P0: 1, P1: offset})
             assert there(fake) == {}
 
@@ -279,7 +279,7 @@ class Turns:
                 await ensure_path(session, "/consumers/g/owners/t")
                 await create_ephemeral_owned(session, self.owner, b"me", epoch=epoch)
                 await self.read(session)
-                await delete_if_there(session, self.owner, epoch=epoch)
+                await delete_if_exists(session, self.owner, epoch=epoch)
             except SessionExpired:
                 self.expired += 1
             except (NodeExists, ConnectionLoss):
@@ -288,11 +288,11 @@ class Turns:
 
     async def read(self, session: ZooKeeperSession) -> None:
         offsets = offsets_of(session)
-        at = (await offsets.load([P0]))[P0] or 0
+        offset = (await offsets.load([P0]))[P0] or 0
         for _ in range(self.chance.randrange(20)):
-            at += self.chance.randrange(5)
+            offset += self.chance.randrange(5)
             await asyncio.sleep(self.chance.random() / 10)
-            await offsets.commit({P0: at})
+            await offsets.commit({P0: offset})
             self.commits += 1
 
     async def chaos(self) -> None:
@@ -303,11 +303,11 @@ class Turns:
 
     async def play(self) -> None:
         async with (
-            opened(self.fake, 1) as one,
+            opened(self.fake, 1) as session,
             opened(self.fake, 2) as other,
             asyncio.TaskGroup() as group,
         ):
-            for work in (self.member(one), self.member(other), self.chaos()):
+            for work in (self.member(session), self.member(other), self.chaos()):
                 group.create_task(work)
 
 

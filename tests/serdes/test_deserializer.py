@@ -1,4 +1,4 @@
-"""What may be given as a deserializer, and what each makes of bytes."""
+"""Deserializers: the accepted kinds and their results."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from asyncconsumer import serdes
 from asyncconsumer.errors import ConfigError, ConnectFailed, DeserializationFailed
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.serdes import Deserializer, RecordContext, make_deserializer
-from tests.serdes.orders import (
+from tests.support.orders import (
     JSON,
     PLAIN,
     DataclassOrder,
@@ -51,18 +51,18 @@ class CalledLater:
         return data.decode()
 
 
-def make(wanted: Any, value: bytes | None) -> Any:
-    return make_deserializer(wanted).reader("value")(record(value))
+def make(requested: Any, value: bytes | None) -> Any:
+    return make_deserializer(requested).reader("value")(record(value))
 
 
-async def make_waiting(wanted: Any, value: bytes | None) -> Any:
-    made = make(wanted, value)
+async def make_waiting(requested: Any, value: bytes | None) -> Any:
+    made = make(requested, value)
     assert isinstance(made, CoroutineType)
     return await made
 
 
 @pytest.mark.parametrize(
-    ("wanted", "data", "made"),
+    ("requested", "data", "made"),
     [
         (None, b"x", b"x"),
         (bytes, b"x", b"x"),
@@ -97,21 +97,21 @@ async def make_waiting(wanted: Any, value: bytes | None) -> Any:
         (WithPlace(), b"x", (b"x", RecordContext("orders", "value", (("version", b"1"),)))),
     ],
 )
-def test_bytes_become_what_is_wanted(wanted: Any, data: bytes, made: Any) -> None:
-    found = make(wanted, data)
-    assert found == made
-    assert type(found) is type(made)
-    assert make(wanted, None) is None  # a tombstone stays one
+def test_bytes_become_what_is_wanted(requested: Any, data: bytes, made: Any) -> None:
+    result = make(requested, data)
+    assert result == made
+    assert type(result) is type(made)
+    assert make(requested, None) is None  # a tombstone stays one
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "requested",
     [later, CalledLater(), partial(later), lambda data: later(data)],
 )
-async def test_a_function_may_take_its_time(wanted: Any) -> None:
-    assert make_deserializer(wanted).waits
-    assert await make_waiting(wanted, b"x") == "x"
-    assert make(wanted, None) is None
+async def test_a_function_may_take_its_time(requested: Any) -> None:
+    assert make_deserializer(requested).waits
+    assert await make_waiting(requested, b"x") == "x"
+    assert make(requested, None) is None
 
 
 async def test_a_method_that_wants_the_place_may_take_its_time_too() -> None:
@@ -119,9 +119,9 @@ async def test_a_method_that_wants_the_place_may_take_its_time_too() -> None:
     assert (data, place.topic, place.part) == (b"x", "orders", "value")
 
 
-@pytest.mark.parametrize("wanted", [None, bytes, str, "json", PydanticOrder, MsgspecOrder])
-def test_what_we_make_ourselves_never_waits(wanted: Any) -> None:
-    assert not make_deserializer(wanted).waits
+@pytest.mark.parametrize("requested", [None, bytes, str, "json", PydanticOrder, MsgspecOrder])
+def test_what_we_make_ourselves_never_waits(requested: Any) -> None:
+    assert not make_deserializer(requested).waits
 
 
 def test_only_bytes_need_nothing_to_be_done() -> None:
@@ -147,22 +147,22 @@ class Unknown:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "reason"),
+    ("requested", "reason"),
     [
-        (5, "5 does not say how to deserialize: give a type"),
-        ("jsn", "'jsn' does not say how"),
-        (PydanticOrder(id=1, item="x"), "does not say how to deserialize: give a type"),
-        (pickle, "the module pickle does not say how to deserialize: give its function"),
-        (int, "int is written in more than one way.*int64.*json.loads"),
-        (UUID, "UUID is written in more than one way.*serdes.uuid"),
-        (Unknown, "pydantic and msgspec cannot make Unknown of bytes: give a function"),
+        (5, "5 is not a deserializer. Pass a type"),
+        ("jsn", "'jsn' is not a deserializer"),
+        (PydanticOrder(id=1, item="x"), "is not a deserializer. Pass a type"),
+        (pickle, "the module pickle is not a deserializer. Pass one of its functions"),
+        (int, "int has more than one encoding.*int64.*json.loads"),
+        (UUID, "UUID has more than one encoding.*serdes.uuid"),
+        (Unknown, "pydantic and msgspec cannot create Unknown. Pass a function"),
         (lambda: 5, "cannot be called with bytes alone"),
         (lambda data, place: 5, r"cannot be called with bytes alone.*deserialize\(data, place\)"),
     ],
 )
-def test_what_says_nothing_is_told_at_once(wanted: Any, reason: str) -> None:
+def test_what_says_nothing_is_told_at_once(requested: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        make_deserializer(wanted)
+        make_deserializer(requested)
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
@@ -176,8 +176,8 @@ def test_nothing_optional_is_imported_before_it_is_needed() -> None:
         "s.make_deserializer(str); s.make_deserializer('json');"
         "print(sorted({'pydantic', 'msgspec', 'confluent_kafka', 'fastavro'} & sys.modules.keys()))"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert told.stdout.strip() == b"[]"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert completed.stdout.strip() == b"[]"
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_msgspec_makes_what_it_can_where_pydantic_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "pydantic")
     assert make(DataclassOrder, JSON) == DataclassOrder(7, "tea")
-    with pytest.raises(ConfigError, match="msgspec cannot make Unknown"):
+    with pytest.raises(ConfigError, match="msgspec cannot create Unknown"):
         make_deserializer(Unknown)
 
 
@@ -218,16 +218,16 @@ class RaisingWithPlace:
         raise ValueError("no")
 
 
-async def failure(wanted: Any, bad: Record) -> DeserializationFailed:
-    with pytest.raises(DeserializationFailed) as told:  # noqa: PT012 - at once, or later
-        made = make_deserializer(wanted).reader("value")(bad)
+async def failure(requested: Any, bad: Record) -> DeserializationFailed:
+    with pytest.raises(DeserializationFailed) as excinfo:  # noqa: PT012 - at once, or later
+        made = make_deserializer(requested).reader("value")(bad)
         if isinstance(made, CoroutineType):
             await made
-    return told.value
+    return excinfo.value
 
 
 @pytest.mark.parametrize(
-    ("wanted", "reason"),
+    ("requested", "reason"),
     [
         (raising(ValueError("no")), "deserialized: ValueError\\."),
         (raising_later(ValueError("no")), "deserialized: ValueError\\."),
@@ -237,14 +237,14 @@ async def failure(wanted: Any, bad: Record) -> DeserializationFailed:
         (str, "UnicodeDecodeError"),
         (
             lambda data: make_deserializer(list).reader("value")(record(b"{}")),
-            "JSON of dict, and list",
+            "expected JSON of type list, got dict",
         ),
-        (serdes.int64, "2 bytes are no int64, which has 8"),
+        (serdes.int64, "int64 has 8 bytes, got 2"),
     ],
 )
-async def test_a_failure_says_where_and_has_the_record(wanted: Any, reason: str) -> None:
+async def test_a_failure_says_where_and_has_the_record(requested: Any, reason: str) -> None:
     bad = record(b"\xff{")
-    error = await failure(wanted, bad)
+    error = await failure(requested, bad)
     assert error.record is bad
     assert (error.part, error.place, error.retriable) == ("value", "orders[3]@14", False)
     assert isinstance(error.__cause__, Exception)
@@ -252,11 +252,11 @@ async def test_a_failure_says_where_and_has_the_record(wanted: Any, reason: str)
 
 
 async def test_json_of_another_kind_is_refused() -> None:
-    assert "JSON of dict, and list is wanted" in str(await failure(list, record(b"{}")))
+    assert "expected JSON of type list, got dict" in str(await failure(list, record(b"{}")))
 
 
 class Panic(BaseException):
-    """What packages that are written in Rust raise for a mistake of their own."""
+    """A panic, as packages written in Rust raise it."""
 
 
 @pytest.mark.parametrize("how", [raising, raising_later])
@@ -273,7 +273,7 @@ async def test_what_time_may_mend_is_told_apart(how: Callable[[Exception], Any])
     error = await failure(how(ConnectFailed("r:1", "refused")), record())
     assert error.retriable
     assert "refused" in str(error)
-    twin = pickle.loads(pickle.dumps(error))  # noqa: TID251 - our own
+    twin = pickle.loads(pickle.dumps(error))  # noqa: TID251 - the package's own
     assert (twin.retriable, str(twin)) == (True, str(error))
 
 

@@ -17,8 +17,8 @@ from confluent_kafka.schema_registry.avro import AsyncAvroDeserializer
 from asyncconsumer.errors import ConfigError, NotFramed, UnknownSchema, WrongSchema
 from asyncconsumer.serdes import Deserializer, SchemaRegistry, make_deserializer
 from asyncconsumer.testing.registry import FakeRegistry
-from tests.serdes.orders import PLAIN, MsgspecOrder, PydanticOrder, record
-from tests.serdes.writers import (
+from tests.support.orders import PLAIN, MsgspecOrder, PydanticOrder, record
+from tests.support.registry_serializers import (
     AVRO_NEWER_ORDER,
     AVRO_ORDER,
     JSON_ORDER,
@@ -42,34 +42,34 @@ async def url() -> AsyncIterator[str]:
 
 @pytest.fixture
 async def writer(url: str) -> AsyncIterator[Writer]:
-    async with writing(url, uuid.uuid4().hex) as one:
-        yield one
+    async with writing(url, uuid.uuid4().hex) as writer:
+        yield writer
 
 
 @pytest.fixture
 async def registry(url: str) -> AsyncIterator[SchemaRegistry]:
-    async with SchemaRegistry(url) as one:
-        yield one
+    async with SchemaRegistry(url) as registry:
+        yield registry
 
 
 async def made(deserializer: Deserializer[Any], data: bytes) -> Any:
-    """What becomes of a record, whose schema is asked for; and of another, without a wait."""
+    """Return the value of a record after a lookup, and of another one without a wait."""
     read = deserializer.reader("value")
     first = read(record(data))
     assert isinstance(first, CoroutineType)
-    found = await first
+    result = await first
     again = read(record(data))
     assert not isinstance(again, CoroutineType)
-    assert again == found
-    return found
+    assert again == result
+    return result
 
 
 async def cause(deserializer: Deserializer[Any], data: bytes) -> BaseException | None:
     waiting = deserializer.reader("value")(record(data))
     assert isinstance(waiting, CoroutineType)
-    with pytest.raises(Exception, match=r"orders\[3\]@14") as told:
+    with pytest.raises(Exception, match=r"orders\[3\]@14") as excinfo:
         await waiting
-    return told.value.__cause__
+    return excinfo.value.__cause__
 
 
 # --- Avro ----------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ async def test_protobuf_of_another_message_is_refused(
     data = await writer.protobuf(second(id=7, item="tea"))  # whose bytes an Order would take
     error = await cause(registry.protobuf(order), data)
     assert isinstance(error, WrongSchema)
-    assert "the record is shop.v1.Other.Second, and shop.v1.Order is wanted" in str(error)
+    assert "expected a message shop.v1.Order, got shop.v1.Other.Second" in str(error)
 
 
 async def test_protobuf_that_does_not_say_which_message_it_is(
@@ -208,7 +208,7 @@ async def test_a_schema_of_another_kind_is_refused(
     data = await writer.json(PLAIN)
     error = await cause(registry.avro(), data)
     assert isinstance(error, WrongSchema)
-    assert "it is JSON, and AVRO is wanted" in str(error)
+    assert "expected a schema of type AVRO, got JSON" in str(error)
 
 
 async def test_an_unknown_schema_is_told(url: str, registry: SchemaRegistry) -> None:
@@ -223,22 +223,22 @@ async def test_what_no_registry_wrote_is_told() -> None:
     for data in (b"", b"\0\0\0", b'{"id": 7}', b"\1\0\0\0\1x"):
         error = await cause(avro, data)
         assert isinstance(error, NotFramed), data
-        assert "Was this written with a schema registry?" in str(error)
+        assert "Check that the producer uses a schema registry" in str(error)
 
 
 def test_wrong_settings_are_told_at_once() -> None:
     for wrong, reason in [
-        ({"url": "registry:8081"}, "url must be the address"),
-        ({"url": "http://a:b@r:1", "basic_auth": ("c", "d")}, "in url and in basic_auth"),
+        ({"url": "registry:8081"}, "`url` must be the URL"),
+        ({"url": "http://a:b@r:1", "basic_auth": ("c", "d")}, "in `url` and in `basic_auth`"),
         ({"url": "http://r:1", "ssl_key_location": "k"}, "ssl.certificate.location required"),
         ({"url": "http://r:1", "ssl_ca_location": "/no/such"}, "No such file"),
         ({"url": "http://r:1", "properties": {"tmeout": 1}}, "tmeout"),
-        ({"url": "http://r:1", "patience_ms": -1}, "patience_ms must be"),
+        ({"url": "http://r:1", "patience_ms": -1}, "`patience_ms` must be"),
     ]:
         with pytest.raises(ConfigError, match=reason):
             SchemaRegistry(**wrong)  # type: ignore[arg-type]
     registry = SchemaRegistry("http://r:1")
-    with pytest.raises(ConfigError, match="no class of messages"):
+    with pytest.raises(ConfigError, match="not a message class"):
         registry.protobuf(PydanticOrder)
     with pytest.raises(ConfigError, match="reader_schema is no Avro schema"):
         registry.avro(reader_schema="{}")

@@ -18,9 +18,9 @@ from asyncconsumer.errors import (
 from asyncconsumer.serdes import Deserializer, SchemaRegistry
 from asyncconsumer.serdes.protobuf import message_names
 from asyncconsumer.testing.registry import FakeRegistry
-from tests.helpers import until
-from tests.serdes.orders import record
-from tests.serdes.writers import framed
+from tests.support.helpers import until
+from tests.support.orders import record
+from tests.support.registry_serializers import framed
 
 pytestmark = pytest.mark.fast
 
@@ -31,8 +31,8 @@ BROKEN = 503, {"error_code": 50301, "message": "not now"}
 
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeRegistry]:
-    async with FakeRegistry() as one:
-        yield one
+    async with FakeRegistry() as registry:
+        yield registry
 
 
 async def read(deserializer: Deserializer[Any], schema_id: int) -> Any:
@@ -41,11 +41,11 @@ async def read(deserializer: Deserializer[Any], schema_id: int) -> Any:
 
 
 async def failure(registry: SchemaRegistry, schema_id: int = 1) -> ConsumerError:
-    with pytest.raises(DeserializationFailed) as told:
+    with pytest.raises(DeserializationFailed) as excinfo:
         await read(registry.avro(), schema_id)
-    cause = told.value.__cause__
+    cause = excinfo.value.__cause__
     assert isinstance(cause, ConsumerError)
-    assert told.value.retriable == cause.retriable
+    assert excinfo.value.retriable == cause.retriable
     return cause
 
 
@@ -94,7 +94,7 @@ async def test_what_time_does_not_mend_is_told_at_once(fake: FakeRegistry, answe
 async def test_an_unsound_schema_is_told(fake: FakeRegistry) -> None:
     error = await failure(SchemaRegistry(fake.url), fake.register("s", '{"type": "recrod"}'))
     assert isinstance(error, WrongSchema)
-    assert "it cannot be used" in str(error)
+    assert "the schema is invalid" in str(error)
 
 
 async def test_rules_that_only_confluent_runs_are_not_passed_over(fake: FakeRegistry) -> None:
@@ -108,7 +108,7 @@ async def test_rules_that_only_confluent_runs_are_not_passed_over(fake: FakeRegi
     encrypted = fake.register("e", TEXT, ruleSet={"domainRules": [rule("WRITEREAD")]})
     error = await failure(SchemaRegistry(fake.url), encrypted)
     assert isinstance(error, WrongSchema)
-    assert "its rule 'pii' (ENCRYPT) is to be run on reading" in str(error)
+    assert "its rule 'pii' (ENCRYPT) must run on read" in str(error)
 
 
 # --- many at once, and what stays open -----------------------------------------------------------
@@ -162,17 +162,17 @@ async def test_secrets_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
     async with FakeRegistry(basic_auth=user) as fake:
         schema_id = fake.register("s", TEXT)
         with_user = fake.url.replace("http://", f"http://billing:{quoted}@")
-        told = ""
+        message = ""
         for registry in (SchemaRegistry(fake.url, basic_auth=user), SchemaRegistry(with_user)):
             assert await read(registry.avro(), schema_id) == "hello"
-            told += f"{registry!r} {registry.url} {await failure(registry, 55)!r} {caplog.text}"
+            message += f"{registry!r} {registry.url} {await failure(registry, 55)!r} {caplog.text}"
         wrong = SchemaRegistry(fake.url, basic_auth=("billing", "wr0ng"))
         error = await failure(wrong)
         assert isinstance(error, RegistryRefused)
         assert "Unauthorized" in str(error)
-        told += f"{error} {error!r} {caplog.text}"
+        message += f"{error} {error!r} {caplog.text}"
     for secret in ("s3cr", quoted, "wr0ng"):
-        assert secret not in told
+        assert secret not in message
 
 
 # --- the names of messages -----------------------------------------------------------------------

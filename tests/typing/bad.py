@@ -1,8 +1,15 @@
-"""What must not type-check: each marked line, with that kind of error. Nothing of it ever runs."""
+"""Code that must not type-check: each marked line has that error. It never runs."""
 
 import json
 
-from asyncconsumer import Consumer, ConsumerConnector, SimpleConsumer, TopicPartition
+from asyncconsumer import (
+    Consumer,
+    ConsumerApp,
+    ConsumerConnector,
+    RangeReader,
+    SimpleConsumer,
+    TopicPartition,
+)
 from asyncconsumer.serdes import Deserializer, SchemaRegistry, make_deserializer, msgpack
 from tests.typing.good import HERE, Order, look_up, parse
 
@@ -51,6 +58,26 @@ def given() -> None:
     del wrong, wrong_key
 
 
+def options() -> None:
+    Consumer("t", bootstrap_server="k:9092")  # error: call-arg
+    Consumer("t", auto_offset_reset="earlist")  # error: arg-type
+    Consumer("t", session_timeout_ms="45s")  # error: arg-type
+    Consumer("t", max_poll_records=500)  # error: call-arg
+    Consumer("t", partition_assignment_strategy="stiky")  # error: arg-type
+    Consumer("t", commit_policy="none")  # error: arg-type
+    Consumer("t", config={"group_id": "g"})  # error: arg-type
+    Consumer.from_env("t", bootstrap_server="k:9092")  # error: call-arg
+    Consumer.from_config("a.toml", "t", isolation_level="committed")  # error: arg-type
+    ConsumerApp.from_env(commit_policy="manual")  # error: call-arg
+    ConsumerApp(group_ids="g")  # error: call-arg
+    ConsumerApp(commit_policy="manual")  # error: call-arg
+    ConsumerConnector(zookeeper="zk:2181")  # error: call-arg
+    ConsumerConnector(offsets_storage="disk")  # error: arg-type
+    SimpleConsumer("k:9092", isolation_level="committed")  # error: arg-type
+    SimpleConsumer("k:9092", group_id="g")  # error: call-arg
+    RangeReader("k:9092", security_protocol="TLS")  # error: arg-type
+
+
 def deserializers(registry: SchemaRegistry) -> None:
     make_deserializer(5)  # error: call-overload
     make_deserializer("jsn")  # error: call-overload
@@ -62,8 +89,8 @@ def deserializers(registry: SchemaRegistry) -> None:
     del text
 
 
-async def connector(one: ConsumerConnector) -> None:
-    await one.create_message_streams(["orders"])  # error: arg-type
-    await one.create_message_streams({"orders": "2"})  # error: dict-item
-    await one.create_message_streams({"orders": 1}, value_decoder=json)  # error: arg-type
-    await one.commit_offsets({HERE: None})  # error: dict-item
+async def connector(connector: ConsumerConnector) -> None:
+    await connector.create_message_streams(["orders"])  # error: arg-type
+    await connector.create_message_streams({"orders": "2"})  # error: dict-item
+    await connector.create_message_streams({"orders": 1}, value_decoder=json)  # error: arg-type
+    await connector.commit_offsets({HERE: None})  # error: dict-item

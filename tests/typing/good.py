@@ -1,7 +1,8 @@
-"""What must type-check, as what: nothing of this ever runs. One line is one promise."""
+"""Code that must type-check with the declared types. It never runs."""
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypedDict, assert_type
 
 import msgspec
@@ -10,6 +11,7 @@ import pydantic
 from asyncconsumer import (
     EARLIEST,
     Consumer,
+    ConsumerApp,
     ConsumerConnector,
     Offset,
     Record,
@@ -71,6 +73,17 @@ async def simple() -> None:
         await consumer.commit_offsets("g", {HERE: 5})
 
 
+def configured_from_outside() -> None:
+    assert_type(Consumer.from_env("orders"), Consumer[bytes, bytes])
+    assert_type(Consumer.from_env("orders", value_deserializer=Order), Consumer[bytes, Order])
+    assert_type(
+        Consumer.from_config("a.toml", "orders", key_deserializer=str, group_id="g"),
+        Consumer[str, bytes],
+    )
+    assert_type(ConsumerApp.from_env(group_id="g"), ConsumerApp)
+    assert_type(ConsumerApp.from_config(Path("a.toml"), tracing=True), ConsumerApp)
+
+
 async def consumer_of_bytes() -> None:
     async with Consumer("orders", bootstrap_servers="k:9092", group_id="g") as consumer:
         assert_type(consumer, Consumer[bytes, bytes])
@@ -122,8 +135,8 @@ def value_types(registry: SchemaRegistry) -> None:
     assert_type(Consumer("t", value_deserializer=registry.avro(Order)), Consumer[bytes, Order])
     assert_type(Consumer("t", key_deserializer=str, value_deserializer=Order), Consumer[str, Order])
     # of an async function the type is told, or found by `make_deserializer`
-    told: Consumer[bytes, Order] = Consumer("t", value_deserializer=look_up)
-    assert_type(told, Consumer[bytes, Order])
+    consumer: Consumer[bytes, Order] = Consumer("t", value_deserializer=look_up)
+    assert_type(consumer, Consumer[bytes, Order])
     assert_type(
         Consumer("t", value_deserializer=make_deserializer(look_up)), Consumer[bytes, Order]
     )
@@ -147,11 +160,13 @@ def deserializers(registry: SchemaRegistry) -> None:
 
 
 async def connector() -> None:
-    async with ConsumerConnector(zookeeper_connect="zk:2181", group_id="g") as one:
-        streams = await one.create_message_streams({"orders": 2}, value_decoder=parse)
+    async with ConsumerConnector(zookeeper_connect="zk:2181", group_id="g") as connector:
+        streams = await connector.create_message_streams({"orders": 2}, value_decoder=parse)
         assert_type(streams, dict[str, list[MessageStream[bytes, Order]]])
         async for message in streams["orders"][0]:
             assert_type(message.value, Order | None)
-        more = await one.create_message_streams_by_filter(Whitelist("o.*"), key_decoder=bytes.hex)
+        more = await connector.create_message_streams_by_filter(
+            Whitelist("o.*"), key_decoder=bytes.hex
+        )
         assert_type(more, list[MessageStream[str, bytes]])
-        await one.commit_offsets({HERE: 5})
+        await connector.commit_offsets({HERE: 5})

@@ -14,9 +14,9 @@ GOOD, BAD = FOLDER / "good.py", FOLDER / "bad.py"
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[Path, set[tuple[int, str]]]:
+def errors() -> dict[Path, set[tuple[int, str]]]:
     """The errors of each file: line, and kind. Mypy remembers what has not changed."""
-    told, trouble, _ = api.run(
+    message, trouble, _ = api.run(
         [
             f"--config-file={ROOT / 'pyproject.toml'}",
             f"--cache-dir={ROOT / '.mypy_cache'}",
@@ -30,7 +30,7 @@ def found() -> dict[Path, set[tuple[int, str]]]:
     )
     assert not trouble
     errors: dict[Path, set[tuple[int, str]]] = {GOOD: set(), BAD: set()}
-    for line in told.splitlines():
+    for line in message.splitlines():
         if (match := re.match(r"(.+?):(\d+): error: .*\[([\w-]+)\]$", line)) is not None:
             errors[ROOT / match[1]].add((int(match[2]), match[3]))
         else:
@@ -38,11 +38,11 @@ def found() -> dict[Path, set[tuple[int, str]]]:
     return errors
 
 
-def test_what_is_right_type_checks(found: dict[Path, set[tuple[int, str]]]) -> None:
-    assert found[GOOD] == set()
+def test_what_is_right_type_checks(errors: dict[Path, set[tuple[int, str]]]) -> None:
+    assert errors[GOOD] == set()
 
 
-def test_what_is_wrong_is_told_line_by_line(found: dict[Path, set[tuple[int, str]]]) -> None:
+def test_what_is_wrong_is_told_line_by_line(errors: dict[Path, set[tuple[int, str]]]) -> None:
     lines = enumerate(BAD.read_text().splitlines(), 1)
     marked = {
         (number, match[1])
@@ -50,4 +50,4 @@ def test_what_is_wrong_is_told_line_by_line(found: dict[Path, set[tuple[int, str
         if (match := re.search(r"# error: ([\w-]+)$", line))
     }
     assert len(marked) > 30
-    assert found[BAD] == marked
+    assert errors[BAD] == marked

@@ -1,1 +1,1 @@
-"""The command `asyncconsumer consume`."""
+"""The command `asyncconsumer consume`, which prints the records of topics."""

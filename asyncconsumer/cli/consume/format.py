@@ -1,4 +1,4 @@
-"""The format strings of kcat, which define what is printed of a record."""
+"""The format strings of kcat, which define how a record is printed."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.records import decoding
 
 LETTERS: Final = (
-    "%t topic, %p partition, %o offset, %k key, %s value, %K and %S their lengths (-1 for null), "
-    "%R the value's length as 4 bytes, %T timestamp in ms, %h headers, %% a percent sign"
+    "%t topic, %p partition, %o offset, %k key, %s value, %K key length, %S value length (-1 for "
+    "null), %R value length as 4 bytes, %T timestamp in ms, %h headers, %% a percent sign"
 )
 
 _Column = Callable[[Sequence[decoding.Record]], Iterable[bytes]]
@@ -27,10 +27,10 @@ class Format:
     """A parsed format string. It formats many records at a time, column by column."""
 
     def __init__(self, text: str) -> None:
-        given = os.fsencode(text)  # the bytes of the command line, whatever they are
-        pieces = [_piece(match, text) for match in _PIECE.finditer(given)]
+        data = os.fsencode(text)  # the exact bytes of the command line
+        pieces = [_piece(match, text) for match in _PIECE.finditer(data)]
         if not pieces:
-            raise ConfigError("the format is empty: give one, e.g. '%k %s\\n'")
+            raise ConfigError("--format is empty. Set a format such as '%k %s\\n'.")
         self._pieces = pieces
 
     def render(self, records: Sequence[decoding.Record]) -> bytes:
@@ -38,11 +38,11 @@ class Format:
         if not records:
             return b""
         columns: list[Iterable[bytes]] = []
-        fixed = b""  # the same for all of them, and not yet among the columns
+        fixed = b""  # pieces that are the same for all records, not yet added to the columns
         for piece in self._pieces:
             if isinstance(piece, bytes):
                 fixed += piece
-            elif piece in _OF_THE_PARTITION:
+            elif piece in _SAME_IN_PARTITION:
                 fixed += next(iter(piece(records[:1])))
             else:
                 columns += [repeat(fixed, len(records)), piece(records)]
@@ -59,7 +59,7 @@ def _piece(match: re.Match[bytes], text: str) -> bytes | _Column:
             return _COLUMNS[letter]
         except KeyError:
             raise ConfigError(
-                f"the format {text!r} has {_shown(match)}, which means nothing: take {LETTERS}"
+                f"--format {text!r} has the unknown code {_repr(match)}. Known codes: {LETTERS}."
             ) from None
     if (escape := match["escape"]) is not None:
         if len(escape) == 3:
@@ -68,13 +68,13 @@ def _piece(match: re.Match[bytes], text: str) -> bytes | _Column:
             return _ESCAPES[escape]
         except KeyError:
             raise ConfigError(
-                f"the format {text!r} has {_shown(match)}, which means nothing: "
-                r"take \n, \t, \r, \xNN or \\"
+                f"--format {text!r} has the unknown escape {_repr(match)}. "
+                r"Known escapes: \n, \t, \r, \xNN and \\."
             ) from None
     return match["text"]
 
 
-def _shown(match: re.Match[bytes]) -> str:
+def _repr(match: re.Match[bytes]) -> str:
     return repr(os.fsdecode(match[0])).replace("\\\\", "\\")
 
 
@@ -82,48 +82,48 @@ def _shown(match: re.Match[bytes]) -> str:
 
 
 def _topics(records: Sequence[decoding.Record]) -> Iterable[bytes]:
-    return [one.topic.encode() for one in records]
+    return [record.topic.encode() for record in records]
 
 
 def _partitions(records: Sequence[decoding.Record]) -> Iterable[bytes]:
-    return [b"%d" % one.partition for one in records]
+    return [b"%d" % record.partition for record in records]
 
 
 def _offsets(records: Sequence[decoding.Record]) -> Iterable[bytes]:
-    return [b"%d" % one.offset for one in records]
+    return [b"%d" % record.offset for record in records]
 
 
 def _keys(records: Sequence[decoding.Record]) -> Iterable[bytes]:
-    return [one.key or b"" for one in records]
+    return [record.key or b"" for record in records]
 
 
 def _values(records: Sequence[decoding.Record]) -> Iterable[bytes]:
-    return [one.value or b"" for one in records]
+    return [record.value or b"" for record in records]
 
 
 def _key_lengths(records: Sequence[decoding.Record]) -> Iterable[bytes]:
-    return [b"%d" % _length(one.key) for one in records]
+    return [b"%d" % _length(record.key) for record in records]
 
 
 def _value_lengths(records: Sequence[decoding.Record]) -> Iterable[bytes]:
-    return [b"%d" % _length(one.value) for one in records]
+    return [b"%d" % _length(record.value) for record in records]
 
 
 def _binary_lengths(records: Sequence[decoding.Record]) -> Iterable[bytes]:
     pack = struct.Struct(">i").pack
-    return [pack(_length(one.value)) for one in records]
+    return [pack(_length(record.value)) for record in records]
 
 
 def _timestamps(records: Sequence[decoding.Record]) -> Iterable[bytes]:
-    return [b"%d" % one.timestamp for one in records]
+    return [b"%d" % record.timestamp for record in records]
 
 
 def _headers(records: Sequence[decoding.Record]) -> Iterable[bytes]:
-    return [b",".join(_header(*header) for header in one.headers) for one in records]
+    return [b",".join(_header(*header) for header in record.headers) for record in records]
 
 
 def _header(name: str, value: bytes | None) -> bytes:
-    # as kcat has it: here, and only here, null is a word
+    # kcat prints null as a word in headers, and only there
     return b"%b=%b" % (name.encode(), b"NULL" if value is None else value)
 
 
@@ -143,4 +143,4 @@ _COLUMNS: Final[Mapping[bytes, _Column]] = {
     b"T": _timestamps,
     b"h": _headers,
 }
-_OF_THE_PARTITION: Final = (_topics, _partitions)
+_SAME_IN_PARTITION: Final = (_topics, _partitions)

@@ -1,14 +1,16 @@
-"""Writes to standard output in a thread, because the reader of a pipe may be slow or gone."""
+"""A writer to standard output in a thread, because the reader of a pipe may be slow or gone."""
 
 import asyncio
 import os
 import queue
 import select
 import threading
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from contextlib import AsyncExitStack
+from typing import Final, NamedTuple
 
-_GRACE: Final = 5.0  # seconds for what is still to be written at the end
+from asyncconsumer.aio.resource import AsyncResource
+
+_GRACE: Final = 5.0  # seconds for unfinished writes at the end
 
 
 class _OutputJob(NamedTuple):
@@ -16,47 +18,42 @@ class _OutputJob(NamedTuple):
     done: asyncio.Future[OSError | None]
 
 
-class Output:
-    """An ordered, unbuffered writer that reports when each write is finished.
+class Output(AsyncResource):
+    """An ordered, unbuffered writer that reports when each write has finished.
 
-    A write may block for any time, for example in a pipe to `less`. On the event loop that would
-    stop heartbeats. The thread is a daemon, so a blocked write does not keep the program running.
+    A write may block for a long time, for example in a pipe to `less`. A blocked event loop would
+    send no heartbeats. The thread is a daemon, so a blocked write does not keep the process alive.
     """
 
     def __init__(self, descriptor: int = 1) -> None:
         self._descriptor = descriptor
         self._jobs: queue.SimpleQueue[_OutputJob | None] = queue.SimpleQueue()
-        self._open: set[asyncio.Future[OSError | None]] = set()
+        self._pending: set[asyncio.Future[OSError | None]] = set()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._work, name="output", daemon=True)
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         self._thread.start()
-        return self
+        stack.push_async_callback(self._finish)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    async def _finish(self) -> None:
         self._jobs.put(None)
-        late: set[asyncio.Future[OSError | None]] = set()
-        if self._open:
-            _, late = await asyncio.wait(self._open, timeout=_GRACE)
-        if not late:
+        unfinished: set[asyncio.Future[OSError | None]] = set()
+        if self._pending:
+            _, unfinished = await asyncio.wait(self._pending, timeout=_GRACE)
+        if not unfinished:
             self._thread.join()
 
     def put(self, data: bytes) -> asyncio.Future[OSError | None]:
         """Queue a write and return its result. Cancelling the future does not stop the write."""
         done: asyncio.Future[OSError | None] = self._loop.create_future()
-        self._open.add(done)
-        done.add_done_callback(self._open.discard)
+        self._pending.add(done)
+        done.add_done_callback(self._pending.discard)
         self._jobs.put(_OutputJob(data, done))
         return done
 
     def _work(self) -> None:
-        error: OSError | None = None  # once it fails, nothing more is written
+        error: OSError | None = None  # after the first error, nothing more is written
         while (job := self._jobs.get()) is not None:
             if error is None:
                 try:
@@ -64,20 +61,20 @@ class Output:
                 except OSError as failure:
                     error = failure
             try:
-                self._loop.call_soon_threadsafe(_settle, job.done, error)
+                self._loop.call_soon_threadsafe(_set_result, job.done, error)
             except RuntimeError:
-                return  # the loop is closed, so no task waits for it
+                return  # the loop is closed, so no task waits for the result
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
+    remaining = memoryview(data)
+    while remaining:
         try:
-            left = left[os.write(descriptor, left) :]
-        except BlockingIOError:  # another program made the same pipe non-blocking
+            remaining = remaining[os.write(descriptor, remaining) :]
+        except BlockingIOError:  # another program set the same pipe to non-blocking mode
             select.select([], [descriptor], [])
 
 
-def _settle(done: asyncio.Future[OSError | None], error: OSError | None) -> None:
+def _set_result(done: asyncio.Future[OSError | None], error: OSError | None) -> None:
     if not done.done():
         done.set_result(error)

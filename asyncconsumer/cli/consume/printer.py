@@ -11,12 +11,12 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.cli import text
 from asyncconsumer.cli.consume.format import Format
 from asyncconsumer.cli.consume.output import Output
-from asyncconsumer.cli.signals import quiet_zookeeper
+from asyncconsumer.cli.signals import log_zookeeper_retries
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.consumer.connector import ConsumerConnector
 from asyncconsumer.consumer.connector_listener import RebalanceListener
 from asyncconsumer.errors import ConsumerError, ConsumerRebalanceFailed, CorruptRecords
-from asyncconsumer.group.zookeeper.assignors import part_of
+from asyncconsumer.group.zookeeper.assignors import partitions_of_consumer
 from asyncconsumer.group.zookeeper.filters import TopicFilter
 from asyncconsumer.records import decoding
 from asyncconsumer.streams.stream import Stream
@@ -25,7 +25,7 @@ from asyncconsumer.types import TopicPartition
 if TYPE_CHECKING:
     from asyncconsumer.streams.messages import MessageStream
 
-_AT_ONCE: Final = 10_000  # records that are printed in one write
+_RECORDS_PER_WRITE: Final = 10_000
 _GRACE: Final = 5.0  # seconds for the last commit
 
 _log: Final = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeOptions:
-    """The subscription, the output format and the limits of the command."""
+    """The topics, the output format and the limits of the command."""
 
     topics: Sequence[str] | TopicFilter
     streams: int
@@ -43,36 +43,38 @@ class ConsumeOptions:
     quiet: bool
 
 
-async def consume(config: ClassicConfig, wanted: ConsumeOptions) -> None:
-    """Print until a limit is reached or the task is cancelled, then commit and leave."""
-    printer = Printer(wanted)
-    quiet_zookeeper(quiet=True)
+async def consume(config: ClassicConfig, options: ConsumeOptions) -> None:
+    """Print records until a limit is reached or the task is cancelled, then commit and leave."""
+    printer = Printer(options)
+    log_zookeeper_retries(enabled=False)
     async with ConsumerConnector(
-        config, listener=_ProgressListener(printer, quiet=wanted.quiet)
+        config, listener=_ProgressListener(printer, quiet=options.quiet)
     ) as connector:
-        quiet_zookeeper(quiet=False)
-        streams = await _streams(connector, wanted)
+        log_zookeeper_retries(enabled=True)
+        streams = await _streams(connector, options)
         try:
             await printer.run(streams)
         except asyncio.CancelledError:
-            if not wanted.quiet:
-                text.say("% stopping in good order; another signal stops it at once", "dim")
+            if not options.quiet:
+                text.print_message(
+                    "% committing and leaving the group; another signal stops at once", "dim"
+                )
             raise
         finally:
             if config.auto_commit_enable:
                 await _commit(connector, printer.unfinished(streams))
 
 
-async def _streams(connector: ConsumerConnector, wanted: ConsumeOptions) -> list[Stream]:
-    topics, count = wanted.topics, wanted.streams
-    found: list[MessageStream[bytes, bytes]]
+async def _streams(connector: ConsumerConnector, options: ConsumeOptions) -> list[Stream]:
+    topics, count = options.topics, options.streams
+    streams: list[MessageStream[bytes, bytes]]
     if isinstance(topics, TopicFilter):
-        found = await connector.create_message_streams_by_filter(topics, count)
+        streams = await connector.create_message_streams_by_filter(topics, count)
     else:
         by_topic: dict[str, list[MessageStream[bytes, bytes]]]
         by_topic = await connector.create_message_streams(dict.fromkeys(topics, count))
-        found = [stream for of_topic in by_topic.values() for stream in of_topic]
-    return [stream.records for stream in found]
+        streams = [stream for of_topic in by_topic.values() for stream in of_topic]
+    return [stream.records for stream in streams]
 
 
 async def _commit(connector: ConsumerConnector, offsets: Mapping[TopicPartition, int]) -> None:
@@ -80,31 +82,33 @@ async def _commit(connector: ConsumerConnector, offsets: Mapping[TopicPartition,
         async with asyncio.timeout(_GRACE):
             await connector.commit_offsets(offsets)
     except (ConsumerError, TimeoutError) as error:
-        _log.warning("what was printed last was not committed, and will come again: %r", error)
+        _log.warning(
+            "commit of the last printed records failed, so they will be consumed again: %r", error
+        )
 
 
 class Printer:
-    """A printer of the records of streams, which keeps the offsets that were printed.
+    """A printer of the records of streams, which tracks the printed offsets.
 
     A stream acknowledges a chunk when the next one is requested. The last chunk of a stream is
-    never acknowledged that way, so the printer keeps its printed offset.
+    never acknowledged that way. So the printer stores the printed offset of each partition.
     """
 
-    def __init__(self, wanted: ConsumeOptions) -> None:
-        self._format = wanted.format
-        self._left = wanted.max_messages
-        self._timeout = None if wanted.timeout_ms is None else wanted.timeout_ms / 1000
+    def __init__(self, options: ConsumeOptions) -> None:
+        self._format = options.format
+        self._remaining = options.max_messages
+        self._timeout = None if options.timeout_ms is None else options.timeout_ms / 1000
         self._printed: dict[TopicPartition, int] = {}  # the offset after the last printed record
         self._writing = 0
         self._idle = asyncio.timeout(None)
 
     async def run(self, streams: Sequence[Stream]) -> None:
-        """Print until a limit is reached or a stream ends. Queued output is still written."""
+        """Print records until a limit is reached or a stream ends. Finish queued writes."""
         try:
             async with self._idle, Output() as output, Scope("printer") as scope:
-                self._look_at_the_clock()
-                reading = [scope.start(self._read(one, output), "read") for one in streams]
-                done, _ = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+                self._reschedule_timeout()
+                tasks = [scope.start(self._read(stream, output), "read") for stream in streams]
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             if not self._idle.expired():
                 raise
@@ -116,64 +120,66 @@ class Printer:
                 raise error
 
     def unfinished(self, streams: Sequence[Stream]) -> dict[TopicPartition, int]:
-        """Return the offsets that were printed and that the streams have not acknowledged."""
-        finished = {one: offset for each in streams for one, offset in each.finished().items()}
-        return {one: at for one, at in self._printed.items() if at > finished.get(one, -1)}
+        """Return the printed offsets that the streams have not acknowledged yet."""
+        finished = {tp: offset for stream in streams for tp, offset in stream.finished().items()}
+        return {tp: offset for tp, offset in self._printed.items() if offset > finished.get(tp, -1)}
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Drop the printed offsets of partitions that this member no longer owns."""
-        for one in partitions:
-            self._printed.pop(one, None)
+        for tp in partitions:
+            self._printed.pop(tp, None)
 
     async def _read(self, stream: Stream, output: Output) -> ConsumerError | OSError | None:
-        """Print a stream; why it ended, if not because it is enough."""
+        """Print a stream. Return the error that ended it; None if a limit was reached."""
         while True:
             try:
                 async for records in stream.chunks():
                     await self._print(records, output)
-                    if self._left == 0:
+                    if self._remaining == 0:
                         return None
             except ConsumerRebalanceFailed as failure:
                 _log.warning("%s", failure)
-                continue  # as it says, it goes on
+                continue  # the member retries, and the stream continues
             except (ConsumerError, OSError) as error:
                 return error
             return None
 
     async def _print(self, records: decoding.Records, output: Output) -> None:
-        partition = TopicPartition(records.topic, records.partition)
+        tp = TopicPartition(records.topic, records.partition)
         while block := self._take(records):
-            behind = block[-1].offset + 1
+            end = block[-1].offset + 1
 
-            def written(done: asyncio.Future[OSError | None], behind: int = behind) -> None:
+            def written(done: asyncio.Future[OSError | None], end: int = end) -> None:
                 self._writing -= 1
-                self._look_at_the_clock()
+                self._reschedule_timeout()
                 if done.result() is None:
-                    self._printed[partition] = behind
+                    self._printed[tp] = end
 
             done = output.put(self._format.render(block))
             self._writing += 1
-            self._look_at_the_clock()
+            self._reschedule_timeout()
             done.add_done_callback(written)
             await asyncio.wait({done})
             if (error := done.result()) is not None:
                 raise error
 
     def _take(self, records: decoding.Records) -> list[decoding.Record]:
-        """Some of them; all that are sound come before the damage is raised."""
-        most = _AT_ONCE if self._left is None else min(_AT_ONCE, self._left)
+        """Return the next records. Raise for corrupt records after all records before them."""
+        limit = _RECORDS_PER_WRITE
+        if self._remaining is not None:
+            limit = min(limit, self._remaining)
         block: list[decoding.Record] = []
         try:
-            block.extend(islice(records, most))
+            block.extend(islice(records, limit))
         except CorruptRecords:
             if not block:
                 raise
-        if self._left is not None:
-            self._left -= len(block)
+        if self._remaining is not None:
+            self._remaining -= len(block)
         return block
 
-    def _look_at_the_clock(self) -> None:
-        """Time runs while nothing comes, not while somebody is slow to read."""
+    def _reschedule_timeout(self) -> None:
+        """Restart the idle timeout, or stop it while a write waits for a slow reader."""
         if self._timeout is not None and not self._idle.expired():
             now = asyncio.get_running_loop().time()
             self._idle.reschedule(None if self._writing else now + self._timeout)
@@ -188,20 +194,18 @@ class _ProgressListener(RebalanceListener):
 
     async def before_releasing_partitions(self, partitions: Collection[TopicPartition]) -> None:
         self._printer.forget(partitions)
-        self._say("let go of", partitions)
+        self._print("revoked", partitions)
 
     async def before_starting_fetchers(
         self, consumer_id: str, owners: Mapping[TopicPartition, str]
     ) -> None:
-        self._say(f"{consumer_id} reads", part_of(consumer_id, owners))
+        self._print(f"assigned to {consumer_id}:", partitions_of_consumer(consumer_id, owners))
 
     async def partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
         self._printer.forget(partitions)
-        self._say("lost", partitions)
+        self._print("lost", partitions)
 
-    def _say(self, what: str, partitions: Collection[TopicPartition]) -> None:
-        if self._quiet:
-            return
-        some = ", ".join(str(one) for one in sorted(partitions)[:10])
-        more = f" and {len(partitions) - 10} more" if len(partitions) > 10 else ""
-        text.say(f"% {what} {some or 'nothing'}{more}", "dim")
+    def _print(self, event: str, partitions: Collection[TopicPartition]) -> None:
+        if not self._quiet:
+            names = text.first_of(map(str, sorted(partitions)), 10)
+            text.print_message(f"% {event} {names or 'no partitions'}", "dim")

@@ -1,1 +1,1 @@
-"""The command `asyncconsumer groups`."""
+"""The command `asyncconsumer groups`, which shows and resets consumer groups in ZooKeeper."""

@@ -1,6 +1,6 @@
-"""`asyncconsumer groups reset` and `migrate`: offsets, changed by a plan that is shown first."""
+"""The commands `asyncconsumer groups reset` and `groups migrate`, which print a plan first."""
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,178 +8,198 @@ from typing import NamedTuple
 import typer
 
 from asyncconsumer.cli import text
-from asyncconsumer.cli.cluster_access import ClusterAccess, reach_of, zookeeper_of
-from asyncconsumer.cli.groups.listing import rows_of
-from asyncconsumer.cli.groups.state import SeenGroup, read_group
-from asyncconsumer.cli.groups.target import ResetTarget, chosen, parse_target, parse_topic
-from asyncconsumer.cli.properties import storage_of
+from asyncconsumer.cli.cluster_access import ClusterAccess, open_cluster, open_zookeeper
+from asyncconsumer.cli.groups.listing import read_rows
+from asyncconsumer.cli.groups.state import GroupSnapshot, read_group
+from asyncconsumer.cli.groups.target import (
+    ResetTarget,
+    parse_target,
+    parse_topic,
+    select_partitions,
+)
+from asyncconsumer.cli.properties import offset_storage
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError, ConsumerError
-from asyncconsumer.fetch.offset_lookup import list_offsets
+from asyncconsumer.fetch.list_offsets import list_offsets
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import TopicPartition
 
 
-class Step(NamedTuple):
-    """One partition's offset, before and after."""
+class OffsetChange(NamedTuple):
+    """The committed offset of a partition before and after a change."""
 
     partition: TopicPartition
     before: int | None
     after: int
-    why: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consent:
-    """What the user agrees to: that it is done, and that it is done to a group with members."""
+class Confirmation:
+    """The options `--yes`, to apply the plan, and `--force`, for a group with live members."""
 
     yes: bool
     force: bool
 
 
-class NotAsWritten(ConsumerError):
-    """What was committed is not what is there: somebody else commits as well."""
+class ConcurrentCommit(ConsumerError):
+    """Another client committed while the offsets of a group were changed."""
 
     def __init__(
-        self, partition: TopicPartition, store: str, meant: int, found: int | None
+        self, partition: TopicPartition, store: str, written: int, current: int | None
     ) -> None:
-        super().__init__(partition, store, meant, found)
-        self.partition, self.store, self.meant, self.found = partition, store, meant, found
+        super().__init__(partition, store, written, current)
+        self.partition, self.store, self.written, self.current = partition, store, written, current
 
     def __str__(self) -> str:
         return (
-            f"{self.partition} was set to {self.meant} in {self.store}, and {self.found} is there: "
-            "somebody else commits for this group. Stop its members, and try again"
+            f"The offset of {self.partition} in {self.store} was set to {self.written}, and is "
+            f"{self.current} now: another client commits for this group. Stop the members of the "
+            "group, and repeat the command."
         )
 
 
-async def reset(config: ClassicConfig, topics: Sequence[str], to: str, consent: Consent) -> None:
-    """Set a group's offsets of some topics, where they are kept."""
-    target, storage = parse_target(to), storage_of(config)
-    wanted = [parse_topic(one)[0] for one in topics]
-    async with _group(config, consent) as (reach, seen):
-        partitions = chosen(topics, await reach.partitions(wanted))
-        committed = await reach.store(seen.name, storage).load(partitions)
-        steps = await _steps(reach, target, committed)
-        await _carry_out(reach, seen, steps, storage, consent)
+async def reset(
+    config: ClassicConfig, topics: Sequence[str], to: str, confirmation: Confirmation
+) -> None:
+    """Set the offsets of a group for some topics, in the store that the group uses."""
+    target, storage = parse_target(to), offset_storage(config)
+    names = [parse_topic(value)[0] for value in topics]
+    async with _open_group(config, confirmation) as (cluster, group):
+        partitions = select_partitions(topics, await cluster.partitions(names))
+        committed = await cluster.store(group.name, storage).load(partitions)
+        plan = await _plan(cluster, target, committed)
+        await _apply(cluster, group, plan, storage, confirmation)
 
 
-async def migrate(config: ClassicConfig, source: str, destination: str, consent: Consent) -> None:
-    """Copy a group's offsets from one store to the other, where the other is not further."""
+async def migrate(
+    config: ClassicConfig, source: str, destination: str, confirmation: Confirmation
+) -> None:
+    """Copy the offsets of a group to the other store. Larger offsets there stay unchanged."""
     if source == destination:
-        raise ConfigError(f"--from and --to are both {source}: name two stores")
-    async with _group(config, consent) as (reach, seen):
-        steps = []
-        for row in await rows_of(reach, seen, "dual", []):
-            here, there = row.zookeeper, row.kafka
+        raise ConfigError(f"--from and --to are both {source}. Name two different stores.")
+    async with _open_group(config, confirmation) as (cluster, group):
+        plan = []
+        for row in await read_rows(cluster, group, "dual", []):
+            old, new = row.kafka, row.zookeeper
             if source == "kafka":
-                here, there = there, here
-            if here is not None:
-                further = there is not None and there >= here
-                why = "it is as far, or further" if further else ""
-                steps.append(Step(row.partition, there, max(here, there or 0), why))
-        await _carry_out(reach, seen, steps, destination, consent)
+                old, new = new, old
+            if new is not None:
+                unchanged = old is not None and old >= new
+                note = "unchanged, not smaller than the source" if unchanged else ""
+                plan.append(OffsetChange(row.partition, old, max(new, old or 0), note))
+        await _apply(cluster, group, plan, destination, confirmation)
 
 
 @asynccontextmanager
-async def _group(
-    config: ClassicConfig, consent: Consent
-) -> AsyncIterator[tuple[ClusterAccess, SeenGroup]]:
-    async with zookeeper_of(config) as session:
-        seen = await read_group(session, config.group_id)
-        if seen.members and not consent.force:
+async def _open_group(
+    config: ClassicConfig, confirmation: Confirmation
+) -> AsyncIterator[tuple[ClusterAccess, GroupSnapshot]]:
+    async with open_zookeeper(config) as session:
+        group = await read_group(session, config.group_id)
+        if group.members and not confirmation.force:
             raise ConfigError(
-                f"group {seen.name!r} has live members ({_some(seen.members)}), which commit as "
-                "well: stop them first, or give --force"
+                f"Group {group.name!r} has live members ({_names(group)}), which also commit. "
+                "Stop them first, or set --force."
             )
-        async with reach_of(config, session) as reach:
-            yield reach, seen
+        async with open_cluster(config, session) as cluster:
+            yield cluster, group
 
 
-async def _steps(
-    reach: ClusterAccess, target: ResetTarget, committed: Mapping[TopicPartition, int | None]
-) -> list[Step]:
-    leaders = reach.kafka.leaders
-    begins = await list_offsets(leaders, dict.fromkeys(committed, EARLIEST))
+async def _plan(
+    cluster: ClusterAccess, target: ResetTarget, committed: Mapping[TopicPartition, int | None]
+) -> list[OffsetChange]:
+    leaders = cluster.kafka.leaders
+    starts = await list_offsets(leaders, dict.fromkeys(committed, EARLIEST))
     ends = await list_offsets(leaders, dict.fromkeys(committed, LATEST))
-    if target.moment is not None:
-        found = await list_offsets(leaders, dict.fromkeys(committed, target.moment))
+    if target.timestamp is not None:
+        listed = await list_offsets(leaders, dict.fromkeys(committed, target.timestamp))
         return [
-            Step(one, committed[one], (at if at.offset >= 0 else ends[one]).offset)
-            for one, at in sorted(found.items())
-        ]
-    steps: list[Step] = []
-    for one, before in sorted(committed.items()):
-        begin, end = begins[one].offset, ends[one].offset
-        if target.by is not None and before is None:
-            raise ConfigError(
-                f"{one} has no committed offset to count from: give an offset, a time, earliest or "
-                "latest"
+            OffsetChange(
+                tp, committed[tp], (listed_offset if listed_offset.offset >= 0 else ends[tp]).offset
             )
-        meant = target.offset if target.by is None else (before or 0) + target.by
-        assert meant is not None
-        after = min(max(meant, begin), end)
-        why = "" if after == meant else f"{meant} is not in the log, which has {begin} to {end}"
-        steps.append(Step(one, before, after, why))
+            for tp, listed_offset in sorted(listed.items())
+        ]
+    plan: list[OffsetChange] = []
+    for tp, before in sorted(committed.items()):
+        start, end = starts[tp].offset, ends[tp].offset
+        if target.shift is not None and before is None:
+            raise ConfigError(
+                f"{tp} has no committed offset to count from. Set --to to an offset, a time, "
+                "earliest or latest."
+            )
+        requested = target.offset if target.shift is None else (before or 0) + target.shift
+        assert requested is not None
+        after = min(max(requested, start), end)
+        note = "" if after == requested else f"{requested} is outside the log, {start} to {end}"
+        plan.append(OffsetChange(tp, before, after, note))
+    return plan
 
-    return steps
 
-
-async def _carry_out(
-    reach: ClusterAccess, seen: SeenGroup, steps: Sequence[Step], storage: str, consent: Consent
+async def _apply(
+    cluster: ClusterAccess,
+    group: GroupSnapshot,
+    plan: Sequence[OffsetChange],
+    storage: str,
+    confirmation: Confirmation,
 ) -> None:
-    _show(seen, steps, storage)
-    changes = {step.partition: step.after for step in steps if step.before != step.after}
-    if not changes and storage != "dual":  # of two stores one may be behind
-        text.say("there is nothing to change", "green")
+    _show(group, plan, storage)
+    offsets = {
+        change.partition: change.after
+        for change in plan
+        # with two stores, the smaller one may differ even if the larger one does not change
+        if change.before != change.after or storage == "dual"
+    }
+    if not offsets:
+        text.print_message("there is nothing to change", "green")
         return
-    if not consent.yes:
-        text.say("nothing was changed: this is the plan; give --yes to carry it out", "yellow")
+    if not confirmation.yes:
+        text.print_message(
+            "nothing was changed; repeat the command with --yes to apply the plan", "yellow"
+        )
         raise typer.Exit(1)
-    wanted = {step.partition: step.after for step in steps} if storage == "dual" else changes
-    await reach.store(seen.name, storage).commit(wanted)
+    await cluster.store(group.name, storage).commit(offsets)
     for store in ("zookeeper", "kafka") if storage == "dual" else (storage,):
-        await _verify(reach, seen.name, store, wanted)
-    text.say(f"{len(wanted)} offsets were written to {storage}, and read back", "green")
-    await _look_again(reach, seen)
+        await _verify(cluster, group.name, store, offsets)
+    text.print_message(f"committed and verified {len(offsets)} offsets in {storage}", "green")
+    await _warn_of_members(cluster, group.name)
 
 
 async def _verify(
-    reach: ClusterAccess, group: str, store: str, wanted: Mapping[TopicPartition, int]
+    cluster: ClusterAccess, group: str, store: str, offsets: Mapping[TopicPartition, int]
 ) -> None:
-    found = await reach.store(group, store).load(wanted)
-    for partition, offset in wanted.items():
-        if found[partition] != offset:
-            raise NotAsWritten(partition, store, offset, found[partition])
+    committed = await cluster.store(group, store).load(offsets)
+    for tp, offset in offsets.items():
+        if committed[tp] != offset:
+            raise ConcurrentCommit(tp, store, offset, committed[tp])
 
 
-async def _look_again(reach: ClusterAccess, seen: SeenGroup) -> None:
-    """Somebody may have joined between our look at the group and the change."""
-    now = await read_group(reach.zookeeper, seen.name)
-    if now.members:
-        text.say(
-            f"the group has live members ({_some(now.members)}): they go on from where they are, "
-            "and may commit over it",
+async def _warn_of_members(cluster: ClusterAccess, name: str) -> None:
+    """Warn if the group has live members. One may have joined since the first check."""
+    group = await read_group(cluster.zookeeper, name)
+    if group.members:
+        text.print_message(
+            f"warning: the group has live members ({_names(group)}), which continue at their own "
+            "positions and may overwrite the offsets",
             "yellow",
         )
 
 
-def _show(seen: SeenGroup, steps: Iterable[Step], storage: str) -> None:
+def _show(group: GroupSnapshot, plan: Iterable[OffsetChange], storage: str) -> None:
     numbers = ("partition", "now", "then")
-    table = text.table("topic", *numbers, "", right=numbers)
-    for step in steps:
+    table = text.table("topic", *numbers, "note", right=numbers)
+    for change in plan:
         table.add_row(
-            text.cell(step.partition.topic),
-            text.cell(step.partition.partition),
-            text.cell(step.before),
-            text.cell(step.after, "bold" if step.before != step.after else "dim"),
-            text.cell(step.why, "yellow"),
+            text.cell(change.partition.topic),
+            text.cell(change.partition.partition),
+            text.cell(change.before),
+            text.cell(change.after, "bold" if change.before != change.after else "dim"),
+            text.cell(change.note, "yellow"),
         )
     out = text.console()
-    out.print(f"group {seen.name}, offsets in {storage}:")
+    out.print(f"group {group.name}, offsets in {storage}:")
     out.print(table)
 
 
-def _some(members: Collection[str]) -> str:
-    names = sorted(members)
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def _names(group: GroupSnapshot) -> str:
+    return text.first_of(sorted(group.members), 3)

@@ -1,25 +1,33 @@
-"""The command line of `asyncconsumer groups`."""
+"""The command line options of `asyncconsumer groups`."""
 
 from typing import Annotated, Literal
 
 import typer
 
 from asyncconsumer.cli.groups import changes, listing
-from asyncconsumer.cli.groups.changes import Consent
-from asyncconsumer.cli.properties import config_of, gathered, storage_properties
+from asyncconsumer.cli.groups.changes import Confirmation
+from asyncconsumer.cli.properties import make_config, merge_properties, storage_properties
 from asyncconsumer.cli.shared_options import Bootstrap, Json, PropertiesFile, Storage, ZooKeeper
-from asyncconsumer.cli.signals import until_stopped
+from asyncconsumer.cli.signals import run_until_stopped
 from asyncconsumer.config import ClassicConfig
 
 groups_app = typer.Typer(
-    help="Consumer groups in ZooKeeper: members, offsets and lag; reset and migrate offsets.",
+    help="Show consumer groups in ZooKeeper with members, offsets and lag, and reset offsets.",
     no_args_is_help=True,
 )
 
-Group = Annotated[str, typer.Argument(metavar="GROUP")]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 Store = Literal["zookeeper", "kafka"]
-Yes = Annotated[bool, typer.Option("--yes", help="Apply the plan without asking.")]
-Force = Annotated[bool, typer.Option("--force", help="Proceed even if the group has live members.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Apply the plan. Default: print it and exit with code 1.")
+]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Change offsets even if the group has live members. They may overwrite the change.",
+    ),
+]
 
 
 def _config(
@@ -29,22 +37,22 @@ def _config(
     bootstrap_servers: str | None = None,
     storage: str | None = None,
 ) -> ClassicConfig:
-    given = {
+    options = {
         "group.id": group,
         "zookeeper.connect": zookeeper,
         "bootstrap.servers": bootstrap_servers,
         **storage_properties(storage),
     }
-    return config_of(gathered(properties, (), given))
+    return make_config(merge_properties(properties, (), options))
 
 
 @groups_app.command("list")
 def list_groups(
     *, zookeeper: ZooKeeper = None, properties: PropertiesFile = None, json: Json = False
 ) -> None:
-    """List all groups and the number of live members of each."""
-    config = _config("all-of-them", zookeeper, properties)
-    until_stopped(lambda: listing.list_groups(config, as_json=json))
+    """List all groups in ZooKeeper with the number of live members of each."""
+    config = _config("unused", zookeeper, properties)
+    run_until_stopped(lambda: listing.list_groups(config, as_json=json))
 
 
 @groups_app.command()
@@ -57,9 +65,12 @@ def describe(
     properties: PropertiesFile = None,
     json: Json = False,
 ) -> None:
-    """Show the partitions, offsets, lag, owners and members of a group."""
+    """Show the partitions of a group with committed offset, lag in records, and owner.
+
+    Lag is the number of offsets between the committed offset and the end of the log.
+    """
     config = _config(group, zookeeper, properties, bootstrap_servers, offsets_storage)
-    until_stopped(lambda: listing.describe(config, as_json=json))
+    run_until_stopped(lambda: listing.describe(config, as_json=json))
 
 
 @groups_app.command()
@@ -68,10 +79,18 @@ def reset(
     *,
     topic: Annotated[
         list[str],
-        typer.Option(metavar="TOPIC[:PARTITION,...]", help="Partitions to reset. Repeatable."),
+        typer.Option(
+            metavar="TOPIC[:PARTITION,...]",
+            help="Topic to reset, or some of its partitions, such as orders:0,3. Repeatable.",
+        ),
     ],
     to: Annotated[
-        str, typer.Option(metavar="earliest|latest|OFFSET|+N|-N|TIME", help="The new offset.")
+        str,
+        typer.Option(
+            metavar="TARGET",
+            help="The new offset: earliest, latest, a number, +N or -N from the committed offset, "
+            "or a time with its zone, such as 2024-05-31T12:00:00Z.",
+        ),
     ],
     zookeeper: ZooKeeper = None,
     bootstrap_servers: Bootstrap = None,
@@ -80,13 +99,14 @@ def reset(
     yes: Yes = False,
     force: Force = False,
 ) -> None:
-    """Set the offsets of a group. Without --yes, only print the plan.
+    """Set the committed offsets of a group. Without --yes, only print the plan.
 
-    +N and -N count from the committed offset. A time needs a zone: 2024-05-31T12:00:00Z.
+    A time selects the first record at or after it, or the end of the log if there is none. Offsets
+    outside the log become its first or last offset. The members of the group must be stopped.
     """
     config = _config(group, zookeeper, properties, bootstrap_servers, offsets_storage)
-    consent = Consent(yes=yes, force=force)
-    until_stopped(lambda: changes.reset(config, topic, to, consent))
+    confirmation = Confirmation(yes=yes, force=force)
+    run_until_stopped(lambda: changes.reset(config, topic, to, confirmation))
 
 
 @groups_app.command()
@@ -101,7 +121,11 @@ def migrate(
     yes: Yes = False,
     force: Force = False,
 ) -> None:
-    """Copy the offsets of a group to the other store, unless that is as far already."""
+    """Copy the committed offsets of a group from one store to the other.
+
+    An offset in the destination that is not smaller stays unchanged. Without --yes, only print the
+    plan. The members of the group must be stopped.
+    """
     config = _config(group, zookeeper, properties, bootstrap_servers)
-    consent = Consent(yes=yes, force=force)
-    until_stopped(lambda: changes.migrate(config, source, destination, consent))
+    confirmation = Confirmation(yes=yes, force=force)
+    run_until_stopped(lambda: changes.migrate(config, source, destination, confirmation))

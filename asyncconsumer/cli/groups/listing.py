@@ -1,45 +1,46 @@
-"""`asyncconsumer groups list` and `describe`: what groups there are, and how far they are."""
+"""The commands `asyncconsumer groups list` and `groups describe`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from asyncconsumer.cli import text
-from asyncconsumer.cli.cluster_access import ClusterAccess, reach_of, zookeeper_of
-from asyncconsumer.cli.groups.state import SeenGroup, SeenMember, count_members, read_group
-from asyncconsumer.cli.properties import storage_of
+from asyncconsumer.cli.cluster_access import ClusterAccess, open_cluster, open_zookeeper
+from asyncconsumer.cli.groups.state import GroupSnapshot, MemberSnapshot, count_members, read_group
+from asyncconsumer.cli.properties import offset_storage
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConsumerError
-from asyncconsumer.fetch.offset_lookup import OffsetLookup
+from asyncconsumer.fetch.list_offsets import OffsetLookup
 from asyncconsumer.protocol.messages import LATEST
 from asyncconsumer.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A partition, and how far a group has got in it."""
+class PartitionRow:
+    """A partition with its owner, its committed offsets in both stores, and its end offset."""
 
     partition: TopicPartition
     thread: str | None
-    member: SeenMember | None
+    member: MemberSnapshot | None
     zookeeper: int | None
     kafka: int | None = None
     end: int | None = None
 
     @property
     def committed(self) -> int | None:
-        """Where a member would go on: the larger, if there are two."""
-        return max((at for at in (self.zookeeper, self.kafka) if at is not None), default=None)
+        """The offset at which a member would continue: the larger of the two stores."""
+        offsets = (self.zookeeper, self.kafka)
+        return max((offset for offset in offsets if offset is not None), default=None)
 
     @property
     def lag(self) -> int | None:
-        """How much is still to be read."""
+        """The number of offsets between the committed offset and the end of the log."""
         if self.end is None or self.committed is None:
             return None
         return max(0, self.end - self.committed)
 
     def as_json(self) -> dict[str, Any]:
-        """For other programs."""
+        """Return the row as a JSON object."""
         return {
             "topic": self.partition.topic,
             "partition": self.partition.partition,
@@ -54,8 +55,8 @@ class Row:
 
 
 async def list_groups(config: ClassicConfig, *, as_json: bool) -> None:
-    """Print all groups, and how many live members each has."""
-    async with zookeeper_of(config) as session:
+    """Print all groups and the number of live members of each."""
+    async with open_zookeeper(config) as session:
         groups = await count_members(session)
     if as_json:
         text.print_json([{"group": name, "members": n} for name, n in groups.items()])
@@ -63,75 +64,79 @@ async def list_groups(config: ClassicConfig, *, as_json: bool) -> None:
     table = text.table("group", "live members", right=("live members",))
     for name, count in groups.items():
         table.add_row(text.cell(name), text.cell(count, "" if count else "dim"))
-    text.console().print(table if groups else "no groups")
+    text.console().print(table if groups else "There are no groups.")
 
 
 async def describe(config: ClassicConfig, *, as_json: bool) -> None:
-    """Print a group's partitions, offsets, lag, owners and members."""
-    storage = storage_of(config)
-    async with zookeeper_of(config) as session:
-        seen = await read_group(session, config.group_id)
-        notes = [f"left out: {one.trouble}" for one in seen.members.values() if one.trouble]
-        rows = known_rows(seen, seen.offsets.keys() | seen.owners.keys())
+    """Print the partitions, offsets, lag, owners and members of a group."""
+    storage = offset_storage(config)
+    async with open_zookeeper(config) as session:
+        group = await read_group(session, config.group_id)
+        notes = [
+            f"skipped a member: {member.error}" for member in group.members.values() if member.error
+        ]
+        rows = known_rows(group, group.offsets.keys() | group.owners.keys())
         try:
-            async with reach_of(config, session) as reach:
-                rows = await rows_of(reach, seen, storage, notes)
-        except ConsumerError as error:  # what ZooKeeper has is worth seeing all the same
-            notes.append(f"without what brokers know: {error}")
+            async with open_cluster(config, session) as cluster:
+                rows = await read_rows(cluster, group, storage, notes)
+        except ConsumerError as error:  # print the state in ZooKeeper nevertheless
+            notes.append(f"end offsets and offsets in Kafka are not available: {error}")
     if storage == "kafka":
         rows = [replace(row, zookeeper=None) for row in rows]
     if as_json:
-        text.print_json(_as_json(seen, rows, notes))
+        text.print_json(_as_json(group, rows, notes))
     else:
-        _print(seen, rows, storage)
+        _print(group, rows, storage)
         for note in notes:
-            text.say(note, "yellow")
+            text.print_message(note, "yellow")
 
 
-def known_rows(seen: SeenGroup, partitions: Iterable[TopicPartition]) -> list[Row]:
-    """What ZooKeeper has of these partitions."""
-    return [Row(one, *seen.owner(one), seen.offsets.get(one)) for one in sorted(partitions)]
+def known_rows(group: GroupSnapshot, partitions: Iterable[TopicPartition]) -> list[PartitionRow]:
+    """Return rows with the values that are known from ZooKeeper."""
+    return [PartitionRow(tp, *group.owner(tp), group.offsets.get(tp)) for tp in sorted(partitions)]
 
 
-async def rows_of(
-    reach: ClusterAccess, seen: SeenGroup, storage: str, notes: list[str]
-) -> list[Row]:
-    """Every partition that the group has to do with, with what brokers know of it.
+async def read_rows(
+    cluster: ClusterAccess, group: GroupSnapshot, storage: str, notes: list[str]
+) -> list[PartitionRow]:
+    """Return a row for each partition of a group, with the values that brokers know.
 
-    These are the partitions of topics that its members subscribe to, and any others that have an
-    owner or an offset.
+    These are the partitions of the topics to which members subscribe, and all other partitions with
+    an owner or a committed offset.
     """
-    subscribed = seen.subscribed(await reach.topic_names())
-    there = await reach.partitions(sorted(subscribed | seen.topics))
-    existing = {TopicPartition(topic, n) for topic, of in there.items() for n in of}
-    wanted = seen.offsets.keys() | seen.owners.keys()
-    wanted |= {one for one in existing if one.topic in subscribed}
+    subscribed = group.subscribed(await cluster.topic_names())
+    topics = await cluster.partitions(sorted(subscribed | group.topics))
+    existing = {
+        TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers
+    }
+    listed = group.offsets.keys() | group.owners.keys()
+    listed |= {tp for tp in existing if tp.topic in subscribed}
     in_kafka: dict[TopicPartition, int | None] = {}
     if storage != "zookeeper":
-        in_kafka = await reach.store(seen.name, "kafka").load(existing)
-        wanted |= {one for one, offset in in_kafka.items() if offset is not None}
-    ends = await _ends(reach, wanted & existing, notes)
+        in_kafka = await cluster.store(group.name, "kafka").load(existing)
+        listed |= {tp for tp, offset in in_kafka.items() if offset is not None}
+    ends = await _end_offsets(cluster, listed & existing, notes)
     return [
         replace(row, kafka=in_kafka.get(row.partition), end=ends.get(row.partition))
-        for row in known_rows(seen, wanted)
+        for row in known_rows(group, listed)
     ]
 
 
-async def _ends(
-    reach: ClusterAccess, partitions: Iterable[TopicPartition], notes: list[str]
+async def _end_offsets(
+    cluster: ClusterAccess, partitions: Iterable[TopicPartition], notes: list[str]
 ) -> dict[TopicPartition, int]:
-    lookup = OffsetLookup(reach.kafka.leaders, dict.fromkeys(partitions, LATEST))
+    lookup = OffsetLookup(cluster.kafka.leaders, dict.fromkeys(partitions, LATEST))
     try:
         await lookup.run()
-    except ConsumerError as error:  # those that could be had are there
-        notes.append(f"not all ends of logs are known: {error}")
-    return {one: listed.offset for one, listed in lookup.found.items()}
+    except ConsumerError as error:  # use the offsets that were found before
+        notes.append(f"some end offsets are not available: {error}")
+    return {tp: listed.offset for tp, listed in lookup.found.items()}
 
 
-def _as_json(seen: SeenGroup, rows: list[Row], notes: list[str]) -> dict[str, Any]:
-    idle = {member.consumer_id for member in seen.without_partitions()}
+def _as_json(group: GroupSnapshot, rows: list[PartitionRow], notes: list[str]) -> dict[str, Any]:
+    idle = {member.consumer_id for member in group.without_partitions()}
     return {
-        "group": seen.name,
+        "group": group.name,
         "members": [
             {
                 "consumer_id": member.consumer_id,
@@ -140,40 +145,40 @@ def _as_json(seen: SeenGroup, rows: list[Row], notes: list[str]) -> dict[str, An
                 "subscription": dict(member.subscription.streams) if member.subscription else None,
                 "has_partitions": member.consumer_id not in idle,
             }
-            for member in seen.members.values()
+            for member in group.members.values()
         ],
         "partitions": [row.as_json() for row in rows],
         "notes": notes,
     }
 
 
-def _print(seen: SeenGroup, rows: list[Row], storage: str) -> None:
+def _print(group: GroupSnapshot, rows: list[PartitionRow], storage: str) -> None:
     names = {"zookeeper": ["in ZooKeeper"], "kafka": ["in Kafka"]}
     stores = names.get(storage, ["in ZooKeeper", "in Kafka"])
     numbers = ("partition", *stores, "end", "lag")
     table = text.table("topic", *numbers, "owner", "host", "pattern", right=numbers)
     for row in rows:
         offsets = {"in ZooKeeper": row.zookeeper, "in Kafka": row.kafka}
-        nobody = text.cell("nobody", "bold red" if seen.members else "dim")
+        no_owner = text.cell("no owner", "bold red" if group.members else "dim")
         table.add_row(
             text.cell(row.partition.topic),
             text.cell(row.partition.partition),
             *(text.cell(offsets[store]) for store in stores),
             text.cell(row.end),
             text.cell(row.lag, "bold" if row.lag else ""),
-            nobody if row.thread is None else text.cell(row.thread),
+            no_owner if row.thread is None else text.cell(row.thread),
             text.cell(row.member.host if row.member else None),
             text.cell(_pattern(row.member)),
         )
     out = text.console()
-    out.print(f"group {seen.name}: live members: {len(seen.members)}")
-    out.print(table if rows else "it has no offsets, and nobody reads for it")
-    for member in seen.without_partitions():
-        what = "" if member.subscription is None else f", {member.subscription.pattern.value}"
-        out.print(text.cell(f"without partitions: {member.consumer_id}{what}", "yellow"))
+    out.print(f"group {group.name}, live members: {len(group.members)}")
+    out.print(table if rows else "The group has no committed offsets and no subscribed topics.")
+    for member in group.without_partitions():
+        kind = "" if member.subscription is None else f" ({member.subscription.pattern.value})"
+        out.print(text.cell(f"member without partitions: {member.consumer_id}{kind}", "yellow"))
 
 
-def _pattern(member: SeenMember | None) -> str | None:
+def _pattern(member: MemberSnapshot | None) -> str | None:
     if member is None or member.subscription is None:
         return None
     return member.subscription.pattern.value

@@ -1,4 +1,4 @@
-"""What a group has in ZooKeeper, as somebody who is not in it sees it."""
+"""The state of a ZooKeeper group, read by a client that is not a member."""
 
 import contextlib
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from asyncconsumer.cli.cluster_access import offsets_in
+from asyncconsumer.cli.cluster_access import zookeeper_offsets
 from asyncconsumer.errors import BadZnode, ConfigError, NoNode
 from asyncconsumer.group.zookeeper import registration
 from asyncconsumer.group.zookeeper.assignors import consumer_of
@@ -17,112 +17,114 @@ from asyncconsumer.zookeeper.paths import CONSUMERS, GroupPaths, is_legal
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-_MADE_UP: Final = re.compile(r"(.+)-[0-9]{13}-[0-9a-f]{1,8}")  # host, milliseconds, chance
+_GENERATED_ID: Final = re.compile(r"(.+)-[0-9]{13}-[0-9a-f]{1,8}")  # host, milliseconds, random
 
 
 @dataclass(frozen=True, slots=True)
-class SeenMember:
-    """A live member, by its registration; one that makes no sense has a trouble instead."""
+class MemberSnapshot:
+    """A live member. `error` says why its registration cannot be read."""
 
     consumer_id: str
-    host: str | None
+    host: str | None  # known only from a generated consumer id
     subscription: StreamSubscription | None
-    trouble: str | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class SeenGroup:
-    """Its members, who reads what, and how far."""
+class GroupSnapshot:
+    """The members of a group, the owners of its partitions, and its offsets in ZooKeeper."""
 
     name: str
-    members: Mapping[str, SeenMember] = field(default_factory=dict)
+    members: Mapping[str, MemberSnapshot] = field(default_factory=dict)
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)
     offsets: Mapping[TopicPartition, int | None] = field(default_factory=dict)
-    topics: frozenset[str] = frozenset()  # that it has, or once had, something of
+    topics: frozenset[str] = frozenset()  # topics with a node for owners or offsets
 
-    def owner(self, partition: TopicPartition) -> tuple[str | None, SeenMember | None]:
-        """The thread that reads a partition, and its member."""
-        thread = self.owners.get(partition)
+    def owner(self, tp: TopicPartition) -> tuple[str | None, MemberSnapshot | None]:
+        """Return the consumer thread that owns a partition, and its member."""
+        thread = self.owners.get(tp)
         return thread, None if thread is None else self.members.get(consumer_of(thread))
 
-    def without_partitions(self) -> list[SeenMember]:
-        """Members that read nothing."""
-        busy = {consumer_of(thread) for thread in self.owners.values()}
-        return [member for name, member in self.members.items() if name not in busy]
+    def without_partitions(self) -> list[MemberSnapshot]:
+        """Return the members that own no partition."""
+        owning = {consumer_of(thread) for thread in self.owners.values()}
+        return [member for name, member in self.members.items() if name not in owning]
 
     def subscribed(self, existing: Iterable[str]) -> set[str]:
-        """The topics that its members mean, of those that there are."""
-        there = list(existing)
-        subscriptions = [one.subscription for one in self.members.values() if one.subscription]
-        found: set[str] = set()
-        for subscription in {one.key: one for one in subscriptions}.values():
+        """Return the existing topics to which members subscribe."""
+        names = list(existing)
+        subscriptions = [
+            member.subscription for member in self.members.values() if member.subscription
+        ]
+        topics: set[str] = set()
+        for subscription in {each.key: each for each in subscriptions}.values():
             with contextlib.suppress(TooManySteps):  # members ignore such a pattern as well
-                found.update(subscription.topics(there, exclude_internal=True))
-        return found & set(there)
+                topics.update(subscription.topics(names, exclude_internal=True))
+        return topics & set(names)
 
 
 async def count_members(session: ZooKeeperSession) -> dict[str, int]:
-    """All groups, and how many live members each has."""
+    """Return the number of live members of each group."""
     names = sorted(name for name in await _children(session, CONSUMERS) if is_legal(name))
-    found = await session.children_of_many([GroupPaths(name).ids for name in names])
-    return {name: len(members or ()) for name, members in zip(names, found, strict=True)}
+    members = await session.children_of_many([GroupPaths(name).ids for name in names])
+    return {name: len(ids or ()) for name, ids in zip(names, members, strict=True)}
 
 
-async def read_group(session: ZooKeeperSession, group: str) -> SeenGroup:
-    """All of a group; ConfigError if there is none of that name."""
+async def read_group(session: ZooKeeperSession, group: str) -> GroupSnapshot:
+    """Read the state of a group. Raise ConfigError if the group does not exist."""
     paths = GroupPaths(group)
     if await session.exists(paths.root) is None:
         raise ConfigError(
-            f"there is no group {group!r} in ZooKeeper at {session.config.zookeeper_connect}: see "
-            "`asyncconsumer groups list`, and check the chroot"
+            f"There is no group {group!r} in ZooKeeper at {session.config.zookeeper_connect}. "
+            "Check the name with `asyncconsumer groups list`, and check the chroot."
         )
     members = await _read_members(session, paths)
     owned, owner_topics = await _partitions(session, paths.owners)
-    kept, offset_topics = await _partitions(session, paths.offsets)
-    nodes = await session.get_many([paths.owner(one) for one in owned])
-    return SeenGroup(
+    committed, offset_topics = await _partitions(session, paths.offsets)
+    nodes = await session.get_many([paths.owner(tp) for tp in owned])
+    return GroupSnapshot(
         group,
         members,
         {
-            one: node.data.decode(errors="replace")
-            for one, node in zip(owned, nodes, strict=True)
+            tp: node.data.decode(errors="replace")
+            for tp, node in zip(owned, nodes, strict=True)
             if node is not None and node.data
         },
-        await offsets_in(session, group).load(kept),
+        await zookeeper_offsets(session, group).load(committed),
         frozenset(owner_topics | offset_topics),
     )
 
 
-async def _read_members(session: ZooKeeperSession, paths: GroupPaths) -> dict[str, SeenMember]:
+async def _read_members(session: ZooKeeperSession, paths: GroupPaths) -> dict[str, MemberSnapshot]:
     names = sorted(await _children(session, paths.ids))
-    where = [f"{paths.ids}/{name}" for name in names]
-    found = {}
-    for name, path, node in zip(names, where, await session.get_many(where), strict=True):
+    node_paths = [f"{paths.ids}/{name}" for name in names]
+    nodes = await session.get_many(node_paths)
+    members = {}
+    for name, path, node in zip(names, node_paths, nodes, strict=True):
         if node is None:
-            continue  # it left meanwhile
-        own = name.removeprefix(f"{paths.group}_")
-        made_up = _MADE_UP.fullmatch(own)
-        host = None if made_up is None else made_up[1]
+            continue  # the member left in the meantime
+        match = _GENERATED_ID.fullmatch(name.removeprefix(f"{paths.group}_"))
+        host = None if match is None else match[1]
         try:
-            found[name] = SeenMember(name, host, registration.read(path, node.data))
+            members[name] = MemberSnapshot(name, host, registration.read(path, node.data))
         except BadZnode as error:
-            found[name] = SeenMember(name, host, None, str(error))
-    return found
+            members[name] = MemberSnapshot(name, host, None, str(error))
+    return members
 
 
 async def _partitions(
     session: ZooKeeperSession, parent: str
 ) -> tuple[list[TopicPartition], set[str]]:
-    """The partitions that have a node below a parent, in order, and the topics there."""
+    """Return the partitions that have a node below `parent`, sorted, and the topics."""
     topics = sorted(name for name in await _children(session, parent) if is_legal(name))
-    numbers = await session.children_of_many([f"{parent}/{topic}" for topic in topics])
-    found = [
-        TopicPartition(topic, int(number))
-        for topic, of in zip(topics, numbers, strict=True)
-        for number in of or ()
-        if _PARTITION.fullmatch(number) and int(number) < 2**31
+    nodes = await session.children_of_many([f"{parent}/{topic}" for topic in topics])
+    partitions = [
+        TopicPartition(topic, int(name))
+        for topic, names in zip(topics, nodes, strict=True)
+        for name in names or ()
+        if _PARTITION.fullmatch(name) and int(name) < 2**31
     ]
-    return sorted(found), set(topics)
+    return sorted(partitions), set(topics)
 
 
 async def _children(session: ZooKeeperSession, path: str) -> list[str]:

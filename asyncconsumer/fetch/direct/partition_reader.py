@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from asyncconsumer.buffer.body_cache import BodyCache
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import (
-    ConnectionLost,
     ConsumerError,
     CorruptMessage,
     CorruptRecords,
@@ -19,13 +18,26 @@ from asyncconsumer.errors import (
     OffsetUnavailable,
     TopicRecreated,
 )
-from asyncconsumer.fetch.direct.preferred_replica import PreferredReplica
-from asyncconsumer.fetch.fetch_request import PartitionFetch, PartitionResponse, request, understand
+from asyncconsumer.events import Skipped
+from asyncconsumer.fetch.fetch_request import (
+    PartitionFetch,
+    PartitionResponse,
+    build_request,
+    parse_response,
+)
 from asyncconsumer.fetch.leader_client import LeaderClient, LeaderInfo
-from asyncconsumer.fetch.offset_lookup import list_offset
+from asyncconsumer.fetch.list_offsets import list_log_ends
+from asyncconsumer.fetch.policy import (
+    NO_REPLICA,
+    LogEnds,
+    OffsetReset,
+    PreferredReplica,
+    corruption_error,
+    is_recreated,
+)
 from asyncconsumer.net.connection import BrokerConnection, RawResponse
 from asyncconsumer.net.pool import Traffic
-from asyncconsumer.protocol.messages import EARLIEST, LATEST, FetchRequest
+from asyncconsumer.protocol.messages import FetchRequest
 from asyncconsumer.records import decoding
 from asyncconsumer.types import TopicPartition
 
@@ -36,21 +48,8 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _SILENT_SECONDS: Final = 5.0  # beyond the requested wait, until the connection is closed
-# attempts when the broker reports corrupt records, `_STRIKE_SECONDS` apart
-_MOST_STRIKES: Final = 3
-_STRIKE_SECONDS: Final = 0.5
-_ENOUGH_NOTHING: Final = 3  # empty responses before the end, until the log end is checked
-
-
-class SkippedRange(NamedTuple):
-    """Offsets that could not be read: from `start` up to, not including, `stop`.
-
-    If `stop` is smaller than `start`, reading went back because the log ends before `start`.
-    """
-
-    partition: TopicPartition
-    start: int
-    stop: int
+_CORRUPT_RETRY_SECONDS: Final = 0.5  # between fetches at an offset with corrupt records
+_EMPTY_BEFORE_CHECK: Final = 3  # empty responses before the end, until the log end is checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,17 +58,22 @@ class ReadPolicy:
 
     # "none" raises `OffsetUnavailable`; "earliest" and "latest" reset the position
     auto_offset_reset: str = "none"
-    on_skip: Callable[[SkippedRange], None] | None = None
-    end_was_there: bool = False  # the end existed when reading began, so it is not waited for
+    on_skip: Callable[[Skipped], None] | None = None
+    end_existed: bool = False  # the end existed when reading began, so it is not waited for
     alone: bool = False  # the reader is the only task of its event loop
     bodies: BodyCache | None = None  # decompressed bodies are charged to it
+
+    @property
+    def reset(self) -> OffsetReset:
+        """Return the effect of `auto_offset_reset`."""
+        return OffsetReset(self.auto_offset_reset)
 
 
 class _InFlight(NamedTuple):
     """A fetch in flight."""
 
-    ask: PartitionFetch
-    answer: asyncio.Future[RawResponse]
+    fetch: PartitionFetch
+    response: asyncio.Future[RawResponse]
     connection: BrokerConnection
     throttle: float = 0.0  # throttle time of the previous response, in seconds
 
@@ -77,35 +81,35 @@ class _InFlight(NamedTuple):
 class _ErrorTracker:
     """The errors of a partition, which are retried up to a limit and then raised."""
 
-    def __init__(self, partition: TopicPartition, leaders: LeaderClient) -> None:
-        self._partition = partition
+    def __init__(self, tp: TopicPartition, leaders: LeaderClient) -> None:
+        self._tp = tp
         self._leaders = leaders
-        self._patience: RetryDeadline | None = None
-        self._strikes = 0  # corrupt records reported by the broker in a row
+        self._deadline: RetryDeadline | None = None
+        self._corrupt_responses = 0  # in a row
 
-    def all_is_well(self) -> None:
+    def clear(self) -> None:
         """Reset the retries after a successful response."""
-        self._patience, self._strikes = None, 0
+        self._deadline, self._corrupt_responses = None, 0
 
-    async def bear(self, error: ConsumerError, position: int) -> None:
+    async def wait_or_raise(self, error: ConsumerError, position: int) -> None:
         """Wait before the next attempt, or raise the error."""
-        if isinstance(error, CorruptMessage):  # another replica may become the leader
-            self._strikes += 1
-            if self._strikes >= _MOST_STRIKES:
-                reason = "the broker itself reads damaged records there"
-                raise CorruptRecords(*self._partition, position, reason) from error
-            await asyncio.sleep(_STRIKE_SECONDS)
+        if isinstance(error, CorruptMessage | CorruptRecords):
+            self._corrupt_responses += 1
+            final = corruption_error(self._tp, position, error, self._corrupt_responses)
+            if final is not None:
+                raise final from (None if final is error else error)
+            await asyncio.sleep(_CORRUPT_RETRY_SECONDS)
             return
-        if self._patience is None:
-            self._patience = self._leaders.patience()
-        await self._patience.bear(error)
+        if self._deadline is None:
+            self._deadline = self._leaders.retry_deadline()
+        await self._deadline.wait_or_raise(error)
 
 
 class PartitionReader:
     """A reader of a partition from `position` on, up to `end` if set.
 
-    Leader changes, lost connections and broker restarts are retried for as long as the patience of
-    `leaders` allows. Permanent errors are raised.
+    Leader changes, lost connections and broker restarts are retried until the retry deadline of
+    `leaders`. Permanent errors are raised.
     """
 
     def __init__(
@@ -117,20 +121,21 @@ class PartitionReader:
         *,
         policy: ReadPolicy | None = None,
         end: int | None = None,
-        lane: int = 0,
+        slot: int = 0,
     ) -> None:
         self.partition = partition
         self.position = position
         self.high_watermark = -1
         self._end = end
-        self._lane = lane
+        self._slot = slot
         self._leaders = leaders
         self._config = config
         self._policy = policy or ReadPolicy()
-        self._flight: _InFlight | None = None
-        self._endurance = _ErrorTracker(partition, leaders)
+        self._in_flight: _InFlight | None = None
+        self._errors = _ErrorTracker(partition, leaders)
         self._topic_id: UUID | None = None  # id of the topic when it was first read
-        self._nearby = PreferredReplica(config.client_rack)
+        self._former_ids: frozenset[UUID] = frozenset()  # of deleted topics of that name
+        self._replica = NO_REPLICA
 
     async def next(self) -> decoding.Records | None:
         """Return the next records, or None at the end. The next fetch is then in flight.
@@ -140,15 +145,15 @@ class PartitionReader:
         empty = 0
         while self._end is None or self.position < self._end:
             try:
-                fetched = await self._fetch()
+                response = await self._fetch()
             except ConsumerError as error:
-                await self._suffer(error)
+                await self._on_error(error)
                 continue
-            self._endurance.all_is_well()
-            if fetched is not None:
-                return fetched.records(self._config, self._end, self._policy.bodies)
+            self._errors.clear()
+            if response is not None:
+                return response.records(self._config, self._end, self._policy.bodies)
             empty += 1
-            if empty % _ENOUGH_NOTHING == 0:
+            if empty % _EMPTY_BEFORE_CHECK == 0:
                 await self._check_end()
         return None
 
@@ -161,148 +166,146 @@ class PartitionReader:
 
         A truncated log may never reach it again, and no fetch response reports that.
         """
-        if self._end is None or not self._policy.end_was_there:
+        if self._end is None or not self._policy.end_existed:
             return
         if not 0 <= self.high_watermark < self._end:
             return
-        earliest, latest = await self._ends()
-        if latest < self._end:
-            raise OffsetUnavailable(*self.partition, self._end, earliest, latest)
+        ends = await self._log_ends()
+        if ends.latest < self._end:
+            raise OffsetUnavailable(*self.partition, self._end, *ends)
 
-    async def ask_ahead(self) -> None:
+    async def fetch_ahead(self) -> None:
         """Send the first fetch before `next` is called. `next` handles errors."""
         with contextlib.suppress(ConsumerError):
-            self._flight = self._flight or await self._send()
+            self._in_flight = self._in_flight or await self._send()
 
     async def _fetch(self) -> PartitionResponse | None:
         """Return one response, or None if it has no records."""
-        flight = self._flight = self._flight or await self._send()
+        sent = self._in_flight = self._in_flight or await self._send()
         if self._policy.alone:
-            flight.connection.receive(flight.answer)
-        elif flight.answer.done():
+            sent.connection.receive(sent.response)
+        elif sent.response.done():
             await asyncio.sleep(0)  # data that arrives continuously must not starve other tasks
-        if not flight.answer.done():
-            await self._arrival(flight)
-        self._flight = None  # nothing is awaited from here on, so no data is lost
-        (fetched,) = understand(
-            flight.answer.result(), {self.partition: flight.ask}, self._config.fetch_max_bytes
+        if not sent.response.done():
+            await self._wait_response(sent)
+        self._in_flight = None  # nothing is awaited from here on, so no data is lost
+        (response,) = parse_response(
+            sent.response.result(), {self.partition: sent.fetch}, self._config.fetch_max_bytes
         )
-        if fetched.error is not None:
-            raise fetched.error
-        self.high_watermark = fetched.high_watermark
-        end = fetched.end_offset
-        if fetched.preferred_replica >= 0:
-            self._nearby.follow(fetched.preferred_replica)
+        if response.error is not None:
+            raise response.error
+        self.high_watermark = response.high_watermark
+        end = response.end_offset
+        if response.preferred_replica >= 0:
+            self._replica = PreferredReplica.redirected(response.preferred_replica, _now())
             return None
         if end <= self.position:
-            if fetched.data:
-                raise fetched.fault(self._config)
-            await asyncio.sleep(fetched.throttle)
+            if response.data:
+                raise response.decode_error(self._config)
+            await asyncio.sleep(response.throttle)
             return None  # an empty response is valid
         self.position = end
-        self._send_ahead(flight, fetched.throttle)
-        return fetched
+        self._send_ahead(sent, response.throttle)
+        return response
 
-    async def _arrival(self, flight: _InFlight) -> None:
+    async def _wait_response(self, sent: _InFlight) -> None:
         """Wait for the response. Close the connection if the broker is silent.
 
         Another broker may be the leader by then.
         """
-        allowed = self._config.fetch_max_wait_ms / 1000 + _SILENT_SECONDS + flight.throttle
-        connection, began = flight.connection, _now()
+        allowed = self._config.fetch_max_wait_ms / 1000 + _SILENT_SECONDS + sent.throttle
+        connection, began = sent.connection, _now()
         while True:
             # unlike `await`, a cancellation does not cancel the future
-            done, _ = await asyncio.wait((flight.answer,), timeout=allowed)
+            done, _ = await asyncio.wait((sent.response,), timeout=allowed)
             if done:
                 return
-            silent = _now() - max(connection.last_heard, began)
+            silent = _now() - max(connection.last_received, began)
             if silent >= allowed - 0.001:  # tolerance for timer rounding
-                self._leaders.suspect(connection.address)
-                reason = f"not a byte for {silent:.1f} s"
-                connection.close(ConnectionLost(connection.address, reason))
+                self._leaders.mark_suspect(connection.address)
+                connection.close_silent(silent)
 
     async def _send(self) -> _InFlight:
-        connection, place = await self._connect()
+        connection, leader = await self._connect()
         size = self._config.max_partition_fetch_bytes
-        ask = PartitionFetch(self.position, size, place.leader_epoch, place.topic_id)
-        return _InFlight(ask, connection.send_raw(self._request(ask)), connection)
+        fetch = PartitionFetch(self.position, size, leader.leader_epoch, leader.topic_id)
+        return _InFlight(fetch, connection.send_raw(self._request(fetch)), connection)
 
     async def _connect(self) -> tuple[BrokerConnection, LeaderInfo]:
         """Return a connection to the leader or the preferred replica, and the leader."""
-        connection, place = await self._leaders.connect(
-            self.partition, Traffic.FETCH, lane=self._lane
-        )
-        self._topic_id = self._topic_id or place.topic_id
-        if place.topic_id != self._topic_id:
-            raise TopicRecreated(*self.partition, self.position)
-        if self._nearby.is_over:
-            self._nearby.ask_again()
-        if (node_id := self._nearby.node_id) is not None:
-            near = await self._leaders.connect_to(node_id, Traffic.FETCH, lane=self._lane)
-            if near is None:  # unknown broker: refresh metadata before the next redirect
-                self._leaders.doubt(self.partition)
-                self._nearby.leave()
-            connection = near or connection
-        return connection, place
+        tp = self.partition
+        connection, leader = await self._leaders.connect(tp, Traffic.FETCH, slot=self._slot)
+        if is_recreated(tp, leader.topic_id, self._topic_id, self._former_ids):
+            raise TopicRecreated(*tp, self.position)
+        self._topic_id = leader.topic_id
+        if self._replica.is_expired(_now()):
+            self._replica = NO_REPLICA
+        if (node_id := self._replica.node_id) is not None:
+            replica = await self._leaders.connect_to(node_id, Traffic.FETCH, slot=self._slot)
+            if replica is None:  # unknown broker: refresh metadata before the next redirect
+                self._leaders.mark_stale(tp)
+                self._replica = self._replica.failed(_now())
+            connection = replica or connection
+        return connection, leader
 
-    def _request(self, ask: PartitionFetch) -> FetchRequest:
-        return request({self.partition: ask}, self._config, rack=self._nearby.rack)
+    def _request(self, fetch: PartitionFetch) -> FetchRequest:
+        rack = "" if self._replica.is_avoided(_now()) else self._config.client_rack
+        return build_request({self.partition: fetch}, self._config, rack=rack)
 
     def _send_ahead(self, last: _InFlight, throttle: float) -> None:
         """Send the next fetch before the records are used, if the connection is usable."""
         at_end = self._end is not None and self.position >= self._end
-        if at_end or self._nearby.is_over or not last.connection.usable:
+        if at_end or self._replica.is_expired(_now()) or not last.connection.usable:
             return
-        ask = last.ask._replace(offset=self.position)
-        answer = last.connection.send_raw(self._request(ask))
-        self._flight = _InFlight(ask, answer, last.connection, throttle)
+        fetch = last.fetch._replace(offset=self.position)
+        response = last.connection.send_raw(self._request(fetch))
+        self._in_flight = _InFlight(fetch, response, last.connection, throttle)
 
-    async def _suffer(self, error: ConsumerError) -> None:
+    async def _on_error(self, error: ConsumerError) -> None:
         """Handle an error so that the fetch can be retried, or raise it."""
-        self._leaders.doubt(self.partition)
-        at_replica = self._nearby.leave()
+        self._leaders.mark_stale(self.partition)
+        at_replica = self._replica.node_id is not None
+        self._replica = self._replica.failed(_now())
         if isinstance(error, TopicRecreated):
-            await self._start_anew(error)
+            await self._restart(error)
             return
         if isinstance(error, OffsetOutOfRange):
             if not at_replica and await self._relocate():
                 return
             error = LeaderNotAvailable(error.about)  # brokers disagree about the log end
-        await self._endurance.bear(error, self.position)
+        await self._errors.wait_or_raise(error, self.position)
 
-    async def _start_anew(self, error: TopicRecreated) -> None:
+    async def _restart(self, error: TopicRecreated) -> None:
         """Apply `auto_offset_reset` to a re-created topic, or raise the error."""
         if self._policy.auto_offset_reset == "none" or self._end is not None:
             raise error
-        earliest, latest = await self._ends()
+        ends = await self._log_ends()
+        if self._topic_id is not None:
+            self._former_ids |= {self._topic_id}
         self._topic_id = None
-        self._move(earliest, latest)
+        self._move(self._policy.reset.choose(ends), ends)
 
     async def _relocate(self) -> bool:
         """Apply `auto_offset_reset` if the position is out of range.
 
-        Return False if the log contains the position. Raise `OffsetUnavailable` if the policy is
-        "none".
+        Return False if the log contains the position.
         """
-        earliest, latest = await self._ends()
-        if earliest <= self.position <= latest:
+        ends = await self._log_ends()
+        target = self._policy.reset.relocate(self.partition, self.position, ends)
+        if target is None:
             return False
-        if self._policy.auto_offset_reset == "none":
-            raise OffsetUnavailable(*self.partition, self.position, earliest, latest)
-        self._move(earliest, latest)
+        self._move(target, ends)
         return True
 
-    async def _ends(self) -> tuple[int, int]:
-        earliest = await list_offset(self._leaders, self.partition, EARLIEST)
-        latest = await list_offset(self._leaders, self.partition, LATEST)
-        return earliest.offset, latest.offset
+    async def _log_ends(self) -> LogEnds:
+        return await list_log_ends(self._leaders, self.partition)
 
-    def _move(self, earliest: int, latest: int) -> None:
-        target = earliest if self._policy.auto_offset_reset == "earliest" else latest
-        skipped = SkippedRange(self.partition, self.position, target)
+    def _move(self, target: int, ends: LogEnds) -> None:
+        skipped = Skipped(self.partition, self.position, target)
         _log.warning(
-            "%s has no offset %d (it has %d to %d): reading on at %d, the %s",
-            *(self.partition, self.position, earliest, latest, target),
+            "%s (the log has offsets %d to %d, `auto_offset_reset` is %s)",
+            skipped,
+            *ends,
             self._policy.auto_offset_reset,
         )
         self.position = target

@@ -32,10 +32,10 @@ class OwnershipClaims:
         return {p: member for member, held in self.held.items() for p in held}
 
 
-def settled(
+def resolve(
     partitions: Mapping[str, int],
     subscriptions: Mapping[str, MemberSubscription],
-    memories: Mapping[str, PreviousAssignment],
+    previous: Mapping[str, PreviousAssignment],
 ) -> OwnershipClaims:
     """Resolve the claims: the newer generation wins, and equal generations cancel each other.
 
@@ -45,39 +45,39 @@ def settled(
     claims = OwnershipClaims({member: {} for member in hash_order(subscriptions)})
     claimed: dict[TopicPartition, str] = {}
     for member, held in claims.held.items():
-        ours, generation = memories[member]
-        for partition in _among(partitions, ours):
+        claimed_partitions, generation = previous[member]
+        for partition in _existing(partitions, claimed_partitions):
             other = claimed.get(partition)
             # as in Java, the other's generation is that of its subscription, not of its user data
-            others = subscriptions[other].generation_id if other is not None else None
-            if others is not None and others > generation:
+            other_generation = subscriptions[other].generation_id if other is not None else None
+            if other_generation is not None and other_generation > generation:
                 continue
             if other is not None:
                 claims.held[other].pop(partition, None)
-            if others == generation:
+            if other_generation == generation:
                 claims.contested.add(partition)
             else:
                 held[partition] = None
             claimed[partition] = member
-    claims.previous = _previous(partitions, {m: memories[m] for m in claims.held})
+    claims.previous = _previous(partitions, {m: previous[m] for m in claims.held})
     return claims
 
 
 def _previous(
-    partitions: Mapping[str, int], memories: Mapping[str, PreviousAssignment]
+    partitions: Mapping[str, int], previous: Mapping[str, PreviousAssignment]
 ) -> dict[TopicPartition, str]:
-    newest = max((memory.generation for memory in memories.values()), default=0)
-    found: dict[TopicPartition, tuple[int, str]] = {}
-    for member, (ours, generation) in memories.items():
+    newest = max((claim.generation for claim in previous.values()), default=0)
+    owners: dict[TopicPartition, tuple[int, str]] = {}
+    for member, (claimed_partitions, generation) in previous.items():
         if generation == newest:
             continue
-        for partition in _among(partitions, ours):
-            if partition not in found or generation > found[partition][0]:
-                found[partition] = (generation, member)
-    return {partition: member for partition, (_, member) in found.items()}
+        for partition in _existing(partitions, claimed_partitions):
+            if partition not in owners or generation > owners[partition][0]:
+                owners[partition] = (generation, member)
+    return {partition: member for partition, (_, member) in owners.items()}
 
 
-def _among(
+def _existing(
     partitions: Mapping[str, int], claimed: Iterable[TopicPartition]
 ) -> Iterable[TopicPartition]:
     return (p for p in claimed if 0 <= p.partition < partitions.get(p.topic, 0))

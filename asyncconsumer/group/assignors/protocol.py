@@ -38,9 +38,9 @@ class Assignor(Protocol):
 
             def assign(self, partitions, subscriptions, racks=None):
                 first, *others = sorted(subscriptions)
-                wanted = [TopicPartition(topic, n) for topic in subscriptions[first].topics
+                subscribed = [TopicPartition(topic, n) for topic in subscriptions[first].topics
                           for n in range(partitions.get(topic, 0))]
-                return {first: wanted} | {member: [] for member in others}
+                return {first: subscribed} | {member: [] for member in others}
     """
 
     name: str
@@ -85,25 +85,25 @@ def existing(
 ) -> dict[str, int]:
     """Return the subscribed topics that exist, in the order of Java's `HashMap`."""
     members = hash_order(subscriptions)
-    wanted = hash_order(topic for member in members for topic in subscriptions[member].topics)
-    found = hash_order(topic for topic in wanted if partitions.get(topic))
-    return {topic: partitions[topic] for topic in found}
+    subscribed = hash_order(topic for member in members for topic in subscriptions[member].topics)
+    existing_topics = hash_order(topic for topic in subscribed if partitions.get(topic))
+    return {topic: partitions[topic] for topic in existing_topics}
 
 
 def in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
     """Return the members: static ones first, by instance id, then the others by member id."""
 
-    def place(member: str) -> tuple[bool, bytes]:
+    def sort_key(member: str) -> tuple[bool, bytes]:
         instance = subscriptions[member].group_instance_id
         return instance is None, utf16(member if instance is None else instance)
 
-    return sorted(subscriptions, key=place)
+    return sorted(subscriptions, key=sort_key)
 
 
 def readers(subscriptions: Mapping[str, MemberSubscription]) -> dict[str, list[str]]:
     """Return the subscribers of each topic, ordered as by `in_order`."""
-    found: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     for member in in_order(subscriptions):
         for topic in dict.fromkeys(subscriptions[member].topics):
-            found.setdefault(topic, []).append(member)
-    return found
+            members.setdefault(topic, []).append(member)
+    return members

@@ -13,13 +13,13 @@ from asyncconsumer.types import TopicPartition
 class RackAwareness:
     """The racks of members and replicas. A member without a rack is neither near nor far."""
 
-    homes: Mapping[str, str]
+    member_racks: Mapping[str, str]
     """The rack of each member that has one."""
-    places: Mapping[TopicPartition, frozenset[str]]
+    replica_racks: Mapping[TopicPartition, frozenset[str]]
     """The racks in which each partition has a replica."""
 
     @classmethod
-    def among(
+    def create(
         cls,
         partitions: Iterable[TopicPartition],
         members: Iterable[str],
@@ -27,41 +27,42 @@ class RackAwareness:
         racks: Racks | None,
     ) -> "RackAwareness":
         """Build the rack awareness of these members and partitions."""
-        told = {member: subscriptions[member].rack_id for member in members}
-        homes = {member: rack for member, rack in told.items() if rack}
-        if not homes or not racks:
+        racks_by_member = {member: subscriptions[member].rack_id for member in members}
+        member_racks = {member: rack for member, rack in racks_by_member.items() if rack}
+        if not member_racks or not racks:
             return cls({}, {})
-        return cls(homes, {one: frozenset(racks.get(one, ())) for one in partitions})
+        return cls(member_racks, {tp: frozenset(racks.get(tp, ())) for tp in partitions})
 
     @property
     def matters(self) -> bool:
         """Whether the racks of partitions differ and some member is in one of these racks."""
-        everywhere = frozenset[str]().union(*self.places.values())
-        return not everywhere.isdisjoint(self.homes.values()) and any(
-            place != everywhere for place in self.places.values()
+        everywhere = frozenset[str]().union(*self.replica_racks.values())
+        return not everywhere.isdisjoint(self.member_racks.values()) and any(
+            racks != everywhere for racks in self.replica_racks.values()
         )
 
-    def near(self, member: str, partition: TopicPartition) -> bool:
+    def is_near(self, member: str, partition: TopicPartition) -> bool:
         """Return whether the partition has a replica in the member's rack."""
-        home = self.homes.get(member)
-        return home is not None and home in self.places[partition]
+        rack = self.member_racks.get(member)
+        return rack is not None and rack in self.replica_racks[partition]
 
-    def far(self, member: str, partition: TopicPartition) -> bool:
+    def is_far(self, member: str, partition: TopicPartition) -> bool:
         """Return whether the member has a rack without a replica of the partition."""
-        return member in self.homes and not self.near(member, partition)
+        return member in self.member_racks and not self.is_near(member, partition)
 
     def next_near(
         self, members: Sequence[str], partition: TopicPartition, first: int = 0
     ) -> int | None:
         """Return the index of the next near member, cyclically from `first`; None if none is."""
-        places = chain(range(first, len(members)), range(first))
-        return next((place for place in places if self.near(members[place], partition)), None)
+        indexes = chain(range(first, len(members)), range(first))
+        return next((i for i in indexes if self.is_near(members[i], partition)), None)
 
     def fewest_near_first(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions sorted by their number of near members, fewest first."""
-        crowd = Counter(self.homes.values())
-        return sorted(partitions, key=lambda p: sum(crowd[rack] for rack in self.places[p]))
+        members_in = Counter(self.member_racks.values())
+        racks = self.replica_racks
+        return sorted(partitions, key=lambda p: sum(members_in[rack] for rack in racks[p]))
 
 
-NOWHERE = RackAwareness({}, {})
+NO_RACKS = RackAwareness({}, {})
 """The rack awareness of groups in which racks do not matter."""

@@ -38,22 +38,22 @@ class RangeAssignor(Assignor):
         """
         reading = readers(subscriptions)
         topics = []
-        for topic, count in existing(partitions, subscriptions).items():
-            free = [TopicPartition(topic, number) for number in range(count)]
-            nearness = RackAwareness.among(free, reading[topic], subscriptions, racks)
-            topics.append(_Topic(free, reading[topic], nearness))
-        by_rack = any(topic.nearness.matters for topic in topics)
+        for name, count in existing(partitions, subscriptions).items():
+            free = [TopicPartition(name, number) for number in range(count)]
+            awareness = RackAwareness.create(free, reading[name], subscriptions, racks)
+            topics.append(_Topic(free, reading[name], awareness))
+        by_rack = any(topic.awareness.matters for topic in topics)
         if by_rack:
-            for together in _alike(topics):
-                _choose_near(together)
+            for together in _co_partitioned(topics):
+                _assign_near(together)
         assignment: Assignment = {member: [] for member in subscriptions}
-        for one in topics:
-            one.give_ranges()
-            for member, given in one.given.items():
-                assignment[member] += given
+        for topic in topics:
+            topic.assign_ranges()
+            for member, tps in topic.assigned.items():
+                assignment[member] += tps
         if by_rack:
-            for given in assignment.values():
-                given.sort(key=lambda partition: (utf16(partition.topic), partition.partition))
+            for tps in assignment.values():
+                tps.sort(key=lambda partition: (utf16(partition.topic), partition.partition))
         return assignment
 
 
@@ -61,60 +61,61 @@ class _Topic:
     """A topic that is being assigned."""
 
     def __init__(
-        self, partitions: Sequence[TopicPartition], members: Sequence[str], nearness: RackAwareness
+        self, partitions: Sequence[TopicPartition], members: Sequence[str], awareness: RackAwareness
     ) -> None:
         self.partitions = partitions
-        self.nearness = nearness
-        self.given: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        self.awareness = awareness
+        self.assigned: dict[str, list[TopicPartition]] = {member: [] for member in members}
         self._free = dict.fromkeys(partitions)
-        self._share, self._more = divmod(len(partitions), len(members))
+        self._quota, self._extra = divmod(len(partitions), len(members))
 
-    def room(self, member: str) -> int:
+    def remaining_quota(self, member: str) -> int:
         """Return how many more partitions the member may get."""
-        return max(0, self._share + (self._more > 0) - len(self.given[member]))
+        return max(0, self._quota + (self._extra > 0) - len(self.assigned[member]))
 
     def is_far(self, member: str, number: int) -> bool:
         """Return whether the member's rack has no replica of that partition."""
-        return self.nearness.far(member, self.partitions[number])
+        return self.awareness.is_far(member, self.partitions[number])
 
-    def give(self, member: str, partitions: Sequence[TopicPartition]) -> None:
+    def assign(self, member: str, partitions: Sequence[TopicPartition]) -> None:
         """Assign these partitions to the member."""
-        self.given[member] += partitions
-        self._more -= bool(partitions) and len(self.given[member]) > self._share
+        self.assigned[member] += partitions
+        self._extra -= bool(partitions) and len(self.assigned[member]) > self._quota
         for partition in partitions:
             del self._free[partition]
 
-    def give_ranges(
-        self, suits: Callable[[str, TopicPartition], bool] = lambda member, partition: True
+    def assign_ranges(
+        self, accepts: Callable[[str, TopicPartition], bool] = lambda member, partition: True
     ) -> None:
         """Assign to each member the first free partitions that suit it, up to its quota."""
-        for member in self.given:
-            suitable = (partition for partition in self._free if suits(member, partition))
-            self.give(member, list(islice(suitable, self.room(member))))
+        for member in self.assigned:
+            suitable = (partition for partition in self._free if accepts(member, partition))
+            self.assign(member, list(islice(suitable, self.remaining_quota(member))))
 
-    def give_near(self) -> None:
-        """Assign partitions as `give_ranges` does, but none to a member that is far from it."""
-        self.give_ranges(lambda member, partition: not self.nearness.far(member, partition))
+    def assign_near(self) -> None:
+        """Assign partitions as `assign_ranges` does, but none to a member that is far from it."""
+        self.assign_ranges(lambda member, partition: not self.awareness.is_far(member, partition))
 
 
-def _alike(topics: Sequence[_Topic]) -> list[list[_Topic]]:
+def _co_partitioned(topics: Sequence[_Topic]) -> list[list[_Topic]]:
     """Group topics that have the same size and the same subscribers."""
-    found: dict[tuple[object, ...], list[_Topic]] = {}
+    groups: dict[tuple[object, ...], list[_Topic]] = {}
     for topic in topics:
-        if topic.nearness.homes:
-            found.setdefault((len(topic.partitions), *topic.given), []).append(topic)
-    return list(found.values())
+        if topic.awareness.member_racks:
+            groups.setdefault((len(topic.partitions), *topic.assigned), []).append(topic)
+    return list(groups.values())
 
 
-def _choose_near(topics: Sequence[_Topic]) -> None:
+def _assign_near(topics: Sequence[_Topic]) -> None:
     """Assign each number, in all these topics, to the first member that is far from none."""
     if len(topics) == 1:
-        if topics[0].nearness.matters:
-            topics[0].give_near()
+        if topics[0].awareness.matters:
+            topics[0].assign_near()
         return
     for number in range(len(topics[0].partitions)):
-        for member in topics[0].given:
-            if topics[0].room(member) and not any(topic.is_far(member, number) for topic in topics):
+        for member in topics[0].assigned:
+            is_far = any(topic.is_far(member, number) for topic in topics)
+            if topics[0].remaining_quota(member) and not is_far:
                 for topic in topics:
-                    topic.give(member, [topic.partitions[number]])
+                    topic.assign(member, [topic.partitions[number]])
                 break

@@ -28,11 +28,11 @@ class RoundRobinAssignor(Assignor):
     ) -> Assignment:
         """Assign topics in the order of their names. A skipped member loses that turn."""
         assignment: Assignment = {member: [] for member in subscriptions}
-        wanted = {member: set(subscriptions[member].topics) for member in subscriptions}
+        topics = {member: set(subscriptions[member].topics) for member in subscriptions}
         circle = cycle(in_order(subscriptions))
         counts = existing(partitions, subscriptions)
         for topic in sorted(counts, key=utf16):
             for number in range(counts[topic]):
-                member = next(member for member in circle if topic in wanted[member])
+                member = next(member for member in circle if topic in topics[member])
                 assignment[member].append(TopicPartition(topic, number))
         return assignment

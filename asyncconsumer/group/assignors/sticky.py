@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
 from asyncconsumer.errors import MalformedConsumerProtocol
-from asyncconsumer.group.assignors.claims import OwnershipClaims, PreviousAssignment, settled
+from asyncconsumer.group.assignors.claims import OwnershipClaims, PreviousAssignment, resolve
 from asyncconsumer.group.assignors.protocol import (
     Assignment,
     Assignor,
@@ -13,9 +13,9 @@ from asyncconsumer.group.assignors.protocol import (
     existing,
     readers,
 )
-from asyncconsumer.group.assignors.racks import NOWHERE, RackAwareness
-from asyncconsumer.group.assignors.sticky_general import divide_uneven
-from asyncconsumer.group.assignors.sticky_uniform import divide_alike
+from asyncconsumer.group.assignors.racks import NO_RACKS, RackAwareness
+from asyncconsumer.group.assignors.sticky_general import assign_general
+from asyncconsumer.group.assignors.sticky_uniform import assign_uniform
 from asyncconsumer.protocol.subscription_codec import (
     NO_GENERATION,
     CooperativeStickyUserData,
@@ -28,10 +28,10 @@ class _Sticky(Assignor):
     """The base of both sticky assignors."""
 
     @abstractmethod
-    def _memory(self, subscription: MemberSubscription) -> PreviousAssignment:
+    def _previous_assignment(self, subscription: MemberSubscription) -> PreviousAssignment:
         """Return the previous assignment that a subscription claims."""
 
-    def _divide(
+    def _compute(
         self,
         partitions: Mapping[str, int],
         subscriptions: Mapping[str, MemberSubscription],
@@ -41,20 +41,21 @@ class _Sticky(Assignor):
         if not subscriptions:
             return {}, set()
         counts = existing(partitions, subscriptions)
-        memories = {member: self._memory(told) for member, told in subscriptions.items()}
-        claims = settled(counts, subscriptions, memories)
+        members = subscriptions.items()
+        previous = {m: self._previous_assignment(subscription) for m, subscription in members}
+        claims = resolve(counts, subscriptions, previous)
         everything = (TopicPartition(topic, n) for topic in counts for n in range(counts[topic]))
-        nearness = RackAwareness.among(everything, subscriptions, subscriptions, racks)
-        if not nearness.matters:
-            nearness = NOWHERE
-        if len({frozenset(told.topics) for told in subscriptions.values()}) == 1:
-            assignment = divide_alike(counts, claims, nearness)
-            return assignment, _changing_hands(assignment, claims)
+        awareness = RackAwareness.create(everything, subscriptions, subscriptions, racks)
+        if not awareness.matters:
+            awareness = NO_RACKS
+        if len({frozenset(member.topics) for member in subscriptions.values()}) == 1:
+            assignment = assign_uniform(counts, claims, awareness)
+            return assignment, _owned_by_others(assignment, claims)
         reading = readers(subscriptions)
         reading = {topic: reading[topic] for topic in counts}
-        assignment = divide_uneven(counts, reading, claims, nearness)
-        owned = {member: told.owned_partitions for member, told in subscriptions.items()}
-        return assignment, _not_let_go_of(assignment, owned)
+        assignment = assign_general(counts, reading, claims, awareness)
+        owned = {m: subscription.owned_partitions for m, subscription in members}
+        return assignment, _not_yet_revoked(assignment, owned)
 
 
 class StickyAssignor(_Sticky):
@@ -63,17 +64,17 @@ class StickyAssignor(_Sticky):
     name = "sticky"
 
     def __init__(self) -> None:
-        self._had: StickyUserData | None = None
+        self._last_assignment: StickyUserData | None = None
 
     def assigned(self, partitions: Collection[TopicPartition], generation: int) -> None:
         """Store the partitions for the next JoinGroup."""
-        self._had = StickyUserData(tuple(partitions), generation)
+        self._last_assignment = StickyUserData(tuple(partitions), generation)
 
     def user_data(
         self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
     ) -> bytes | None:
         """Return the member's last assignment."""
-        return self._had.encode() if self._had is not None else None
+        return self._last_assignment.encode() if self._last_assignment is not None else None
 
     def assign(
         self,
@@ -82,9 +83,9 @@ class StickyAssignor(_Sticky):
         racks: Racks | None = None,
     ) -> Assignment:
         """Return an assignment as balanced as the subscriptions allow."""
-        return self._divide(partitions, subscriptions, racks)[0]
+        return self._compute(partitions, subscriptions, racks)[0]
 
-    def _memory(self, subscription: MemberSubscription) -> PreviousAssignment:
+    def _previous_assignment(self, subscription: MemberSubscription) -> PreviousAssignment:
         if not subscription.user_data:
             return PreviousAssignment((), NO_GENERATION)
         try:
@@ -116,38 +117,38 @@ class CooperativeStickyAssignor(_Sticky):
 
         Partitions that their current owner must revoke first are left out.
         """
-        assignment, still_owned = self._divide(partitions, subscriptions, racks)
+        assignment, still_owned = self._compute(partitions, subscriptions, racks)
         return {
-            member: [partition for partition in given if partition not in still_owned]
-            for member, given in assignment.items()
+            member: [partition for partition in tps if partition not in still_owned]
+            for member, tps in assignment.items()
         }
 
-    def _memory(self, subscription: MemberSubscription) -> PreviousAssignment:
+    def _previous_assignment(self, subscription: MemberSubscription) -> PreviousAssignment:
         owned = subscription.owned_partitions
         if subscription.generation_id >= 0 or subscription.user_data is None:
             return PreviousAssignment(owned, subscription.generation_id)
         try:
-            told = CooperativeStickyUserData.decode(subscription.user_data)
+            user_data = CooperativeStickyUserData.decode(subscription.user_data)
         except MalformedConsumerProtocol:
             return PreviousAssignment(owned, NO_GENERATION)
-        return PreviousAssignment(owned, told.generation)
+        return PreviousAssignment(owned, user_data.generation)
 
 
-def _changing_hands(assignment: Assignment, claims: OwnershipClaims) -> set[TopicPartition]:
+def _owned_by_others(assignment: Assignment, claims: OwnershipClaims) -> set[TopicPartition]:
     """Return the partitions that another member owns, or that two members claim."""
     owners = claims.owners()
     return claims.contested | {
         partition
-        for member, given in assignment.items()
-        for partition in given
+        for member, tps in assignment.items()
+        for partition in tps
         if owners.get(partition, member) != member
     }
 
 
-def _not_let_go_of(
+def _not_yet_revoked(
     assignment: Assignment, owned: Mapping[str, Sequence[TopicPartition]]
 ) -> set[TopicPartition]:
     """Return the partitions that are new to their member and that another one must revoke."""
-    new = {p for member, given in assignment.items() for p in set(given).difference(owned[member])}
+    new = {p for member, tps in assignment.items() for p in set(tps).difference(owned[member])}
     revoked = {p for member, had in owned.items() for p in set(had).difference(assignment[member])}
     return new & revoked

@@ -10,48 +10,55 @@ from collections.abc import Mapping, Sequence
 
 from asyncconsumer.group.assignors.claims import OwnershipClaims
 from asyncconsumer.group.assignors.protocol import Assignment
-from asyncconsumer.group.assignors.racks import NOWHERE, RackAwareness
+from asyncconsumer.group.assignors.racks import NO_RACKS, RackAwareness
 from asyncconsumer.protocol.java_hash import bucket, buckets, partition_hash, utf16
 from asyncconsumer.types import TopicPartition
 
 
-def divide_uneven(
+def assign_general(
     partitions: Mapping[str, int],
     reading: Mapping[str, Sequence[str]],
     claims: OwnershipClaims,
-    nearness: RackAwareness = NOWHERE,
+    awareness: RackAwareness = NO_RACKS,
 ) -> Assignment:
     """Return the assignment. `reading` holds the subscribers of each topic."""
     topics = sorted(partitions, key=lambda topic: (len(reading[topic]), utf16(topic)))
     everything = [TopicPartition(topic, n) for topic in topics for n in range(partitions[topic])]
-    loads = _Loads(reading, claims, nearness)
+    loads = _Loads(reading, claims, awareness)
     stayed = set(loads.owner)
     free = [partition for partition in everything if partition not in stayed]
-    far = [p for p in free if not loads.give_near(p, nearness)] if nearness.homes else free
+    far = free
+    if awareness.member_racks:
+        far = [p for p in free if not loads.assign_near(p, awareness)]
     for partition in far:
-        loads.give(partition, loads.least(partition.topic))
+        loads.assign(partition, loads.least(partition.topic))
 
     before, unevenness = loads.assignment(), loads.unevenness()
-    evening_out = _Balancing(loads, claims.previous)
+    balancing = _Balancing(loads, claims.previous)
     if len(stayed) == sum(map(len, claims.held.values())):
         # nothing is revoked so far: moving the free partitions may suffice
-        evening_out.go_through(free)
-    moved = evening_out.go_through(everything)
-    in_vain = moved and stayed and loads.unevenness() >= unevenness
-    return before if in_vain else loads.assignment()
+        balancing.run(free)
+    moved = balancing.run(everything)
+    no_better = moved and stayed and loads.unevenness() >= unevenness
+    return before if no_better else loads.assignment()
 
 
 class _Loads:
     """The current assignment during the computation."""
 
     def __init__(
-        self, reading: Mapping[str, Sequence[str]], claims: OwnershipClaims, nearness: RackAwareness
+        self,
+        reading: Mapping[str, Sequence[str]],
+        claims: OwnershipClaims,
+        awareness: RackAwareness,
     ) -> None:
         self.readers = {topic: sorted(members, key=utf16) for topic, members in reading.items()}
-        wanted = {(topic, member) for topic in reading for member in reading[topic]}
+        subscribed = {(topic, member) for topic in reading for member in reading[topic]}
         self.held = {
             member: {
-                p: None for p in held if (p.topic, member) in wanted and not nearness.far(member, p)
+                p: None
+                for p in held
+                if (p.topic, member) in subscribed and not awareness.is_far(member, p)
             }
             for member, held in claims.held.items()
         }
@@ -59,32 +66,32 @@ class _Loads:
         shared = [topic for topic, members in reading.items() if len(members) > 1]
         self._movers = {member for topic in shared for member in reading[topic]}
 
-    def of(self, member: str) -> int:
+    def load(self, member: str) -> int:
         """Return the member's number of partitions."""
         return len(self.held[member])
 
     def least(self, topic: str) -> str:
         """Return the topic's subscriber with the fewest partitions, the first by id if several."""
-        return min(self.readers[topic], key=self.of)
+        return min(self.readers[topic], key=self.load)
 
-    def give_near(self, partition: TopicPartition, nearness: RackAwareness) -> bool:
+    def assign_near(self, partition: TopicPartition, awareness: RackAwareness) -> bool:
         """Assign to the least loaded member that is not far; return False if all are far."""
         readers = self.readers[partition.topic]
-        suitable = [member for member in readers if not nearness.far(member, partition)]
+        suitable = [member for member in readers if not awareness.is_far(member, partition)]
         if suitable:
-            self.give(partition, min(suitable, key=self.of))
+            self.assign(partition, min(suitable, key=self.load))
         return bool(suitable)
 
-    def give(self, partition: TopicPartition, member: str) -> None:
+    def assign(self, partition: TopicPartition, member: str) -> None:
         """Assign the partition to the member, and remove it from its previous owner."""
-        if (giver := self.owner.get(partition)) is not None:
-            del self.held[giver][partition]
+        if (previous := self.owner.get(partition)) is not None:
+            del self.held[previous][partition]
         self.held[member][partition] = None
         self.owner[partition] = member
 
     def unevenness(self) -> int:
         """Return the sum of load differences between all pairs of members with shared topics."""
-        loads = sorted(map(self.of, self._movers))
+        loads = sorted(map(self.load, self._movers))
         return sum((2 * place - len(loads) + 1) * load for place, load in enumerate(loads))
 
     def assignment(self) -> Assignment:
@@ -101,36 +108,36 @@ class _Balancing:
         self._origin: dict[TopicPartition, str] = {}
         self._moved: dict[tuple[str, str, str], _Moved] = {}  # by topic, origin and owner
 
-    def go_through(self, partitions: Sequence[TopicPartition]) -> bool:
+    def run(self, partitions: Sequence[TopicPartition]) -> bool:
         """Move partitions until no move improves the balance; return whether any moved."""
         movable = [p for p in partitions if len(self._loads.readers[p.topic]) > 1]
         moved = False
         # a few rounds suffice, but in some groups moves undo each other forever, and the Java
         # assignor does not terminate
         for _ in range(len(movable)):
-            if not self._one_round(movable):
+            if not self._run_round(movable):
                 break
             moved = True
         return moved
 
-    def _one_round(self, partitions: Sequence[TopicPartition]) -> bool:
+    def _run_round(self, partitions: Sequence[TopicPartition]) -> bool:
         moved = False
         for partition in partitions:
-            if (better := self._better(partition)) is not None:
+            if (better := self._better_owner(partition)) is not None:
                 self._move(partition, better)
                 moved = True
         return moved
 
-    def _better(self, partition: TopicPartition) -> str | None:
+    def _better_owner(self, partition: TopicPartition) -> str | None:
         """Return a better owner: the previous one, otherwise the least loaded one, or None."""
         loads, readers = self._loads, self._loads.readers[partition.topic]
-        too_many = loads.of(loads.owner[partition]) - 1
+        limit = loads.load(loads.owner[partition]) - 1
         previous = self._previous.get(partition)
         # Java also gives it back to a previous owner that no longer subscribes
-        if previous is not None and previous in readers and loads.of(previous) < too_many:
+        if previous is not None and previous in readers and loads.load(previous) < limit:
             return previous
         least = loads.least(partition.topic)
-        return least if loads.of(least) < too_many else None
+        return least if loads.load(least) < limit else None
 
     def _move(self, partition: TopicPartition, member: str) -> None:
         """Move the partition, or instead move one back that came the opposite way."""
@@ -147,7 +154,7 @@ class _Balancing:
         if origin != member:
             self._origin[partition] = origin
             self._moved.setdefault((topic, origin, member), _Moved()).add(partition)
-        self._loads.give(partition, member)
+        self._loads.assign(partition, member)
 
 
 class _Moved:
@@ -155,18 +162,18 @@ class _Moved:
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, None] = {}
-        self._most = 0  # a `HashSet` never shrinks its table
+        self._max_size = 0  # a `HashSet` never shrinks its table
 
     def __len__(self) -> int:
         return len(self._partitions)
 
     def add(self, partition: TopicPartition) -> None:
         self._partitions[partition] = None
-        self._most = max(self._most, len(self._partitions))
+        self._max_size = max(self._max_size, len(self._partitions))
 
     def discard(self, partition: TopicPartition) -> None:
         self._partitions.pop(partition, None)
 
     def first(self) -> TopicPartition:
-        count = buckets(self._most)
+        count = buckets(self._max_size)
         return min(self._partitions, key=lambda p: bucket(partition_hash(p), count))

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 
 from asyncconsumer.group.assignors.claims import OwnershipClaims
 from asyncconsumer.group.assignors.protocol import Assignment
-from asyncconsumer.group.assignors.racks import NOWHERE, RackAwareness
+from asyncconsumer.group.assignors.racks import NO_RACKS, RackAwareness
 from asyncconsumer.protocol.java_hash import utf16
 from asyncconsumer.types import TopicPartition, partitions_of
 
 
-def divide_alike(
-    partitions: Mapping[str, int], claims: OwnershipClaims, nearness: RackAwareness = NOWHERE
+def assign_uniform(
+    partitions: Mapping[str, int], claims: OwnershipClaims, awareness: RackAwareness = NO_RACKS
 ) -> Assignment:
     """Return the assignment: members keep partitions up to their quota, then get more in turn.
 
@@ -23,76 +23,78 @@ def divide_alike(
         for topic in sorted(partitions, key=utf16)
         for partition in partitions_of(topic, range(partitions[topic]))
     ]
-    share, rest = divmod(len(everything), len(claims.held))
+    quota, extra = divmod(len(everything), len(claims.held))
     assignment: Assignment = {}
     for member, held in claims.held.items():
-        kept = [p for p in held if p not in claims.contested and not nearness.far(member, p)]
-        kept.sort(key=lambda p: (p.partition, utf16(p.topic)))
-        # `rest` members may keep one more: the first that have it
-        one_more = rest > 0 and len(kept) > share
-        rest -= one_more
-        assignment[member] = kept[: share + one_more]
+        retained = [
+            p for p in held if p not in claims.contested and not awareness.is_far(member, p)
+        ]
+        retained.sort(key=lambda p: (p.partition, utf16(p.topic)))
+        # `extra` members may keep one more: the first that have it
+        one_more = extra > 0 and len(retained) > quota
+        extra -= one_more
+        assignment[member] = retained[: quota + one_more]
 
-    kept_by_all = {partition for kept in assignment.values() for partition in kept}
-    free = [partition for partition in everything if partition not in kept_by_all]
-    filling = _QuotaFilling(assignment, share, rest)
-    if nearness.homes:
-        free = filling.give_near(nearness.fewest_near_first(free), nearness)
-    filling.give_in_turns(free)
+    retained_by_all = {partition for partitions in assignment.values() for partition in partitions}
+    free = [partition for partition in everything if partition not in retained_by_all]
+    filling = _QuotaFilling(assignment, quota, extra)
+    if awareness.member_racks:
+        free = filling.assign_near(awareness.fewest_near_first(free), awareness)
+    filling.assign_in_turn(free)
     return assignment
 
 
 class _QuotaFilling:
-    """Members below their quota, which is `share`, and one more for `rest` of them."""
+    """Members below their quota, which is `quota`, and one more for `extra` of them."""
 
-    def __init__(self, assignment: Assignment, share: int, rest: int) -> None:
+    def __init__(self, assignment: Assignment, quota: int, extra: int) -> None:
         self._assignment = assignment
-        self._share = share
-        self._rest = rest
-        self._hungry = self._having(range(share))
-        self._next_for_more = self._having(range(share, share + 1)) if rest else []
+        self._quota = quota
+        self._extra = extra
+        self._below_quota = self._with_load(range(quota))
+        self._at_quota = self._with_load(range(quota, quota + 1)) if extra else []
 
-    def _having(self, count: range) -> list[str]:
-        having = (m for m, given in self._assignment.items() if len(given) in count)
-        return sorted(having, key=utf16)
+    def _with_load(self, count: range) -> list[str]:
+        members = (m for m, tps in self._assignment.items() if len(tps) in count)
+        return sorted(members, key=utf16)
 
-    def give_near(
-        self, partitions: Iterable[TopicPartition], nearness: RackAwareness
+    def assign_near(
+        self, partitions: Iterable[TopicPartition], awareness: RackAwareness
     ) -> list[TopicPartition]:
         """Assign each partition to the next near member, and return those left without one."""
-        left: list[TopicPartition] = []
+        unassigned: list[TopicPartition] = []
         turn = 0
         for partition in partitions:
-            if (place := nearness.next_near(self._hungry, partition, turn)) is not None:
-                self._assignment[self._hungry[place]].append(partition)
-                place += not self._is_sated(place)
-                turn = place % len(self._hungry) if self._hungry else 0
-            elif (place := nearness.next_near(self._next_for_more, partition)) is not None:
-                self._assignment[self._next_for_more.pop(place)].append(partition)
-                self._rest -= 1
-                if not self._rest:
-                    self._next_for_more.clear()
+            if (place := awareness.next_near(self._below_quota, partition, turn)) is not None:
+                self._assignment[self._below_quota[place]].append(partition)
+                place += not self._remove_if_full(place)
+                turn = place % len(self._below_quota) if self._below_quota else 0
+            elif (place := awareness.next_near(self._at_quota, partition)) is not None:
+                self._assignment[self._at_quota.pop(place)].append(partition)
+                self._extra -= 1
+                if not self._extra:
+                    self._at_quota.clear()
             else:
-                left.append(partition)
-        return left
+                unassigned.append(partition)
+        return unassigned
 
-    def _is_sated(self, place: int) -> bool:
-        """Remove the member at `place` if it has reached `share`, and return whether it has."""
-        if len(self._assignment[self._hungry[place]]) < self._share:
+    def _remove_if_full(self, place: int) -> bool:
+        """Remove the member at `place` if it has reached `quota`, and return whether it has."""
+        if len(self._assignment[self._below_quota[place]]) < self._quota:
             return False
-        member = self._hungry.pop(place)
-        if self._rest:
-            self._next_for_more.append(member)
+        member = self._below_quota.pop(place)
+        if self._extra:
+            self._at_quota.append(member)
         return True
 
-    def give_in_turns(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign_in_turn(self, partitions: Iterable[TopicPartition]) -> None:
         """Assign all these partitions to members in turn."""
-        hungry, next_for_more = deque(self._hungry), deque(self._next_for_more)
+        below_quota, at_quota = deque(self._below_quota), deque(self._at_quota)
         for partition in partitions:
-            member = (hungry or next_for_more).popleft()
-            given = self._assignment[member]
-            given.append(partition)
-            if len(given) < self._share:
-                hungry.append(member)
-            elif len(given) == self._share:
-                next_for_more.append(member)
+            member = (below_quota or at_quota).popleft()
+            assigned = self._assignment[member]
+            assigned.append(partition)
+            if len(assigned) < self._quota:
+                below_quota.append(member)
+            elif len(assigned) == self._quota:
+                at_quota.append(member)

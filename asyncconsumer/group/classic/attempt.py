@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from asyncconsumer.aio.backoff import backoff
-from asyncconsumer.aio.interruptible import interruptible
+from asyncconsumer.aio.interrupt import interruptible
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import ConsumerError
 
@@ -22,29 +22,29 @@ class RejoinSignal:
     """A signal that the member should rejoin, or that its membership failed."""
 
     def __init__(self) -> None:
-        self.rung = asyncio.Event()
+        self.requested = asyncio.Event()
         self._reason: str | None = None
         self._failure: ConsumerError | None = None
 
-    def ring(self, reason: str) -> None:
+    def request(self, reason: str) -> None:
         """Request a rejoin. Only the first reason since the last rejoin is kept."""
-        if not self.rung.is_set():
+        if not self.requested.is_set():
             self._reason = reason
-            self.rung.set()
+            self.requested.set()
 
     def fail(self, error: ConsumerError) -> None:
         """Record the error that ends the membership, unless there is one."""
         self._failure = self._failure or error
-        self.rung.set()
+        self.requested.set()
 
     def check(self) -> None:
         """Raise the error that ended the membership, if any."""
         if self._failure is not None:
             raise self._failure
 
-    def answered(self) -> str | None:
+    def clear(self) -> str | None:
         """Clear the signal and return the last reason."""
-        self.rung.clear()
+        self.requested.clear()
         return self._reason
 
 
@@ -63,7 +63,7 @@ class RejoinPacing:
         self._began: float | None = None
         self._short = 0  # short generations in a row
 
-    def began(self) -> None:
+    def on_generation(self) -> None:
         """Record the start of a generation."""
         self._began = asyncio.get_running_loop().time()
 
@@ -94,15 +94,15 @@ class JoinAttempt:
         self._running: asyncio.Timeout | None = None
 
     @asynccontextmanager
-    async def made(self) -> AsyncIterator[None]:
-        """Run the block until it ends or `break_off` cancels it, without raising then."""
+    async def run(self) -> AsyncIterator[None]:
+        """Run the block until it ends or `cancel` cancels it, without raising then."""
         async with interruptible() as self._running:
             try:
                 yield
             finally:
                 self._running = None
 
-    def break_off(self) -> None:
+    def cancel(self) -> None:
         """Cancel the running block, if any."""
         if self._running is not None and self._running.when() is None:
             self._running.reschedule(asyncio.get_running_loop().time())

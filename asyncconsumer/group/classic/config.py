@@ -21,14 +21,14 @@ class ClassicGroupConfig:
 
     def __post_init__(self) -> None:
         if not self.group_id:
-            raise ConfigError("group_id: a member needs the name of its group")
+            raise ConfigError("`group_id` is empty; set the name of the group")
         if self.group_instance_id == "":
-            raise ConfigError("group_instance_id: give a name, or None for a dynamic member")
+            raise ConfigError("`group_instance_id` is empty; set a name, or leave it out")
         for name in ("rebalance_timeout_ms", "heartbeat_interval_ms", "metadata_refresh_ms"):
             if getattr(self, name) <= 0:
-                raise ConfigError(f"{name}={getattr(self, name)}: must be more than 0")
+                raise ConfigError(f"`{name}` is {getattr(self, name)}; it must be greater than 0")
         if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:
             raise ConfigError(
-                f"session_timeout_ms={self.session_timeout_ms} must be three times "
-                f"heartbeat_interval_ms={self.heartbeat_interval_ms} or more"
+                f"`session_timeout_ms` is {self.session_timeout_ms}; it must be at least three "
+                f"times `heartbeat_interval_ms`, which is {self.heartbeat_interval_ms}"
             )

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup and LeaveGroup requests of a member, and its member id."""
+"""JoinGroup, SyncGroup, LeaveGroup and DescribeGroups requests, and the id of the member."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 from aiokafka.protocol.api import Request
 
 from asyncconsumer.aio.suspensions import Suspensions
-from asyncconsumer.errors import BrokerError, ConsumerError
+from asyncconsumer.errors import BrokerError, ConsumerError, MalformedResponse
 from asyncconsumer.group.classic.attempt import JoinAttempt
+from asyncconsumer.group.classic.description import GroupDescription
 from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.pool import Traffic
-from asyncconsumer.protocol.classic_group import LeaveGroupRequest
+from asyncconsumer.protocol.classic_group import DescribeGroupsRequest, LeaveGroupRequest
 from asyncconsumer.types import Address
 
 
@@ -31,8 +32,8 @@ class CoordinatorClient:
         self, coordinator: Coordinator, attempt: JoinAttempt, suspensions: Suspensions
     ) -> None:
         self._member_id = ""
-        self._lasting = False  # the member id was in a synced generation, which is persisted
-        self._doubted = False  # a fencing was ignored since the last such generation
+        self._confirmed = False  # the member id was in a synced generation, which is persisted
+        self._fencing_ignored = False  # a fencing was ignored since the last such generation
         self._coordinator = coordinator
         self._attempt = attempt
         self._suspensions = suspensions
@@ -42,18 +43,18 @@ class CoordinatorClient:
         """The id that the coordinator assigned; empty before that."""
         return self._member_id
 
-    def be(self, member_id: str) -> None:
+    def set_member_id(self, member_id: str) -> None:
         """Set the member id."""
-        self._lasting = self._lasting and member_id == self._member_id
+        self._confirmed = self._confirmed and member_id == self._member_id
         self._member_id = member_id
 
     def reset_member_id(self) -> None:
         """Clear the member id, so that the next join is that of a new member."""
-        self.be("")
+        self.set_member_id("")
 
-    def last(self) -> None:
+    def confirm_member_id(self) -> None:
         """Record that the generation is synced, so later coordinators know the member id."""
-        self._lasting, self._doubted = True, False
+        self._confirmed, self._fencing_ignored = True, False
 
     def resolve_fencing(self, what: Reaction) -> Reaction:
         """Return the reaction to use: a first fencing may be false and becomes a rejoin.
@@ -64,9 +65,9 @@ class CoordinatorClient:
         otherwise fence each other forever.
         """
         fenced = what is Reaction.FENCED
-        if not fenced or not self._member_id or self._lasting or self._doubted:
+        if not fenced or not self._member_id or self._confirmed or self._fencing_ignored:
             return what
-        self._doubted = True
+        self._fencing_ignored = True
         return Reaction.REJOIN_AS_NEW
 
     async def join(self, request: Request, *, timeout: float) -> CoordinatorResponse:
@@ -74,7 +75,7 @@ class CoordinatorClient:
 
         A MEMBER_ID_REQUIRED error sets the member id before it is raised.
         """
-        return await self._ask(GroupRequest.JOIN, request, timeout)
+        return await self._send(GroupRequest.JOIN, request, timeout)
 
     async def sync(
         self, request: Request, coordinator: Address, *, timeout: float
@@ -82,7 +83,7 @@ class CoordinatorClient:
         """Send SyncGroup, which is idempotent, and retry unless the coordinator moved."""
         while True:
             try:
-                return await self._ask(GroupRequest.SYNC, request, timeout)
+                return await self._send(GroupRequest.SYNC, request, timeout)
             except ConsumerError as error:
                 if reaction(GroupRequest.SYNC, error) is not Reaction.RETRY:
                     raise
@@ -90,7 +91,7 @@ class CoordinatorClient:
                 if await self._coordinator.find() != coordinator:
                     raise
 
-    async def elsewhere(self) -> bool:
+    async def has_moved(self) -> bool:
         """Return whether the coordinator has moved from its known address."""
         return self._coordinator.address is not None and await self._coordinator.moved()
 
@@ -113,25 +114,37 @@ class CoordinatorClient:
                     case _:
                         raise
 
-    async def _ask(
-        self, ask: GroupRequest, request: Request, timeout: float
+    async def describe(self) -> GroupDescription:
+        """Send DescribeGroups and return the members of the group with their assignments."""
+        group_id = self._coordinator.group_id
+        async with self._coordinator.reached(Traffic.GROUP) as connection:
+            answer = await connection.request(DescribeGroupsRequest(group_id))
+            for row in answer.to_object()["groups"]:
+                if code := row["error_code"]:
+                    raise BrokerError.from_code(code, f"DescribeGroups of group {group_id!r}")
+                return GroupDescription.of(row)
+            raise MalformedResponse("DescribeGroups", answer.API_VERSION, 0, "no group")
+
+    async def _send(
+        self, kind: GroupRequest, request: Request, timeout: float
     ) -> CoordinatorResponse:
         """Send a request on a separate connection, because the response may take minutes."""
         async with self._coordinator.reached(Traffic.JOIN) as connection:
-            self._suspensions.look()
+            self._suspensions.check()
             sent_at = asyncio.get_running_loop().time()
             try:
                 values = (await connection.request(request, timeout=timeout)).to_object()
             except asyncio.CancelledError:
                 connection.close()  # later requests would wait for the abandoned response
                 raise
-            self._check(ask, values)
+            self._check(kind, values)
             return CoordinatorResponse(values, sent_at, connection.address)
 
-    def _check(self, ask: GroupRequest, values: Mapping[str, Any]) -> None:
+    def _check(self, kind: GroupRequest, values: Mapping[str, Any]) -> None:
         if code := values["error_code"]:
-            who = self.member_id or "a new member"
-            error = BrokerError.of(code, f"{ask.value} of {who} in {self._coordinator.group_id!r}")
-            if reaction(ask, error) is Reaction.REJOIN_WITH_ID:
-                self.be(values["member_id"])
+            member = self.member_id or "a new member"
+            group = self._coordinator.group_id
+            error = BrokerError.from_code(code, f"{kind.value} of {member} in group {group!r}")
+            if reaction(kind, error) is Reaction.REJOIN_WITH_ID:
+                self.set_member_id(values["member_id"])
             raise error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.aio.wait import wait_set
 from asyncconsumer.errors import BrokerError, ConsumerError, RequestTimedOut
 from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction
 from asyncconsumer.net.coordinator import Coordinator
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
     from aiokafka.protocol.api import Request
 
 _log: Final = logging.getLogger(__name__)
-_CERTAIN: Final = 0.9  # part of a timeout to rely on; the rest allows for clock drift
 _TRIES: Final = 4  # heartbeat attempts that fit into a session timeout
-_HURRYING: Final = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds between heartbeats after `hurry`
-_LEAST_REST: Final = 0.5  # shortest delay, as a fraction of the interval
+_EXTRA_HEARTBEATS: Final = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds between heartbeats after `hurry`
+_MIN_DELAY: Final = 0.5  # shortest delay, as a fraction of the interval
 
 
 class HeartbeatResult(NamedTuple):
@@ -44,8 +44,8 @@ class _Seconds(NamedTuple):
     suspensions: Suspensions
 
     def end(self, start: float, timeout: float) -> float:
-        """Return the loop time when a timeout ends, less a safety margin and suspended time."""
-        return start + _CERTAIN * timeout - self.suspensions.since(start)
+        """Return the loop time until which a timeout from `start` has certainly not ended."""
+        return self.suspensions.certain_end(start, timeout)
 
 
 class _HeartbeatSchedule:
@@ -58,7 +58,7 @@ class _HeartbeatSchedule:
     """
 
     def __init__(self, interval: float) -> None:
-        self.under_way = asyncio.Event()  # set while the member is in a generation
+        self.running = asyncio.Event()  # set while the member is in a generation
         self._interval = interval
         self._hurried = asyncio.Event()
         self._soon: Iterator[float] = iter(())  # shorter delays to use first
@@ -67,41 +67,37 @@ class _HeartbeatSchedule:
 
     def begin(self, generation: int) -> None:
         """Start the schedule of a generation. The first heartbeat is due at once."""
-        self._steps = self._foretold(generation, asyncio.get_running_loop().time())
+        self._steps = self._times(generation, asyncio.get_running_loop().time())
         self._due = -inf
-        self.under_way.set()
+        self.running.set()
         self.hurry()
 
     def end(self) -> None:
-        """Stop the schedule: the member is in no generation."""
-        self.under_way.clear()
+        """Stop sending heartbeats, because the member belongs to no generation."""
+        self.running.clear()
 
-    def _foretold(self, generation: int, at: float) -> Iterator[float]:
-        chance = Random(generation)  # noqa: S311 - all members must compute the same times
+    def _times(self, generation: int, start: float) -> Iterator[float]:
+        randomness = Random(generation)  # noqa: S311 - all members must compute the same times
         while True:
-            at += self._interval * chance.uniform(_LEAST_REST, 1)
-            yield at
+            start += self._interval * randomness.uniform(_MIN_DELAY, 1)
+            yield start
 
     def hurry(self, *waits: float) -> None:
         """Send a heartbeat now, more after the given delays, and then follow the schedule."""
         self._soon = iter(waits)
         self._hurried.set()
 
-    def sends(self) -> None:
+    def on_send(self) -> None:
         """Record that a heartbeat is being sent."""
         self._hurried.clear()
 
-    async def rest(self) -> None:
+    async def wait_until_due(self) -> None:
         """Wait until the next heartbeat is due or `hurry` is called."""
         now = asyncio.get_running_loop().time()
         while self._due <= now:
             self._due = next(self._steps)
         seconds = self._due - now
-        try:
-            async with asyncio.timeout(min(seconds, next(self._soon, seconds))):
-                await self._hurried.wait()
-        except TimeoutError:
-            pass
+        await wait_set(self._hurried, min(seconds, next(self._soon, seconds)))
 
 
 class Heartbeats:
@@ -133,18 +129,18 @@ class Heartbeats:
             session_ms / 1000, rebalance_ms / 1000, interval_ms / 1000, suspensions
         )
         self._randomness = randomness
-        self._sent = -inf  # send time of the last successful request
-        self._heard = -inf  # arrival of the last successful response, which may have been delayed
+        self._confirmed_at = -inf  # send time of the last successful request
+        self._received = -inf  # arrival of the last successful response
         self._stable = -inf  # send time of the last request answered outside a rebalance
         self._missed = False  # a heartbeat failed since the last success
         self._in_time = False  # JoinGroup was sent within the rebalance timeout
-        self._pace = _HeartbeatSchedule(self._seconds.interval)
-        self._quiet = RateLimitedLogger(_log)
+        self._schedule = _HeartbeatSchedule(self._seconds.interval)
+        self._log_limit = RateLimitedLogger(_log)
 
     @property
     def last_heartbeat(self) -> float:
         """The send time of the last successful heartbeat."""
-        return self._sent
+        return self._confirmed_at
 
     @property
     def deadline(self) -> float:
@@ -156,7 +152,7 @@ class Heartbeats:
         """
         if self.identity is None:
             return -inf
-        return min(self._seconds.end(self._sent, self._seconds.session), self._join_by)
+        return min(self._seconds.end(self._confirmed_at, self._seconds.session), self._join_by)
 
     @property
     def _join_by(self) -> float:
@@ -186,35 +182,35 @@ class Heartbeats:
         self.identity = identity
         self.heartbeat = address, self._request(identity)
         self._answered(sent_at, stable=True)
-        self._pace.begin(identity.generation)
+        self._schedule.begin(identity.generation)
 
     def end(self) -> None:
-        """Stop heartbeats: the member is in no generation."""
+        """Stop sending heartbeats, because the member belongs to no generation."""
         self.identity = self.heartbeat = None
-        self._sent = self._heard = self._stable = -inf
+        self._confirmed_at = self._received = self._stable = -inf
         self._in_time = False
-        self._pace.end()
+        self._schedule.end()
 
     def hurry(self) -> None:
         """Send extra heartbeats, because only they reveal a rebalance that may follow soon."""
-        self._pace.hurry(*_HURRYING)
+        self._schedule.hurry(*_EXTRA_HEARTBEATS)
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
         """Record a heartbeat that another thread sent and had answered within an interval.
 
         It is ignored if its response may have arrived after the session timeout.
         """
-        skipped = self._seconds.suspensions.since(self._sent)
-        if sent_at + self._seconds.interval + skipped < self._sent + self._seconds.session:
-            self.proven(sent_at)
+        skipped = self._seconds.suspensions.since(self._confirmed_at)
+        if sent_at + self._seconds.interval + skipped < self._confirmed_at + self._seconds.session:
+            self.confirm(sent_at)
 
-    def proven(self, sent_at: float) -> None:
+    def confirm(self, sent_at: float) -> None:
         """Record that the coordinator knew this member at `sent_at` or later."""
         if self.identity is not None:
-            self._sent = max(self._sent, sent_at)
-            self._heard = max(self._heard, sent_at)
+            self._confirmed_at = max(self._confirmed_at, sent_at)
+            self._received = max(self._received, sent_at)
 
-    async def news(self) -> AsyncIterator[HeartbeatResult]:
+    async def results(self) -> AsyncIterator[HeartbeatResult]:
         """Send heartbeats forever, and yield those results that require a reaction.
 
         After a connection failure the coordinator is looked up again and heartbeats continue. A
@@ -223,18 +219,19 @@ class Heartbeats:
         """
         now, waits = asyncio.get_running_loop().time, self._waits()
         while True:
-            await self._pace.under_way.wait()
-            self._pace.sends()
+            await self._schedule.running.wait()
+            self._schedule.on_send()
             identity, address = self.identity, self._address
             assert identity is not None
-            error = await self._beat(identity)
+            error = await self._send_heartbeat(identity)
             if identity != self.identity:
                 continue  # the response concerns an older generation
             what = Reaction.DONE if error is None else reaction(GroupRequest.HEARTBEAT, error)
             if what in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
                 self._missed = True
-                self._quiet.warning("no heartbeat: %s", error)
-                if now() - self._heard >= self._seconds.session:
+                group = self._coordinator.group_id
+                self._log_limit.warning("a heartbeat in group %s failed: %s", group, error)
+                if now() - self._received >= self._seconds.session:
                     yield HeartbeatResult(Reaction.REJOIN_EMPTY, error)
                 await asyncio.sleep(next(waits))
                 continue
@@ -243,20 +240,20 @@ class Heartbeats:
                 yield HeartbeatResult(Reaction.FIND_COORDINATOR)
             if what is not Reaction.DONE:
                 yield HeartbeatResult(what, error)
-            await self._pace.rest()
+            await self._schedule.wait_until_due()
 
     @property
     def _address(self) -> Address | None:
         return None if self.heartbeat is None else self.heartbeat[0]
 
     def _answered(self, sent_at: float, *, stable: bool) -> None:
-        self.proven(sent_at)
+        self.confirm(sent_at)
         self._missed = False
-        self._heard = asyncio.get_running_loop().time()
+        self._received = asyncio.get_running_loop().time()
         if stable:
             self._stable, self._in_time = sent_at, False
 
-    async def _beat(self, identity: MemberIdentity) -> ConsumerError | None:
+    async def _send_heartbeat(self, identity: MemberIdentity) -> ConsumerError | None:
         """Send one heartbeat and return its error, if any."""
         now, allowed = asyncio.get_running_loop().time, self._seconds.session / _TRIES
         request = self._request(identity)
@@ -266,25 +263,26 @@ class Heartbeats:
                 self._coordinator.reached(Traffic.HEARTBEAT) as connection,
             ):
                 opening.reschedule(None)
-                self._seconds.suspensions.look()
+                self._seconds.suspensions.check()
                 sent = now()
                 answer = (await connection.request(request, timeout=allowed)).to_object()
                 if identity != self.identity:
                     return None
                 self.heartbeat = connection.address, request
                 if code := answer["error_code"]:
-                    error = BrokerError.of(code, f"a heartbeat in {self._coordinator.group_id!r}")
+                    group_id = self._coordinator.group_id
+                    error = BrokerError.from_code(code, f"heartbeat in {group_id!r}")
                     if reaction(GroupRequest.HEARTBEAT, error) is Reaction.REJOIN:
                         self._answered(sent, stable=False)  # the session is alive
                     raise error
-                skipped = self._seconds.suspensions.since(self._sent, certain=True)
-                if self._missed and now() + skipped >= self._sent + self._seconds.session:
-                    return RequestTimedOut(connection.address, "no answer within the session")
+                skipped = self._seconds.suspensions.since(self._confirmed_at, certain=True)
+                if self._missed and now() + skipped >= self._confirmed_at + self._seconds.session:
+                    return RequestTimedOut(connection.address, "no response within the session")
                 self._answered(sent, stable=True)
         except TimeoutError:
             address = self._coordinator.address
             self._coordinator.forget(address)
-            return RequestTimedOut(address or "the cluster", f"no way there in {allowed:g} s")
+            return RequestTimedOut(address or "the cluster", f"no connection within {allowed:g} s")
         except ConsumerError as error:
             return error
         return None

@@ -20,7 +20,7 @@ class JoinResult(NamedTuple):
 
     identity: MemberIdentity
     protocol: str
-    leads: bool
+    leader: str  # the leader's member id
     decides: bool  # False for a static leader that rejoined (`skip_assignment`)
     members: Sequence[Mapping[str, Any]]
     address: Address  # the coordinator's
@@ -34,11 +34,28 @@ class JoinResult(NamedTuple):
         return cls(
             MemberIdentity(answer["member_id"], answer["generation"], instance_id),
             answer["protocol"] or "",
-            leads,
+            answer["leader"],
             leads and not answer.get("skip_assignment", False),
             answer["members"] or (),
             address,
         )
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member is the leader."""
+        return self.leader == self.identity.member_id
+
+    @property
+    def may_be_returned_leader(self) -> bool:
+        """Whether this may be a static leader that got its last assignment back.
+
+        Before version 9 the response names the previous member id of such a leader. Brokers derive
+        member ids from the instance id, so another member may have the same prefix.
+        """
+        instance_id = self.identity.instance_id
+        if self.decides or instance_id is None:
+            return False
+        return self.leads or self.leader.startswith(f"{instance_id}-")
 
 
 class GroupLeader:
@@ -46,7 +63,9 @@ class GroupLeader:
 
     def __init__(self, assignors: Sequence[Assignor], rack: str) -> None:
         if not assignors:
-            raise ConfigError("a member of a group needs an assignor, e.g. [RangeAssignor()]")
+            raise ConfigError(
+                "`partition_assignment_strategy` is empty; pass an assignor, as [RangeAssignor()]"
+            )
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._rack = rack or None
 
@@ -74,7 +93,7 @@ class GroupLeader:
             for name, assignor in self._assignors.items()
         }
 
-    def divide(
+    def assign(
         self,
         protocol: str,
         subscriptions: Mapping[str, MemberSubscription],
@@ -84,13 +103,14 @@ class GroupLeader:
         """Compute the assignment of the whole group, as its leader."""
         return self._assignor(protocol).assign(partitions, subscriptions, racks)
 
-    def assigned(self, protocol: str, given: bytes, generation: int) -> list[TopicPartition]:
+    def assigned(self, protocol: str, encoded: bytes, generation: int) -> list[TopicPartition]:
         """Decode this member's assignment and pass it to the assignor.
 
         Empty bytes mean no partitions.
         """
-        told = ConsumerProtocolAssignment.decode(given).assigned_partitions if given else ()
-        partitions = list(told)
+        partitions = (
+            list(ConsumerProtocolAssignment.decode(encoded).assigned_partitions) if encoded else []
+        )
         self._assignor(protocol).assigned(partitions, generation)
         return partitions
 
@@ -98,31 +118,31 @@ class GroupLeader:
         try:
             return self._assignors[protocol]
         except KeyError:
-            ours = ", ".join(self._assignors)
+            offered = ", ".join(self._assignors)
             raise InconsistentGroupProtocol(
-                f"the group chose the assignor {protocol!r}, and we have {ours}"
+                f"the group chose the assignor {protocol!r}, but this member offers {offered}"
             ) from None
 
 
-def readable(members: Iterable[Mapping[str, Any]]) -> dict[str, MemberSubscription]:
+def decode_subscriptions(members: Iterable[Mapping[str, Any]]) -> dict[str, MemberSubscription]:
     """Decode the members' subscriptions. A malformed one is left out and logged."""
-    found = {}
+    subscriptions = {}
     for row in members:
-        who, instance = row["member_id"], row.get("group_instance_id")
+        member_id, instance = row["member_id"], row.get("group_instance_id")
         try:
-            found[who] = MemberSubscription.of(row["metadata"] or b"", instance)
+            subscriptions[member_id] = MemberSubscription.of(row["metadata"] or b"", instance)
         except MalformedConsumerProtocol as error:
-            _log.error("member %s of the group gets nothing: %s", instance or who, error)
-    return found
+            _log.error("member %s gets no partition: %s", instance or member_id, error)
+    return subscriptions
 
 
-def shares(
-    members: Iterable[Mapping[str, Any]], division: Mapping[str, Collection[TopicPartition]]
+def encode_assignments(
+    members: Iterable[Mapping[str, Any]], assignments: Mapping[str, Collection[TopicPartition]]
 ) -> dict[str, bytes]:
     """Encode an assignment for SyncGroup. Members without partitions get an empty one."""
     return {
         row["member_id"]: ConsumerProtocolAssignment(
-            sorted(division.get(row["member_id"], ()))
+            sorted(assignments.get(row["member_id"], ()))
         ).encode()
         for row in members
     }

@@ -8,24 +8,24 @@ from typing import Final
 class MemberState(enum.Enum):
     """The state of a member in its group."""
 
-    OUTSIDE = "owns nothing, and is not known to the group or no longer"
-    JOINING = "asked to be in the next generation; a cooperative member still owns what it had"
-    SYNCING = "is in the generation, and asked what it gets in it"
-    STABLE = "owns its share of the generation"
-    REVOKING = "still owns its share, and is committing and letting go of what it has to"
-    GONE = "left for good"
+    OUTSIDE = "owns nothing and is not in a generation"
+    JOINING = "sent JoinGroup; a cooperative member still owns its partitions"
+    SYNCING = "is in the generation and sent SyncGroup"
+    STABLE = "owns its assignment of the generation"
+    REVOKING = "still owns its assignment, and commits and revokes partitions"
+    GONE = "has left for good"
 
 
 class MemberEvent(enum.Enum):
     """An event that changes the state of a member."""
 
-    JOIN = "it begins to join"
-    JOINED = "it is in a generation"
-    ASSIGNED = "it was told its share"
-    REBALANCE = "there will be another generation"
-    RELEASED = "what it had to let go of is let go of"
-    LOST = "nothing is its own any more, and it may not commit"
-    LEAVE = "it leaves"
+    JOIN = "the member begins to join"
+    JOINED = "the member is in a generation"
+    ASSIGNED = "the member received its assignment"
+    REBALANCE = "another generation is due"
+    RELEASED = "the revocation is complete"
+    LOST = "all partitions are lost and must not be committed"
+    LEAVE = "the member leaves"
 
 
 _S, _E = MemberState, MemberEvent
@@ -66,4 +66,4 @@ class MemberStateMachine:
         try:
             self._state = TRANSITIONS[self._state, event]
         except KeyError:
-            raise OutOfOrder(f"{event.name} to a member that is {self._state.name}") from None
+            raise OutOfOrder(f"{event.name} is not allowed in state {self._state.name}") from None

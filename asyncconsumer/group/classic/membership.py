@@ -9,13 +9,14 @@ others. Another generation then assigns those to their new owners.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from random import Random
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from aiokafka.protocol.api import Request
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.errors import ConsumerError, IllegalGeneration
@@ -24,7 +25,13 @@ from asyncconsumer.group.classic.attempt import JoinAttempt, RejoinPacing, Rejoi
 from asyncconsumer.group.classic.config import ClassicGroupConfig
 from asyncconsumer.group.classic.coordinator_client import CoordinatorClient
 from asyncconsumer.group.classic.heartbeats import HeartbeatResult, Heartbeats
-from asyncconsumer.group.classic.leader import GroupLeader, JoinResult, readable, shares
+from asyncconsumer.group.classic.leader import (
+    GroupLeader,
+    JoinResult,
+    decode_subscriptions,
+    encode_assignments,
+)
+from asyncconsumer.group.classic.leader_return import LeaderReturn
 from asyncconsumer.group.classic.member import MemberEvent, MemberState, MemberStateMachine
 from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction
 from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
@@ -37,11 +44,11 @@ from asyncconsumer.protocol.subscription_codec import NO_GENERATION, PROTOCOL_TY
 from asyncconsumer.types import Address, MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_MORE_THAN_A_REBALANCE: Final = 5.0  # seconds on top of the rebalance timeout
+_EXTRA_SECONDS: Final = 5.0  # seconds on top of the rebalance timeout
 _SECONDS_TO_LEAVE: Final = 5.0
 
 
-class ClassicMembership:
+class ClassicMembership(AsyncResource):
     """A member of a classic group that sends heartbeats within its ``async with`` block."""
 
     def __init__(
@@ -62,10 +69,10 @@ class ClassicMembership:
             cluster,
             subscription,
             exclude_internal=config.exclude_internal_topics,
-            looks_every=config.metadata_refresh_ms / 1000,
+            refresh_seconds=config.metadata_refresh_ms / 1000,
             racks_matter=bool(config.client_rack),
         )
-        self._assigning = GroupLeader(assignors, config.client_rack)
+        self._leader = GroupLeader(assignors, config.client_rack)
         self._heartbeats = Heartbeats(
             coordinator,
             session_ms=config.session_timeout_ms,
@@ -76,26 +83,19 @@ class ClassicMembership:
         )
         self._member = MemberStateMachine()
         self._owned: frozenset[TopicPartition] = frozenset()
-        self._bell = RejoinSignal()
+        self._rejoin = RejoinSignal()
         self._attempt = JoinAttempt(randomness)
         self._pacing = RejoinPacing(randomness)
-        self._asking = CoordinatorClient(coordinator, self._attempt, suspensions)
+        self._client = CoordinatorClient(coordinator, self._attempt, suspensions)
+        self._leader_return = LeaderReturn(self._client, self._topics)
         self._scope = Scope("membership")
 
-    async def __aenter__(self) -> Self:
-        await self._scope.__aenter__()
-        self._scope.start(self._listen(), "heartbeats")
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._scope.check_new()
+        stack.callback(self._heartbeats.end)
+        await stack.enter_async_context(self._scope)
+        self._scope.start(self._run_heartbeats(), "heartbeats")
         self._scope.start(self._watch(), "watch topics")
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        await self._scope.__aexit__(kind, error, where)
-        self._heartbeats.end()
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class ClassicMembership:
     @property
     def is_current(self) -> bool:
         """Whether the assignment is that of a generation with the current subscription."""
-        return self._member.state is MemberState.STABLE and not self._bell.rung.is_set()
+        return self._member.state is MemberState.STABLE and not self._rejoin.requested.is_set()
 
     @property
     def settles_after(self) -> float:
@@ -124,7 +124,7 @@ class ClassicMembership:
         It is 0 for eager members, because others revoke before the assignment.
         """
         interval = self._config.heartbeat_interval_ms / 1000
-        return 3 * interval if self._assigning.cooperative else 0.0
+        return 3 * interval if self._leader.cooperative else 0.0
 
     @property
     def topics(self) -> frozenset[str]:
@@ -158,12 +158,12 @@ class ClassicMembership:
     def subscribe(self, subscription: Subscription) -> None:
         """Replace the subscription and rejoin if it differs."""
         if subscription != self._topics.subscription:
-            self._topics.want(subscription)
+            self._topics.subscribe(subscription)
             self.rejoin("the subscription changed")
 
     def rejoin(self, reason: str) -> None:
         """Request a rebalance."""
-        self._bell.ring(reason)
+        self._rejoin.request(reason)
 
     # --- assignments -----------------------------------------------------------------------------
 
@@ -171,32 +171,34 @@ class ClassicMembership:
         """Yield the assignments of this member until it leaves."""
         steps = {
             MemberState.OUTSIDE: self._begin,
-            MemberState.JOINING: self._take_part,
+            MemberState.JOINING: self._join_generation,
             MemberState.STABLE: self._wait,
             MemberState.REVOKING: self._release,
         }
         while self._member.state is not MemberState.GONE:
-            self._bell.check()
+            self._rejoin.check()
             assignment = await steps[self._member.state]()
             if assignment is not None:
                 yield assignment
 
     def rebalance_pending(self) -> bool:
         """Return whether a rejoin is requested, which brings another assignment."""
-        return self._bell.rung.is_set()
+        return self._rejoin.requested.is_set()
 
     async def _begin(self) -> Assignment | None:
         """Report owned partitions as lost; if there are none, begin to join."""
         if self._owned:
             lost, self._owned = self._owned, frozenset()
-            self._pacing.log.warning("%s lost its place: %d partitions", self._who, len(lost))
+            self._pacing.log.warning(
+                "%s is no longer in its group; it lost %d partitions", self._label, len(lost)
+            )
             return Assignment(lost=lost)
         self._member.on(MemberEvent.JOIN)
         return None
 
     async def _wait(self) -> Assignment | None:
         """Wait until a rejoin is requested."""
-        await self._bell.rung.wait()
+        await self._rejoin.requested.wait()
         if self._member.state is MemberState.STABLE:
             self._member.on(MemberEvent.REBALANCE)
         return None
@@ -206,17 +208,17 @@ class ClassicMembership:
 
         In the cooperative protocol only partitions of unsubscribed topics are revoked.
         """
-        cooperative, takes = self._assigning.cooperative, self._topics.takes
-        keep = frozenset(one for one in self._owned if cooperative and takes(one.topic))
+        cooperative, includes = self._leader.cooperative, self._topics.includes
+        keep = frozenset(tp for tp in self._owned if cooperative and includes(tp.topic))
         if keep == self._owned:  # the revocation is complete
             self._member.on(MemberEvent.RELEASED)
             return None
         self._owned = keep
-        return self._assignment(dict.fromkeys(keep, self._asking.member_id))
+        return self._assignment(dict.fromkeys(keep, self._client.member_id))
 
-    async def _take_part(self) -> Assignment | None:
+    async def _join_generation(self) -> Assignment | None:
         """Join and sync, and return the assignment; None if that fails or is cancelled."""
-        async with self._attempt.made():
+        async with self._attempt.run():
             try:
                 await self._pacing.pause(self._config.heartbeat_interval_ms / 1000)
                 joined = await self._join()
@@ -229,181 +231,189 @@ class ClassicMembership:
         return None
 
     def _assignment(self, owners: Mapping[TopicPartition, str]) -> Assignment:
-        ours = sorted(self._owned)  # for a deterministic order
-        return Assignment(dict.fromkeys(ours, 0), fresh=self._topics.fresh(ours), owners=owners)
+        owned = sorted(self._owned)  # for a deterministic order
+        return Assignment(dict.fromkeys(owned, 0), fresh=self._topics.fresh(owned), owners=owners)
 
     # --- one generation --------------------------------------------------------------------------
 
     async def _join(self) -> JoinResult | None:
         """Send JoinGroup; return None if the member was lost or left before the response."""
-        reason, config = self._bell.answered(), self._config
+        reason, config = self._rejoin.clear(), self._config
         topics = await self._topics.names()
-        who = self._heartbeats.identity
-        generation = NO_GENERATION if who is None else who.generation
+        identity = self._heartbeats.identity
+        generation = NO_GENERATION if identity is None else identity.generation
         request = JoinGroupRequest(
             config.group_id,
-            self._assigning.subscriptions(topics, self._owned, generation),
+            self._leader.subscriptions(topics, self._owned, generation),
             protocol_type=PROTOCOL_TYPE,
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=config.rebalance_timeout_ms,
-            member_id=self._asking.member_id,
+            member_id=self._client.member_id,
             group_instance_id=config.group_instance_id,
             reason=reason,
         )
         with self._heartbeats.joining():
-            answer = await self._asking.join(request, timeout=self._long)
+            answer = await self._client.join(request, timeout=self._join_timeout)
         if self._member.state is not MemberState.JOINING:
             return None
         joined = JoinResult.of(answer.values, config.group_instance_id, answer.address)
-        self._asking.be(joined.identity.member_id)
+        self._client.set_member_id(joined.identity.member_id)
         self._heartbeats.begin(joined.identity, answer.sent_at, answer.address)
-        self._pacing.began()
+        self._pacing.on_generation()
         self._member.on(MemberEvent.JOINED)
         return joined
 
     async def _sync(self, joined: JoinResult) -> Mapping[TopicPartition, str] | None:
         """Send SyncGroup, with the group's assignment if leading, and return the known owners."""
-        who, division = joined.identity, await self._divide(joined)
+        identity, assignments = joined.identity, await self._compute_assignment(joined)
         request = SyncGroupRequest(
             self._config.group_id,
-            who.generation,
-            who.member_id,
-            group_instance_id=who.instance_id,
+            identity.generation,
+            identity.member_id,
+            group_instance_id=identity.instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocol=joined.protocol,
-            assignments=shares(joined.members, division) if joined.decides else {},
+            assignments=encode_assignments(joined.members, assignments) if joined.decides else {},
         )
-        answer = await self._asking.sync(request, joined.address, timeout=self._long)
+        answer = await self._client.sync(request, joined.address, timeout=self._join_timeout)
         if self._member.state is not MemberState.SYNCING:
             return None
-        told = answer.values["assignment"]
-        given = self._assigning.assigned(joined.protocol, told, who.generation)
-        self._heartbeats.proven(answer.sent_at)
+        encoded = answer.values["assignment"]
+        assigned = self._leader.assigned(joined.protocol, encoded, identity.generation)
+        self._heartbeats.confirm(answer.sent_at)
         self._member.on(MemberEvent.ASSIGNED)
-        self._asking.last()
+        self._client.confirm_member_id()
         self._attempt.succeeded()
         self.rebalances += 1
-        before, self._owned = self._owned, frozenset(given)
+        before, self._owned = self._owned, frozenset(assigned)
         if before - self._owned:  # the next generation assigns them to others
-            self._bell.ring("gave up partitions for others")
-        elif self._assigning.cooperative:  # others may be revoking partitions for this member
+            self._rejoin.request("partitions were revoked for other members")
+        elif self._leader.cooperative:  # others may be revoking partitions for this member
             self._heartbeats.hurry()
-        if not joined.decides:
-            if joined.leads and set(division.get(who.member_id, ())) != self._owned:
-                self._bell.ring("partitions came while the leader was away")
-            division = {}
-        owners = {one: member for member, has in division.items() for one in has}
-        return owners | dict.fromkeys(given, who.member_id)
+        self._leader_return.on_generation(joined)
+        owners = {tp: member for member, tps in assignments.items() for tp in tps}
+        return owners | dict.fromkeys(assigned, identity.member_id)
 
-    async def _divide(self, joined: JoinResult) -> Mapping[str, Collection[TopicPartition]]:
-        """Return the group's assignment if this member leads, otherwise an empty one.
+    async def _compute_assignment(
+        self, joined: JoinResult
+    ) -> Mapping[str, Collection[TopicPartition]]:
+        """Return the group's assignment if this member decides it, otherwise an empty one.
 
-        For a leader that need not decide, it only shows whether a rebalance is needed.
+        A leader that need not decide watches the current partitions, until it knows the assigned
+        ones.
         """
         if not joined.leads:
             self._topics.follow()
             return {}
-        wanting = readable(joined.members)
-        topics = {topic for one in wanting.values() for topic in one.topics}
-        partitions = await self._topics.divide(sorted(topics))
-        return self._assigning.divide(joined.protocol, wanting, partitions, self._topics.racks)
+        subscriptions = decode_subscriptions(joined.members)
+        topics = {topic for member in subscriptions.values() for topic in member.topics}
+        partitions = await self._topics.partition_counts(sorted(topics))
+        if not joined.decides:
+            return {}
+        return self._leader.assign(joined.protocol, subscriptions, partitions, self._topics.racks)
 
     async def _react(self, error: ConsumerError) -> None:
         """Handle an error of JoinGroup or SyncGroup."""
         if self._member.state not in (MemberState.JOINING, MemberState.SYNCING):
             return
-        ask = GroupRequest.SYNC if self._member.state is MemberState.SYNCING else GroupRequest.JOIN
-        what = self._asking.resolve_fencing(reaction(ask, error))
+        syncing = self._member.state is MemberState.SYNCING
+        request = GroupRequest.SYNC if syncing else GroupRequest.JOIN
+        what = self._client.resolve_fencing(reaction(request, error))
         if what is Reaction.REJOIN_WITH_ID:
             return
-        self._pacing.log.info("%s: %s; %s", self._who, error, what.value)
+        self._pacing.log.info("%s: %s; %s", self._label, error, what.value)
         if what in (Reaction.FENCED, Reaction.FATAL):
-            self._lose()
+            self._mark_lost()
             raise error
         if what is Reaction.REJOIN:
             return
         if what in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
-            self._lose(known=what is Reaction.REJOIN_EMPTY)
+            self._mark_lost(known=what is Reaction.REJOIN_EMPTY)
         await self._attempt.pause()
 
     @property
-    def _long(self) -> float:
+    def _join_timeout(self) -> float:
         """The timeout in seconds of requests whose response waits for other members."""
-        return self._config.rebalance_timeout_ms / 1000 + _MORE_THAN_A_REBALANCE
+        return self._config.rebalance_timeout_ms / 1000 + _EXTRA_SECONDS
 
     @property
-    def _who(self) -> str:
-        name = self._config.group_instance_id or self._asking.member_id or "a new member"
+    def _label(self) -> str:
+        name = self._config.group_instance_id or self._client.member_id or "a new member"
         return f"{name} of group {self._config.group_id!r}"
 
     # --- in the background -----------------------------------------------------------------------
 
-    async def _listen(self) -> None:
-        async for news in self._heartbeats.news():
-            self._hear(news)
+    async def _run_heartbeats(self) -> None:
+        async for result in self._heartbeats.results():
+            self._on_heartbeat_result(result)
 
-    def _hear(self, news: HeartbeatResult) -> None:
+    def _on_heartbeat_result(self, result: HeartbeatResult) -> None:
         """Handle the result of a heartbeat."""
         joining = self._member.state is MemberState.JOINING
-        match what := self._asking.resolve_fencing(news.reaction):
+        match what := self._client.resolve_fencing(result.reaction):
             case Reaction.FIND_COORDINATOR:
-                self._attempt.break_off()  # it waits for a broker that is no longer the coordinator
+                self._attempt.cancel()  # it waits for a broker that is no longer the coordinator
             case Reaction.REJOIN if joining:
                 pass  # already rejoining
             case Reaction.REJOIN:
-                self._bell.ring("the group rebalances")
-            case Reaction.REJOIN_EMPTY if joining and isinstance(news.error, IllegalGeneration):
+                self._rejoin.request("the group is rebalancing")
+            case Reaction.REJOIN_EMPTY if joining and isinstance(result.error, IllegalGeneration):
                 pass  # the JoinGroup response shows whether this member is in the new one
             case Reaction.REJOIN_EMPTY | Reaction.REJOIN_AS_NEW:
-                self._pacing.log.warning("%s: %s; %s", self._who, news.error, what.value)
-                self._lose(known=what is Reaction.REJOIN_EMPTY)
-                self._attempt.break_off()
-                self._bell.ring("lost everything")
+                self._pacing.log.warning("%s: %s; %s", self._label, result.error, what.value)
+                self._mark_lost(known=what is Reaction.REJOIN_EMPTY)
+                self._attempt.cancel()
+                self._rejoin.request("all partitions were lost")
             case _:
-                assert news.error is not None
-                self._lose()
-                self._attempt.break_off()
-                self._bell.fail(news.error)
+                assert result.error is not None
+                self._mark_lost()
+                self._attempt.cancel()
+                self._rejoin.fail(result.error)
 
-    def _lose(self, *, known: bool = True) -> None:
+    def _mark_lost(self, *, known: bool = True) -> None:
         """Mark everything as lost. The next assignment reports it."""
         self._member.on(MemberEvent.LOST)
         self._heartbeats.end()
         self._topics.follow()
         if not known:
-            self._asking.reset_member_id()
+            self._client.reset_member_id()
 
     async def _watch(self) -> None:
         """Periodically check for topic changes or, outside a generation, a moved coordinator."""
-        quiet = RateLimitedLogger(_log)
+        log = RateLimitedLogger(_log)
         while True:
-            await asyncio.sleep(self._config.metadata_refresh_ms / 1000)
+            await self._leader_return.wait(self._config.metadata_refresh_ms / 1000)
             try:
                 if self._member.state is MemberState.STABLE:
-                    await self._look_at_topics()
-                elif self._heartbeats.identity is None and await self._asking.elsewhere():
-                    self._attempt.break_off()  # no heartbeats run now that would detect it
+                    await self._check_topics()
+                elif self._heartbeats.identity is None and await self._client.has_moved():
+                    self._attempt.cancel()  # no heartbeats run now that would detect it
             except ConsumerError as error:
-                quiet.warning("%s has no news: %s", self._who, error)
+                log.warning("%s cannot refresh topic metadata: %s", self._label, error)
 
-    async def _look_at_topics(self) -> None:
+    async def _check_topics(self) -> None:
         """Rejoin if topics or partitions changed, because the coordinator does not watch them."""
-        generation, reason = self._heartbeats.identity, await self._topics.changed()
+        generation = self._heartbeats.identity
+        await self._leader_return.resume()
+        reason = await self._topics.changed()
         if reason is not None and generation == self._heartbeats.identity:
             self.rejoin(reason)
 
     async def leave(self, reason: str = "the consumer is being closed") -> None:
         """Leave the group; may be called twice. Static members send no LeaveGroup."""
-        who = self._who
+        label = self._label
         self._member.on(MemberEvent.LEAVE)
         self._heartbeats.end()
         self._owned = frozenset()
-        self._attempt.break_off()
-        self._bell.ring(reason)
+        self._attempt.cancel()
+        self._rejoin.request(reason)
         if self._config.group_instance_id is not None:
             return
         try:
             async with asyncio.timeout(_SECONDS_TO_LEAVE):
-                await self._asking.leave(reason)
+                await self._client.leave(reason)
         except (TimeoutError, ConsumerError) as error:
-            _log.warning("%s is gone without a word: %r", who, error)
+            _log.warning(
+                "failed to send LeaveGroup for %s; the group waits for its session timeout: %r",
+                *(label, error),
+            )

@@ -30,15 +30,15 @@ class GroupRequest(enum.Enum):
 class Reaction(enum.Enum):
     """The reaction to an error or a heartbeat result."""
 
-    RETRY = "ask the same again, after a while"
-    FIND_COORDINATOR = "find the coordinator, then ask it"
-    REJOIN = "join again with the same id, and with what we own"
-    REJOIN_WITH_ID = "join again with the id that came with the answer"
-    REJOIN_EMPTY = "everything is lost; the group still knows our id, so join again with it"
-    REJOIN_AS_NEW = "everything is lost, our id too; join again as somebody new"
-    FENCED = "give up: another has taken our group_instance_id"
-    DONE = "nothing: it is as we want it"
-    FATAL = "give up: asking again changes nothing"
+    RETRY = "send the same request again after a delay"
+    FIND_COORDINATOR = "find the coordinator, then send the request again"
+    REJOIN = "rejoin with the same member id and the owned partitions"
+    REJOIN_WITH_ID = "rejoin with the member id in the response"
+    REJOIN_EMPTY = "all partitions are lost; rejoin with the same member id"
+    REJOIN_AS_NEW = "all partitions and the member id are lost; rejoin as a new member"
+    FENCED = "fail, because another member has this group_instance_id"
+    DONE = "nothing, because the request has had its effect"
+    FATAL = "fail, because a retry would fail too"
 
 
 _R = Reaction

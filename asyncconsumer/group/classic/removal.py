@@ -27,7 +27,7 @@ async def remove_member(coordinator: Coordinator, member_id: str, patience: Retr
             async with coordinator.reached(Traffic.GROUP) as connection:
                 await _leave(connection, coordinator.group_id, member_id)
         except ConsumerError as error:
-            await patience.bear(error)
+            await patience.wait_or_raise(error)
         else:
             return
 
@@ -54,4 +54,4 @@ async def _leave_classic(connection: BrokerConnection, group_id: str, member_id:
 
 def _check(code: int, group_id: str, member_id: str) -> None:
     if code:
-        raise BrokerError.of(code, f"the removal of {member_id} from group {group_id!r}")
+        raise BrokerError.from_code(code, f"the removal of {member_id} from group {group_id!r}")

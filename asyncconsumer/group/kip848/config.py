@@ -19,12 +19,14 @@ class ConsumerGroupConfig:
     group_remote_assignor: str | None = None
     rebalance_timeout_ms: int = 300_000
     client_rack: str = ""
+    exclude_internal_topics: bool = True
+    """Whether a pattern matches no internal topic, if this client matches topic names."""
     session_timeout_ms: int = 45_000
 
     def __post_init__(self) -> None:
         if not self.group_id:
-            raise ConfigError("group_id is empty: a group needs a name")
+            raise ConfigError("`group_id` is empty; set the name of the group")
         if self.group_instance_id == "":
-            raise ConfigError("group_instance_id is empty: leave it out, or give each member one")
+            raise ConfigError("`group_instance_id` is empty; set a name, or leave it out")
         for name in ("rebalance_timeout_ms", "session_timeout_ms"):
             whole_number(name, getattr(self, name), 1)

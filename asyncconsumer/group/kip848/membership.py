@@ -10,14 +10,16 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from uuid import UUID
 
+from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.api import Request
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.errors import (
@@ -28,7 +30,6 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.group.classic.attempt import RejoinPacing
 from asyncconsumer.group.kip848.config import ConsumerGroupConfig
-from asyncconsumer.group.kip848.session_timeout import session_timeout_ms
 from asyncconsumer.group.kip848.state import (
     HeartbeatFields,
     HeartbeatReaction,
@@ -52,12 +53,14 @@ from asyncconsumer.protocol.consumer_group import (
 from asyncconsumer.types import Address, MemberIdentity
 
 _log: Final = logging.getLogger(__name__)
+_GROUP_RESOURCE: Final = 32  # the config resource type of groups
+_SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 _SECONDS_TO_LEAVE: Final = 5.0
 _WITH_REGEXES: Final = 1  # the first heartbeat version with `topic_regex`
 _NOTHING_NEW: Final = HeartbeatFields()
 
 
-class ConsumerGroupMembership:
+class ConsumerGroupMembership(AsyncResource):
     """A member of a KIP-848 group within its ``async with`` block; iterating joins the group.
 
     The end of the block does not leave the group. Without `leave` the coordinator keeps the member
@@ -78,12 +81,17 @@ class ConsumerGroupMembership:
         self._cluster = cluster
         self._config = config
         self._pacing = RejoinPacing(randomness)
-        self._bell = asyncio.Event()  # wakeup: send a heartbeat now
-        self._news = asyncio.Event()  # wakeup: the assignment may have changed
+        self._wakeup = asyncio.Event()  # wakeup: send a heartbeat now
+        self._target_changed = asyncio.Event()  # wakeup: the assignment may have changed
         self._topics = TopicWatch(
-            cluster, subscription, changed=self._bell, news=self._news, randomness=randomness
+            cluster,
+            subscription,
+            exclude_internal=config.exclude_internal_topics,
+            changed=self._wakeup,
+            names_found=self._target_changed,
+            randomness=randomness,
         )
-        self._talk = MemberState848(
+        self._state = MemberState848(
             str(UUID(int=randomness.getrandbits(128), version=4)),
             Timeouts(
                 config.session_timeout_ms / 1000,
@@ -93,28 +101,19 @@ class ConsumerGroupMembership:
         )
         self._heartbeat: tuple[Address, Request] | None = None
         self._failure: ConsumerError | None = None
-        self._heart: asyncio.Task[None] | None = None
+        self._heartbeat_task: asyncio.Task[None] | None = None
         self._scope = Scope("consumer group membership")
 
-    async def __aenter__(self) -> Self:
-        await self._scope.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self._end()
-        await self._scope.__aexit__(kind, error, where)
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._scope)
+        stack.callback(self._end)
 
     # --- state -----------------------------------------------------------------------------------
 
     @property
     def lost(self) -> bool:
         """Whether this member owns nothing: it has not joined, or is fenced, or has left."""
-        return self._talk.phase is not Phase.MEMBER
+        return self._state.phase is not Phase.MEMBER
 
     @property
     def awaiting_assignment(self) -> bool:
@@ -124,9 +123,9 @@ class ConsumerGroupMembership:
     @property
     def is_current(self) -> bool:
         """Whether the coordinator knows the subscription and its target assignment is reached."""
-        talk, topics = self._talk, self._topics
-        known = topics.is_current and talk.knows(topics.subscribed)
-        return known and not self.lost and talk.owned == talk.target
+        state, topics = self._state, self._topics
+        known = topics.is_current and state.has_acknowledged(topics.subscribed)
+        return known and not self.lost and state.owned == state.target
 
     @property
     def settles_after(self) -> float:
@@ -134,30 +133,30 @@ class ConsumerGroupMembership:
 
         Other members may need a few heartbeats to release partitions.
         """
-        return 3 * self._talk.interval
+        return 3 * self._state.interval
 
     @property
     def topics(self) -> frozenset[str]:
         """The subscribed topics. Topics matched by the coordinator appear once assigned."""
-        return self._topics.topics(self._talk.owned)
+        return self._topics.topics(self._state.owned)
 
     @property
     def deadline(self) -> float:
         """The loop time until which this member certainly owns its partitions."""
-        return self._talk.certain_until
+        return self._state.certain_until
 
     @property
     def last_heartbeat(self) -> float:
         """The send time of the last successful heartbeat."""
-        return self._talk.last_heartbeat
+        return self._state.last_heartbeat
 
     @property
     def identity(self) -> MemberIdentity | None:
         """The member id and epoch to commit with; None if this member owns nothing."""
-        talk = self._talk
-        if talk.phase is not Phase.MEMBER:
+        state = self._state
+        if state.phase is not Phase.MEMBER:
             return None
-        return MemberIdentity(talk.member_id, talk.epoch, self._config.group_instance_id)
+        return MemberIdentity(state.member_id, state.epoch, self._config.group_instance_id)
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
@@ -170,13 +169,13 @@ class ConsumerGroupMembership:
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
         """Record that another thread sent `heartbeat` and received no error."""
-        if self._talk.phase is Phase.MEMBER:
-            self._talk.heartbeat_from_thread(sent_at)
+        if self._state.phase is Phase.MEMBER:
+            self._state.heartbeat_from_thread(sent_at)
 
     @property
     def subscription(self) -> Subscription:
         """The current subscription."""
-        return self._topics.wanted
+        return self._topics.subscription
 
     def subscribe(self, subscription: Subscription) -> None:
         """Replace the subscription."""
@@ -188,205 +187,238 @@ class ConsumerGroupMembership:
         while True:
             if self._failure is not None:
                 raise self._failure
-            phase, goal = self._talk.phase, self._topics.known(self._talk.target)
+            phase, target = self._state.phase, self._topics.known(self._state.target)
             if phase is Phase.OUT:
                 return
             if phase is Phase.FENCED:
-                yield Assignment(lost=frozenset(self._topics.named(self._talk.owned)))
-                await self._pacing.pause(self._talk.interval)
-                self._talk.rejoin()
-                self._bell.set()
-            elif phase is Phase.MEMBER and self._is_worth_telling(goal):
-                self._talk.give(goal)
-                self._news.clear()
-                yield self._assignment(goal)
-                self._settle(goal)
+                yield Assignment(lost=frozenset(self._topics.named(self._state.owned)))
+                await self._pacing.pause(self._state.interval)
+                self._state.rejoin()
+                self._wakeup.set()
+            elif phase is Phase.MEMBER and self._is_due(target):
+                self._state.hand_over(target)
+                self._target_changed.clear()
+                yield self._assignment(target)
+                self._confirm(target)
             else:
-                self._settle(goal)
-                self._news.clear()
-                await self._news.wait()
+                self._confirm(target)
+                self._target_changed.clear()
+                await self._target_changed.wait()
 
     def rebalance_pending(self) -> bool:
         """Return whether the target may have changed since the last assignment.
 
         If so, the next assignment is yielded even if its partitions are the same.
         """
-        if due := self._news.is_set():
-            self._talk.give_again()
+        if due := self._target_changed.is_set():
+            self._state.hand_over_again()
         return due
 
-    def _is_worth_telling(self, goal: Partitions) -> bool:
-        if self._talk.given:
-            return goal != self._talk.owned
-        return bool(goal) or not self._talk.target  # otherwise wait for its topic names
+    def _is_due(self, target: Partitions) -> bool:
+        if self._state.handed_over:
+            return target != self._state.owned
+        return bool(target) or not self._state.target  # otherwise wait for its topic names
 
-    def _settle(self, goal: Partitions) -> None:
+    def _confirm(self, target: Partitions) -> None:
         """Record that only these partitions are read, and confirm that in a heartbeat."""
-        self._talk.settle(goal)
-        if self._talk.unacknowledged:
-            self._bell.set()
+        self._state.confirm(target)
+        if self._state.unacknowledged:
+            self._wakeup.set()
 
-    def _assignment(self, goal: Partitions) -> Assignment:
+    def _assignment(self, target: Partitions) -> Assignment:
         topics = self._topics
-        fresh = frozenset(topics.named(topics.fresh(goal)))
-        return Assignment(dict.fromkeys(topics.named(goal), 0), fresh=fresh)
+        fresh = frozenset(topics.named(topics.fresh(target)))
+        return Assignment(dict.fromkeys(topics.named(target), 0), fresh=fresh)
 
     async def leave(self) -> None:
         """Leave the group, and try to notify the coordinator for at most 5 seconds.
 
         A static member leaves temporarily: its assignment is kept for the session timeout.
         """
-        gone = self._talk.phase is Phase.OUT
-        present = not gone and self._heart is not None and (not self.lost or self._failure is None)
+        gone = self._state.phase is Phase.OUT
+        present = (
+            not gone
+            and self._heartbeat_task is not None
+            and (not self.lost or self._failure is None)
+        )
         self._end()
-        if self._heart is not None:
-            self._heart.cancel()
-            await asyncio.wait({self._heart})
+        if self._heartbeat_task is not None:
+            self._heartbeat_task.cancel()
+            await asyncio.wait({self._heartbeat_task})
         if not present:
             return
         static = self._config.group_instance_id is not None
         message = self._message(STATIC_LEAVE_EPOCH if static else LEAVE_EPOCH)
         try:
             async with asyncio.timeout(_SECONDS_TO_LEAVE):
-                await self._say_farewell(message)
+                await self._send_leave(message)
         except TimeoutError:
-            _log.warning("%s could not say that it leaves; it is waited for", self._who)
+            _log.warning(
+                "%s could not leave in time; the group waits for its session timeout", self._label
+            )
 
-    async def _say_farewell(self, message: Request) -> None:
+    async def _send_leave(self, message: Request) -> None:
         delays = self._delays()
         while True:
             try:
                 async with self._coordinator.reached(Traffic.HEARTBEAT) as connection:
-                    await self._answer(connection, message)
+                    await self._request(connection, message)
                     return
             except ConsumerError as error:
                 if not error.retriable:
-                    _log.info("%s leaves, and was told: %s", self._who, error)
+                    _log.info("%s leaves; the coordinator answered: %s", self._label, error)
                     return
                 await asyncio.sleep(next(delays))
 
     # --- heartbeats ------------------------------------------------------------------------------
 
     @property
-    def _who(self) -> str:
-        return f"member {self._talk.member_id} of group {self._config.group_id}"
+    def _label(self) -> str:
+        return f"member {self._state.member_id} of group {self._config.group_id}"
 
     def _join(self) -> None:
         self._scope.check_open()
-        if self._heart is None:
-            self._heart = self._scope.start(self._guarded(self._live()), "group heartbeats")
-            self._scope.start(self._guarded(self._topics.look()), "look at topics")
-            self._scope.start(self._guarded(self._topics.name()), "name topics")
+        if self._heartbeat_task is None:
+            self._heartbeat_task = self._scope.start(
+                self._guarded(self._run_heartbeats()), "group heartbeats"
+            )
+            self._scope.start(self._guarded(self._topics.run_lookups()), "look at topics")
+            self._scope.start(self._guarded(self._topics.run_name_lookups()), "name topics")
 
     def _end(self) -> None:
-        self._talk.end()
+        self._state.end()
         self._heartbeat = None
-        self._news.set()
+        self._target_changed.set()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run background work. `assignments` raises the error that ends it."""
+        """Run a background coroutine. Store its error, so that `assignments` raises it."""
         try:
             await work
         except ConsumerError as error:
             if isinstance(error, FencedInstanceId):
                 self._end()  # another member took over; other errors leave the ownership as it is
             self._failure = self._failure or error
-            self._news.set()
+            self._target_changed.set()
 
-    async def _live(self) -> None:
+    async def _run_heartbeats(self) -> None:
         """Join, and send heartbeats forever."""
-        quiet, delays, learnt = RateLimitedLogger(_log), self._delays(), False
+        log, delays, learnt = RateLimitedLogger(_log), self._delays(), False
         while True:
-            self._bell.clear()
+            self._wakeup.clear()
             subscribed = self._topics.subscribed
-            if subscribed is None or self._talk.phase is Phase.FENCED:
+            if subscribed is None or self._state.phase is Phase.FENCED:
                 learnt = False
-                await self._bell.wait()
+                await self._wakeup.wait()
                 continue
             if not learnt:
-                await self._learn_session_timeout()
+                await self._look_up_session_timeout()
                 learnt = True
             try:
-                due = await self._beat(subscribed)
+                due = await self._send_heartbeat(subscribed)
                 delays = self._delays()
             except ConsumerError as error:
                 self._react(error)
-                quiet.warning("%s: %s", self._who, error)
+                log.warning("a heartbeat of %s failed: %s", self._label, error)
                 due = asyncio.get_running_loop().time() + next(delays)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
-                    await self._bell.wait()
+                    await self._wakeup.wait()
 
     def _delays(self) -> Iterator[float]:
         return self._pacing.waits()
 
-    async def _learn_session_timeout(self) -> None:
+    async def _look_up_session_timeout(self) -> None:
         group, assumed = self._config.group_id, self._config.session_timeout_ms
-        learnt = await session_timeout_ms(self._cluster, group, otherwise=assumed)
-        self._talk.learn_session_timeout(learnt / 1000)
+        learnt = await _session_timeout_ms(self._cluster, group, otherwise=assumed)
+        self._state.set_session_timeout(learnt / 1000)
 
-    async def _beat(self, subscribed: ResolvedSubscription) -> float:
+    async def _send_heartbeat(self, subscribed: ResolvedSubscription) -> float:
         """Send one heartbeat and return the loop time at which the next one is due."""
-        talk = self._talk
+        state = self._state
         async with self._coordinator.reached(Traffic.HEARTBEAT) as connection:
-            words = talk.words(subscribed, regexes=self._takes_regexes(connection))
+            fields = state.next_fields(subscribed, regexes=self._supports_regexes(connection))
             sent_at = asyncio.get_running_loop().time()
-            talk.sent(sent_at)
-            joins = talk.phase is Phase.JOINING
-            answer = await self._answer(connection, self._message(talk.epoch, words))
-            if talk.heard(answer, words, sent_at):
-                self._news.set()
+            state.on_send(sent_at)
+            joins = state.phase is Phase.JOINING
+            answer = await self._request(connection, self._message(state.epoch, fields))
+            if state.on_response(answer, fields, sent_at):
+                self._target_changed.set()
             if joins:
-                self._pacing.began()
-            again = self._message(talk.epoch, HeartbeatFields(owned=talk.owned))
+                self._pacing.on_generation()
+            again = self._message(state.epoch, HeartbeatFields(owned=state.owned))
             self._heartbeat = connection.address, again
-        return sent_at + talk.interval
+        return sent_at + state.interval
 
-    def _takes_regexes(self, connection: BrokerConnection) -> bool:
-        spoken = connection.versions.get(ConsumerGroupHeartbeatRequest.API_KEY)
-        if spoken is None:
-            reason = f"{connection.address}, which coordinates it, does not know this protocol"
+    def _supports_regexes(self, connection: BrokerConnection) -> bool:
+        versions = connection.versions.get(ConsumerGroupHeartbeatRequest.API_KEY)
+        if versions is None:
+            reason = f"its coordinator {connection.address} does not support KIP-848"
             raise ConsumerProtocolUnsupported(self._config.group_id, reason)
-        regexes = spoken[1] >= _WITH_REGEXES
+        regexes = versions[1] >= _WITH_REGEXES
         if not regexes:
-            self._topics.match_here()
+            self._topics.match_locally()
         return regexes
 
-    def _message(self, epoch: int, words: HeartbeatFields = _NOTHING_NEW) -> Request:
-        config, everything, owned = self._config, words.everything, words.owned
+    def _message(self, epoch: int, fields: HeartbeatFields = _NOTHING_NEW) -> Request:
+        config, everything, owned = self._config, fields.everything, fields.owned
         return ConsumerGroupHeartbeatRequest(
             config.group_id,
-            self._talk.member_id,
+            self._state.member_id,
             epoch,
             instance_id=config.group_instance_id,
             rack_id=config.client_rack or None if everything else None,
             rebalance_timeout_ms=config.rebalance_timeout_ms if everything else -1,
-            topics=words.topics,
-            topic_regex=words.topic_regex,
+            topics=fields.topics,
+            topic_regex=fields.topic_regex,
             server_assignor=config.group_remote_assignor if everything else None,
-            owned=None if owned is None else {one: sorted(of) for one, of in owned.items()},
+            owned=None if owned is None else {topic: sorted(ns) for topic, ns in owned.items()},
         )
 
-    async def _answer(self, connection: BrokerConnection, message: Request) -> dict[str, Any]:
-        response = await connection.request(message, timeout=self._talk.patience)
+    async def _request(self, connection: BrokerConnection, message: Request) -> dict[str, Any]:
+        response = await connection.request(message, timeout=self._state.request_timeout)
         answer: dict[str, Any] = response.to_object()
         if code := answer["error_code"]:
-            said = answer["error_message"] or "a heartbeat was refused"
-            raise BrokerError.of(code, f"group {self._config.group_id!r}: {said.rstrip('.')}")
+            reason = answer["error_message"] or "the heartbeat failed"
+            raise BrokerError.from_code(
+                code, f"group {self._config.group_id!r}: {reason.rstrip('.')}"
+            )
         return answer
 
     def _react(self, error: ConsumerError) -> None:
         """Prepare for the next attempt after an error, or raise it if it is fatal."""
-        talk, what = self._talk, reaction(error)
+        state, what = self._state, reaction(error)
         if what is HeartbeatReaction.UNSUPPORTED:
             raise ConsumerProtocolUnsupported(self._config.group_id, str(error)) from error
-        had_something = talk.phase is Phase.MEMBER
+        was_member = state.phase is Phase.MEMBER
         if what is HeartbeatReaction.END or (
-            what is HeartbeatReaction.REJOIN_OR_END and not had_something
+            what is HeartbeatReaction.REJOIN_OR_END and not was_member
         ):
             raise error
-        talk.repeat_everything()
-        if what is not HeartbeatReaction.RETRY and had_something:
-            talk.lost()
+        state.resend_everything()
+        if what is not HeartbeatReaction.RETRY and was_member:
+            state.mark_fenced()
             self._heartbeat = None
-            self._news.set()
+            self._target_changed.set()
+
+
+async def _session_timeout_ms(cluster: Cluster, group_id: str, otherwise: int) -> int:
+    """Return the group's session timeout; `otherwise` if it is denied or unknown."""
+    try:
+        answer = await cluster.ask_any(
+            DescribeConfigsRequest([(_GROUP_RESOURCE, group_id, [_SESSION_TIMEOUT])])
+        )
+        for resource in answer.to_object()["resources"]:
+            if code := resource["error_code"]:
+                raise BrokerError.from_code(code, f"the settings of group {group_id!r}")
+            for entry in resource["config_entries"]:
+                if (
+                    entry["config_names"] == _SESSION_TIMEOUT
+                    and str(entry["config_value"]).isdecimal()
+                ):
+                    return int(entry["config_value"])
+    except ConsumerError as error:
+        _log.info(
+            "group %s: assuming a session timeout of %d ms, because the lookup failed: %s",
+            *(group_id, otherwise, error),
+        )
+    return otherwise

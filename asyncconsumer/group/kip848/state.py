@@ -35,17 +35,15 @@ from asyncconsumer.group.kip848.topic_watch import Partitions, ResolvedSubscript
 from asyncconsumer.group.subscription import PatternSubscription
 from asyncconsumer.protocol.consumer_group import JOIN_EPOCH
 
-_MARGIN: Final = 0.1  # part of a timeout; allows for drift of the coordinator's clock
-
 
 class HeartbeatReaction(enum.Enum):
     """The reaction to an error."""
 
-    REJOIN = "all is lost; join again"
-    REJOIN_OR_END = "all is lost if we had something; who is joining has nothing, and gives up"
-    RETRY = "say everything again, to whoever coordinates by then"
-    END = "raise it; trying again changes nothing"
-    UNSUPPORTED = "this group cannot have members of our kind"
+    REJOIN = "all partitions are lost; rejoin"
+    REJOIN_OR_END = "all partitions are lost; rejoin, or raise the error if none was owned"
+    RETRY = "send all fields again to the current coordinator"
+    END = "raise the error, because a retry would fail too"
+    UNSUPPORTED = "the group does not support KIP-848"
 
 
 REACTIONS: Final[Mapping[type[ConsumerError], HeartbeatReaction]] = {
@@ -81,10 +79,10 @@ def reaction(error: ConsumerError) -> HeartbeatReaction:
 class Phase(enum.Enum):
     """The phase of a membership."""
 
-    JOINING = "nothing is ours yet"
-    MEMBER = "what we were given is ours"
-    FENCED = "everything is lost, and whoever reads it has to know before we join again"
-    OUT = "we are no member, and will not be"
+    JOINING = "the member owns nothing yet"
+    MEMBER = "the member owns its assigned partitions"
+    FENCED = "all partitions are lost; reading stops before the member rejoins"
+    OUT = "the member has left for good"
 
 
 class Timeouts(NamedTuple):
@@ -95,8 +93,8 @@ class Timeouts(NamedTuple):
     suspensions: Suspensions
 
     def end(self, start: float, timeout: float) -> float:
-        """Return the loop time when a timeout ends, less a safety margin and suspended time."""
-        return start + timeout * (1 - _MARGIN) - self.suspensions.since(start)
+        """Return the loop time until which a timeout from `start` has certainly not ended."""
+        return self.suspensions.certain_end(start, timeout)
 
 
 class HeartbeatFields(NamedTuple):
@@ -126,21 +124,21 @@ class MemberState848:
         self.interval = 1.0  # seconds; the coordinator sets it
         self.target: Partitions = {}
         self.owned: Partitions = {}  # assigned to the reader and not yet confirmed as revoked
-        self.given = False  # the target was handed to the reader
-        self._told = _Acknowledged()
-        self._lived = -inf  # send time of the last successful heartbeat
-        self._unheard = inf  # send time of the first unanswered heartbeat
-        self._let_go_since = inf  # earliest time of the pending revocation
+        self.handed_over = False  # the target was handed to the reader
+        self._acknowledged = _Acknowledged()
+        self._confirmed_at = -inf  # send time of the last successful heartbeat
+        self._unanswered_since = inf  # send time of the first unanswered heartbeat
+        self._revoking_since = inf  # earliest time of the pending revocation
         self._timeouts = timeouts
 
-    def learn_session_timeout(self, seconds: float) -> None:
+    def set_session_timeout(self, seconds: float) -> None:
         """Set the session timeout that the coordinator uses."""
         self._timeouts = self._timeouts._replace(session=seconds)
 
     @property
     def last_heartbeat(self) -> float:
         """The send time of the last successful heartbeat."""
-        return self._lived
+        return self._confirmed_at
 
     @property
     def certain_until(self) -> float:
@@ -154,32 +152,32 @@ class MemberState848:
             return -inf
         timeouts, rebalance = self._timeouts, self._timeouts.rebalance
         return min(
-            timeouts.end(self._lived, timeouts.session),
-            timeouts.end(self._unheard, rebalance),
-            timeouts.end(self._let_go_since, rebalance),
+            timeouts.end(self._confirmed_at, timeouts.session),
+            timeouts.end(self._unanswered_since, rebalance),
+            timeouts.end(self._revoking_since, rebalance),
         )
 
     @property
-    def patience(self) -> float:
+    def request_timeout(self) -> float:
         """The heartbeat request timeout in seconds; three fit into a session timeout."""
         return self._timeouts.session / 3
 
     @property
     def unacknowledged(self) -> bool:
         """Whether the coordinator has not acknowledged the owned partitions."""
-        return self.phase is Phase.MEMBER and self._told.owned != self.owned
+        return self.phase is Phase.MEMBER and self._acknowledged.owned != self.owned
 
-    def knows(self, subscribed: ResolvedSubscription | None) -> bool:
+    def has_acknowledged(self, subscribed: ResolvedSubscription | None) -> bool:
         """Return whether the coordinator acknowledged this subscription."""
-        return subscribed is not None and self._told.subscribed == subscribed
+        return subscribed is not None and self._acknowledged.subscribed == subscribed
 
     # --- requests --------------------------------------------------------------------------------
 
-    def words(self, subscribed: ResolvedSubscription, *, regexes: bool) -> HeartbeatFields:
+    def next_fields(self, subscribed: ResolvedSubscription, *, regexes: bool) -> HeartbeatFields:
         """Return the fields to send; `regexes` is True if the coordinator matches patterns."""
-        everything = self.phase is Phase.JOINING or self._told.subscribed is None
+        everything = self.phase is Phase.JOINING or self._acknowledged.subscribed is None
         topics = regex = None
-        if everything or subscribed != self._told.subscribed:
+        if everything or subscribed != self._acknowledged.subscribed:
             by_regex = regexes and isinstance(subscribed.subscription, PatternSubscription)
             topics = [] if by_regex else sorted(subscribed.names)
             if regexes:  # an empty regex clears the previous one
@@ -188,54 +186,56 @@ class MemberState848:
         said = subscribed if topics is not None else None
         return HeartbeatFields(everything, said, topics, regex, owned)
 
-    def sent(self, now: float) -> None:
+    def on_send(self, now: float) -> None:
         """Record that a heartbeat is sent."""
-        self._timeouts.suspensions.look()
-        self._unheard = min(self._unheard, now)
+        self._timeouts.suspensions.check()
+        self._unanswered_since = min(self._unanswered_since, now)
 
-    def repeat_everything(self) -> None:
+    def resend_everything(self) -> None:
         """Send all fields again, because it is unknown which ones the coordinator applied."""
-        self._told = _Acknowledged()
+        self._acknowledged = _Acknowledged()
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
         """Record a heartbeat sent by another thread, whose response was discarded."""
-        self._lived = max(self._lived, sent_at)
-        self.repeat_everything()
-        self._unheard = min(self._unheard, sent_at)
+        self._confirmed_at = max(self._confirmed_at, sent_at)
+        self.resend_everything()
+        self._unanswered_since = min(self._unanswered_since, sent_at)
 
     # --- responses -------------------------------------------------------------------------------
 
-    def heard(self, answer: Mapping[str, Any], words: HeartbeatFields, sent_at: float) -> bool:
+    def on_response(
+        self, answer: Mapping[str, Any], fields: HeartbeatFields, sent_at: float
+    ) -> bool:
         """Apply a successful response; return whether this member joined or its target changed."""
-        since, self._unheard = self._unheard, inf
-        overtaken = self._lived > sent_at  # by a response that another thread discarded
-        if overtaken:
-            self._unheard = since
+        since, self._unanswered_since = self._unanswered_since, inf
+        superseded = self._confirmed_at > sent_at  # by a response that another thread discarded
+        if superseded:
+            self._unanswered_since = since
         joined = self.phase is Phase.JOINING
         self.phase = Phase.MEMBER
         self.epoch = answer["member_epoch"]
         self.interval = max(answer["heartbeat_interval_ms"], 1) / 1000
-        self._lived = max(self._lived, sent_at)
-        if words.subscribed is not None:
-            self._told = self._told._replace(subscribed=words.subscribed)
-        if words.owned is not None:
-            self._told = self._told._replace(owned=words.owned)
-            if _is_within(words.owned, self.target):
-                self._let_go_since = inf
-        if overtaken:
-            self.repeat_everything()
-        told = answer["assignment"]
-        target = self.target if told is None else _partitions(told[0])
+        self._confirmed_at = max(self._confirmed_at, sent_at)
+        if fields.subscribed is not None:
+            self._acknowledged = self._acknowledged._replace(subscribed=fields.subscribed)
+        if fields.owned is not None:
+            self._acknowledged = self._acknowledged._replace(owned=fields.owned)
+            if _is_within(fields.owned, self.target):
+                self._revoking_since = inf
+        if superseded:
+            self.resend_everything()
+        assignment = answer["assignment"]
+        target = self.target if assignment is None else _partitions(assignment[0])
         if target == self.target:
             return joined
         if not (_is_within(self.target, target) and _is_within(self.owned, target)):
-            self._let_go_since = min(self._let_go_since, since)
+            self._revoking_since = min(self._revoking_since, since)
         self.target = target
         # the coordinator waits for a confirmation even if nothing was revoked
-        self._told = self._told._replace(owned=None)
+        self._acknowledged = self._acknowledged._replace(owned=None)
         return True
 
-    def lost(self) -> None:
+    def mark_fenced(self) -> None:
         """Mark the member as fenced. `owned` keeps the lost partitions."""
         owned = self.owned
         self._forget(Phase.FENCED)
@@ -252,32 +252,32 @@ class MemberState848:
 
     def _forget(self, phase: Phase) -> None:
         self.phase, self.epoch = phase, JOIN_EPOCH
-        self.target, self.owned, self.given = {}, {}, False
-        self._lived, self._unheard, self._let_go_since = -inf, inf, inf
-        self.repeat_everything()
+        self.target, self.owned, self.handed_over = {}, {}, False
+        self._confirmed_at, self._unanswered_since, self._revoking_since = -inf, inf, inf
+        self.resend_everything()
 
     # --- owned partitions ------------------------------------------------------------------------
 
-    def give(self, partitions: Partitions) -> None:
-        """Add partitions that are handed to the reader. Revoked ones stay until `settle`."""
-        self.given = True
+    def hand_over(self, partitions: Partitions) -> None:
+        """Add partitions that are handed to the reader. Revoked ones stay until `confirm`."""
+        self.handed_over = True
         self.owned = {
-            one: self.owned.get(one, frozenset()) | partitions.get(one, frozenset())
-            for one in {**self.owned, **partitions}
+            topic: self.owned.get(topic, frozenset()) | partitions.get(topic, frozenset())
+            for topic in {**self.owned, **partitions}
         }
 
-    def give_again(self) -> None:
+    def hand_over_again(self) -> None:
         """Hand over the target again even if it is unchanged, because reading may be incomplete."""
-        self.given = False
+        self.handed_over = False
 
-    def settle(self, partitions: Partitions) -> None:
+    def confirm(self, partitions: Partitions) -> None:
         """Record that only these partitions are read."""
         if self.phase is Phase.MEMBER:
             self.owned = partitions
 
 
 def _is_within(some: Partitions, others: Partitions) -> bool:
-    return all(numbers <= others.get(one, frozenset()) for one, numbers in some.items())
+    return all(numbers <= others.get(topic, frozenset()) for topic, numbers in some.items())
 
 
 def _partitions(rows: Any) -> dict[UUID, frozenset[int]]:  # noqa: ANN401 - decoded rows

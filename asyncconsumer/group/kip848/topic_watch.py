@@ -14,6 +14,7 @@ from uuid import UUID
 
 from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.aio.wait import wait_set
 from asyncconsumer.errors import AccessDenied, ConsumerError
 from asyncconsumer.group.subscription import PatternSubscription, Subscription
 from asyncconsumer.net.cluster import Cluster
@@ -21,7 +22,7 @@ from asyncconsumer.net.metadata import Metadata
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_SECONDS_BETWEEN_LOOKS: Final = 5.0
+_REFRESH_SECONDS: Final = 5.0
 
 Partitions: TypeAlias = Mapping[UUID, frozenset[int]]
 """Partition numbers by topic id, as coordinators send them."""
@@ -38,7 +39,7 @@ class ResolvedSubscription:
 class TopicWatch:
     """The topic lookups of one member.
 
-    `changed` is set when the resolved subscription changes, `news` when topic ids get names.
+    `changed` is set when the resolved subscription changes, `names_found` when topic ids get names.
     """
 
     def __init__(
@@ -46,135 +47,134 @@ class TopicWatch:
         cluster: Cluster,
         subscription: Subscription,
         *,
+        exclude_internal: bool,
         changed: asyncio.Event,
-        news: asyncio.Event,
+        names_found: asyncio.Event,
         randomness: Random,
     ) -> None:
         self.subscribed: ResolvedSubscription | None = None  # None until the first lookup
-        self._matching_here = False  # the coordinator cannot match patterns
+        self._matches_locally = False  # the coordinator cannot match patterns
         self._cluster = cluster
-        self.wanted = subscription
-        self._asked = asyncio.Event()
+        self._exclude_internal = exclude_internal
+        self.subscription = subscription
+        self._requested = asyncio.Event()
         self._changed = changed
-        self._news = news
+        self._names_found = names_found
         self._randomness = randomness
-        self._seen: dict[UUID, int] = {}  # number of partitions at the first lookup
+        self._first_counts: dict[UUID, int] = {}  # number of partitions at the first lookup
         self._names: dict[UUID, str] = {}
         self._unnamed: frozenset[UUID] = frozenset()
-        self._in_need = asyncio.Event()
+        self._name_missing = asyncio.Event()
 
     def subscribe(self, subscription: Subscription) -> None:
         """Replace the subscription. It takes effect after its topics are looked up."""
-        self.wanted = subscription
-        self._asked.set()
+        self.subscription = subscription
+        self._requested.set()
 
     @property
     def is_current(self) -> bool:
         """Whether the topics of the current subscription have been looked up."""
-        return self.subscribed is not None and self.subscribed.subscription == self.wanted
+        return self.subscribed is not None and self.subscribed.subscription == self.subscription
 
     def topics(self, owned: Partitions) -> frozenset[str]:
         """Return the topics of the subscription and those of the owned partitions."""
-        looked = self.subscribed.names if self.is_current and self.subscribed else frozenset()
-        return looked | {self._names[one] for one in owned if one in self._names}
+        names = self.subscribed.names if self.is_current and self.subscribed else frozenset()
+        return names | {self._names[topic_id] for topic_id in owned if topic_id in self._names}
 
     def known(self, partitions: Partitions) -> Partitions:
         """Return the partitions whose topic names are known, and request the missing names."""
         self._unnamed = frozenset(partitions.keys() - self._names.keys())
         if self._unnamed:
-            self._in_need.set()
-        return {one: numbers for one, numbers in partitions.items() if one in self._names}
+            self._name_missing.set()
+        return {
+            topic_id: numbers for topic_id, numbers in partitions.items() if topic_id in self._names
+        }
 
     def named(self, partitions: Partitions) -> list[TopicPartition]:
         """Return known partitions with their topic names."""
         return [
-            TopicPartition(self._names[one], number)
-            for one, numbers in partitions.items()
+            TopicPartition(self._names[topic_id], number)
+            for topic_id, numbers in partitions.items()
             for number in sorted(numbers)
         ]
 
-    def match_here(self) -> None:
+    def match_locally(self) -> None:
         """Match the pattern in this client periodically, because the coordinator cannot."""
-        if not self._matching_here:
-            self._matching_here = True
-            self._asked.set()
+        if not self._matches_locally:
+            self._matches_locally = True
+            self._requested.set()
 
     def fresh(self, partitions: Partitions) -> Partitions:
         """Return the partitions that appeared after the first lookup of their subscription."""
         return {
-            one: frozenset(number for number in numbers if number >= self._seen.get(one, 0))
-            for one, numbers in partitions.items()
+            topic_id: frozenset(n for n in numbers if n >= self._first_counts.get(topic_id, 0))
+            for topic_id, numbers in partitions.items()
         }
 
     # --- in the background -----------------------------------------------------------------------
 
-    async def look(self) -> None:
+    async def run_lookups(self) -> None:
         """Look up the topics of the subscription when it changes, or periodically when matching."""
-        quiet, delays = RateLimitedLogger(_log), backoff(0.05, 1.0, self._randomness)
+        log, delays = RateLimitedLogger(_log), backoff(0.05, 1.0, self._randomness)
         while True:
-            self._asked.clear()
+            self._requested.clear()
             try:
-                found = await self._look(self.wanted)
+                resolved = await self._look_up(self.subscription)
             except ConsumerError as error:
                 if not error.retriable:
                     raise
-                quiet.warning("no news of topics: %s", error)
+                log.warning("the metadata refresh of subscribed topics failed: %s", error)
                 await asyncio.sleep(next(delays))
                 continue
-            if found != self.subscribed:
-                self.subscribed = found
+            if resolved != self.subscribed:
+                self.subscribed = resolved
                 self._changed.set()
-            again = self._matching_here and isinstance(found.subscription, PatternSubscription)
-            try:
-                async with asyncio.timeout(_SECONDS_BETWEEN_LOOKS if again else None):
-                    await self._asked.wait()
-            except TimeoutError:
-                continue
+            again = self._matches_locally and isinstance(resolved.subscription, PatternSubscription)
+            await wait_set(self._requested, _REFRESH_SECONDS if again else None)
 
-    async def _look(self, wanted: Subscription) -> ResolvedSubscription:
-        if isinstance(wanted, PatternSubscription):
+    async def _look_up(self, subscription: Subscription) -> ResolvedSubscription:
+        if isinstance(subscription, PatternSubscription):
             existing = await self._cluster.recent_topic_names()
-            names = wanted.matching(existing, exclude_internal=True)
+            names = subscription.matching(existing, exclude_internal=self._exclude_internal)
         else:
-            names = wanted.names
+            names = subscription.names
         metadata = await self._cluster.refresh(names)
-        if isinstance(
-            wanted, PatternSubscription
-        ):  # an unauthorized topic would fail the heartbeat
+        if isinstance(subscription, PatternSubscription):
+            # an unauthorized topic would fail the heartbeat
             names = frozenset(name for name in names if not _is_denied(metadata, name))
-        first = self.subscribed is None or self.subscribed.subscription != wanted
+        first = self.subscribed is None or self.subscribed.subscription != subscription
         for topic in (metadata.topics[name] for name in names if name in metadata.topics):
             if topic.topic_id is None:
                 continue  # it does not exist yet: all of it will be fresh
             self._names[topic.topic_id] = topic.name
             if first:
-                self._seen.setdefault(topic.topic_id, len(topic.partitions))
-        return ResolvedSubscription(wanted, names)
+                self._first_counts.setdefault(topic.topic_id, len(topic.partitions))
+        return ResolvedSubscription(subscription, names)
 
-    async def name(self) -> None:
+    async def run_name_lookups(self) -> None:
         """Look up missing topic names whenever there are any, until all are known."""
-        quiet = RateLimitedLogger(_log)
+        log = RateLimitedLogger(_log)
         while True:
-            await self._in_need.wait()
+            await self._name_missing.wait()
             delays = backoff(0.05, 1.0, self._randomness)
-            while wanted := self._unnamed - self._names.keys():
+            while subscription := self._unnamed - self._names.keys():
                 try:
-                    await self._ask(wanted)
+                    await self._look_up_names(subscription)
                 except ConsumerError as error:
                     if not error.retriable:
                         raise
-                    quiet.warning("no names of %d topics: %s", len(wanted), error)
+                    log.warning("the names of %d topics are unknown: %s", len(subscription), error)
                 if self._unnamed - self._names.keys():
                     await asyncio.sleep(next(delays))
-            self._in_need.clear()
+            self._name_missing.clear()
 
-    async def _ask(self, wanted: frozenset[UUID]) -> None:
-        found = await self._cluster.names_of(wanted)
-        if found:
-            self._names |= found
-            self._news.set()
+    async def _look_up_names(self, subscription: frozenset[UUID]) -> None:
+        resolved = await self._cluster.names_of(subscription)
+        if resolved:
+            self._names |= resolved
+            self._names_found.set()
 
 
 def _is_denied(metadata: Metadata, topic: str) -> bool:
-    told = metadata.topics.get(topic)
-    return told is not None and isinstance(told.error, AccessDenied)
+    result = metadata.topics.get(topic)
+    return result is not None and isinstance(result.error, AccessDenied)

@@ -9,9 +9,11 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncconsumer.errors import UnevenSubscriptions
+from asyncconsumer.group.zookeeper.sticky import sticky
 from asyncconsumer.protocol.java_hash import string_hash, utf16
 from asyncconsumer.types import TopicPartition
 
@@ -53,7 +55,7 @@ class GroupInfo:
         for member in self.members:
             sharing[id(member.streams)].append(member.consumer_id)
         shared: dict[Readers, list[str]] = {}
-        found: dict[str, list[str]] = {}
+        threads_by_topic: dict[str, list[str]] = {}
         for topic, readers in sorted(self._readers().items(), key=lambda item: utf16(item[0])):
             if readers not in shared:
                 threads = {
@@ -63,19 +65,19 @@ class GroupInfo:
                     for number in range(count)
                 }
                 shared[readers] = sorted(threads, key=utf16)
-            found[topic] = shared[readers]
-        return found
+            threads_by_topic[topic] = shared[readers]
+        return threads_by_topic
 
     def _readers(self) -> dict[str, "Readers"]:
         """Return the readers of each topic, as distinct subscriptions and numbers of streams."""
         different = {id(member.streams): member.streams for member in self.members}
-        found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        readers_by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for key, streams in different.items():
             for topic, count in streams.items():
-                found[topic].append((key, count))
-        return {topic: tuple(readers) for topic, readers in found.items()}
+                readers_by_topic[topic].append((key, count))
+        return {topic: tuple(readers) for topic, readers in readers_by_topic.items()}
 
-    def wanted(
+    def subscribed_partitions(
         self, subscriptions: Mapping[str, Sequence[str]] | None = None
     ) -> list[TopicPartition]:
         """Return the partitions of all subscribed topics, ordered by topic and number."""
@@ -104,12 +106,12 @@ def by_range(group: GroupInfo) -> Assignment:
 
 def round_robin(group: GroupInfo) -> Assignment:
     """Assign the partitions of all topics to threads in turn, as Kafka 1.0 and 1.1 do."""
-    return _go_round(group, "{0}-{1}".format)
+    return _assign_in_turn(group, "{0}-{1}".format)
 
 
 def round_robin_0_10(group: GroupInfo) -> Assignment:
     """Assign partitions in turn as Kafka 0.10 and 0.11 do, in another order than later releases."""
-    return _go_round(group, "[{0},{1}]".format)
+    return _assign_in_turn(group, "[{0},{1}]".format)
 
 
 def round_robin_0_8(group: GroupInfo) -> Assignment:
@@ -126,7 +128,7 @@ def round_robin_0_8(group: GroupInfo) -> Assignment:
     return round_robin_0_10(group)
 
 
-def _go_round(group: GroupInfo, text: Callable[[str, int], str]) -> Assignment:
+def _assign_in_turn(group: GroupInfo, text: Callable[[str, int], str]) -> Assignment:
     """Assign the partitions, ordered by the hash of their text, to their readers in turn.
 
     A thread that does not read the topic loses its turn. Kafka's own members do not agree on the
@@ -135,9 +137,9 @@ def _go_round(group: GroupInfo, text: Callable[[str, int], str]) -> Assignment:
     subscriptions = group.subscriptions()
     circle = sorted(set().union(*subscriptions.values()), key=utf16)
     places = {thread: place for place, thread in enumerate(circle)}
-    turns = {id(threads): [places[one] for one in threads] for threads in subscriptions.values()}
+    turns = {id(r): [places[thread] for thread in r] for r in subscriptions.values()}
     turn = 0
-    partitions = group.wanted(subscriptions)
+    partitions = group.subscribed_partitions(subscriptions)
     assignment: Assignment = {}
     for partition in sorted(partitions, key=lambda p: string_hash(text(*p))):
         may_have = turns[id(subscriptions[partition.topic])]
@@ -184,10 +186,10 @@ def _ranges(partitions: Sequence[P], threads: Sequence[str]) -> Iterator[tuple[P
     """Yield a consecutive range for each thread; the first threads get the remainder."""
     if not threads:
         return
-    share, more = divmod(len(partitions), len(threads))
+    quota, extra = divmod(len(partitions), len(threads))
     start = 0
     for position, thread in enumerate(threads):
-        end = start + share + (position < more)
+        end = start + quota + (position < extra)
         for partition in partitions[start:end]:
             yield partition, thread
         start = end
@@ -198,14 +200,26 @@ def consumer_of(thread_id: str) -> str:
     return thread_id.rpartition("-")[0]
 
 
-def part_of(consumer_id: str, assignment: Mapping[P, str]) -> dict[P, str]:
+def partitions_of_consumer(consumer_id: str, assignment: Mapping[P, str]) -> dict[P, str]:
     """Return the partitions of one consumer."""
     return {p: thread for p, thread in assignment.items() if consumer_of(thread) == consumer_id}
 
 
-def seen_by(member: GroupMemberInfo, assignment: Mapping[TopicPartition, str]) -> Assignment:
+def restricted_to(member: GroupMemberInfo, assignment: Mapping[TopicPartition, str]) -> Assignment:
     """Return the group's assignment restricted to the topics of one member.
 
     A Scala consumer with `range` passes this to its listener.
     """
     return {p: thread for p, thread in assignment.items() if p.topic in member.streams}
+
+
+STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
+    {
+        "range": by_range,
+        "roundrobin": round_robin,
+        "roundrobin-0.10": round_robin_0_10,  # with members of Kafka 0.10 or 0.11
+        "roundrobin-0.8": round_robin_0_8,  # with members of Kafka 0.8.2 or 0.9
+        "sticky": sticky,  # not supported by Kafka's own members
+    }
+)
+"""The strategies by their names in `partition.assignment.strategy`."""

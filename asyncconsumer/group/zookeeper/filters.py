@@ -9,13 +9,10 @@ from types import MappingProxyType
 from typing import Final
 
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.group.subscription import INTERNAL_TOPICS
 from asyncconsumer.group.zookeeper.regex_matcher import Matcher, Steps
 from asyncconsumer.group.zookeeper.regex_parser import PatternError
 from asyncconsumer.zookeeper.paths import is_legal
-
-INTERNAL_TOPICS: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
-)
 
 _STEPS_PER_CHARACTER: Final = 32  # of the names that a pattern is matched against
 _STEPS_AT_LEAST: Final = 200_000
@@ -110,11 +107,11 @@ class TopicFilter:
             matcher(self.expression)
         except PatternError as error:
             raise ConfigError(
-                f"{type(self).__name__}({expression!r}) is no regular expression that a group in "
-                f"ZooKeeper can share: {error}"
+                f"{type(self).__name__}({expression!r}) is not a regular expression that all "
+                f"members of a ZooKeeper group support: {error}"
             ) from None
         if not self.expression:
-            raise ConfigError(f"{type(self).__name__} needs a regular expression, e.g. 'orders.*'")
+            raise ConfigError(f"{type(self).__name__} needs an expression, such as 'orders.*'")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.expression!r})"

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from asyncconsumer.aio.concurrency import each
+from asyncconsumer.aio.concurrency import for_each
+from asyncconsumer.aio.wait import wait_set
 from asyncconsumer.errors import (
     ConnectionLoss,
     ConsumerError,
@@ -27,11 +28,10 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.zookeeper import registration
-from asyncconsumer.group.zookeeper.assignors import Assignment as Shares
-from asyncconsumer.group.zookeeper.assignors import GroupInfo, consumer_of
+from asyncconsumer.group.zookeeper.assignors import STRATEGIES, GroupInfo, consumer_of
+from asyncconsumer.group.zookeeper.assignors import Assignment as GroupAssignment
 from asyncconsumer.group.zookeeper.filters import StreamSubscription
 from asyncconsumer.group.zookeeper.roster import Roster
-from asyncconsumer.group.zookeeper.strategies import STRATEGIES
 from asyncconsumer.group.zookeeper.subscribers import Subscribers
 from asyncconsumer.group.zookeeper.topic_source import TopicSource
 from asyncconsumer.types import TopicPartition
@@ -61,21 +61,21 @@ class ZooKeeperMemberConfig:
 
 
 class ZooKeeperMembership:
-    """A member of a ZooKeeper group. `bell` is set whenever the assignment may have changed."""
+    """A member of a ZooKeeper group. `wakeup` is set whenever the assignment may have changed."""
 
     def __init__(
         self,
         session: ZooKeeperSession,
         topics: TopicSource,
         config: ZooKeeperMemberConfig,
-        bell: asyncio.Event,
+        wakeup: asyncio.Event,
     ) -> None:
         self.rebalances = 0
         self._session = session
         self._config = config
         self._paths = GroupPaths(config.group_id)
-        self._bell = bell
-        self._members = Roster(session, config.group_id, bell)
+        self._wakeup = wakeup
+        self._members = Roster(session, config.group_id, wakeup)
         self._subscribers = Subscribers(
             topics, config.consumer_id, exclude_internal=config.exclude_internal_topics
         )
@@ -84,7 +84,8 @@ class ZooKeeperMembership:
             set()
         )  # other owner nodes that this member may have created
         self._seen: dict[str, set[int]] = {}  # partitions of each topic when first seen
-        self._told = False  # the current assignment was yielded
+        self._yielded = False  # the current assignment was yielded
+        self._claimed = False  # all partitions due to this member are claimed
         self._epoch: int | None = None  # of the session of the registration
 
     # --- state -----------------------------------------------------------------------------------
@@ -111,22 +112,20 @@ class ZooKeeperMembership:
 
     @property
     def is_current(self) -> bool:
-        """Whether the session is alive. The subscription of this membership never changes."""
-        return not self.lost
+        """Whether the session is alive and no claim is pending. The subscription never changes."""
+        return self._claimed and not self.lost
 
     @property
     def settles_after(self) -> float:
-        """0: an empty assignment is taken as final, because claims normally precede it."""
+        """0: an empty assignment is final as soon as all claims are made."""
         return 0.0
 
     @property
     def topics(self) -> frozenset[str]:
         """The subscribed topics that were seen so far."""
         config = self._config
-        there = config.subscription.topics(
-            self._seen, exclude_internal=config.exclude_internal_topics
-        )
-        return frozenset(there)
+        excluded = config.exclude_internal_topics
+        return frozenset(config.subscription.topics(self._seen, exclude_internal=excluded))
 
     @property
     def deadline(self) -> float:
@@ -143,18 +142,23 @@ class ZooKeeperMembership:
         while True:
             try:
                 await self._register()
-                async for assignment in self._shares():
+                async for assignment in self._run():
                     yield assignment
             except SessionExpired:
-                self._epoch, self._told = None, False
+                self._epoch, self._yielded, self._claimed = None, False, False
                 lost, self._owned = frozenset(self._owned), {}
                 self._uncertain_owners.clear()
-                _log.warning("%s lost its session: %d partitions", self._who, len(lost))
+                _log.warning(
+                    "the ZooKeeper session of %s has expired; it lost %d partitions",
+                    *(self.consumer_id, len(lost)),
+                )
                 yield Assignment(lost=lost)
             except ConsumerError as error:
                 if not error.retriable:
                     raise
-                _log.warning("%s has no connection to ZooKeeper: %s", self._who, error)
+                _log.warning(
+                    "%s cannot reach ZooKeeper and tries again: %s", self.consumer_id, error
+                )
                 await asyncio.sleep(min(1.0, self._config.backoff_ms / 1000))
 
     def rebalance_pending(self) -> bool:
@@ -162,12 +166,8 @@ class ZooKeeperMembership:
 
         If so, the next assignment is yielded even if its partitions are the same.
         """
-        self._told = self._told and not self._bell.is_set()
-        return not self._told
-
-    @property
-    def _who(self) -> str:
-        return self._config.consumer_id
+        self._yielded = self._yielded and not self._wakeup.is_set()
+        return not self._yielded
 
     # --- registering -----------------------------------------------------------------------------
 
@@ -183,92 +183,93 @@ class ZooKeeperMembership:
         self._epoch = epoch
 
     async def _register_member(self, epoch: int) -> None:
-        path = self._paths.member(self._who)
+        path = self._paths.member(self.consumer_id)
         data = registration.write(self._config.subscription, self._config.registered_ms)
         await ensure_path(self._session, self._paths.ids, b"")
         try:
             await create_ephemeral_owned(self._session, path, data, epoch=epoch)
         except NodeExists:
-            raise MemberExists(self._config.group_id, self._who) from None
+            raise MemberExists(self._config.group_id, self.consumer_id) from None
 
     # --- rebalancing -----------------------------------------------------------------------------
 
-    async def _shares(self) -> AsyncIterator[Assignment]:
+    async def _run(self) -> AsyncIterator[Assignment]:
         """Yield this member's assignments in the current session whenever they change."""
         assert self._epoch is not None
         tries = 0
         while True:
-            self._bell.clear()
+            self._wakeup.clear()
             self._check_session(self._epoch)
-            await self._tidy(self._epoch)
-            everyone = await self._divide()
-            mine = {one: who for one, who in everyone.items() if consumer_of(who) == self._who}
-            keep = {one: who for one, who in self._owned.items() if mine.get(one) == who}
+            await self._delete_stale_owners(self._epoch)
+            everyone = await self._compute_assignment()
+            mine = {
+                tp: thread
+                for tp, thread in everyone.items()
+                if consumer_of(thread) == self.consumer_id
+            }
+            keep = {tp: thread for tp, thread in self._owned.items() if mine.get(tp) == thread}
+            self._claimed = keep == mine
             if keep != self._owned:
                 yield self._assignment(keep, everyone)
-                let_go = self._owned.keys() - keep.keys()
+                revoked = self._owned.keys() - keep.keys()
                 self._owned = keep
-                await self._release(let_go, self._epoch)
-            elif self._told and keep == mine:
+                await self._release(revoked, self._epoch)
+            elif self._yielded and self._claimed:
                 await self._wait_for_change(everyone)
                 continue
             self.rebalances += 1
-            in_the_way = await self._claim(
-                {one: who for one, who in mine.items() if one not in keep}, self._epoch
+            conflicts = await self._claim(
+                {tp: thread for tp, thread in mine.items() if tp not in keep}, self._epoch
             )
-            if not in_the_way:
-                self._owned, tries, self._told = mine, 0, True
+            if not conflicts:
+                self._owned, tries, self._yielded, self._claimed = mine, 0, True, True
                 yield self._assignment(mine, everyone)
                 await self._wait_for_change(everyone)
                 continue
-            if not await self._wait_for(in_the_way):
+            if not await self._wait_for_owners(conflicts):
                 tries += 1
             if tries == self._config.max_retries:
-                failure = ConsumerRebalanceFailed(self._who, tries, _whose(in_the_way))
+                failure = ConsumerRebalanceFailed(self.consumer_id, tries, _describe(conflicts))
                 yield self._assignment(keep, everyone, failure)
                 tries = 0
 
-    async def _wait_for_change(self, everyone: Shares) -> None:
+    async def _wait_for_change(self, everyone: GroupAssignment) -> None:
         """Wait until the assignment may have changed.
 
         With `sticky`, members that read the previous owners at different times may disagree.
         Partitions then stay unclaimed. So the owners are checked until all partitions are claimed.
         """
         partitions: dict[str, list[int]] = defaultdict(list)
-        for one in everyone if self._config.strategy == "sticky" else ():
-            partitions[one.topic].append(one.partition)
-        while partitions:
-            try:
-                async with asyncio.timeout(self._config.backoff_ms / 1000):
-                    await self._bell.wait()
-                    return
-            except TimeoutError:
-                if len(await self._read_owners(partitions)) < len(everyone):
-                    return
-                break
-        await self._bell.wait()
+        for tp in everyone if self._config.strategy == "sticky" else ():
+            partitions[tp.topic].append(tp.partition)
+        if partitions:
+            if await wait_set(self._wakeup, self._config.backoff_ms / 1000):
+                return
+            if len(await self._read_owners(partitions)) < len(everyone):
+                return
+        await self._wakeup.wait()
 
     def _assignment(
         self,
-        shares: Mapping[TopicPartition, str],
-        everyone: Shares,
+        owned: Mapping[TopicPartition, str],
+        everyone: GroupAssignment,
         failure: ConsumerError | None = None,
     ) -> Assignment:
         return Assignment(
-            {one: int(thread.rpartition("-")[2]) for one, thread in shares.items()},
-            fresh=frozenset(one for one in shares if one.partition not in self._seen[one.topic]),
+            {tp: int(thread.rpartition("-")[2]) for tp, thread in owned.items()},
+            fresh=frozenset(tp for tp in owned if tp.partition not in self._seen[tp.topic]),
             owners=everyone,
             failure=failure,
         )
 
-    async def _divide(self) -> Shares:
+    async def _compute_assignment(self) -> GroupAssignment:
         """Compute the group's assignment from the current znodes."""
         subscriptions = await self._members.read()
-        if self._who not in subscriptions:
+        if self.consumer_id not in subscriptions:
             # it was deleted manually, but the session and its claims are intact
             assert self._epoch is not None
             await self._register_member(self._epoch)
-            subscriptions = {**subscriptions, self._who: self._config.subscription}
+            subscriptions = {**subscriptions, self.consumer_id: self._config.subscription}
         members, partitions = await self._subscribers.read(subscriptions)
         for topic, numbers in partitions.items():
             # all partitions of a topic that does not exist yet will be fresh
@@ -280,17 +281,16 @@ class ZooKeeperMembership:
     async def _read_owners(
         self, partitions: Mapping[str, Collection[int]]
     ) -> dict[TopicPartition, str]:
-        every = [TopicPartition(topic, n) for topic, of in partitions.items() for n in of]
-        nodes = await self._session.get_many([self._paths.owner(one) for one in every])
+        tps = [TopicPartition(topic, n) for topic, numbers in partitions.items() for n in numbers]
+        nodes = await self._session.get_many([self._paths.owner(tp) for tp in tps])
         return {
-            one: node.data.decode(errors="replace")
-            for one, node in zip(every, nodes, strict=True)
+            tp: node.data.decode(errors="replace")
+            for tp, node in zip(tps, nodes, strict=True)
             if node is not None and node.data
         }
 
     def _check_session(self, epoch: int) -> None:
-        if self._session.is_over(epoch):
-            raise SessionExpired(self._paths.ids, f"the session of epoch {epoch} is over")
+        self._session.check_epoch(epoch, self._paths.ids)
 
     async def leave(self) -> None:
         """Release all partitions and delete the registration. Nothing is claimed again.
@@ -304,8 +304,8 @@ class ZooKeeperMembership:
         if self._session.is_over(epoch):
             return
         await self._release(owned, epoch)
-        await self._tidy(epoch)
-        path, sure = self._paths.member(self._who), registered is not None
+        await self._delete_stale_owners(epoch)
+        path, sure = self._paths.member(self.consumer_id), registered is not None
         await delete_ephemeral_owned(self._session, path, epoch=epoch, sure=sure)
 
     # --- owners ----------------------------------------------------------------------------------
@@ -315,38 +315,38 @@ class ZooKeeperMembership:
     ) -> None:
         """Delete the owner nodes; if cancelled, they stay in `_uncertain_owners`."""
 
-        async def let_go(one: TopicPartition) -> None:
-            path = self._paths.owner(one)
+        async def release(tp: TopicPartition) -> None:
+            path = self._paths.owner(tp)
             await delete_ephemeral_owned(self._session, path, epoch=epoch, sure=sure)
 
         self._uncertain_owners.update(partitions)
-        await each(partitions, let_go)
+        await for_each(partitions, release)
         self._uncertain_owners.difference_update(partitions)
 
-    async def _tidy(self, epoch: int) -> None:
+    async def _delete_stale_owners(self, epoch: int) -> None:
         """Delete owner nodes that cancelled claims and releases may have left."""
         await self._release(list(self._uncertain_owners), epoch, sure=False)
 
     async def _claim(
-        self, shares: Mapping[TopicPartition, str], epoch: int
+        self, threads: Mapping[TopicPartition, str], epoch: int
     ) -> dict[TopicPartition, NodeExists]:
         """Claim all partitions or none, and return those that other members own."""
-        in_the_way: dict[TopicPartition, NodeExists] = {}
+        conflicts: dict[TopicPartition, NodeExists] = {}
         claimed: list[TopicPartition] = []
 
-        async def claim(one: TopicPartition) -> None:
+        async def claim(tp: TopicPartition) -> None:
             try:
-                await self._own(one, shares[one], epoch)
-                claimed.append(one)
+                await self._own(tp, threads[tp], epoch)
+                claimed.append(tp)
             except NodeExists as error:
-                in_the_way[one] = error
+                conflicts[tp] = error
 
-        self._uncertain_owners.update(shares)
-        await each(shares, claim)
-        if in_the_way:
+        self._uncertain_owners.update(threads)
+        await for_each(threads, claim)
+        if conflicts:
             await self._release(claimed, epoch)
-        self._uncertain_owners.difference_update(shares)
-        return in_the_way
+        self._uncertain_owners.difference_update(threads)
+        return conflicts
 
     async def _own(self, partition: TopicPartition, thread: str, epoch: int) -> None:
         path = self._paths.owner(partition)
@@ -360,23 +360,18 @@ class ZooKeeperMembership:
             else:
                 return
 
-    async def _wait_for(self, in_the_way: Collection[TopicPartition]) -> bool:
+    async def _wait_for_owners(self, conflicts: Collection[TopicPartition]) -> bool:
         """Wait until an owner node is gone or the group changes; return False on timeout."""
         with ExitStack() as stack:
-            for one in in_the_way:
-                watch = self._session.watch_exists(self._paths.owner(one), self._bell)
+            for tp in conflicts:
+                watch = self._session.watch_exists(self._paths.owner(tp), self._wakeup)
                 stack.enter_context(watch)
                 if await watch.read() is None:
                     return True
-            try:
-                async with asyncio.timeout(self._config.backoff_ms / 1000):
-                    await self._bell.wait()
-            except TimeoutError:
-                return False
-        return True
+            return await wait_set(self._wakeup, self._config.backoff_ms / 1000)
 
 
-def _whose(in_the_way: Mapping[TopicPartition, NodeExists]) -> str:
-    one, error = next(iter(in_the_way.items()))
-    others = f" and {len(in_the_way) - 1} more" if len(in_the_way) > 1 else ""
-    return f"{one}{others} is owned by another ({error.reason})"
+def _describe(conflicts: Mapping[TopicPartition, NodeExists]) -> str:
+    tp, error = next(iter(conflicts.items()))
+    others = f" and {len(conflicts) - 1} more" if len(conflicts) > 1 else ""
+    return f"another member owns {tp}{others} ({error.reason})"

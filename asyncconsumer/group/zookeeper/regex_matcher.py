@@ -35,12 +35,12 @@ class Steps:
     """The remaining steps of a match."""
 
     def __init__(self, limit: int) -> None:
-        self.left = limit
+        self.remaining = limit
 
     def take(self, count: int) -> None:
         """Take `count` steps; raise `TooManySteps` if fewer are left."""
-        self.left -= count
-        if self.left < 0:
+        self.remaining -= count
+        if self.remaining < 0:
             raise TooManySteps
 
 
@@ -109,17 +109,17 @@ class _Automaton:
                 return self._state(_AutomatonState([then], condition=look))
 
     def _repeat(self, node: Repeat, then: int) -> int:
-        least = node.least
-        if node.most is None:
+        minimum = node.minimum
+        if node.maximum is None:
             again = self._state(_AutomatonState([]))
             body = self._add(node.part, again)
             self.states[again].to = [body, then]
-            then, least = (body, least - 1) if least else (again, 0)
+            then, minimum = (body, minimum - 1) if minimum else (again, 0)
         else:
             end = then
-            for _ in range(node.most - least):
+            for _ in range(node.maximum - minimum):
                 then = self._state(_AutomatonState([self._add(node.part, then), end]))
-        for _ in range(least):
+        for _ in range(minimum):
             then = self._add(node.part, then)
         return then
 
@@ -133,26 +133,26 @@ class _Place:
         self._steps = steps
         self._looks: dict[tuple[int, int], bool] = {}
 
-    def holds(self, state: int, condition: Assertion | _LookState, at: int) -> bool:
-        """Return whether the condition of a state holds at position `at`."""
+    def holds(self, state: int, condition: Assertion | _LookState, index: int) -> bool:
+        """Return whether the condition of a state holds at position `index`."""
         if isinstance(condition, _LookState):
-            key = state, at
+            key = state, index
             if key not in self._looks:
-                self._looks[key] = self._look(condition, at) != condition.negative
+                self._looks[key] = self._look(condition, index) != condition.negative
             return self._looks[key]
         match condition.kind:
             case "^":
-                return at == 0
+                return index == 0
             case "$":
-                return at == len(self._name)
+                return index == len(self._name)
         name = self._name
-        before, after = name[max(at - 1, 0) : at] in WORD, name[at : at + 1] in WORD
+        before, after = name[max(index - 1, 0) : index] in WORD, name[index : index + 1] in WORD
         return (before != after) == (condition.kind == "b")
 
-    def _look(self, look: _LookState, at: int) -> bool:
+    def _look(self, look: _LookState, index: int) -> bool:
         automaton, name = self._matcher, self._name
         here: Iterable[int] = (look.start,)
-        for place in range(0 if look.behind else at, at if look.behind else len(name)):
+        for place in range(0 if look.behind else index, index if look.behind else len(name)):
             states = automaton.closure(here, place, self, self._steps)
             if not look.behind and _ACCEPT in states:
                 return True
@@ -161,7 +161,7 @@ class _Place:
                 here = (*here, look.start)
             elif not here:
                 return False
-        end = at if look.behind else len(name)
+        end = index if look.behind else len(name)
         return _ACCEPT in automaton.closure(here, end, self, self._steps)
 
 
@@ -179,8 +179,8 @@ class Matcher:
         place = _Place(self, name, steps)
         if self._automaton.depends_on_place:
             states = self.closure((self._automaton.start,), 0, place, steps)
-            for at, char in enumerate(name, start=1):
-                states = self.closure(self.read(states, char), at, place, steps)
+            for index, char in enumerate(name, start=1):
+                states = self.closure(self.read(states, char), index, place, steps)
             return _ACCEPT in states
         return self._by_known_sets(name, place, steps)
 
@@ -214,29 +214,29 @@ class Matcher:
     def read(self, states: Iterable[int], char: str) -> list[int]:
         """Return the states that follow when `char` is read."""
         known = self._automaton.states
-        found: list[int] = []
-        for one in states:
-            state = known[one]
+        following: list[int] = []
+        for number in states:
+            state = known[number]
             if state.chars is not None and char in state.chars:
-                found.extend(state.to)
-        return found
+                following.extend(state.to)
+        return following
 
     def closure(
-        self, states: Iterable[int], at: int, place: _Place, steps: Steps
+        self, states: Iterable[int], index: int, place: _Place, steps: Steps
     ) -> frozenset[int]:
-        """Return all states that are reachable at position `at` without reading a character."""
+        """Return all states that are reachable at position `index` without reading a character."""
         known: Sequence[_AutomatonState] = self._automaton.states
-        found: set[int] = set()
-        left = list(states)
-        while left:
-            one = left.pop()
-            if one in found:
+        closed: set[int] = set()
+        pending = list(states)
+        while pending:
+            number = pending.pop()
+            if number in closed:
                 continue
             steps.take(1)
-            found.add(one)
-            state = known[one]
+            closed.add(number)
+            state = known[number]
             if state.chars is not None:
                 continue
-            if state.condition is None or place.holds(one, state.condition, at):
-                left.extend(state.to)
-        return frozenset(found)
+            if state.condition is None or place.holds(number, state.condition, index):
+                pending.extend(state.to)
+        return frozenset(closed)

@@ -64,11 +64,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A part repeated `least` to `most` times; None means no limit."""
+    """A part repeated `minimum` to `maximum` times; None means no limit."""
 
     part: "Node"
-    least: int
-    most: int | None
+    minimum: int
+    maximum: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class _Parser:
         stop = self._text.find(end, self._at)
         if stop < 0:
             raise self._error(f"{end!r} is missing")
-        found, self._at = self._text[self._at : stop], stop + len(end)
-        return found
+        text, self._at = self._text[self._at : stop], stop + len(end)
+        return text
 
     def _error(self, why: str) -> PatternError:
         return PatternError(f"{why}, at position {self._at}")
@@ -160,7 +160,7 @@ class _Parser:
                 stop = self._text.find("\\E", self._at)
                 quoted = self._text[self._at :] if stop < 0 else self._text[self._at : stop]
                 self._at = len(self._text) if stop < 0 else stop + 2
-                parts.extend(self._literal(one) for one in quoted)
+                parts.extend(self._literal(char) for char in quoted)
                 if parts and quoted:
                     parts[-1] = self._quantified(parts[-1])
             elif (atom := self._atom(depth)) is not None:
@@ -189,9 +189,9 @@ class _Parser:
     def _literal(self, char: str) -> Chars:
         return Chars(self._set_of(char))
 
-    def _set_of(self, one: str | frozenset[str]) -> frozenset[str]:
+    def _set_of(self, chars: str | frozenset[str]) -> frozenset[str]:
         """Return the topic name characters that a character or set matches."""
-        return self._cased(frozenset(one) & ALPHABET)
+        return self._cased(frozenset(chars) & ALPHABET)
 
     def _cased(self, chars: frozenset[str]) -> frozenset[str]:
         if not self._ignore_case:
@@ -259,11 +259,11 @@ class _Parser:
         if not self._accept("{"):
             return None
         first, comma, last = self._until("}").partition(",")
-        least = self._count(first)
-        most = self._count(last) if last else None if comma else least
-        if most is not None and most < least:
+        minimum = self._count(first)
+        maximum = self._count(last) if last else None if comma else minimum
+        if maximum is not None and maximum < minimum:
             raise self._error("a repetition has its limits in the wrong order")
-        return least, most
+        return minimum, maximum
 
     def _count(self, digits: str) -> int:
         if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
@@ -297,7 +297,7 @@ class _Parser:
         if char in "xu":
             width = 2 if char == "x" else 4
             digits, self._at = self._text[self._at : self._at + width], self._at + width
-            if len(digits) < width or any(one not in string.hexdigits for one in digits):
+            if len(digits) < width or any(digit not in string.hexdigits for digit in digits):
                 raise self._error(f"{digits[:width]!r} is no hexadecimal code")
             return chr(int(digits, 16))
         if char in _CONTROLS:
@@ -313,23 +313,23 @@ class _Parser:
         if depth > _MAX_DEPTH:
             raise self._error(f"classes are nested more than {_MAX_DEPTH} deep")
         negative = self._accept("^")
-        found: frozenset[str] = _NOTHING
-        left: frozenset[str] | None = None  # the left side of "&&"
+        chars: frozenset[str] = _NOTHING
+        intersected: frozenset[str] | None = None  # the left side of "&&"
         first = True
         while first or self._peek() != "]":
             if self._accept("&&"):
                 if negative:
                     raise self._error("a negated intersection differs between versions of Java")
-                left, found = found if left is None else left & found, _NOTHING
+                intersected, chars = chars if intersected is None else intersected & chars, _NOTHING
             elif self._accept("["):
-                found |= self._class(depth + 1)
+                chars |= self._class(depth + 1)
             else:
-                found |= self._range()
+                chars |= self._range()
             first = False
         self._at += 1
-        if left is not None:
-            found &= left
-        return ALPHABET - found if negative else found
+        if intersected is not None:
+            chars &= intersected
+        return ALPHABET - chars if negative else chars
 
     def _range(self) -> frozenset[str]:
         """Parse one item of a class: a character, a range, or an escape."""
@@ -340,7 +340,7 @@ class _Parser:
         high = self._class_item("the end of a range")
         if not isinstance(high, str) or high < low:
             raise self._error("a range has no end, or an end before its start")
-        return self._cased(frozenset(one for one in ALPHABET if low <= one <= high))
+        return self._cased(frozenset(char for char in ALPHABET if low <= char <= high))
 
     def _class_item(self, what: str) -> str | frozenset[str]:
         char = self._next(what)

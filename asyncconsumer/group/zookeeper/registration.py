@@ -8,11 +8,11 @@ from typing import Any, Final
 from asyncconsumer.errors import BadZnode
 from asyncconsumer.group.zookeeper.filters import PatternKind, StreamSubscription, matcher
 from asyncconsumer.group.zookeeper.regex_parser import PatternError
-from asyncconsumer.zookeeper.registry import text_of
+from asyncconsumer.zookeeper.registry import decode_text
 
-_MOST: Final = 2**20
-_MOST_STREAMS: Final = 2**16  # of one member in all its topics; each needs a thread id
-_MOST_TOPICS: Final = 2**12  # named by one member
+_MAX_BYTES: Final = 2**20
+_MAX_STREAMS: Final = 2**16  # of one member in all its topics; each needs a thread id
+_MAX_TOPICS: Final = 2**12  # named by one member
 
 
 def write(subscription: StreamSubscription, now_ms: int) -> bytes:
@@ -38,12 +38,12 @@ def read(path: str, data: bytes | None) -> StreamSubscription:
         raise BadZnode(path, "a registration needs a pattern and a subscription")
     for topic, count in streams.items():
         if not _is_count(count):
-            raise BadZnode(path, f"{str(count)[:20]!r} streams of {topic[:80]!r}")
-    if len(streams) > _MOST_TOPICS or sum(streams.values()) > _MOST_STREAMS:
+            raise BadZnode(path, f"{str(count)[:20]!r} streams of {topic[:80]!r} are invalid")
+    if len(streams) > _MAX_TOPICS or sum(streams.values()) > _MAX_STREAMS:
         raise BadZnode(
             path,
             f"{sum(streams.values())} streams of {len(streams)} topics are more than "
-            f"{_MOST_STREAMS} of {_MOST_TOPICS}",
+            f"{_MAX_STREAMS} of {_MAX_TOPICS}",
         )
     try:
         kind = PatternKind(pattern)
@@ -63,14 +63,12 @@ def _checked(path: str, subscription: StreamSubscription) -> StreamSubscription:
     try:
         matcher(expression)
     except PatternError as error:
-        raise BadZnode(
-            path, f"{expression[:80]!r} is no pattern that we can read: {error}"
-        ) from None
+        raise BadZnode(path, f"{expression[:80]!r} is not a supported pattern: {error}") from None
     return StreamSubscription(MappingProxyType({expression: count}), subscription.pattern)
 
 
 def _parse(path: str, data: bytes | None) -> Mapping[str, Any]:
-    text = text_of(path, data, _MOST)
+    text = decode_text(path, data, _MAX_BYTES)
     for candidate in (text, text.replace("\\", "\\\\")):  # before 1.0.1, "\\" is not escaped
         try:
             fields = json.loads(candidate)
@@ -79,8 +77,8 @@ def _parse(path: str, data: bytes | None) -> Mapping[str, Any]:
         if isinstance(fields, dict):
             return fields
         break
-    raise BadZnode(path, f"it is no JSON object: {text[:40]!r}")
+    raise BadZnode(path, f"it is not a JSON object: {text[:40]!r}")
 
 
 def _is_count(count: object) -> bool:
-    return isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= _MOST_STREAMS
+    return isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= _MAX_STREAMS

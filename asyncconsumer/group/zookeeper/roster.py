@@ -24,7 +24,7 @@ class _Count(NamedTuple):
 
 
 class Roster:
-    """The members of a group and their subscriptions. `bell` is set when members join or leave.
+    """The members of a group and their subscriptions. `wakeup` is set when members join or leave.
 
     Reading all registrations after each change would cost the server quadratic work in large
     groups. Registrations are never modified, so known ones are not read again. A member may leave
@@ -32,18 +32,18 @@ class Roster:
     changes of its children. If it counts more than are visible, all registrations are read again.
     """
 
-    def __init__(self, session: ZooKeeperSession, group_id: str, bell: asyncio.Event) -> None:
+    def __init__(self, session: ZooKeeperSession, group_id: str, wakeup: asyncio.Event) -> None:
         self._session = session
         self._group = group_id
         self._ids = GroupPaths(group_id).ids
-        self._watch = session.watch_children(self._ids, bell)
+        self._watch = session.watch_children(self._ids, wakeup)
         self._known: dict[str, StreamSubscription | None] = {}  # None for a malformed registration
         self._count: _Count | None = None  # the counter for `_known`
 
     async def read(self) -> dict[str, StreamSubscription]:
         """Return the current members and their subscriptions, sorted by consumer id."""
         names = set(await self._watch.read() or ())
-        count = await self._comings_and_goings()
+        count = await self._read_count()
         seen = len(names ^ self._known.keys())
         if count is None or self._count is None or count != self._count.after(seen):
             self._known.clear()
@@ -52,14 +52,14 @@ class Roster:
             del self._known[gone]
         await self._read(sorted(names - self._known.keys()))
         if names == self._known.keys():
-            self._count = count  # otherwise a member left meanwhile and `bell` is set
-        return {who: one for who, one in sorted(self._known.items()) if one is not None}
+            self._count = count  # otherwise a member left meanwhile and `wakeup` is set
+        return {name: known for name, known in sorted(self._known.items()) if known is not None}
 
     def close(self) -> None:
         """Close the watch."""
         self._watch.close()
 
-    async def _comings_and_goings(self) -> _Count | None:
+    async def _read_count(self) -> _Count | None:
         """Return the counter as of the last read of the names; None if they changed since."""
         stat = await self._session.exists(self._ids)
         # the server sends a watch event before it shows the change to the watcher

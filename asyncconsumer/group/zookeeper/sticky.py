@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 def sticky(group: GroupInfo) -> Assignment:
     """Return the optimal assignment. Members agree only if they pass the same `owners`."""
     balance = _Balance(group)
-    balance.settle()
-    while found := balance.find_round():
-        while balance.worth(found):
-            balance.hand_over(found)
+    balance.assign_initially()
+    while cycle := balance.find_cycle():
+        while balance.is_improvement(cycle):
+            balance.apply(cycle)
     return balance.assignment()
 
 
-class _Stop:
-    """A node of the flow network: a thread, a group of topics, or `_RIM`."""
+class _Node:
+    """A node of the flow network: a thread, a group of topics, or `_BALANCE_NODE`."""
 
 
-class _Thread(_Stop):
-    """A thread, with its previous (`at_home`) and new (`strays`) partitions by kind of topic."""
+class _Thread(_Node):
+    """A thread, with its previous (`retained`) and new (`moved`) partitions by kind of topic."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.load = 0
-        self.at_home: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-        self.strays: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        self.retained: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        self.moved: defaultdict[int, list[TopicPartition]] = defaultdict(list)
 
 
-class _Topics(_Stop):
+class _Topics(_Node):
     """A kind of topics: all those with the same readers.
 
     In a cycle, the thread before this node gives one of their partitions to the thread after it.
@@ -72,13 +72,13 @@ class _LeastLoaded:
             heapreplace(self._heap, (thread.load, place, thread))  # its load is outdated
 
 
-_RIM: Final = _Stop()
+_BALANCE_NODE: Final = _Node()
 """The node that connects threads whose load changes.
 
 In a cycle through it, the thread before it gains one partition and the thread after it loses one.
 """
 
-_Round = list[_Stop]
+_Cycle = list[_Node]
 
 
 class _Balance:
@@ -86,7 +86,7 @@ class _Balance:
 
     def __init__(self, group: GroupInfo) -> None:
         subscriptions = group.subscriptions()
-        self._partitions = group.wanted(subscriptions)
+        self._partitions = group.subscribed_partitions(subscriptions)
         names = dict.fromkeys(name for readers in subscriptions.values() for name in readers)
         self._threads = {name: _Thread(name) for name in names}
         numbers: dict[tuple[str, ...], int] = {}
@@ -98,7 +98,7 @@ class _Balance:
             _Topics(number, [self._threads[name] for name in readers])
             for readers, number in numbers.items()
         ]
-        self._home = {
+        self._previous_owner = {
             partition: self._threads[owner]
             for partition in self._partitions
             if (owner := group.owners.get(partition)) in subscriptions[partition.topic]
@@ -106,31 +106,31 @@ class _Balance:
         # a less even load must cost more than moving every partition
         self._weight = len(self._partitions) + 1
 
-    def settle(self) -> None:
+    def assign_initially(self) -> None:
         """Build the initial assignment.
 
         Partitions stay with their previous owner if it still reads the topic. The others go to the
         least loaded reader, topics with the fewest readers first.
         """
-        for partition, home in self._home.items():
-            self._give(partition, home)
-        unplaced = [p for p in self._partitions if p not in self._home]
-        least = [_LeastLoaded(one.readers) for one in self._topics]
+        for partition, owner in self._previous_owner.items():
+            self._assign(partition, owner)
+        unplaced = [p for p in self._partitions if p not in self._previous_owner]
+        least = [_LeastLoaded(kind.readers) for kind in self._topics]
         kinds, topics = self._kinds, self._topics
         for partition in sorted(unplaced, key=lambda p: len(topics[kinds[p.topic]].readers)):
-            self._give(partition, least[kinds[partition.topic]].pop())
+            self._assign(partition, least[kinds[partition.topic]].pop())
 
     def assignment(self) -> Assignment:
         """Return the owner of each partition."""
         owners = {
             partition: thread.name
             for thread in self._threads.values()
-            for held in (*thread.at_home.values(), *thread.strays.values())
+            for held in (*thread.retained.values(), *thread.moved.values())
             for partition in held
         }
         return {partition: owners[partition] for partition in self._partitions}
 
-    def find_round(self) -> _Round | None:
+    def find_cycle(self) -> _Cycle | None:
         """Return a cycle of moves with a negative cost; None if the assignment is optimal.
 
         This is a Bellman-Ford search from all nodes at once. Its predecessor links form a cycle if
@@ -141,69 +141,69 @@ class _Balance:
             for start, end in self._steps()
             if (cost := self._cost(start, end)) is not None
         ]
-        cheapest: defaultdict[_Stop, int] = defaultdict(int)
-        back: dict[_Stop, _Stop] = {}
-        found = None
+        cheapest: defaultdict[_Node, int] = defaultdict(int)
+        back: dict[_Node, _Node] = {}
+        cycle = None
         changed = True
-        while changed and not found:
+        while changed and not cycle:
             changed = False
             for start, end, cost in steps:
                 if cheapest[start] + cost < cheapest[end]:
                     cheapest[end] = cheapest[start] + cost
                     back[end] = start
                     changed = True
-            found = _circle(back)
-        return found
+            cycle = _find_cycle(back)
+        return cycle
 
-    def worth(self, stops: _Round) -> bool:
+    def is_improvement(self, nodes: _Cycle) -> bool:
         """Return whether the cycle is still possible and has a negative cost."""
         total = 0
-        for start, end in pairwise(stops):
+        for start, end in pairwise(nodes):
             cost = self._cost(start, end)
             if cost is None:
                 return False
             total += cost
         return total < 0
 
-    def hand_over(self, stops: _Round) -> None:
+    def apply(self, nodes: _Cycle) -> None:
         """Apply the cycle: each thread that gives a partition passes it to the next thread."""
         moves = []
         for (start, end), (_, after) in zip(
-            pairwise(stops), pairwise([*stops[1:], stops[1]]), strict=True
+            pairwise(nodes), pairwise([*nodes[1:], nodes[1]]), strict=True
         ):
             if isinstance(start, _Thread) and isinstance(end, _Topics):
                 assert isinstance(after, _Thread)
-                held = start.strays[end.number] or start.at_home[end.number]
+                held = start.moved[end.number] or start.retained[end.number]
                 moves.append((held.pop(), start, after))
             elif isinstance(start, _Thread) and isinstance(end, _Thread):
-                partition = self._stray_of(start, end)
+                partition = self._moved_from(start, end)
                 assert partition is not None
-                start.strays[self._kinds[partition.topic]].remove(partition)
+                start.moved[self._kinds[partition.topic]].remove(partition)
                 moves.append((partition, start, end))
-        for partition, giver, taker in moves:
-            giver.load -= 1
-            self._give(partition, taker)
+        for partition, source, target in moves:
+            source.load -= 1
+            self._assign(partition, target)
 
-    def _give(self, partition: TopicPartition, thread: _Thread) -> None:
-        stays = self._home.get(partition) is thread
+    def _assign(self, partition: TopicPartition, thread: _Thread) -> None:
+        stays = self._previous_owner.get(partition) is thread
         kind = self._kinds[partition.topic]
-        (thread.at_home if stays else thread.strays)[kind].append(partition)
+        (thread.retained if stays else thread.moved)[kind].append(partition)
         thread.load += 1
 
-    def _steps(self) -> Iterator[tuple[_Stop, _Stop]]:
+    def _steps(self) -> Iterator[tuple[_Node, _Node]]:
         """Yield all edges of the network, in an order that makes the search fast."""
         threads = self._threads.values()
-        yield from ((_RIM, thread) for thread in threads)
+        yield from ((_BALANCE_NODE, thread) for thread in threads)
         for thread in threads:
-            held = dict.fromkeys((*thread.at_home, *thread.strays))
+            held = dict.fromkeys((*thread.retained, *thread.moved))
             yield from ((thread, self._topics[kind]) for kind in held)
-            homes = (self._home.get(p) for strays in thread.strays.values() for p in strays)
-            yield from ((thread, home) for home in dict.fromkeys(homes) if home is not None)
+            owners = (self._previous_owner.get(p) for moved in thread.moved.values() for p in moved)
+            yield from ((thread, owner) for owner in dict.fromkeys(owners) if owner is not None)
         for topics in self._topics:
             yield from ((topics, thread) for thread in topics.readers)
-        yield from ((thread, _RIM) for thread in threads)
+        yield from ((thread, _BALANCE_NODE) for thread in threads)
 
-    def _cost(self, start: _Stop, end: _Stop) -> int | None:
+    def _cost(self, start: _Node, end: _Node) -> int | None:
         """Return the cost of an edge, or None if it is not possible.
 
         It is the change of (sum of the squared loads) * weight + number of moved partitions.
@@ -212,35 +212,35 @@ class _Balance:
             case _Topics(), _:
                 return 0
             case _Thread(), _Topics():
-                if start.strays[end.number]:
+                if start.moved[end.number]:
                     return 0
-                return 1 if start.at_home[end.number] else None
+                return 1 if start.retained[end.number] else None
             case _Thread(), _Thread():
-                return -1 if self._stray_of(start, end) else None
+                return -1 if self._moved_from(start, end) else None
             case _Thread(), _:
                 return self._weight * (2 * start.load + 1)
             case _, _Thread():
                 return -self._weight * (2 * end.load - 1) if end.load else None
         raise AssertionError("unreachable")
 
-    def _stray_of(self, thread: _Thread, home: _Thread) -> TopicPartition | None:
-        """Return a partition of the thread whose previous owner is `home`, if any."""
-        strays = (p for held in thread.strays.values() for p in held)
-        return next((p for p in strays if self._home.get(p) is home), None)
+    def _moved_from(self, thread: _Thread, owner: _Thread) -> TopicPartition | None:
+        """Return a partition of the thread whose previous owner is `owner`, if any."""
+        moved = (p for held in thread.moved.values() for p in held)
+        return next((p for p in moved if self._previous_owner.get(p) is owner), None)
 
 
-def _circle(back: dict[_Stop, _Stop]) -> _Round | None:
+def _find_cycle(back: dict[_Node, _Node]) -> _Cycle | None:
     """Return a cycle in the predecessor links, in forward order; its first node is repeated."""
-    seen: set[_Stop] = set()
+    seen: set[_Node] = set()
     for begin in back:
-        path: dict[_Stop, None] = {}
-        stop: _Stop | None = begin
-        while stop is not None and stop not in seen:
-            seen.add(stop)
-            path[stop] = None
-            stop = back.get(stop)
-        if stop in path and stop is not None:
-            stops = list(path)
-            circle = stops[stops.index(stop) :]
-            return [stop, *reversed(circle)]
+        path: dict[_Node, None] = {}
+        node: _Node | None = begin
+        while node is not None and node not in seen:
+            seen.add(node)
+            path[node] = None
+            node = back.get(node)
+        if node in path and node is not None:
+            nodes = list(path)
+            cycle = nodes[nodes.index(node) :]
+            return [node, *reversed(cycle)]
     return None

@@ -17,7 +17,7 @@ from asyncconsumer.group.zookeeper.regex_matcher import Steps, TooManySteps
 from asyncconsumer.group.zookeeper.topic_source import TopicSource
 
 _log: Final = logging.getLogger(__name__)
-_MOST_STREAMS: Final = 2**16  # of all members; topics with the same readers count once
+_MAX_STREAMS: Final = 2**16  # of all members; topics with the same readers count once
 _STEPS_AT_ONCE: Final = 20_000  # before other tasks may run
 _STEPS_FOR_A_NAME: Final = 50_000
 _STEPS_TO_COMPILE: Final = 4  # per character
@@ -31,7 +31,7 @@ class Subscribers:
         self._topics = topics
         self._own_id = own_id
         self._exclude_internal = exclude_internal
-        self._quiet = RateLimitedLogger(_log)
+        self._log_limit = RateLimitedLogger(_log)
 
     async def read(
         self, subscriptions: Mapping[str, StreamSubscription]
@@ -39,9 +39,9 @@ class Subscribers:
         """Return the members, and the partitions of all topics that they read."""
         existing = await self._topics.names() if self._needs_names(subscriptions) else []
         members = await self.members(subscriptions, existing)
-        wanted = sorted({topic for streams in _different(members).values() for topic in streams})
-        partitions = await self._topics.partitions(wanted)
-        return members, {topic: partitions.get(topic, ()) for topic in wanted}
+        topics = sorted({topic for streams in _different(members).values() for topic in streams})
+        partitions = await self._topics.partitions(topics)
+        return members, {topic: partitions.get(topic, ()) for topic in topics}
 
     def _needs_names(self, subscriptions: Mapping[str, StreamSubscription]) -> bool:
         """Return whether the names of existing topics are needed.
@@ -50,8 +50,7 @@ class Subscribers:
         """
         own = subscriptions[self._own_id]
         return any(
-            one.wildcard or not one.streams.keys() <= own.streams.keys()
-            for one in subscriptions.values()
+            s.wildcard or not s.streams.keys() <= own.streams.keys() for s in subscriptions.values()
         )
 
     async def members(
@@ -60,9 +59,9 @@ class Subscribers:
         """Return the members with the topics that each of them reads."""
         resolved = await self._resolve(subscriptions, existing)
         members = [
-            GroupMemberInfo(who, resolved[key])
-            for who, one in subscriptions.items()
-            if (key := one.key) in resolved
+            GroupMemberInfo(member_id, resolved[key])
+            for member_id, subscription in subscriptions.items()
+            if (key := subscription.key) in resolved
         ]
         return await self._within_limit(members)
 
@@ -74,29 +73,30 @@ class Subscribers:
         This member's subscription is resolved first, then the most common ones.
         """
         own = subscriptions[self._own_id].key
-        sharing = Counter(one.key for one in subscriptions.values())
-        different = {one.key: one for one in subscriptions.values()}
+        sharing = Counter(s.key for s in subscriptions.values())
+        different = {s.key: s for s in subscriptions.values()}
         order = sorted(
             different, key=lambda key: (key != own, -sharing[key], sum(map(len, key)), key)
         )
-        steps, there = allowed_steps(existing), frozenset(existing)
+        steps, names = allowed_steps(existing), frozenset(existing)
         resolved: dict[tuple[str, ...], Mapping[str, int]] = {}
         for key in order:
-            one = different[key]
+            subscription = different[key]
             await asyncio.sleep(0)
-            if not one.wildcard:
+            if not subscription.wildcard:
                 resolved[key] = {
                     topic: count
-                    for topic, count in one.streams.items()
-                    if key == own or topic in there or topic in different[own].streams
+                    for topic, count in subscription.streams.items()
+                    if key == own or topic in names or topic in different[own].streams
                 }
                 continue
             try:
-                resolved[key] = await self._matched(one, existing, None if key == own else steps)
+                limit = None if key == own else steps
+                resolved[key] = await self._matched(subscription, existing, limit)
             except TooManySteps:
-                self._quiet.warning(
+                self._log_limit.warning(
                     "%d members are ignored: their pattern %.80r takes too long to match",
-                    *(sharing[key], one.expression),
+                    *(sharing[key], subscription.expression),
                 )
         return resolved
 
@@ -105,46 +105,46 @@ class Subscribers:
     ) -> dict[str, int]:
         """Return the existing topics that a pattern includes, and yield to other tasks."""
         count, taken = next(iter(subscription.streams.values()), 0), 0
-        found: dict[str, int] = {}
+        topics: dict[str, int] = {}
         steps = Steps(_UNLIMITED) if steps is None else steps
-        limited = steps.left < _UNLIMITED
+        limited = steps.remaining < _UNLIMITED
         steps.take(len(subscription.expression) * _STEPS_TO_COMPILE)
         for topic in existing:
-            allowed = min(steps.left, _STEPS_FOR_A_NAME) if limited else steps.left
+            allowed = min(steps.remaining, _STEPS_FOR_A_NAME) if limited else steps.remaining
             for_name = Steps(allowed)
             try:
                 if subscription.takes(
                     topic, exclude_internal=self._exclude_internal, steps=for_name
                 ):
-                    found[topic] = count
+                    topics[topic] = count
             finally:
-                used = allowed - for_name.left
-                steps.left -= used
+                used = allowed - for_name.remaining
+                steps.remaining -= used
             taken += used
             if taken >= _STEPS_AT_ONCE:
                 taken = 0
                 await asyncio.sleep(0)
-        return found
+        return topics
 
     async def _within_limit(self, members: list[GroupMemberInfo]) -> list[GroupMemberInfo]:
         """Return the members that fit into the stream limit, those with the fewest first."""
         weights = await _weights(members)
-        left, admitted = _MOST_STREAMS, {self._own_id}
-        for member in sorted(members, key=lambda one: (weights[id(one.streams)], one.consumer_id)):
-            left -= weights[id(member.streams)]
-            if left >= 0:
+        remaining, admitted = _MAX_STREAMS, {self._own_id}
+        for member in sorted(members, key=lambda m: (weights[id(m.streams)], m.consumer_id)):
+            remaining -= weights[id(member.streams)]
+            if remaining >= 0:
                 admitted.add(member.consumer_id)
         if ignored := len(members) - len(admitted):
-            self._quiet.warning(
+            self._log_limit.warning(
                 "%d members are ignored: the group has more than %d streams in all",
-                *(ignored, _MOST_STREAMS),
+                *(ignored, _MAX_STREAMS),
             )
-        return [one for one in members if one.consumer_id in admitted]
+        return [member for member in members if member.consumer_id in admitted]
 
 
 def _different(members: Collection[GroupMemberInfo]) -> dict[int, Mapping[str, int]]:
     """Return the distinct topic mappings of the members."""
-    return {id(one.streams): one.streams for one in members}
+    return {id(member.streams): member.streams for member in members}
 
 
 async def _weights(members: Collection[GroupMemberInfo]) -> dict[int, int]:

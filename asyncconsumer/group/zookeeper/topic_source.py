@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from asyncconsumer.aio.concurrency import each
+from asyncconsumer.aio.concurrency import for_each
 from asyncconsumer.errors import BadZnode, ConsumerError
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.discovery import PartitionDiscovery
@@ -36,9 +36,9 @@ class TopicSource(Protocol):
 class ZooKeeperTopics:
     """The topics as brokers in ZooKeeper mode store them in znodes."""
 
-    def __init__(self, session: ZooKeeperSession, bell: asyncio.Event) -> None:
+    def __init__(self, session: ZooKeeperSession, wakeup: asyncio.Event) -> None:
         self._session = session
-        self._bell = bell
+        self._wakeup = wakeup
         self._names: Watch[list[str] | None] | None = None
         self._last_names: list[str] = []
         self._watches: dict[str, Watch[ZnodeData | None]] = {}
@@ -47,9 +47,9 @@ class ZooKeeperTopics:
     async def names(self) -> list[str]:
         """Return the names of all topics, and watch them from the first call on."""
         if self._names is None:
-            self._names = self._session.watch_children(paths.TOPICS, self._bell)
+            self._names = self._session.watch_children(paths.TOPICS, self._wakeup)
         if self._names.changed.is_set():
-            self._last_names = [name for name in await self._names.read() or () if _is_sound(name)]
+            self._last_names = [name for name in await self._names.read() or () if _is_valid(name)]
         return self._last_names
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -57,17 +57,17 @@ class ZooKeeperTopics:
 
         Only topics that changed are read again.
         """
-        wanted = [topic for topic in topics if _is_sound(topic)]
-        for gone in self._watches.keys() - set(wanted):
+        valid = [topic for topic in topics if _is_valid(topic)]
+        for gone in self._watches.keys() - set(valid):
             self._watches.pop(gone).close()
             self._known.pop(gone, None)
-        for topic in wanted:
+        for topic in valid:
             if topic not in self._watches:
                 path = paths.topic(topic)
-                self._watches[topic] = self._session.watch_data(path, self._bell)
-        stale = [topic for topic in wanted if self._watches[topic].changed.is_set()]
-        await each(stale, self._read)
-        return {topic: self._known[topic] for topic in wanted if topic in self._known}
+                self._watches[topic] = self._session.watch_data(path, self._wakeup)
+        stale = [topic for topic in valid if self._watches[topic].changed.is_set()]
+        await for_each(stale, self._read)
+        return {topic: self._known[topic] for topic in valid if topic in self._known}
 
     async def _read(self, topic: str) -> None:
         watch = self._watches[topic]
@@ -78,7 +78,7 @@ class ZooKeeperTopics:
         try:
             _, self._known[topic] = parse_topic(watch.path, node.data)
         except BadZnode as error:
-            _log.warning("a topic is left out: %s", error)
+            _log.warning("a topic is ignored: %s", error)
 
     async def run(self) -> None:
         """Do nothing: watches set the event."""
@@ -94,10 +94,10 @@ class ZooKeeperTopics:
 class KafkaTopics:
     """The topics in the brokers' metadata, polled every few seconds."""
 
-    def __init__(self, cluster: Cluster, bell: asyncio.Event, every_ms: int) -> None:
+    def __init__(self, cluster: Cluster, wakeup: asyncio.Event, every_ms: int) -> None:
         self._cluster = cluster
         self._growth = PartitionDiscovery(cluster)
-        self._bell = bell
+        self._wakeup = wakeup
         self._every = every_ms / 1000
         self._names: frozenset[str] | None = None  # as last returned; None before the first call
         self._known: dict[str, tuple[int, ...]] = {}
@@ -126,11 +126,11 @@ class KafkaTopics:
                     self._wanted
                 )
             except ConsumerError as error:
-                _log.info("no news of topics: %s", error)
+                _log.info("the refresh of topic metadata failed: %s", error)
                 continue
             if changed:
-                self._bell.set()
+                self._wakeup.set()
 
 
-def _is_sound(name: str) -> bool:
+def _is_valid(name: str) -> bool:
     return paths.is_legal(name)

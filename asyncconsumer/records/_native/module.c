@@ -2,8 +2,10 @@
 
 #include "native.h"
 
+#include "builder.h"
 #include "crc32c.h"
 #include "memory.h"
+#include "message.h"
 
 static PyObject *checksum(PyObject *data, uint32_t (*of)(const uint8_t *, size_t))
 {
@@ -72,8 +74,8 @@ static int execute(PyObject *module)
         return -1;
     checksums_prepare();
     if (memory_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0
-        || records_prepare(module) < 0 || stream_prepare(module) < 0 || loop_prepare(module) < 0
-        || answer_prepare(module) < 0)
+        || records_prepare(module) < 0 || message_prepare(module) < 0 || builder_prepare(module) < 0
+        || stream_prepare(module) < 0 || loop_prepare(module) < 0 || answer_prepare(module) < 0)
         return -1;
     return 0;
 }

@@ -94,7 +94,8 @@ typedef struct {
     bool cooperative;                 /* stop where the event loop should run */
     uint8_t paused;                   /* a Pause: why it stopped last */
     bool preparing;                   /* a thread opens the next body, for as long as that takes */
-    bool closing;                     /* close() was called meanwhile */
+    bool pinned;                      /* the record taken last may be put back: see records_take */
+    bool closing;                     /* close() was called while `preparing` or `pinned` */
     PyObject *lent;                   /* list that gets a copy of every inflated body, or NULL */
     PyObject *body;                   /* the inflated body in hand if it is lent, or NULL */
     int64_t inflated_bytes;           /* of all bodies since a table was begun */
@@ -151,6 +152,11 @@ bool records_await_body(Records *self);
 
 /* The next Record as an object; NULL without an exception at the end, or at a pause. Steals nothing. */
 PyObject *records_next(Records *self);
+
+/* The same for callers that may put the record back. Until records_settle, nobody else reads or evicts these Records,
+   and close() is delayed. NULL: there is nothing to settle. */
+PyObject *records_take(Records *self, Sight *sight);
+void records_settle(Records *self, const Sight *put_back);
 
 /* --- stream.c, loop.c, columns.c, answer.c, ends.c -------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LARGEST_KEPT = 512, LARGEST_SHARED_INT = 256 };
+enum { LARGEST_KEPT = 512, LARGEST_SHARED_INT = 1024 };
 
 /* Whether we hold the only reference. Without the lock that guards them, counts tell nothing. */
 static inline bool is_ours(PyObject *part)
@@ -39,14 +39,26 @@ static inline PyObject *bytes_from(PyObject *old, const uint8_t *at, int32_t len
     return at == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)at, length);
 }
 
+/* The digits of an int that has `count` of them and is positive, or NULL. */
+static inline digit *digits_of(PyObject *number, Py_ssize_t count)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    return Py_SIZE(number) == count ? ((PyLongObject *)number)->ob_digit : NULL;
+#else
+    enum { FLAG_BITS = 3 }; /* all are 0 for a positive number */
+    _PyLongValue *value = &((PyLongObject *)number)->long_value;
+    return value->lv_tag == (uintptr_t)count << FLAG_BITS ? value->ob_digit : NULL;
+#endif
+}
+
 /* Steals `old`, which is NULL or an int. */
 static inline PyObject *int_from(PyObject *old, int64_t value)
 {
-#if PY_VERSION_HEX < 0x030C0000 && PyLong_SHIFT == 30
+#if PyLong_SHIFT == 30
     if (is_ours(old) && value > LARGEST_SHARED_INT && value < INT64_C(1) << 60) {
-        digit *digits = ((PyLongObject *)old)->ob_digit;
         Py_ssize_t count = value >> PyLong_SHIFT ? 2 : 1;
-        if (Py_SIZE(old) == count) {
+        digit *digits = digits_of(old, count);
+        if (digits != NULL) {
             digits[0] = (digit)(value & PyLong_MASK);
             if (count == 2)
                 digits[1] = (digit)(value >> PyLong_SHIFT);

@@ -10,7 +10,7 @@
 static PyObject *no_headers; /* the one empty tuple */
 
 /* Records that are gone, with those of their parts that the next one may be made of. */
-enum { MOST_SPARE = 16 };
+enum { MOST_SPARE = 512 };
 static Record *spare[MOST_SPARE];
 static int spare_count;
 

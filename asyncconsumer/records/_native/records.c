@@ -25,26 +25,55 @@ bool records_await_body(Records *self)
     return true;
 }
 
-static PyObject *next_record(Records *self)
+static inline PyObject *next_record(Records *self, Sight *sight)
 {
-    Sight sight;
-    if (walk_next(self, &sight) <= 0)
+    if (walk_next(self, sight) <= 0)
         return NULL;
-    PyObject *record = record_from(self->topic, self->partition, &sight);
-    if (record == NULL) /* no memory: whoever asks again gets it */
-        walk_unread(self, &sight);
+    PyObject *record = record_from(self->topic, self->partition, sight);
+    if (record == NULL) /* no memory: the next call reads it again */
+        walk_unread(self, sight);
     else
-        self->given = sight.offset;
+        self->given = sight->offset;
     return record;
 }
 
 PyObject *records_next(Records *self)
 {
+    Sight sight;
     if (records_await_body(self) || records_enter(self) < 0)
         return NULL;
-    PyObject *record = next_record(self);
+    PyObject *record = next_record(self, &sight);
     records_leave(self);
     return record;
+}
+
+PyObject *records_take(Records *self, Sight *sight)
+{
+    if (records_await_body(self) || records_enter(self) < 0)
+        return NULL;
+    PyObject *record = next_record(self, sight);
+    self->pinned = record != NULL;
+    if (record == NULL)
+        records_leave(self);
+    return record;
+}
+
+static void finish(Records *self)
+{
+    Py_CLEAR(self->error); /* damage does not matter any more either */
+    walk_release(self);
+}
+
+void records_settle(Records *self, const Sight *put_back)
+{
+    if (put_back != NULL)
+        walk_unread(self, put_back);
+    self->pinned = false;
+    if (self->closing) {
+        self->closing = false;
+        finish(self);
+    }
+    records_leave(self);
 }
 
 /* --- made and unmade ----------------------------------------------------------------------------- */
@@ -181,15 +210,9 @@ static void records_dealloc(Records *self)
 
 /* --- methods and attributes -------------------------------------------------------------------------- */
 
-static void finish(Records *self)
-{
-    Py_CLEAR(self->error); /* damage does not matter any more either */
-    walk_release(self);
-}
-
 static PyObject *records_close(Records *self, PyObject *Py_UNUSED(ignored))
 {
-    if (self->preparing) { /* the thread needs the buffer: it closes when it is done */
+    if (self->preparing || self->pinned) { /* the buffer is in use: it is closed after that */
         self->closing = true;
         Py_RETURN_NONE;
     }
@@ -264,6 +287,16 @@ static PyObject *records_repr(Records *self)
                                 self->error ? ", corrupt" : self->view.obj ? "" : ", finished");
 }
 
+static PyObject *get_closed(Records *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(self->view.obj == NULL);
+}
+
+static PyGetSetDef records_properties[] = {
+    {"closed", (getter)get_closed, NULL, "Whether the iteration has ended, or close() was called.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyMethodDef records_methods[] = {
     {"close", (PyCFunction)records_close, METH_NOARGS,
      "close()\n--\n\nEnd the iteration and let go of the buffer. Harmless when done before."},
@@ -321,6 +354,7 @@ PyTypeObject Records_Type = {
     .tp_iternext = (iternextfunc)records_next,
     .tp_methods = records_methods,
     .tp_members = records_members,
+    .tp_getset = records_properties,
 };
 
 int records_prepare(PyObject *module) { return PyModule_AddType(module, &Records_Type); }

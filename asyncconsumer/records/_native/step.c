@@ -2,7 +2,7 @@
 
 #include "stream.h"
 
-enum { RECORDS_BETWEEN_PAUSES = 8192 };
+#include "errors.h"
 
 static PyTypeObject Step_Type;
 
@@ -19,10 +19,9 @@ void step_finish(Step *self)
 
 static PySendResult failed(Step *self)
 {
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback); /* what is let go of may run code */
+    PyObject *error = error_fetch(); /* what is let go of may run code */
     step_finish(self);
-    PyErr_Restore(type, error, traceback);
+    error_raise(error);
     return PYGEN_ERROR;
 }
 
@@ -30,7 +29,7 @@ static PySendResult failed(Step *self)
 static PyObject *iterator_of(PyObject *awaitable)
 {
     PyAsyncMethods *methods = Py_TYPE(awaitable)->tp_as_async;
-    if (PyCoro_CheckExact(awaitable))
+    if (PyCoro_CheckExact(awaitable) || is_generator_coroutine(awaitable))
         return awaitable;
     PyObject *iterator = NULL;
     if (methods != NULL && methods->am_await != NULL)
@@ -41,28 +40,32 @@ static PyObject *iterator_of(PyObject *awaitable)
     return iterator;
 }
 
-/* Waits for what refill() gives; or for the records in hand, of which a large body is decompressed elsewhere. */
-static int ask_for_more(Step *self, bool in_hand)
+/* Begins to wait for an awaitable, which is stolen; NULL with an exception. */
+static int begin_wait(Step *self, PyObject *awaitable, enum Wait wait)
 {
     AsyncRecords *stream = self->stream;
     self->state = WAITING;
+    self->wait = wait;
     stream->waiting = self;
     stream->handed_out = 0;
-    Records *current = stream->current;
-    PyObject *awaitable = in_hand ? PyObject_CallMethod(current->bodies, "prepare", "O", (PyObject *)current)
-                                  : PyObject_CallNoArgs(stream->refill);
     if (awaitable == NULL)
         return -1;
     self->inner = iterator_of(awaitable);
     return self->inner ? 0 : -1;
 }
 
-/* What was waited for gave `answer`, which is stolen. */
-static int take_more(Step *self, PyObject *answer)
+/* Waits until a thread has decompressed the next body of the current records. */
+static int wait_for_body(Step *self)
 {
-    AsyncRecords *stream = self->stream;
-    Py_CLEAR(self->inner);
-    stream->waiting = NULL;
+    Records *current = self->stream->current;
+    PyObject *awaitable = PyObject_CallMethod(current->bodies, "prepare", "O", (PyObject *)current);
+    return begin_wait(self, awaitable, FOR_BODY);
+}
+
+static int take_records(AsyncRecords *stream, PyObject *answer)
+{
+    if ((PyObject *)stream->pending.of != answer) /* the address of its Records may soon be that of others */
+        pending_clear(&stream->pending);
     if (answer == Py_None) {
         stream->ended = true;
         Py_CLEAR(stream->current);
@@ -79,21 +82,26 @@ static int take_more(Step *self, PyObject *answer)
     return 0;
 }
 
-/* A record in hand, or NULL: then with an exception, or without one and more is needed. */
-static inline PyObject *in_hand(AsyncRecords *stream)
+/* The wait is over and gave `answer`, which is stolen. */
+static int take_answer(Step *self, PyObject *answer)
 {
-    Records *current = stream->current;
-    if (current == NULL)
-        return NULL;
-    Py_INCREF(current);
-    PyObject *record = records_next(current);
-    if (record != NULL) {
-        stream->handed_out++;
-        stream->last_offset = current->given;
-        stream->in_hand = true;
+    AsyncRecords *stream = self->stream;
+    Py_CLEAR(self->inner);
+    stream->waiting = NULL;
+    switch (self->wait) {
+    case FOR_MESSAGE:
+        pending_set(&stream->pending, MESSAGE, answer); /* delivered when its record is read again */
+        return 0;
+    case FOR_RECORDS:
+        return take_records(stream, answer);
+    case FOR_SKIP:
+        pending_set(&stream->pending, SKIP, NULL);
+        break;
+    default:
+        break;
     }
-    Py_DECREF(current);
-    return record;
+    Py_DECREF(answer);
+    return 0;
 }
 
 /* As `await asyncio.sleep(0)` does. The next send() goes on as if the step began again. */
@@ -101,6 +109,7 @@ static PySendResult yield_to_loop(Step *self, PyObject **result)
 {
     AsyncRecords *stream = self->stream;
     self->state = PAUSED;
+    self->wait = FOR_NOTHING;
     stream->waiting = self;
     stream->handed_out = 0;
     if (stream->current != NULL) {
@@ -111,82 +120,178 @@ static PySendResult yield_to_loop(Step *self, PyObject **result)
     return PYGEN_NEXT;
 }
 
-/* Whether refill() is to be asked in place of raising the error that is set; if not, an error is set. */
-static bool recovered(AsyncRecords *stream)
+/* Calls a function with the error that is set. 1: it returned *answer; 0: it returned None, and the error is set
+   again; -1: it raised an error of its own. */
+static int ask_about_error(PyObject *function, PyObject **answer)
 {
-    PyObject *type, *error, *traceback;
-    if (stream->recover == NULL || stream->recover == Py_None)
-        return false;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_NormalizeException(&type, &error, &traceback);
-    PyObject *recover = Py_NewRef(stream->recover);
-    PyObject *answer = PyObject_CallOneArg(recover, error);
-    Py_DECREF(recover);
-    int again = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    if (again == 0) {
-        PyErr_Restore(type, error, traceback);
-        return false;
+    PyObject *error = error_fetch();
+    Py_INCREF(function); /* it may be replaced meanwhile */
+    *answer = PyObject_CallOneArg(function, error);
+    Py_DECREF(function);
+    if (*answer != Py_None) {
+        Py_DECREF(error);
+        return *answer == NULL ? -1 : 1;
     }
-    Py_XDECREF(type);
-    Py_XDECREF(error);
-    Py_XDECREF(traceback);
-    return again > 0;
+    Py_CLEAR(*answer);
+    error_raise(error);
+    return 0;
 }
 
-/* Whether refill() must be asked, though there may be records: 1, 0, or -1 with an exception. The monotonic clock
-   stands still while the machine is suspended; the wall clock does not. */
-static int is_late(const AsyncRecords *stream)
+/* Whether a function may be asked about the error that is set. */
+static bool may_ask(const PyObject *function)
 {
-    if (stream->clock == NULL)
-        return monotonic_seconds() >= stream->deadline || wall_seconds() >= stream->wall_deadline;
-    PyObject *told = PyObject_CallNoArgs(stream->clock);
-    if (told == NULL)
+    return function != NULL && function != Py_None && PyErr_ExceptionMatches(PyExc_Exception);
+}
+
+/* 1: refill() is called in place of raising the error of the records that is set; 0: not so; -1: `recover` failed. */
+static int recovered(AsyncRecords *stream)
+{
+    if (!may_ask(stream->recover))
+        return 0;
+    PyObject *error = error_fetch(), *function = Py_NewRef(stream->recover);
+    PyObject *answer = PyObject_CallOneArg(function, error);
+    int positive = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    Py_DECREF(function);
+    if (positive == 0)
+        error_raise(error);
+    else
+        Py_DECREF(error);
+    return positive;
+}
+
+/* Whether the record of the error that is set may be read later: a retriable error, or a cancellation. */
+static bool is_temporary(void)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return true;
+    PyObject *error = error_fetch();
+    PyObject *retriable = PyObject_GetAttrString(error, "retriable");
+    int temporary = retriable == NULL ? 0 : PyObject_IsTrue(retriable);
+    Py_XDECREF(retriable);
+    if (temporary <= 0)
+        PyErr_Clear();
+    error_raise(error);
+    return temporary > 0;
+}
+
+/* Applies the policy for unreadable records to the error that is set. True: it is awaited. False: an error is set. */
+static bool await_policy(Step *self, enum Outcome outcome)
+{
+    AsyncRecords *stream = self->stream;
+    if (outcome == ITEM_ERROR && is_temporary())
+        return false;
+    if (may_ask(stream->unreadable)) {
+        PyObject *awaitable;
+        int asked = ask_about_error(stream->unreadable, &awaitable);
+        if (asked > 0)
+            return begin_wait(self, awaitable, outcome == ITEM_ERROR ? FOR_SKIP : FOR_CORRUPT) == 0;
+        if (asked < 0)
+            return false;
+    }
+    if (outcome == ITEM_ERROR)
+        pending_set(&stream->pending, SKIP, NULL); /* the next request acknowledges it */
+    return false;
+}
+
+/* Reads until there is an item, or something to wait for. ITEM: *item; NO_ITEM: a wait has begun, or *pause is set. */
+static enum Outcome step_read(Step *self, int late, PyObject **item, bool *pause)
+{
+    AsyncRecords *stream = self->stream;
+    bool stop = late || stream->remaining == 0;
+    if (stop && skip_pending(stream) < 0)
+        return READ_ERROR;
+    enum Outcome outcome = stop ? NO_ITEM : next_item(stream, item);
+    bool read = !stop && stream->current != NULL;
+    if (outcome == ITEM)
+        return ITEM;
+    if (outcome == ITEM_AWAITS)
+        return begin_wait(self, *item, FOR_MESSAGE) < 0 ? READ_ERROR : NO_ITEM;
+    int recovery = outcome == READ_ERROR ? recovered(stream) : 0;
+    if (recovery < 0)
+        return READ_ERROR;
+    if (outcome == ITEM_ERROR || (outcome == READ_ERROR && !recovery))
+        return await_policy(self, outcome) ? NO_ITEM : READ_ERROR;
+    enum Pause reason = read && stream->current != NULL ? stream->current->paused : NOT_PAUSED;
+    bool for_body = reason == PAUSED_FOR_BODY && stream->current->bodies != NULL;
+    *pause = (reason != NOT_PAUSED && !for_body) || stream->ended;
+    if (*pause)
+        return NO_ITEM;
+    int begun = for_body ? wait_for_body(self) : begin_wait(self, PyObject_CallNoArgs(stream->refill), FOR_RECORDS);
+    return begun < 0 ? READ_ERROR : NO_ITEM;
+}
+
+/* The wait failed with the error that is set. 0: another wait has begun; -1: an error is set. */
+static int wait_failed(Step *self)
+{
+    if (self->wait != FOR_MESSAGE)
         return -1;
-    double now = PyFloat_AsDouble(told);
-    Py_DECREF(told);
-    return now == -1.0 && PyErr_Occurred() ? -1 : now >= stream->deadline;
+    Py_CLEAR(self->inner);
+    self->stream->waiting = NULL;
+    return await_policy(self, ITEM_ERROR) ? 0 : -1;
 }
 
-static PySendResult step_advance(Step *self, PyObject **result)
+/* Sends `value` to what is awaited. PYGEN_RETURN: the wait is over, and *result is not set. */
+static PySendResult drive(Step *self, PyObject *value, PyObject **result)
 {
-    int late = self->stream->deadline < Py_HUGE_VAL && !self->stream->ended ? is_late(self->stream) : 0;
-    if (late < 0)
-        return failed(self);
-    for (;;) {
-        if (self->stream->ended) {
-            PyErr_SetNone(PyExc_StopAsyncIteration);
-            return failed(self);
-        }
-        if (!late && self->stream->handed_out >= RECORDS_BETWEEN_PAUSES)
-            return yield_to_loop(self, result);
-        PyObject *answer = late ? NULL : in_hand(self->stream);
-        bool read = !late && self->stream->current != NULL;
-        late = 0; /* refill() is asked once: what it gives may be handed out */
-        if (answer != NULL) {
-            step_finish(self);
-            *result = answer;
-            return PYGEN_RETURN;
-        }
-        if (PyErr_Occurred() && !recovered(self->stream))
-            return failed(self);
-        if (self->stream->ended)
-            continue;
-        enum Pause pause = read && self->stream->current != NULL ? self->stream->current->paused : NOT_PAUSED;
-        if (pause == PAUSED_FOR_LOOP)
-            return yield_to_loop(self, result);
-        if (ask_for_more(self, pause == PAUSED_FOR_BODY) < 0)
-            return failed(self);
-        switch (PyIter_Send(self->inner, Py_None, &answer)) {
+    for (;; value = Py_None) {
+        PyObject *answer;
+        switch (PyIter_Send(self->inner, value, &answer)) {
         case PYGEN_NEXT:
             *result = answer;
             return PYGEN_NEXT;
         case PYGEN_ERROR:
-            return failed(self);
-        case PYGEN_RETURN:
-            if (take_more(self, answer) < 0)
+            if (wait_failed(self) < 0)
                 return failed(self);
+            break;
+        case PYGEN_RETURN:
+            return take_answer(self, answer) < 0 ? failed(self) : PYGEN_RETURN;
         }
+    }
+}
+
+/* As is_late(). Records that refill() has just returned are never late. After another wait they always are, because
+   the partition may be lost before the deadline. */
+static int must_refill(const Step *self)
+{
+    const AsyncRecords *stream = self->stream;
+    if (!(stream->deadline < Py_HUGE_VAL) || self->wait == FOR_RECORDS || stream->ended)
+        return 0;
+    return self->wait != FOR_NOTHING ? 1 : is_late(stream);
+}
+
+static PySendResult step_advance(Step *self, PyObject **result)
+{
+    AsyncRecords *stream = self->stream;
+    for (;;) {
+        bool pause = false;
+        PyObject *answer = NULL;
+        int late = must_refill(self);
+        if (late < 0)
+            return failed(self);
+        if (stream->ended) {
+            PyErr_SetNone(PyExc_StopAsyncIteration);
+            return failed(self);
+        }
+        if (!late && stream->handed_out >= RECORDS_BETWEEN_PAUSES)
+            return yield_to_loop(self, result);
+        switch (step_read(self, late, &answer, &pause)) {
+        case ITEM:
+            step_finish(self);
+            *result = answer;
+            return PYGEN_RETURN;
+        case NO_ITEM:
+            break;
+        default:
+            return failed(self);
+        }
+        if (pause && stream->ended)
+            continue;
+        if (pause)
+            return yield_to_loop(self, result);
+        PySendResult outcome = drive(self, Py_None, result);
+        if (outcome != PYGEN_RETURN)
+            return outcome;
     }
 }
 
@@ -225,13 +330,8 @@ static PySendResult step_send(Step *self, PyObject *value, PyObject **result)
         outcome = step_advance(self, result);
     }
     else {
-        PyObject *answer;
-        outcome = PyIter_Send(self->inner, value, &answer);
-        if (outcome == PYGEN_NEXT)
-            *result = answer;
-        else if (outcome == PYGEN_ERROR || take_more(self, answer) < 0)
-            outcome = failed(self);
-        else
+        outcome = drive(self, value, result);
+        if (outcome == PYGEN_RETURN)
             outcome = step_advance(self, result);
     }
     self->running = false;
@@ -244,8 +344,7 @@ static PySendResult step_send(Step *self, PyObject *value, PyObject **result)
 static PyObject *as_call(PySendResult outcome, PyObject *result)
 {
     if (outcome == PYGEN_RETURN) {
-        PyErr_SetObject(PyExc_StopIteration, result);
-        Py_DECREF(result);
+        stop_with(result);
         return NULL;
     }
     return outcome == PYGEN_NEXT ? result : NULL;
@@ -265,13 +364,9 @@ static PyObject *returned_value(void)
 {
     if (!PyErr_ExceptionMatches(PyExc_StopIteration))
         return NULL;
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_NormalizeException(&type, &error, &traceback);
+    PyObject *error = error_fetch();
     PyObject *value = PyObject_GetAttrString(error, "value");
-    Py_XDECREF(type);
-    Py_XDECREF(error);
-    Py_XDECREF(traceback);
+    Py_DECREF(error);
     return value;
 }
 
@@ -302,11 +397,13 @@ static PyObject *throw_into(Step *self, PyObject *args)
     if (answer != NULL)
         return answer; /* it waits for something else now */
     answer = returned_value();
-    if (answer == NULL || take_more(self, answer) < 0) {
-        failed(self);
-        return NULL;
-    }
-    PySendResult outcome = step_advance(self, &result);
+    PySendResult outcome = PYGEN_RETURN;
+    if (answer != NULL ? take_answer(self, answer) < 0 : wait_failed(self) < 0)
+        outcome = failed(self);
+    else if (answer == NULL)
+        outcome = drive(self, Py_None, &result);
+    if (outcome == PYGEN_RETURN)
+        outcome = step_advance(self, &result);
     return as_call(outcome, result);
 }
 
@@ -392,9 +489,10 @@ Step *step_new(void)
     step->stream = NULL;
     step->inner = NULL;
     step->state = DONE;
+    step->wait = FOR_NOTHING;
     step->running = false;
     PyObject_GC_Track(step);
     return step;
 }
 
-int step_prepare(void) { return PyType_Ready(&Step_Type); }
+int step_prepare(void) { return stop_prepare() < 0 ? -1 : PyType_Ready(&Step_Type); }

@@ -23,6 +23,7 @@ static PyObject *stream_anext(AsyncRecords *self)
     else if (step->state != DONE) /* abandoned: nobody but us knows it any more */
         step_finish(step);
     step->state = FRESH;
+    step->wait = FOR_NOTHING;
     step->running = false;
     step->stream = (AsyncRecords *)Py_NewRef(self);
     Py_XSETREF(self->spare, (Step *)Py_NewRef(step));
@@ -43,7 +44,7 @@ static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     if (self == NULL)
         return NULL;
     self->refill = Py_NewRef(refill);
-    self->last_offset = -1;
+    self->last_offset = self->remaining = -1;
     self->deadline = self->wall_deadline = Py_HUGE_VAL;
     self->clock = clock == Py_None ? NULL : Py_NewRef(clock);
     return (PyObject *)self;
@@ -56,6 +57,10 @@ static int stream_traverse(AsyncRecords *self, visitproc visit, void *arg)
     Py_VISIT(self->recover);
     Py_VISIT(self->current);
     Py_VISIT(self->spare);
+    Py_VISIT(self->builder);
+    Py_VISIT(self->unreadable);
+    Py_VISIT(self->pending.record);
+    Py_VISIT(self->pending.value);
     return 0;
 }
 
@@ -67,6 +72,9 @@ static int stream_clear(AsyncRecords *self)
     Py_CLEAR(self->recover);
     Py_CLEAR(self->current);
     Py_CLEAR(self->spare);
+    Py_CLEAR(self->builder);
+    Py_CLEAR(self->unreadable);
+    pending_clear(&self->pending);
     return 0;
 }
 
@@ -84,6 +92,11 @@ static PyMemberDef stream_members[] = {
      "Offset of the record handed out last, which the user may still be busy with; -1 before."},
     {"recover", T_OBJECT, offsetof(AsyncRecords, recover), 0,
      "Called with an error of the records in hand; if it is true, refill() is asked in place of raising."},
+    {"unreadable", T_OBJECT, offsetof(AsyncRecords, unreadable), 0,
+     "Called with the error of an unreadable record or batch; returns None, or an awaitable to await before it is "
+     "skipped."},
+    {"remaining", T_LONGLONG, offsetof(AsyncRecords, remaining), 0,
+     "Number of records that may still be returned; -1 means no limit. At 0, `refill` is called for each request."},
     {"in_hand", T_BOOL, offsetof(AsyncRecords, in_hand), READONLY,
      "Whether a record was handed out, and none asked for since."},
     {NULL, 0, 0, 0, NULL},
@@ -108,7 +121,37 @@ static int set_deadline(AsyncRecords *self, PyObject *value, void *Py_UNUSED(clo
     return 0;
 }
 
+static PyObject *get_builder(AsyncRecords *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->builder ? (PyObject *)self->builder : Py_None);
+}
+
+static int set_builder(AsyncRecords *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value == NULL || (value != Py_None && !Py_IS_TYPE(value, &MessageBuilder_Type))) {
+        PyErr_SetString(PyExc_TypeError, "builder must be a MessageBuilder or None");
+        return -1;
+    }
+    pending_clear(&self->pending); /* a message of the old builder */
+    Py_XSETREF(self->builder, value == Py_None ? NULL : (MessageBuilder *)Py_NewRef(value));
+    return 0;
+}
+
+static PyObject *get_is_waiting(AsyncRecords *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(self->waiting != NULL);
+}
+
+static PyMethodDef stream_methods[] = {
+    {"take", (PyCFunction)stream_take, METH_VARARGS,
+     "take(items, most, /)\n--\n\nAppend up to `most` items that need no await to the list, and return their number."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyGetSetDef stream_properties[] = {
+    {"builder", (getter)get_builder, (setter)set_builder,
+     "The MessageBuilder that makes an item of each record; None returns the records themselves.", NULL},
+    {"is_waiting", (getter)get_is_waiting, NULL, "Whether a task waits for the next item.", NULL},
     {"deadline", (getter)get_deadline, (setter)set_deadline,
      "When the clock has passed it, refill() is asked before another record is handed out.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -133,6 +176,7 @@ static PyTypeObject AsyncRecords_Type = {
     .tp_as_async = &stream_as_async,
     .tp_members = stream_members,
     .tp_getset = stream_properties,
+    .tp_methods = stream_methods,
 };
 
 int stream_prepare(PyObject *module)

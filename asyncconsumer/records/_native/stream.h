@@ -3,11 +3,21 @@
 #ifndef ASYNCCONSUMER_STREAM_H
 #define ASYNCCONSUMER_STREAM_H
 
-#include "native.h"
+#include "builder.h"
 
 #include <time.h>
 
 typedef struct Step Step;
+
+/* A record that was read and put back, because its message was not ready. `of` and `offset` say which one. */
+enum Pending { NOTHING, RETRY, AWAITABLE, FAILED, MESSAGE, SKIP };
+typedef struct {
+    enum Pending kind;
+    Records *of;           /* not counted as a reference: only compared, and cleared before others are current */
+    int64_t offset;
+    PyObject *record;      /* after the interceptors, which are called once */
+    PyObject *value;       /* the awaitable, the error or the message */
+} PendingRecord;
 
 typedef struct {
     PyObject_HEAD
@@ -22,16 +32,29 @@ typedef struct {
     PyObject *recover;     /* asked of an error whether refill() has better records; or NULL */
     bool ended;
     bool in_hand;          /* a record was handed out, and none asked for since */
+    MessageBuilder *builder; /* makes messages of records; or NULL */
+    PyObject *unreadable;  /* asked of an error what to await before the next record is read; or NULL */
+    long long remaining;   /* records that may still be handed out; -1: no limit */
+    PendingRecord pending;
     int handed_out;        /* records since the event loop last had a chance to run */
 } AsyncRecords;
 
 enum State { FRESH, WAITING, PAUSED, DONE };
+enum Wait {
+    FOR_NOTHING,
+    FOR_RECORDS,           /* refill() */
+    FOR_BODY,              /* a large body of the current records is decompressed in a thread */
+    FOR_MESSAGE,           /* a deserializer */
+    FOR_SKIP,              /* the policy for an unreadable record, which is skipped after it */
+    FOR_CORRUPT,           /* the policy for a corrupt batch */
+};
 
 struct Step {
     PyObject_HEAD
     AsyncRecords *stream;  /* NULL once done: an idle spare must not hold its holder */
-    PyObject *inner;       /* what WAITING waits for */
+    PyObject *inner;       /* the iterator that WAITING drives */
     enum State state;
+    enum Wait wait;        /* what WAITING waits for; after that, what it has waited for */
     bool running;          /* on the stack right now: whoever comes again is refused */
 };
 
@@ -61,8 +84,33 @@ static inline double wall_seconds(void)
 #endif
 }
 
+/* items.c: the next item of the records in hand. */
+enum Outcome {
+    READ_ERROR = -2,       /* an exception of the records is set */
+    ITEM_ERROR,            /* an exception of the deserializers is set, and the record was put back */
+    NO_ITEM,               /* there is none, or the records paused */
+    ITEM,                  /* *item is the next record or message */
+    ITEM_AWAITS,           /* *item is an awaitable for the next message, and the record was put back */
+};
+enum Outcome next_item(AsyncRecords *stream, PyObject **item);
+void pending_clear(PendingRecord *pending);
+
+/* Steals `value`. Does nothing if the pending record was cleared meanwhile. */
+void pending_set(PendingRecord *pending, enum Pending kind, PyObject *value);
+
+/* Reads the pending record if it is to be skipped, before other records become current. -1 with an exception. */
+int skip_pending(AsyncRecords *stream);
+int is_late(const AsyncRecords *stream);
+PyObject *stream_take(AsyncRecords *self, PyObject *args);
+
+enum { RECORDS_BETWEEN_PAUSES = 8192 };
+
 Step *step_new(void);
 void step_finish(Step *self);
 int step_prepare(void);
+
+/* Raise a StopIteration with a value, which is stolen. */
+void stop_with(PyObject *value);
+int stop_prepare(void);
 
 #endif

@@ -1,1 +1,1 @@
-"""Shipping the package to the executors of a Spark cluster."""
+"""The deployment of the package to the executors of a Spark cluster."""

@@ -1,11 +1,12 @@
-"""The bootstrap of the archive that `packaging` makes. Unpacks it and imports the real package.
+"""The bootstrap module of the archive that `packaging` creates.
 
-Python cannot import compiled modules from a zip. The first Python worker that imports the archive
-unpacks it into a folder beside it, and later workers share that folder. The SHA-256 of the archive
-names the folder, so a replaced archive never runs the code of an older one. A folder is shared only
-if no other user can have written to it. Otherwise the process unpacks a private copy.
+It unpacks the archive and imports the real package, because Python cannot import compiled modules
+from a zip. The first Python worker unpacks the archive into a folder beside it, and later workers
+share that folder. The SHA-256 of the archive names the folder, so a replaced archive never runs the
+code of an older one. A folder is shared only if no other user can have written to it. Otherwise the
+process unpacks a private copy.
 
-This module is all that exists before the archive is unpacked. It imports only the standard library.
+This module runs before the archive is unpacked, so it imports only the standard library.
 """
 
 import atexit
@@ -33,9 +34,9 @@ def interpreter() -> str:
     return str(sysconfig.get_config_var("SOABI"))
 
 
-def unpacked(archive: Path) -> list[Path]:
+def unpack(archive: Path) -> list[Path]:
     """Return the folders to import from. Unpack the archive unless a trusted folder has it."""
-    with archive.open("rb") as file:  # one open file: what is unpacked is what was hashed
+    with archive.open("rb") as file:  # opened once, so that the hashed file is the unpacked one
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         shared = archive.parent.resolve() / f"asyncconsumer-{digest}"
         folder = shared if is_trusted(shared) else _unpack(file, shared)
@@ -47,18 +48,18 @@ def unpacked(archive: Path) -> list[Path]:
 def is_trusted(folder: Path) -> bool:
     """Return whether only this user and root can have written to a folder, or can replace it.
 
-    Every parent counts: its owner could rename what is below. In a sticky folder such as /tmp only
-    owners rename their entries.
+    All parents are checked, because their owners could rename the folder. In a sticky folder such
+    as /tmp, only the owner of an entry can rename it.
     """
     users = (0, os.geteuid())
-    for one in (folder, *folder.parents):
+    for path in (folder, *folder.parents):
         try:
-            found = one.lstat()  # a symbolic link is no folder
+            status = path.lstat()  # not `stat`, which follows a symbolic link
         except OSError:
             return False
-        open_to_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        sticky = one != folder and found.st_mode & stat.S_ISVTX
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in users:
+        open_to_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        sticky = path != folder and status.st_mode & stat.S_ISVTX
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in users:
             return False
         if open_to_others and not sticky:
             return False
@@ -70,22 +71,22 @@ def _unpack(file: IO[bytes], shared: Path) -> Path:
     try:
         return _unpack_shared(file, shared)
     except OSError:  # this user cannot write there, or others can
-        own = Path(tempfile.mkdtemp(prefix="asyncconsumer-")).resolve()
-        atexit.register(_remove, own, os.getpid())
-        _extract(file, own)
-        return own
+        private = Path(tempfile.mkdtemp(prefix="asyncconsumer-")).resolve()
+        atexit.register(_remove, private, os.getpid())
+        _extract(file, private)
+        return private
 
 
 def _unpack_shared(file: IO[bytes], shared: Path) -> Path:
-    making = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=shared.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=shared.parent))
     try:
-        if not is_trusted(making) or os.path.lexists(shared):
-            raise PermissionError(f"{shared}: other users can write there, or have written")
-        _extract(file, making)
-        making.chmod(_FOLDER_MODE)
-        making.rename(shared)  # complete, or not there
+        if not is_trusted(temporary) or os.path.lexists(shared):
+            raise PermissionError(f"Other users can write to {shared}, or have written to it.")
+        _extract(file, temporary)
+        temporary.chmod(_FOLDER_MODE)
+        temporary.rename(shared)  # atomic: the folder is complete or missing
     except OSError:
-        shutil.rmtree(making, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         if not is_trusted(shared):  # the cause is not that another process was first
             raise
     return shared
@@ -93,18 +94,21 @@ def _unpack_shared(file: IO[bytes], shared: Path) -> Path:
 
 def _extract(file: IO[bytes], folder: Path) -> None:
     with zipfile.ZipFile(file) as packed:
-        packed.extractall(folder)  # never outside of it, whatever the names are
+        packed.extractall(folder)  # zipfile keeps all files inside the folder
     made_by = (folder / MADE_BY).read_text(encoding="utf-8")
     if made_by != interpreter():
-        reason = f"the archive was made by {made_by}, and this is {interpreter()}: make it there"
+        reason = (
+            f"the archive is for {made_by}, and this Python is {interpreter()}; create the archive "
+            "with the Python of the executors"
+        )
         (folder / _NOTE).write_text(reason, encoding="utf-8")
-    for place, folders, names in os.walk(folder):
-        # Python would create it with the umask of whoever imports first
-        Path(place, "__pycache__").mkdir(exist_ok=True)
+    for path, folders, names in os.walk(folder):
+        # otherwise the first import creates it, with the umask of that process
+        Path(path, "__pycache__").mkdir(exist_ok=True)
         for name in {*folders, "__pycache__"}:
-            Path(place, name).chmod(_FOLDER_MODE)
+            Path(path, name).chmod(_FOLDER_MODE)
         for name in names:
-            Path(place, name).chmod(_FILE_MODE)
+            Path(path, name).chmod(_FILE_MODE)
 
 
 def _remove(folder: Path, process: int) -> None:
@@ -112,13 +116,13 @@ def _remove(folder: Path, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def step_aside(archive: Path) -> None:
+def import_package(archive: Path) -> None:
     """Import the unpacked package in place of this module."""
-    sys.path[:0] = [str(folder) for folder in unpacked(archive)]
+    sys.path[:0] = [str(folder) for folder in unpack(archive)]
     del sys.modules["asyncconsumer"]
     importlib.invalidate_caches()
     importlib.import_module("asyncconsumer")
 
 
 if __name__ == "asyncconsumer":
-    step_aside(Path(__file__).parents[1])
+    import_package(Path(__file__).parents[1])

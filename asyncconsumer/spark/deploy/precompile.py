@@ -1,10 +1,9 @@
-"""Byte code for the Python that Spark starts its processes with.
+"""Byte code for the Python processes of Spark.
 
-Spark imports pyspark from zips that hold its sources alone, and a process keeps nothing of what it
-compiles from a zip. So each process first compiles pyspark, which takes 0.5 s of CPU. Streaming
-queries wait for that, because each starts a process of its own, and so does every new worker.
-Byte code counts only while the source in the same zip is the one that it was compiled from. Python
-compiles a source that was patched since.
+Spark imports pyspark from zips that contain only sources, and Python stores no byte code for a zip.
+So each process compiles pyspark first, which takes 0.5 s of CPU. Each streaming query and each new
+worker starts such a process. Python uses the added byte code only if the source in the zip is
+unchanged, and compiles a patched source again.
 """
 
 import contextlib
@@ -21,54 +20,57 @@ from typing import Final
 
 from asyncconsumer.errors import ConfigError
 
-# PEP 552: Python compares the hash with the source at each import, so a patched source counts
-_CHECKED: Final = (3).to_bytes(4, "little")
+# PEP 552: Python compares the hash with the source at each import
+_CHECKED_HASH: Final = (3).to_bytes(4, "little")
 
 
 def spark_home() -> Path:
-    """Return the folder of Spark: `SPARK_HOME`, or where pyspark is installed."""
+    """Return the folder of Spark: `SPARK_HOME`, or the folder of the pyspark package."""
     import pyspark
 
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
-def zips_of(home: Path) -> list[Path]:
+def python_zips(home: Path) -> list[Path]:
     """Return the zips that Spark's Python processes import from."""
-    found = sorted(Path(home, "python", "lib").glob("*.zip"))
-    if not found:
-        raise ConfigError(f"{home}: there is no python/lib/pyspark.zip, so it is no Spark's home")
-    return [one.resolve() for one in found]
+    zips = sorted(Path(home, "python", "lib").glob("*.zip"))
+    if not zips:
+        raise ConfigError(
+            f"{home} is not the folder of a Spark installation: python/lib/pyspark.zip is missing."
+        )
+    return [path.resolve() for path in zips]
 
 
 def add_byte_code(archive: Path) -> int:
-    """Add this Python's byte code to a zip of sources; for how many modules it was missing.
+    """Add this Python's byte code to a zip of sources. Return the number of added modules.
 
-    Other Pythons go on compiling. The zip is replaced as a whole, or not at all, and what it had
-    stays where it is: processes that were started from it go on reading it.
+    Other versions of Python still compile the sources. The zip is replaced atomically. Its old
+    entries keep their positions, so running processes can still read it.
     """
-    missing = dict(_missing(archive))
+    missing = dict(_missing_byte_code(archive))
     if missing:
         with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".adding-") as folder:
-            made = Path(shutil.copy2(archive, folder))
+            copy = Path(shutil.copy2(archive, folder))
             with (
-                warnings.catch_warnings(action="ignore"),  # that a name hides an older one
-                zipfile.ZipFile(made, "a", zipfile.ZIP_DEFLATED) as adding,
+                warnings.catch_warnings(action="ignore"),  # about names that exist already
+                zipfile.ZipFile(copy, "a", zipfile.ZIP_DEFLATED) as target,
             ):
                 for name, code in missing.items():
-                    adding.writestr(name, code)
-            made.replace(archive)
+                    target.writestr(name, code)
+            copy.replace(archive)
     return len(missing)
 
 
-def _missing(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the .pyc files that this Python would look for, as PEP 552 has them."""
+def _missing_byte_code(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the names and contents of the .pyc files (PEP 552) that this Python would import."""
     with zipfile.ZipFile(archive) as old:
-        there = set(old.namelist())
-        for name in sorted(one for one in there if one.endswith(".py")):
+        names = set(old.namelist())
+        for name in sorted(name for name in names if name.endswith(".py")):
             source = old.read(name)
-            header = importlib.util.MAGIC_NUMBER + _CHECKED + importlib.util.source_hash(source)
-            if f"{name}c" in there and old.read(f"{name}c").startswith(header):
+            source_hash = importlib.util.source_hash(source)
+            header = importlib.util.MAGIC_NUMBER + _CHECKED_HASH + source_hash
+            if f"{name}c" in names and old.read(f"{name}c").startswith(header):
                 continue
-            with contextlib.suppress(SyntaxError):  # of what is not for this Python, or a template
+            with contextlib.suppress(SyntaxError):  # a template, or for another Python version
                 code = compile(source, f"{archive}/{name}", "exec", dont_inherit=True)
                 yield f"{name}c", header + marshal.dumps(code)

@@ -23,7 +23,7 @@ Transform = Callable[[pa.Table], pa.Table]
 
 
 class WriteIntent(NamedTuple):
-    """The end of a batch that was declared before it was written, and its topic's id if known."""
+    """The end of a batch that was declared before the batch was written, and its topic's id."""
 
     end: int
     topic_id: UUID | None
@@ -31,29 +31,29 @@ class WriteIntent(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PartitionFeed:
-    """One partition from its assignment until it is revoked or read from another offset."""
+    """A partition from its assignment until it is revoked or read from another offset."""
 
     partition: TopicPartition
-    position: int | None  # end of what is in batches; None before the first record
-    written: int | None = None  # end of what is in the sink
-    promise: WriteIntent | None = None  # declared earlier for the next batch
+    position: int | None  # end of the records in batches; None before the first record
+    written: int | None = None  # end of the records in the sink
+    intent: WriteIntent | None = None  # declared earlier for the next batch
     topic_id: UUID | None = None  # known from the first record on
     alive: bool = True
     sent: bool = False  # the write of a batch was started
-    in_hand: bool = False  # some records that were read are not in batches yet
+    holding: bool = False  # some records that were read are not in batches yet
     first: int | None = None  # offset of the first record that was read
-    gap: int | None = None  # records are gone from this offset on, and none may follow yet
+    gap: int | None = None  # offset of the first deleted record, while reading waits before it
 
     @property
-    def settled(self) -> bool:
+    def all_written(self) -> bool:
         """Return whether every record that was read is in the sink."""
-        whole = not self.in_hand and self.gap is None
-        return self.alive and whole and self.position == self.written
+        complete = not self.holding and self.gap is None
+        return self.alive and complete and self.position == self.written
 
     @property
-    def unwritten(self) -> int | None:
+    def first_unwritten(self) -> int | None:
         """The offset of the first record that was read and is not in the sink, or None."""
-        if self.position == self.written and not self.in_hand:
+        if self.position == self.written and not self.holding:
             return None
         return self.first if self.written is None else self.written
 
@@ -63,34 +63,34 @@ class PartitionFeed:
 
     def hold(self, first: int) -> None:
         """Note that records from offset `first` on were read and are not all in batches yet."""
-        self.in_hand = True
+        self.holding = True
         self.first = first if self.first is None else self.first
 
     def release(self) -> None:
         """Note that all records that were read are in batches."""
-        self.in_hand = False
+        self.holding = False
 
     def end(self) -> None:
         """Mark the feed as ended: nothing more of it is written."""
         self.alive = False
 
-    def breaks(self, gap: int | None) -> None:
-        """Set the offset from which records are gone, or None once reading continues after it."""
+    def set_gap(self, gap: int | None) -> None:
+        """Set the offset of the first deleted record, or None when reading continues after it."""
         self.gap = gap
 
-    def landed(self, end: int) -> None:
+    def mark_written(self, end: int) -> None:
         """Note that the sink has every record before `end`."""
         self.written = end
 
 
 @dataclass(frozen=True, slots=True)
 class TableBuilder:
-    """The columns to write, and an optional transformation of them."""
+    """The columns to write, and an optional transformation of the table."""
 
     columns: Sequence[str]
     transform: Transform | None = None
 
-    def of(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    def build(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
         """Return the table to write."""
         table = pa.Table.from_batches(batches).select(list(self.columns))
         return table if self.transform is None else self.transform(table)
@@ -109,7 +109,7 @@ class BatchPart:
     end: int
     rows: int
     size: int
-    make: Callable[[], pa.Table] = field(repr=False)
+    build: Callable[[], pa.Table] = field(repr=False)
     topic_id: UUID | None = None  # brokers before Kafka 2.8 have none
 
     @property
@@ -119,16 +119,16 @@ class BatchPart:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The table to write. The first access builds it, so it belongs in a thread."""
-        return self.make()
+        """The table to write. The first access builds it, so make it in a thread."""
+        return self.build()
 
     def joined(self, after: "BatchPart") -> "BatchPart":
         """Return this part and `after`, which starts where this part ends, as one part."""
         if (after.partition, after.start) != (self.partition, self.end):
-            raise ValueError(f"{after.name} does not follow {self.name}")
+            raise ValueError(f"The part {after.name} does not start where {self.name} ends.")
         rows, size = self.rows + after.rows, self.size + after.size
-        both = partial(_table_of, (self, after))
-        return BatchPart(self.partition, self.start, after.end, rows, size, both, self.topic_id)
+        build = partial(_concat, (self, after))
+        return BatchPart(self.partition, self.start, after.end, rows, size, build, self.topic_id)
 
 
 @dataclass(frozen=True)
@@ -181,26 +181,25 @@ class FeedBatch:
     @cached_property
     def table(self) -> pa.Table:
         """The table to write, with the records of all parts."""
-        return _table_of(self.parts.values())
+        return _concat(self.parts.values())
 
     def joined(self, after: "FeedBatch") -> "FeedBatch":
         """Return this batch and `after`, whose parts continue those of this batch, as one batch."""
-        both = {
-            one: self.parts[one].joined(part) if one in self.parts else part
-            for one, part in after.parts.items()
+        joined = {
+            tp: self.parts[tp].joined(part) if tp in self.parts else part
+            for tp, part in after.parts.items()
         }
-        return FeedBatch({**self.parts, **both}, self.app)
+        return FeedBatch({**self.parts, **joined}, self.app)
 
     def without(self, partitions: Collection[TopicPartition]) -> "FeedBatch":
         """Return this batch without the given partitions."""
         if not partitions:
             return self
-        return FeedBatch(
-            {one: p for one, p in self.parts.items() if one not in partitions}, self.app
-        )
+        parts = {tp: part for tp, part in self.parts.items() if tp not in partitions}
+        return FeedBatch(parts, self.app)
 
 
-def _table_of(parts: Iterable[BatchPart]) -> pa.Table:
+def _concat(parts: Iterable[BatchPart]) -> pa.Table:
     return pa.concat_tables([part.table for part in parts])
 
 
@@ -231,7 +230,7 @@ class OpenBatch:
     rows: int = 0
     size: int = 0
     closed: bool = False  # its declared end is reached, or the next record is too large
-    lanes: dict[PartitionFeed, "OpenPart"] = field(default_factory=dict)
+    parts: dict[PartitionFeed, "OpenPart"] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -260,9 +259,11 @@ class Collector:
     The collector neither waits nor reads a clock.
     """
 
-    def __init__(self, limits: BatchLimits, shape: TableBuilder, *, apart: bool, app: str) -> None:
+    def __init__(
+        self, limits: BatchLimits, builder: TableBuilder, *, apart: bool, app: str
+    ) -> None:
         self._limits = limits
-        self._shape = shape
+        self._builder = builder
         self._apart = apart
         self._app = app
         self._open: dict[TopicPartition, OpenBatch] = {}
@@ -270,110 +271,115 @@ class Collector:
     @property
     def size(self) -> int:
         """The bytes of all open batches."""
-        return sum(one.size for one in self._open.values())
+        return sum(batch.size for batch in self._open.values())
 
     @property
     def deadline(self) -> float:
         """The earliest deadline of an open batch."""
-        return min((one.deadline for one in self._open.values()), default=inf)
+        return min((batch.deadline for batch in self._open.values()), default=inf)
 
     def add(
-        self, lane: PartitionFeed, records: pa.RecordBatch, now: float
+        self, feed: PartitionFeed, records: pa.RecordBatch, now: float
     ) -> pa.RecordBatch | None:
-        """Add the records that fit and return the rest, or None. Take `full` batches in between."""
-        key = lane.partition if self._apart else _ALL
-        one = self._open.get(key)
-        if one is None:
-            deadline = inf if lane.promise else now + self._limits.max_wait
-            one = self._open[key] = OpenBatch(deadline)
+        """Add the records that fit and return the rest, or None.
+
+        If there is a rest, take the `full` batches and add it again.
+        """
+        key = feed.partition if self._apart else _ALL
+        batch = self._open.get(key)
+        if batch is None:
+            deadline = inf if feed.intent else now + self._limits.max_wait
+            batch = self._open[key] = OpenBatch(deadline)
         size = records.nbytes  # computed once, because it is slow
-        taken = records.slice(0, self._fitting(one, lane, records, size))
-        if taken.num_rows:
-            size = size if taken.num_rows == records.num_rows else taken.nbytes
-            self._put(one, lane, taken, size)
-        if lane.promise is not None and lane.position is not None:
-            end = lane.promise.end
-            one.closed = lane.position >= end or taken.num_rows < records.num_rows
-            if one.closed:  # also if its last records are no longer in the log
-                lane.position, lane.promise = end, None
-        rest = records.slice(taken.num_rows)
+        fitting = records.slice(0, self._fitting_rows(batch, feed, records, size))
+        if fitting.num_rows:
+            size = size if fitting.num_rows == records.num_rows else fitting.nbytes
+            self._append(batch, feed, fitting, size)
+        if feed.intent is not None and feed.position is not None:
+            end = feed.intent.end
+            batch.closed = feed.position >= end or fitting.num_rows < records.num_rows
+            if batch.closed:  # also if its last records are no longer in the log
+                feed.position, feed.intent = end, None
+        rest = records.slice(fitting.num_rows)
         return rest if rest.num_rows else None
 
-    def _fitting(
-        self, one: OpenBatch, lane: PartitionFeed, records: pa.RecordBatch, size: int
+    def _fitting_rows(
+        self, batch: OpenBatch, feed: PartitionFeed, records: pa.RecordBatch, size: int
     ) -> int:
-        if lane.promise is not None:
-            offsets, end = records.column("offset"), lane.promise.end
-            return bisect_left(range(len(offsets)), end, key=lambda at: offsets[at].as_py())
-        rows = max(0, self._limits.max_records - one.rows)
-        room = max(0, self._limits.max_bytes - one.size)
+        if feed.intent is not None:
+            offsets, end = records.column("offset"), feed.intent.end
+            return bisect_left(range(len(offsets)), end, key=lambda row: offsets[row].as_py())
+        rows = max(0, self._limits.max_records - batch.rows)
+        room = max(0, self._limits.max_bytes - batch.size)
         if size > room:  # estimated by mean size; decompressed records may be very large
-            rows = min(rows, max(room * records.num_rows // size, one.rows == 0))
-            one.closed = one.closed or rows == 0
+            rows = min(rows, max(room * records.num_rows // size, batch.rows == 0))
+            batch.closed = batch.closed or rows == 0
         return rows
 
-    def _put(self, one: OpenBatch, lane: PartitionFeed, records: pa.RecordBatch, size: int) -> None:
+    def _append(
+        self, batch: OpenBatch, feed: PartitionFeed, records: pa.RecordBatch, size: int
+    ) -> None:
         offsets = records.column("offset")
-        if lane not in one.lanes:
-            first = offsets[0].as_py() if lane.position is None else lane.position
+        if feed not in batch.parts:
+            first = offsets[0].as_py() if feed.position is None else feed.position
             # a repeated batch keeps the topic id of its intent, and so its `txn_app_id`
-            of_whom = lane if lane.promise is None else lane.promise
-            one.lanes[lane] = OpenPart(first, of_whom.topic_id)
-        one.lanes[lane].add(records, size)
-        one.rows += records.num_rows
-        one.size += size
-        lane.position = offsets[-1].as_py() + 1
+            topic_id = feed.topic_id if feed.intent is None else feed.intent.topic_id
+            batch.parts[feed] = OpenPart(first, topic_id)
+        batch.parts[feed].add(records, size)
+        batch.rows += records.num_rows
+        batch.size += size
+        feed.position = offsets[-1].as_py() + 1
 
     def full(self) -> OpenBatch | None:
-        """Return a batch that is due by number or size, or None.
+        """Return a batch that has reached its limit of records or bytes, or None.
 
         If only the batches together exceed `max_bytes`, return the largest.
         """
-        for one in self._open.values():
-            if one.closed or (one.rows >= self._limits.max_records and one.deadline < inf):
-                return one
+        for batch in self._open.values():
+            if batch.closed or (batch.rows >= self._limits.max_records and batch.deadline < inf):
+                return batch
         if self.size >= self._limits.max_bytes:
-            timely = [one for one in self._open.values() if one.deadline < inf]
-            return max(timely, key=lambda one: one.size, default=None)
+            candidates = [batch for batch in self._open.values() if batch.deadline < inf]
+            return max(candidates, key=lambda batch: batch.size, default=None)
         return None
 
     def due(self, now: float) -> OpenBatch | None:
         """Return a batch whose deadline has passed, or None."""
-        return next((one for one in self._open.values() if one.deadline <= now), None)
+        return next((batch for batch in self._open.values() if batch.deadline <= now), None)
 
     def any(self) -> OpenBatch | None:
         """Return any batch that has no declared end, or None."""
-        return next((one for one in self._open.values() if one.deadline < inf), None)
+        return next((batch for batch in self._open.values() if batch.deadline < inf), None)
 
-    def holds(self, one: OpenBatch) -> bool:
-        """Return whether `one` is still open."""
-        return any(one is other for other in self._open.values())
+    def is_open(self, batch: OpenBatch) -> bool:
+        """Return whether `batch` was not taken yet."""
+        return any(batch is other for other in self._open.values())
 
-    def take(self, one: OpenBatch) -> tuple[FeedBatch, dict[TopicPartition, PartitionFeed]]:
-        """Close `one`. Return it as a batch, with the feeds of its parts."""
-        self._open = {key: other for key, other in self._open.items() if other is not one}
+    def take(self, batch: OpenBatch) -> tuple[FeedBatch, dict[TopicPartition, PartitionFeed]]:
+        """Close an open batch. Return it as a batch to write, with the feeds of its parts."""
+        self._open = {key: other for key, other in self._open.items() if other is not batch}
         parts = {
-            lane.partition: BatchPart(
-                lane.partition,
-                its.start,
-                lane.position or 0,  # the end of this part, because it holds the feed's last record
-                its.rows,
-                its.size,
-                partial(self._shape.of, its.batches),
-                its.topic_id,
+            feed.partition: BatchPart(
+                feed.partition,
+                part.start,
+                feed.position or 0,  # the end of this part, because it holds the feed's last record
+                part.rows,
+                part.size,
+                partial(self._builder.build, part.batches),
+                part.topic_id,
             )
-            for lane, its in one.lanes.items()
+            for feed, part in batch.parts.items()
         }
-        return FeedBatch(parts, self._app), {lane.partition: lane for lane in one.lanes}
+        return FeedBatch(parts, self._app), {feed.partition: feed for feed in batch.parts}
 
-    def drop(self, lane: PartitionFeed) -> int:
+    def drop(self, feed: PartitionFeed) -> int:
         """Remove the collected records of a feed and return their number."""
         dropped = 0
-        for key, one in list(self._open.items()):
-            if (its := one.lanes.pop(lane, None)) is not None:
-                dropped += its.rows
-                one.rows -= its.rows
-                one.size -= its.size
-            if not one.lanes:
+        for key, batch in list(self._open.items()):
+            if (part := batch.parts.pop(feed, None)) is not None:
+                dropped += part.rows
+                batch.rows -= part.rows
+                batch.size -= part.size
+            if not batch.parts:
                 del self._open[key]
         return dropped

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final
 
+from asyncconsumer.aio.wait import POLL_SECONDS, wait_until
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.errors import (
     CorruptRecords,
@@ -22,8 +23,7 @@ from asyncconsumer.spark.sinks.protocol import Sink
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_SECONDS_BETWEEN_LOOKS: Final = 0.05
-_OF_THE_TIMEOUT: Final = 0.8  # of the listener timeout, so that a failure can still be reported
+_TIMEOUT_FRACTION: Final = 0.8  # of `listener_timeout_ms`, to report a failure in time
 
 
 class FeedState:
@@ -37,49 +37,52 @@ class FeedState:
         self,
         consumer: Consumer[Any, Any],
         sink: Sink,
-        asking: SinkCaller,
+        caller: SinkCaller,
         collector: Collector,
-        flights: WriteQueue,
+        writes: WriteQueue,
         *,
-        may_lose: bool,
+        allow_data_loss: bool,
     ) -> None:
-        self.lanes: Final[dict[TopicPartition, PartitionFeed]] = {}
-        self.promises: Final = WriteIntents(consumer, needed=not sink.remembers)
+        self.feeds: Final[dict[TopicPartition, PartitionFeed]] = {}
+        self.intents: Final = WriteIntents(consumer, needed=not sink.remembers)
         self._consumer = consumer
         self._sink = sink
-        self._asking = asking
+        self._caller = caller
         self._collector = collector
-        self._flights = flights
-        self._may_lose = may_lose
-        self._heard: EventStream | None = None  # subscribed before reading starts
+        self._writes = writes
+        self._allow_data_loss = allow_data_loss
+        self._events: EventStream | None = None  # subscribed before reading starts
         self._closed = False
-        self._fresh: set[PartitionFeed] = set()  # feeds that started without a recorded offset
-        self._bell = asyncio.Event()
+        self._unrecorded: set[PartitionFeed] = set()  # feeds that started without a recorded offset
+        self._wakeup = asyncio.Event()
 
     def close(self) -> None:
         """Start no more feeds, whatever the consumer is assigned."""
         self._closed = True
 
-    def hand_back(self) -> None:
+    def seek_back(self) -> None:
         """Seek the consumer back to the first record that was read and not written.
 
-        Its next reader cannot learn that position from a sink that holds nothing yet.
+        The next feeder could not load that position from a sink that has no data yet.
         """
-        for one in self.lanes.keys() & self._consumer.assignment:
-            if (at := self.lanes[one].unwritten) is not None:
-                self._consumer.seek(one, at)
+        for tp in self.feeds.keys() & self._consumer.assignment:
+            if (offset := self.feeds[tp].first_unwritten) is not None:
+                self._consumer.seek(tp, offset)
 
-    def lane_of(self, partition: TopicPartition, first: int) -> PartitionFeed:
-        """Return the feed of records that begin at offset `first`."""
-        lane = self.lanes.get(partition)
-        if lane is None:
-            raise self._late()
-        if lane.position is not None and first < lane.position:
-            raise SinkOffsetConflict(str(self._sink), partition, lane.position, first)
-        if lane.first is None:
-            read = self._consumer.progress().get(partition)
-            lane.identify(None if read is None else read.topic_id)
-        return lane
+    def feed_for(self, partition: TopicPartition, first: int) -> PartitionFeed:
+        """Return the feed of a partition, for records that begin at offset `first`.
+
+        Raise `SinkOffsetConflict` if the records are before the position of the feed.
+        """
+        feed = self.feeds.get(partition)
+        if feed is None:
+            raise self._timeout_error()
+        if feed.position is not None and first < feed.position:
+            raise SinkOffsetConflict(str(self._sink), partition, feed.position, first)
+        if feed.first is None:
+            progress = self._consumer.progress().get(partition)
+            feed.identify(None if progress is None else progress.topic_id)
+        return feed
 
     # --- for the consumer ------------------------------------------------------------------------
 
@@ -87,25 +90,25 @@ class FeedState:
         """Start feeds after the data in the sink, while the rebalance waits."""
         try:
             async with asyncio.timeout(self._seconds):
-                await self.take_up(partitions)
-        except TimeoutError:  # an idle partition would never report it later
-            raise self._late() from None
+                await self.start_feeds(partitions)
+        except TimeoutError:  # without records, nothing else would report it
+            raise self._timeout_error() from None
 
-    async def take_up(self, partitions: Collection[TopicPartition]) -> None:
+    async def start_feeds(self, partitions: Collection[TopicPartition]) -> None:
         """Start feeds after the data in the sink, without a timeout."""
-        self._heard = self._heard or self._consumer.events()
-        await self._begin(partitions, {})
+        self._events = self._events or self._consumer.events()
+        await self._start_feeds(partitions, {})
 
     @property
     def _seconds(self) -> float:
         """The seconds that a rebalance may wait for this listener."""
-        return self._consumer.config.member.listener_timeout_ms / 1000 * _OF_THE_TIMEOUT
+        return self._consumer.config.member.listener_timeout_ms / 1000 * _TIMEOUT_FRACTION
 
-    def _late(self) -> SinkFailed:
-        reason = "no answer within listener_timeout_ms"
-        return SinkFailed(str(self._sink), "tell its offsets", 1, reason)
+    def _timeout_error(self) -> SinkFailed:
+        reason = "no response within `listener_timeout_ms`"
+        return SinkFailed(str(self._sink), "load its offsets", 1, reason)
 
-    async def _begin(
+    async def _start_feeds(
         self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int]
     ) -> None:
         """Start feeds after the recorded offsets.
@@ -114,164 +117,181 @@ class FeedState:
         """
         if self._closed or not partitions:
             return
-        before = {one: self.lanes.get(one) for one in partitions}
-        promised: Mapping[TopicPartition, WriteIntent] = {}
+        before = {tp: self.feeds.get(tp) for tp in partitions}
+        intents: Mapping[TopicPartition, WriteIntent] = {}
         recorded: Mapping[TopicPartition, int | None]
         if self._sink.remembers:
-            recorded = await self._asking.ask("tell its offsets", self._sink.load, partitions)
+            recorded = await self._caller.call("load its offsets", self._sink.load, partitions)
         else:
-            recorded, promised = await self.promises.load(partitions)
-        for one in partitions:
-            if self.lanes.get(one) is not before[one] or one not in self._consumer.assignment:
+            recorded, intents = await self.intents.load(partitions)
+        for tp in partitions:
+            if self.feeds.get(tp) is not before[tp] or tp not in self._consumer.assignment:
                 continue  # revoked or restarted meanwhile
-            at = recorded.get(one)
-            self.lanes[one] = PartitionFeed(one, at, written=at, promise=promised.get(one))
-            start = starts.get(one) if at is None else at
+            end = recorded.get(tp)
+            self.feeds[tp] = PartitionFeed(tp, end, written=end, intent=intents.get(tp))
+            start = starts.get(tp) if end is None else end
             if start is not None:
-                self._consumer.seek(one, start)
-            if at is None and self._consumer.commits:
-                self._fresh.add(self.lanes[one])
-                self._bell.set()
+                self._consumer.seek(tp, start)
+            if end is None and self._consumer.commits:
+                self._unrecorded.add(self.feeds[tp])
+                self._wakeup.set()
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait for the writes in flight of these partitions, and drop records not in a write yet.
+        """Wait for the writes in flight of these partitions, and drop all other records of them.
 
         The next owner of the partitions reads the dropped records again.
         """
-        lanes = self._dropped(partitions)
+        feeds = self._remove_feeds(partitions)
         try:
             async with asyncio.timeout(self._seconds):
-                await self._flights.ended(lanes)
+                await self._writes.wait_ended(feeds)
         except TimeoutError:
-            _log.warning("%s: a batch is given up, for its partition is taken away", self._sink)
+            names = ", ".join(str(feed.partition) for feed in feeds)
+            _log.warning(
+                "%s did not finish writes of %s before the revocation, so they are abandoned",
+                self._sink,
+                names,
+            )
         finally:
-            self._flights.give_up(lanes)
+            self._writes.abandon(feeds)
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
         """Write nothing more of these partitions: another member owns them already."""
-        self._flights.give_up(self._dropped(partitions))
+        self._writes.abandon(self._remove_feeds(partitions))
 
-    def _dropped(self, partitions: Collection[TopicPartition]) -> list[PartitionFeed]:
-        lanes = [lane for one in partitions if (lane := self.lanes.pop(one, None)) is not None]
-        for lane in lanes:
-            self._collector.drop(lane)
-        return lanes
+    def _remove_feeds(self, partitions: Collection[TopicPartition]) -> list[PartitionFeed]:
+        feeds = [feed for tp in partitions if (feed := self.feeds.pop(tp, None)) is not None]
+        for feed in feeds:
+            self._collector.drop(feed)
+        return feeds
 
-    async def tell_beginnings(self) -> None:
-        """Commit where feeds began that started without a recorded offset.
+    async def commit_starts(self) -> None:
+        """Commit the start offset of each feed that has no recorded offset.
 
-        If nothing is written before the partition moves, its next owner begins there too. Otherwise
-        it could begin at the end of the log at that time, and miss records.
+        If nothing is written before the partition moves, its next owner starts there too. Otherwise
+        the next owner could start at the end of the log at that time, and miss records.
         """
         while True:
-            await self._bell.wait()
-            far = self._consumer.progress()
-            self._fresh = {one for one in self._fresh if self.lanes.get(one.partition) is one}
-            begun = {
-                lane: at
-                for lane in self._fresh
-                if lane.partition in far and (at := far[lane.partition].begun) is not None
+            await self._wakeup.wait()
+            progress = self._consumer.progress()
+            self._unrecorded = {
+                feed for feed in self._unrecorded if self.feeds.get(feed.partition) is feed
             }
-            self._fresh -= begun.keys()
-            if not self._fresh:
-                self._bell.clear()
-            if first := {lane.partition: at for lane, at in begun.items() if not lane.sent}:
-                await self.promises.tell(first)
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            starts = {
+                feed: start
+                for feed in self._unrecorded
+                if feed.partition in progress
+                and (start := progress[feed.partition].start_offset) is not None
+            }
+            self._unrecorded -= starts.keys()
+            if not self._unrecorded:
+                self._wakeup.clear()
+            if offsets := {
+                feed.partition: start for feed, start in starts.items() if not feed.sent
+            }:
+                await self.intents.record(offsets)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def gaps(self) -> AsyncIterator[PartitionFeed]:
-        """Yield each feed whose next records are gone from the log, with its `gap` set.
+        """Yield each feed whose next records were deleted from the log, with its `gap` set.
 
         Raise `SinkOffsetConflict` for a re-created topic: its records cannot follow the old ones.
         """
-        assert self._heard is not None
-        async for event in self._heard:
+        assert self._events is not None
+        async for event in self._events:
             if not isinstance(event, Skipped | Recreated):
                 continue
-            lane = self.lanes.get(event.partition)
-            if lane is None or lane.position is None:
+            feed = self.feeds.get(event.partition)
+            if feed is None or feed.position is None:
                 continue  # nothing was collected yet: the consumer decides where to begin
             if isinstance(event, Recreated):
-                if lane.position > 0:
-                    del self.lanes[lane.partition]  # records of the old topic may be written
-                    raise SinkOffsetConflict(str(self._sink), lane.partition, lane.position, 0)
-                self._consumer.seek_to_beginning(lane.partition)
-            elif event.start <= event.stop and lane.gap is None:  # otherwise reading went back
-                lane.breaks(event.start)
-                yield lane
+                if feed.position > 0:
+                    del self.feeds[feed.partition]  # records of the old topic may be written
+                    raise SinkOffsetConflict(str(self._sink), feed.partition, feed.position, 0)
+                self._consumer.seek_to_beginning(feed.partition)
+            elif event.start <= event.stop and feed.gap is None:  # otherwise reading went back
+                feed.set_gap(event.start)
+                yield feed
 
-    async def get_over(self, lane: PartitionFeed) -> bool:
-        """Continue after a gap. Return False if no records may be lost.
+    async def pass_gap(self, feed: PartitionFeed) -> bool:
+        """Continue after a gap. Return False if data loss is not allowed.
 
-        The fetched records before the gap are collected first, because the log has them no more.
+        All fetched records before the gap are collected first, because they cannot be read again.
         """
-        while self.lanes.get(lane.partition) is lane:
-            if self._is_at_gap(lane):
-                return self._goes_on(lane)
-            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
-        return True  # it was revoked, or has a new feed
+        partition = feed.partition
+        await wait_until(lambda: self.feeds.get(partition) is not feed or self._is_at_gap(feed))
+        if self.feeds.get(partition) is not feed:
+            return True  # the partition was revoked, or has a new feed
+        return self._skip_gap(feed)
 
-    def broken_off(self, error: OffsetUnavailable) -> PartitionFeed | None:
+    def blocked_feed(self, error: OffsetUnavailable) -> PartitionFeed | None:
         """Return the feed that cannot continue; None if reading continues after the gap.
 
         With ``auto_offset_reset="none"`` this error reports a gap, after all records before it.
         """
-        lane = self.lanes.get(TopicPartition(error.topic, error.partition))
-        if lane is None or lane.position is None or error.offset > error.latest:
-            raise error  # no record that was to be written is gone
-        lane.breaks(error.offset)
-        return None if self._goes_on(lane) else lane
+        feed = self.feeds.get(TopicPartition(error.topic, error.partition))
+        if feed is None or feed.position is None or error.offset > error.latest:
+            raise error  # not a gap after collected records
+        feed.set_gap(error.offset)
+        return None if self._skip_gap(feed) else feed
 
-    def _goes_on(self, lane: PartitionFeed) -> bool:
-        if self._may_lose:
-            _log.warning("%s: records from %d on are gone", lane.partition, lane.gap)
-            lane.breaks(None)
-            self._consumer.seek_to_beginning(lane.partition)
-        return self._may_lose
+    def _skip_gap(self, feed: PartitionFeed) -> bool:
+        if self._allow_data_loss:
+            _log.warning(
+                "records of %s from offset %d on were deleted before they were written; reading "
+                "continues at the start of the log",
+                feed.partition,
+                feed.gap,
+            )
+            feed.set_gap(None)
+            self._consumer.seek_to_beginning(feed.partition)
+        return self._allow_data_loss
 
-    def _is_at_gap(self, lane: PartitionFeed) -> bool:
-        if lane.in_hand or lane.gap is None or lane.partition not in self._consumer.assignment:
+    def _is_at_gap(self, feed: PartitionFeed) -> bool:
+        if feed.holding or feed.gap is None or feed.partition not in self._consumer.assignment:
             return False
-        at = self._consumer.position_now(lane.partition)
-        return at is not None and at >= lane.gap
+        position = self._consumer.position_now(feed.partition)
+        return position is not None and position >= feed.gap
 
-    def skips(self, error: CorruptRecords) -> bool:
-        """Return whether reading continues after corrupt records, and seek past them if so."""
-        if self._consumer.config.reading.on_poison != "skip" or error.resume is None:
+    def skip_corrupt(self, error: CorruptRecords) -> bool:
+        """Seek past corrupt records. Return False if ``on_poison`` does not allow that."""
+        if self._consumer.config.delivery.on_poison != "skip" or error.resume is None:
             return False
-        _log.warning("reading on at offset %d: %s", error.resume, error)
-        if (place := TopicPartition(error.topic, error.partition)) in self._consumer.assignment:
-            self._consumer.seek(place, error.resume)
+        _log.warning("corrupt records are skipped up to offset %d: %s", error.resume, error)
+        if (tp := TopicPartition(error.topic, error.partition)) in self._consumer.assignment:
+            self._consumer.seek(tp, error.resume)
         return True
 
-    def gone(self, lane: PartitionFeed) -> RecordsDeleted:
-        """Return the error for a feed whose next records are gone."""
-        recorded = lane.first if lane.written is None else lane.written
-        return RecordsDeleted(str(self._sink), lane.partition, recorded or 0)
+    def deleted_error(self, feed: PartitionFeed) -> RecordsDeleted:
+        """Return the error for a feed whose next records were deleted."""
+        recorded = feed.first if feed.written is None else feed.written
+        return RecordsDeleted(str(self._sink), feed.partition, recorded or 0)
 
     # --- for writes ------------------------------------------------------------------------------
 
-    async def may_not_land(self, batch: FeedBatch) -> Collection[TopicPartition]:
-        """Declare the batch to the group. Return the partitions for which that was refused."""
-        return await self.promises.make(batch)
+    async def before_write(self, batch: FeedBatch) -> Collection[TopicPartition]:
+        """Commit the intent to write the batch. Return the partitions for which that failed."""
+        return await self.intents.declare(batch)
 
-    async def landed(self, ends: Mapping[TopicPartition, int]) -> None:
+    async def on_written(self, ends: Mapping[TopicPartition, int]) -> None:
         """Commit the written offsets to the group."""
-        await self.promises.tell(ends)
+        await self.intents.record(ends)
 
-    async def turned_away(self, starts: Mapping[PartitionFeed, int]) -> None:
-        """Drop what was collected of these feeds, and start new feeds after the data in the sink.
+    async def on_rejected(self, starts: Mapping[PartitionFeed, int]) -> None:
+        """Drop the collected records of these feeds, and start new feeds after the sink's data.
 
-        A partition without data in the sink begins at its offset in `starts`. The cause is another
+        A partition without data in the sink starts at its offset in `starts`. The cause is another
         writer, a revoked partition, or data that the sink or the group lost.
         """
-        names = ", ".join(str(lane.partition) for lane in starts)
-        _log.warning("%s does not take what was read of %s: read on there", self._sink, names)
-        mine = {
-            lane.partition: start
-            for lane, start in starts.items()
-            if self.lanes.get(lane.partition) is lane
+        names = ", ".join(str(feed.partition) for feed in starts)
+        _log.warning(
+            "records of %s were rejected and are read again after the data in %s", names, self._sink
+        )
+        restarted = {
+            feed.partition: start
+            for feed, start in starts.items()
+            if self.feeds.get(feed.partition) is feed
         }
-        for one in mine:
-            self._collector.drop(self.lanes[one])
-        await self._begin(mine.keys(), mine)
+        for tp in restarted:
+            self._collector.drop(self.feeds[tp])
+        await self._start_feeds(restarted.keys(), restarted)

@@ -1,6 +1,6 @@
 """The feeder: writes the records of a consumer to a sink in micro-batches, exactly once.
 
-async with SparkFeeder(consumer, LandingFolder("landing/orders")) as feeder:
+async with SparkFeeder(consumer, LandingFolder("publishing/orders")) as feeder:
     await feeder.run()
 """
 
@@ -9,12 +9,15 @@ import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.wait import wait_until
 from asyncconsumer.config.validation import whole_number
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.errors import (
@@ -47,8 +50,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _log: Final = logging.getLogger(__name__)
-_SECONDS_BETWEEN_LOOKS: Final = 0.02
-_SECONDS_BETWEEN_TELLS: Final = 1.0
+_POLL_SECONDS: Final = 0.02
+_SECONDS_BETWEEN_COMMITS: Final = 1.0
 _NEEDED: Final = ("topic", "partition", "offset")  # the partition and range of a batch
 
 
@@ -74,7 +77,7 @@ class FeederStats:
     lag: int | None
 
 
-class SparkFeeder:
+class SparkFeeder(AsyncResource):
     """A feeder that writes the records of a consumer to a sink, in batches, exactly once.
 
     Pass either a `sink` or a `write` function, plain or a coroutine. The function is called with
@@ -128,59 +131,55 @@ class SparkFeeder:
             whole_number(name, locals()[name], 1)
         for name in ("retries", "grace_ms"):
             whole_number(name, locals()[name], 0)
-        self.sink: Final = _sink_of(sink, write, spark, app)
+        self.sink: Final = _make_sink(sink, write, spark, app)
         self._consumer = consumer
         _check(consumer, self.sink)
         schema_of(tuple(columns))  # raises if a column is unknown
         self._columns = tuple(dict.fromkeys((*_NEEDED, *columns)))
         self._grace = Grace(grace_ms / 1000)
         limits = BatchLimits(max_records, max_bytes, max_wait=max_wait_ms / 1000)
-        shape = TableBuilder(columns, transform)
-        self._collector = Collector(limits, shape, apart=self.sink.apart, app=app or APP)
-        self._asking = SinkCaller(
+        builder = TableBuilder(columns, transform)
+        self._collector = Collector(limits, builder, apart=self.sink.apart, app=app or APP)
+        self._caller = SinkCaller(
             str(self.sink),
             threads=max_in_flight + 1,  # one more, to load offsets
             retries=retries,
             randomness=Random(),  # noqa: S311 - jitter
         )
-        self._ending = FailureState()
-        self._flights = WriteQueue(self.sink, self._asking, self._ending, most=max_in_flight)
-        self._ours = FeedState(
+        self._failure = FailureState()
+        self._writes = WriteQueue(self.sink, self._caller, self._failure, limit=max_in_flight)
+        self._state = FeedState(
             consumer,
             self.sink,
-            self._asking,
+            self._caller,
             self._collector,
-            self._flights,
-            may_lose=not fail_on_data_loss,
+            self._writes,
+            allow_data_loss=not fail_on_data_loss,
         )
         self._scope = Scope("feeder")
-        self._stack = AsyncExitStack()
-        self._begun = asyncio.Event()  # set when a batch with a deadline may be open
+        self._batch_open = asyncio.Event()  # set when a batch with a deadline may be open
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._asking.end, self._grace)
-            await self._asking.ask("open", self.sink.open)
-            self._consumer.listen(self._ours)
-            stack.callback(self._ours.close)
-            if self._consumer.is_open:
-                stack.callback(self._ours.hand_back)
-            else:
-                await stack.enter_async_context(self._consumer)
-            await stack.enter_async_context(self._scope)
-            new = self._consumer.assignment - self._ours.lanes.keys()
-            await self._ours.take_up(new)
-            reading = self._scope.start(self._read(), "read")
-            tasks = [
-                reading,
-                self._scope.start(self._watch_clock(), "watch the clock"),
-                self._scope.start(self._ours.tell_beginnings(), "tell beginnings"),
-                self._scope.start(self._watch_log(reading), "watch the log"),
-                self._scope.start(self._tell_gaps(), "tell gaps"),
-            ]
-            stack.push_async_callback(self._drain, *tasks)
-            self._stack = stack.pop_all()
-        return self
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.push_async_callback(self._caller.close, self._grace)
+        await self._caller.call("open", self.sink.open)
+        self._consumer.listen(self._state)
+        stack.callback(self._state.close)
+        if self._consumer.is_open:
+            stack.callback(self._state.seek_back)
+        else:
+            await stack.enter_async_context(self._consumer)
+        await stack.enter_async_context(self._scope)
+        new = self._consumer.assignment - self._state.feeds.keys()
+        await self._state.start_feeds(new)
+        reading = self._scope.start(self._read(), "read")
+        tasks = [
+            reading,
+            self._scope.start(self._watch_clock(), "watch the clock"),
+            self._scope.start(self._state.commit_starts(), "commit starts"),
+            self._scope.start(self._watch_log(reading), "watch the log"),
+            self._scope.start(self._commit_gaps(), "commit gaps"),
+        ]
+        stack.push_async_callback(self._drain, *tasks)
 
     async def __aexit__(
         self,
@@ -188,9 +187,9 @@ class SparkFeeder:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        await self._stack.__aexit__(kind, error, where)
+        await super().__aexit__(kind, error, where)
         if error is None:
-            self._ending.check(again=False)
+            self._failure.check(again=False)
 
     async def run(self) -> None:
         """Wait until the feeder fails, and raise its error.
@@ -199,62 +198,67 @@ class SparkFeeder:
         written.
         """
         self._scope.check_open()
-        await self._ending.there.wait()
-        self._ending.check()
+        await self._failure.ended.wait()
+        self._failure.check()
 
     async def caught_up(self) -> None:
         """Wait until the sink has everything that the assigned partitions hold at this moment."""
         self._scope.check_open()
         ends = await self._consumer.end_offsets(await self._consumer.wait_assigned())
-        for one, end in ends.items():
-            while not self._has_all(one, end):
-                self._ending.check()
-                await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+        for tp, end in ends.items():
+            await wait_until(partial(self._is_written_to, tp, end), every=_POLL_SECONDS)
+
+    def _is_written_to(self, tp: TopicPartition, end: int) -> bool:
+        """Return whether the sink has all records before `end`. Raise if the feeder has failed."""
+        if self._has_all(tp, end):
+            return True
+        self._failure.check()
+        return False
 
     def stats(self) -> FeederStats:
         """Return the current progress."""
-        counts, under_way, lag = self._flights.counts, self._flights.under_way, None
+        counts, in_flight, lag = self._writes.counts, self._writes.in_flight, None
         if self._scope.is_open:
-            far = self._consumer.progress()
+            progress = self._consumer.progress()
             lag = sum(
-                max(0, far[one].high_watermark - (self._done_with(one) or far[one].begun or 0))
-                for one in self._ours.lanes
-                if one in far
+                max(0, read.high_watermark - (self._written_end(tp) or read.start_offset or 0))
+                for tp in self._state.feeds
+                if (read := progress.get(tp)) is not None
             )
         return FeederStats(
             records=counts.records,
             bytes=counts.bytes,
             batches=counts.batches,
-            in_flight=len(under_way),
-            bytes_in_flight=sum(batch.size for batch in under_way),
+            in_flight=len(in_flight),
+            bytes_in_flight=sum(batch.size for batch in in_flight),
             bytes_collecting=self._collector.size,
             last_write_seconds=counts.last_write_seconds,
-            retries=self._asking.repeated,
+            retries=self._caller.retried,
             refused=counts.refused,
             abandoned=counts.abandoned,
-            failed_commits=self._ours.promises.failed,
+            failed_commits=self._state.intents.failed,
             lag=lag,
         )
 
-    def _has_all(self, one: TopicPartition, end: int) -> bool:
+    def _has_all(self, tp: TopicPartition, end: int) -> bool:
         """Return whether the sink has every record before `end`."""
-        if one not in self._consumer.assignment:
+        if tp not in self._consumer.assignment:
             return True  # another member writes it
-        read = self._read_and_written(one)
-        return read is not None and read >= end
+        position = self._written_position(tp)
+        return position is not None and position >= end
 
-    def _done_with(self, one: TopicPartition) -> int | None:
-        """Return the offset up to which the sink has a partition; None if it has nothing."""
-        read, written = self._read_and_written(one), self._ours.lanes[one].written
-        return written if read is None else max(read, written or 0)
+    def _written_end(self, tp: TopicPartition) -> int | None:
+        """Return the offset up to which the sink has a partition; None if it has no data."""
+        position, written = self._written_position(tp), self._state.feeds[tp].written
+        return written if position is None else max(position, written or 0)
 
-    def _read_and_written(self, one: TopicPartition) -> int | None:
+    def _written_position(self, tp: TopicPartition) -> int | None:
         """Return the read position if the sink has everything before it, otherwise None."""
-        lane = self._ours.lanes.get(one)
-        if lane is None or not lane.settled:
+        feed = self._state.feeds.get(tp)
+        if feed is None or not feed.all_written:
             return None
         try:
-            return self._consumer.position_now(one)
+            return self._consumer.position_now(tp)
         except NotAssigned:
             return None
 
@@ -262,134 +266,142 @@ class SparkFeeder:
 
     async def _read(self) -> None:
         try:
-            await self._finish(await self._read_on())
+            await self._finish(await self._read_until_end())
         except Exception as error:  # noqa: BLE001 - raised in `run`
-            self._ending.because(error)
+            self._failure.set(error)
 
-    async def _read_on(self) -> ConsumerError | PartitionFeed:
-        """Read until that is no longer possible, and return the reason."""
+    async def _read_until_end(self) -> ConsumerError | PartitionFeed:
+        """Read until the consumer ends or fails. Return the reason.
+
+        A `PartitionFeed` as the reason means that records of its partition were deleted.
+        """
         while True:
             try:
                 async for records in self._consumer.arrow(columns=self._columns, timestamps="us"):
                     await self._collect(records)
             except CorruptRecords as error:
-                if not self._ours.skips(error):
+                if not self._state.skip_corrupt(error):
                     return error
             except OffsetUnavailable as error:
-                if (lane := self._ours.broken_off(error)) is not None:
-                    return lane
+                if (feed := self._state.blocked_feed(error)) is not None:
+                    return feed
             except ConsumerTimeout as error:
                 return error
             else:  # stop_at, idle_timeout_ms, or a closed consumer
-                return ClosedError("there is no more to read")
+                return ClosedError("The consumer has ended.")
 
     async def _collect(self, records: "pa.RecordBatch") -> None:
         now, first = asyncio.get_running_loop().time, records["offset"][0].as_py()
-        place = TopicPartition(records["topic"][0].as_py(), records["partition"][0].as_py())
-        lane = self._ours.lane_of(place, first)
-        if lane.gap is not None and first >= lane.gap:
+        tp = TopicPartition(records["topic"][0].as_py(), records["partition"][0].as_py())
+        feed = self._state.feed_for(tp, first)
+        if feed.gap is not None and first >= feed.gap:
             return
         rest: pa.RecordBatch | None = records
-        lane.hold(first)
+        feed.hold(first)
         # records of an ended feed are dropped: the next feed of the partition reads them again
-        while rest is not None and lane.alive and self._ours.lanes.get(place) is lane:
-            rest = self._collector.add(lane, rest, now())
-            self._begun.set()
+        while rest is not None and feed.alive and self._state.feeds.get(tp) is feed:
+            rest = self._collector.add(feed, rest, now())
+            self._batch_open.set()
             while (full := self._collector.full()) is not None:
                 await self._send(full)
-        lane.release()
+        feed.release()
 
     async def _finish(self, reason: ConsumerError | PartitionFeed) -> None:
-        """Write everything collected so far, then stop the feeder with `reason`.
-
-        A `PartitionFeed` as the reason means that records of its partition are gone.
-        """
+        """Write everything collected so far, then stop the feeder with `reason`."""
         await self._write_all()
-        self._ending.because(
-            self._ours.gone(reason) if isinstance(reason, PartitionFeed) else reason
+        self._failure.set(
+            self._state.deleted_error(reason) if isinstance(reason, PartitionFeed) else reason
         )
 
     async def _write_all(self) -> None:
         """Write all collected records, and wait until they are written or the feeder fails."""
-        while not self._ending.there.is_set() and (one := self._collector.any()):
-            await self._send(one)
-        await self._flights.ended()
+        while not self._failure.ended.is_set() and (batch := self._collector.any()):
+            await self._send(batch)
+        await self._writes.wait_ended()
 
     async def _watch_clock(self) -> None:
         """Write the batches that are older than `max_wait_ms`, even if they are small."""
         now = asyncio.get_running_loop().time
         while True:
-            await self._begun.wait()
-            self._begun.clear()
+            await self._batch_open.wait()
+            self._batch_open.clear()
             while (due := self._collector.due(now())) is not None:
                 await self._send(due)
             if (wait := self._collector.deadline - now()) < inf:
                 await asyncio.sleep(max(0.0, wait))
-                self._begun.set()
+                self._batch_open.set()
 
     async def _watch_log(self, reading: asyncio.Task[None]) -> None:
         """Handle each gap in the log: continue after it, or stop the feeder."""
         try:
-            async for lane in self._ours.gaps():
-                self._scope.start(self._get_over(lane, reading), f"get over {lane.gap}")
+            async for feed in self._state.gaps():
+                self._scope.start(self._handle_gap(feed, reading), f"get over {feed.gap}")
         except ConsumerError as error:
-            self._ending.because(error)
+            self._failure.set(error)
 
-    async def _get_over(self, lane: PartitionFeed, reading: asyncio.Task[None]) -> None:
-        if not await self._ours.get_over(lane):
+    async def _handle_gap(self, feed: PartitionFeed, reading: asyncio.Task[None]) -> None:
+        if not await self._state.pass_gap(feed):
             reading.cancel()
-            await self._finish(lane)
+            await self._finish(feed)
 
-    async def _tell_gaps(self) -> None:
-        """Commit the read position where only offsets without records follow the written ones.
+    async def _commit_gaps(self) -> None:
+        """Commit the read position if only offsets without records follow the written records.
 
-        Otherwise the group would show a lag for ever, for example after transaction markers.
+        Such offsets are those of transaction markers, for example. Otherwise the group would always
+        show a lag.
         """
-        told: dict[TopicPartition, int] = {}
+        committed: dict[TopicPartition, int] = {}
         while True:
-            await asyncio.sleep(_SECONDS_BETWEEN_TELLS)
-            far = {
-                one: read
-                for one, lane in self._ours.lanes.items()
-                if lane.written is not None
-                and (read := self._read_and_written(one)) is not None
-                and read > lane.written
+            await asyncio.sleep(_SECONDS_BETWEEN_COMMITS)
+            positions = {
+                tp: position
+                for tp, feed in self._state.feeds.items()
+                if feed.written is not None
+                and (position := self._written_position(tp)) is not None
+                and position > feed.written
             }
-            if news := {one: at for one, at in far.items() if told.get(one) != at}:
-                await self._ours.promises.tell(news)
-            told = far
+            if new := {tp: p for tp, p in positions.items() if committed.get(tp) != p}:
+                await self._state.intents.record(new)
+            committed = positions
 
-    async def _send(self, one: OpenBatch) -> None:
-        """Wait until another write may start, then start the write of `one`."""
-        await self._flights.slot()
-        if self._collector.holds(one):  # another task may have sent it meanwhile
-            batch, lanes = self._collector.take(one)
+    async def _send(self, open_batch: OpenBatch) -> None:
+        """Wait until another write may start, then start the write of a batch."""
+        await self._writes.wait_slot()
+        if self._collector.is_open(open_batch):  # another task may have sent it meanwhile
+            batch, feeds = self._collector.take(open_batch)
             if batch.parts:
-                self._flights.start(self._scope, batch, lanes, self._ours)
+                self._writes.start(self._scope, batch, feeds, self._state)
 
     async def _drain(self, *reading: asyncio.Task[None]) -> None:
         """Stop reading and write the collected records, as far as `grace_ms` allows."""
         for task in reading:
             task.cancel()
-        self._ours.close()
+        self._state.close()
         try:
             async with asyncio.timeout_at(self._grace.end()):
                 await self._write_all()
         except TimeoutError:
-            left = len(self._flights.under_way)
-            _log.warning("%s: %d batches were not written within the grace", self.sink, left)
+            unwritten = len(self._writes.in_flight)
+            _log.warning(
+                "%s did not finish the writes of %d batches within grace_ms", self.sink, unwritten
+            )
         except ClosedError:  # the scope failed: its error ends the block and is raised there
-            _log.warning("%s: what is collected is not written", self.sink)
+            _log.warning("collected records are not written to %s after a failure", self.sink)
 
 
-def _sink_of(sink: Sink | None, write: Write | None, spark: object, app: str | None) -> Sink:
+def _make_sink(sink: Sink | None, write: Write | None, spark: object, app: str | None) -> Sink:
     if (sink is None) == (write is None):
-        raise ConfigError("a feeder needs a sink, or a function to write with: one of the two")
+        raise ConfigError("A feeder needs either `sink` or `write`.")
     if sink is not None:
         if spark is not None:
-            raise ConfigError("spark is for write=...: this sink does without a session")
+            raise ConfigError(
+                "`spark` needs `write`, because a sink uses no Spark session. Remove one of them."
+            )
         if app is not None:
-            raise ConfigError("app is for write=...: a DeltaSink takes its own, others have none")
+            raise ConfigError(
+                "`app` of a feeder needs `write`. Pass `app` to the DeltaSink; other sinks have "
+                "no application name."
+            )
         return sink
     assert write is not None
     return WriteSink(write, spark)
@@ -397,24 +409,24 @@ def _sink_of(sink: Sink | None, write: Write | None, spark: object, app: str | N
 
 def _check(consumer: Consumer[Any, Any], sink: Sink) -> None:
     if consumer.commits and (
-        consumer.config.auto_commit or consumer.config.reading.commit_policy == "at_most_once"
+        consumer.config.auto_commit or consumer.config.delivery.commit_policy == "at_most_once"
     ):
         raise ConfigError(
-            "a feeder commits what is written, and nothing else may: give the consumer "
-            "commit_policy='manual'"
+            "Only the feeder may commit, after records are written. Set `commit_policy='manual'` "
+            "for the consumer."
         )
-    if consumer.config.reading.on_poison == "dead_letter":
+    if consumer.config.delivery.on_poison == "dead_letter":
         raise ConfigError(
-            "a feeder writes no dead letters: give the consumer on_poison='raise', or 'skip'"
+            "A feeder writes no dead letters. Set `on_poison` of the consumer to 'raise' or 'skip'."
         )
     if not sink.remembers and not consumer.commits:
         raise ConfigError(
-            f"{sink} keeps no offsets, and the consumer has no group_id to keep them: name one"
+            f"{sink} stores no offsets, and without a group nor does the consumer. Set `group_id`."
         )
     if not sink.remembers and not consumer.keeps_metadata:
         raise ConfigError(
-            f"{sink} keeps no offsets, so each batch is promised in a text beside the group's "
-            "offset, which Kafka alone surely keeps: take a sink that remembers (LandingFolder, "
-            "DeltaSink), or have offsets in Kafka: without offsets=..., and in a group of "
-            "ZooKeeper's with offsets_storage='kafka' and dual_commit_enabled=False"
+            f"{sink} stores no offsets, so the feeder needs commit metadata, which only offsets in "
+            "Kafka have. Use LandingFolder or DeltaSink, or store offsets in Kafka: without "
+            "`offsets`, and in a ZooKeeper group with `offsets_storage='kafka'` and "
+            "`dual_commit_enabled=False`."
         )

@@ -11,11 +11,11 @@ from asyncconsumer.errors import ConsumerError, SinkFailed
 from asyncconsumer.spark.sinks.protocol import SinkThreads
 
 _log: Final = logging.getLogger(__name__)
-_SHORTEST_WAIT, _LONGEST_WAIT = 0.1, 5.0
+_MIN_DELAY, _MAX_DELAY = 0.1, 5.0  # seconds between retries
 
 
 class Grace:
-    """The time limit for all steps of closing together, counted from the first use."""
+    """The time limit for all steps of closing together. It starts with the first step."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -29,59 +29,64 @@ class Grace:
 
 
 class SinkCaller:
-    """The caller of one sink, which repeats failed calls."""
+    """The caller of one sink, which retries failed calls."""
 
     def __init__(self, name: str, *, threads: int, retries: int, randomness: Random) -> None:
-        self.repeated = 0  # number of repeated calls
+        self.retried = 0  # number of retries
         self._name = name
         self._threads = SinkThreads(threads)
         self._retries = retries
         self._randomness = randomness
 
-    async def ask(self, what: str, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+    async def call(self, action: str, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Call the sink and return its result. Retry on errors, then raise `SinkFailed`."""
-        waits = backoff(_SHORTEST_WAIT, _LONGEST_WAIT, self._randomness)
+        delays = backoff(_MIN_DELAY, _MAX_DELAY, self._randomness)
         tries = 0
         while True:
             tries += 1
             try:
                 return await self._threads.run(function, *arguments)
             except (Exception, asyncio.CancelledError) as error:
-                if _is_for_us(error):
+                if _is_cancelled(error):
                     raise
                 final = isinstance(error, ConsumerError) and not error.retriable
                 if final or tries > self._retries:
                     if isinstance(error, ConsumerError):
                         raise
                     reason = f"{type(error).__name__}: {error}"
-                    raise SinkFailed(self._name, what, tries, reason) from error
+                    raise SinkFailed(self._name, action, tries, reason) from error
                 cause = error
-            self.repeated += 1
-            wait = next(waits)
-            _log.warning("%s: %s failed, again in %.1f s: %r", self._name, what, wait, cause)
-            await asyncio.sleep(wait)
+            self.retried += 1
+            delay = next(delays)
+            _log.warning(
+                "%s failed to %s, next try in %.1f s: %r", self._name, action, delay, cause
+            )
+            await asyncio.sleep(delay)
 
-    async def once(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """Call the sink once, for an optional step. Log an error and return None."""
+    async def call_once(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """Call the sink once, for an optional step. Log an error instead of raising it."""
         try:
             return await self._threads.run(function, *arguments)
         except (Exception, asyncio.CancelledError) as error:  # a sink may raise anything
-            if _is_for_us(error):
+            if _is_cancelled(error):
                 raise
             _log.warning(
-                "%s: what was left over could not be cleared away", self._name, exc_info=True
+                "%s failed to clean up a batch that was not written", self._name, exc_info=True
             )
 
-    async def end(self, grace: Grace) -> None:
+    async def close(self, grace: Grace) -> None:
         """Wait until running calls have ended, or until the grace period is over."""
         try:
             async with asyncio.timeout_at(grace.end()):
                 await self._threads.end()
         except TimeoutError:
-            _log.error("%s: a thread still writes; what becomes of it is not known", self._name)
+            _log.error(
+                "a call to %s still runs after grace_ms; its last batch may or may not be written",
+                self._name,
+            )
 
 
-def _is_for_us(error: BaseException) -> bool:
-    """Return whether this task is being cancelled, and not something that the sink awaits."""
+def _is_cancelled(error: BaseException) -> bool:
+    """Return whether this task itself is cancelled, and not only a task of the sink."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Writes in flight to a sink: their limit and their order."""
+"""Writes in write to a sink: their limit and their order."""
 
 import asyncio
 import copy
@@ -21,13 +21,13 @@ _log: Final = logging.getLogger(__name__)
 class WriteObserver(Protocol):
     """A listener that is asked before a batch is published, and notified of the result."""
 
-    async def may_not_land(self, batch: FeedBatch) -> Collection[TopicPartition]:
-        """Return the partitions of `batch` that must not be written now."""
+    async def before_write(self, batch: FeedBatch) -> Collection[TopicPartition]:
+        """Return the partitions of `batch` to leave out, because another member may own them."""
 
-    async def landed(self, ends: Mapping[TopicPartition, int]) -> None:
+    async def on_written(self, ends: Mapping[TopicPartition, int]) -> None:
         """Handle that the sink durably has these partitions up to the given offsets."""
 
-    async def turned_away(self, starts: Mapping[PartitionFeed, int]) -> None:
+    async def on_rejected(self, starts: Mapping[PartitionFeed, int]) -> None:
         """Handle that parts with these starts were rejected. Their feeds have ended."""
 
 
@@ -42,11 +42,11 @@ class Counts:
     abandoned: int = 0  # parts whose feed had ended before the write
     last_write_seconds: float = 0.0
 
-    def abandon(self, parts: int) -> None:
+    def add_abandoned(self, parts: int) -> None:
         """Count parts that were not passed to the sink."""
         self.abandoned += parts
 
-    def land(self, batch: FeedBatch, refused: int, seconds: float) -> None:
+    def add_written(self, batch: FeedBatch, refused: int, seconds: float) -> None:
         """Count a batch that is in the sink, and the parts that were refused."""
         self.records += batch.rows
         self.bytes += batch.size
@@ -56,20 +56,20 @@ class Counts:
 
 
 class FailureState:
-    """The first reason why a feeder cannot continue."""
+    """The first reason why a feeder cannot continue. `ended` is set with it."""
 
     def __init__(self) -> None:
-        self.there: Final = asyncio.Event()
+        self.ended: Final = asyncio.Event()
         self._reason: Exception | None = None
         self._raised = False
 
-    def because(self, error: Exception) -> None:
+    def set(self, error: Exception) -> None:
         """Set the reason, unless there is one. A `ClosedError` ends the feeder without an error."""
         self._reason = self._reason or error
-        self.there.set()
+        self.ended.set()
 
     def check(self, *, again: bool = True) -> None:
-        """Raise the reason, if there is one. With `again=False`, raise it only if it never was."""
+        """Raise the reason, if there is one. With `again=False`, raise it only the first time."""
         if self._reason is None or isinstance(self._reason, ClosedError):
             return
         if again or not self._raised:
@@ -82,232 +82,243 @@ class PreparedWrite(NamedTuple):
     """A prepared batch that is published at once, of one pending write or of several merged."""
 
     ready: PreparedBatch
-    lanes: Mapping[TopicPartition, PartitionFeed]
+    feeds: Mapping[TopicPartition, PartitionFeed]
 
-    def of(self, batch: FeedBatch) -> FeedBatch:
+    def live_parts(self, batch: FeedBatch) -> FeedBatch:
         """Return the parts of `batch` whose feeds have not ended."""
-        return batch.without({one for one in batch.parts if not self.lanes[one].alive})
+        return batch.without({tp for tp in batch.parts if not self.feeds[tp].alive})
 
-    def joined(self, other: "PreparedWrite", sink: MergingSink) -> "PreparedWrite | None":
-        """Return this write merged with `other`, which follows it; None if they must stay apart."""
-        lanes = {**self.lanes, **other.lanes}
+    def merge(self, other: "PreparedWrite", sink: MergingSink) -> "PreparedWrite | None":
+        """Return this write merged with `other`, which follows it; None if that is impossible."""
+        feeds = {**self.feeds, **other.feeds}
         # a failed write between the two has ended its feeds: its records would be missing
-        if not all(lane.alive for lane in lanes.values()):
+        if not all(feed.alive for feed in feeds.values()):
             return None
         try:
             ready = sink.join_batches(self.ready, other.ready)
         except Exception:  # noqa: BLE001 - a sink may raise anything; merging is optional
-            _log.warning("%s: batches could not be joined", sink, exc_info=True)
+            _log.warning("%s failed to merge two batches, so it writes both", sink, exc_info=True)
             return None
-        return None if ready is None else PreparedWrite(ready, lanes)
+        return None if ready is None else PreparedWrite(ready, feeds)
 
 
 @dataclass(slots=True, eq=False)
 class PendingWrite:
     """One batch in flight. The batch is released before the observer is notified."""
 
-    lanes: Mapping[TopicPartition, PartitionFeed]
-    batch: FeedBatch | None  # None once it is in the sink, or never will be
-    cargo: PreparedWrite | None = None  # set when it is prepared
-    landing: bool = False  # the sink was asked to publish it, alone or merged
+    feeds: Mapping[TopicPartition, PartitionFeed]
+    batch: FeedBatch | None  # None after it was written or abandoned
+    prepared: PreparedWrite | None = None
+    publishing: bool = False  # the sink was asked to publish it, alone or merged
 
     @property
-    def wanted(self) -> bool:
+    def needed(self) -> bool:
         """Return whether at least a part of the batch is still to be written."""
-        return self.batch is not None and any(lane.alive for lane in self.lanes.values())
+        return self.batch is not None and any(feed.alive for feed in self.feeds.values())
 
     @property
-    def given_up(self) -> bool:
-        """Return whether the sink is still publishing the batch after all its feeds have ended."""
-        return self.landing and self.batch is not None and not self.wanted
+    def orphaned(self) -> bool:
+        """Return whether the sink still publishes the batch after all its feeds have ended."""
+        return self.publishing and self.batch is not None and not self.needed
 
-    def load(self, ready: PreparedBatch) -> PreparedWrite:
-        """Store the prepared batch until it is its turn to be published."""
-        self.cargo = PreparedWrite(ready, self.lanes)
-        return self.cargo
+    def set_prepared(self, ready: PreparedBatch) -> PreparedWrite:
+        """Store the prepared batch until it may be published."""
+        self.prepared = PreparedWrite(ready, self.feeds)
+        return self.prepared
 
-    def land(self) -> None:
-        """Mark that the sink is being asked to publish the batch."""
-        self.landing = True
+    def mark_publishing(self) -> None:
+        """Note that the sink is being asked to publish the batch."""
+        self.publishing = True
 
     def blocks(self, other: "PendingWrite") -> bool:
         """Return whether `other` must wait because it continues where this write ends."""
         return self.batch is not None and any(
-            lane.alive and self.lanes.get(one) is lane for one, lane in other.lanes.items()
+            feed.alive and self.feeds.get(tp) is feed for tp, feed in other.feeds.items()
         )
 
-    def over(self) -> None:
-        """Release the batch: the write has ended."""
-        self.batch = self.cargo = None
+    def release(self) -> None:
+        """Release the batch after the write has ended."""
+        self.batch = self.prepared = None
 
 
 class WriteQueue:
-    """The writes in flight, limited in number. Batches of one partition are published in order.
+    """The writes in flight, at most `limit`. Batches of one partition are published in order.
 
-    A write that hangs after its feeds have ended no longer counts: other writes may start.
+    A write that hangs after its feeds have ended no longer counts, so other writes may start.
     """
 
-    def __init__(self, sink: Sink, asking: SinkCaller, ending: FailureState, *, most: int) -> None:
+    def __init__(
+        self, sink: Sink, caller: SinkCaller, failure: FailureState, *, limit: int
+    ) -> None:
         self.counts: Final = Counts()
         self._sink = sink
-        self._asking = asking
-        self._ending = ending
-        self._most = most
-        self._flights: dict[PendingWrite, None] = {}  # in order, until they are reported
-        self._news = asyncio.Event()
+        self._caller = caller
+        self._failure = failure
+        self._limit = limit
+        self._writes: dict[PendingWrite, None] = {}  # in order, until the observer was notified
+        self._changed = asyncio.Event()
 
     @property
-    def under_way(self) -> list[FeedBatch]:
+    def in_flight(self) -> list[FeedBatch]:
         """The batches that are still to be written."""
-        return [one.batch for one in self._flights if one.batch is not None and one.wanted]
+        return [write.batch for write in self._writes if write.batch is not None and write.needed]
 
-    async def slot(self) -> None:
+    async def wait_slot(self) -> None:
         """Wait until another write may start."""
-        while len(self.under_way) >= self._most:
-            await self._news.wait()
+        while len(self.in_flight) >= self._limit:
+            await self._changed.wait()
 
     def start(
         self,
         scope: Scope,
         batch: FeedBatch,
-        lanes: Mapping[TopicPartition, PartitionFeed],
-        ground: WriteObserver,
+        feeds: Mapping[TopicPartition, PartitionFeed],
+        observer: WriteObserver,
     ) -> None:
-        """Start the write of a batch, as a task of `scope`. Wait for a `slot` before."""
-        flight = PendingWrite(lanes, batch)
-        scope.start(self._fly(flight, ground), f"write {batch.id}")
-        self._flights[flight] = None
-        for lane in lanes.values():
-            lane.sent = True
+        """Start the write of a batch, as a task of `scope`. Await `wait_slot` before."""
+        write = PendingWrite(feeds, batch)
+        scope.start(self._run(write, observer), f"write {batch.id}")
+        self._writes[write] = None
+        for feed in feeds.values():
+            feed.sent = True
 
-    def give_up(self, lanes: Collection[PartitionFeed]) -> None:
+    def abandon(self, feeds: Collection[PartitionFeed]) -> None:
         """End these feeds, and wake the writes that wait."""
-        for lane in lanes:
-            lane.end()
-        self._stir()
+        for feed in feeds:
+            feed.end()
+        self._notify()
 
-    async def ended(self, lanes: Collection[PartitionFeed] | None = None) -> None:
-        """Wait until the writes of these feeds have ended and were reported.
+    async def wait_ended(self, feeds: Collection[PartitionFeed] | None = None) -> None:
+        """Wait until the writes of these feeds have ended and the observer was notified.
 
-        Without `lanes`, wait for all writes except those whose feeds have all ended.
+        Without `feeds`, wait for all writes except those whose feeds have all ended.
         """
-        flights = [
-            flight
-            for flight in self._flights
-            if lanes is None or any(lane in lanes for lane in flight.lanes.values())
+        writes = [
+            write
+            for write in self._writes
+            if feeds is None or any(feed in feeds for feed in write.feeds.values())
         ]
         while any(
-            flight in self._flights and not (lanes is None and flight.given_up)
-            for flight in flights
+            write in self._writes and not (feeds is None and write.orphaned) for write in writes
         ):
-            await self._news.wait()
+            await self._changed.wait()
 
-    def _stir(self) -> None:
+    def _notify(self) -> None:
         """Wake all waiting tasks."""
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     # --- one write -------------------------------------------------------------------------------
 
-    async def _fly(self, flight: PendingWrite, ground: WriteObserver) -> None:
+    async def _run(self, write: PendingWrite, observer: WriteObserver) -> None:
         try:
-            ends = await self._flown(flight, ground)
+            ends = await self._write(write, observer)
             # a feed may have ended meanwhile: its partition was revoked, or has a new feed
-            if told := {lane.partition: end for lane, end in ends.items() if lane.alive}:
-                await ground.landed(told)
+            if live := {feed.partition: end for feed, end in ends.items() if feed.alive}:
+                await observer.on_written(live)
         finally:
-            del self._flights[flight]
-            self._stir()
+            del self._writes[write]
+            self._notify()
 
-    async def _flown(
-        self, flight: PendingWrite, ground: WriteObserver
+    async def _write(
+        self, write: PendingWrite, observer: WriteObserver
     ) -> Mapping[PartitionFeed, int]:
         """Return the end in the sink of each feed of this write and of writes merged into it."""
-        batch, aboard = flight.batch, [flight]
+        batch, merged = write.batch, [write]
         assert batch is not None
         try:
-            prepared = await self._asking.ask(f"prepare {batch.id}", self._sink.prepare, batch)
-            cargo = flight.load(PreparedBatch(batch, prepared))
-            while flight.landing or not self._may_land(flight):
-                if flight.batch is None:
-                    return {}  # it was merged into another write, which reports it
-                await self._news.wait()
-            cargo, aboard = self._with_followers(flight, cargo)
-            landed = await self._land(cargo, aboard, ground)
-            if landed is None:  # not after an error: the batch may be in the sink
-                await self._asking.once(self._sink.discard, prepared)
+            result = await self._caller.call(f"prepare {batch.id}", self._sink.prepare, batch)
+            prepared = write.set_prepared(PreparedBatch(batch, result))
+            while write.publishing or not self._is_next(write):
+                if write.batch is None:
+                    return {}  # it was merged into another write, which notifies the observer
+                await self._changed.wait()
+            prepared, merged = self._merge_followers(write, prepared)
+            written = await self._publish(prepared, merged, observer)
+            if written is None:  # not after an error: the batch may be in the sink
+                await self._caller.call_once(self._sink.discard, result)
         except BaseException as error:
-            for one in aboard:
-                self.give_up(one.lanes.values())  # nothing may be written after a gap
+            for pending in merged:
+                self.abandon(pending.feeds.values())  # nothing may be written after a gap
             if not isinstance(error, ConsumerError):
                 raise
-            self._ending.because(error)
+            self._failure.set(error)
             return {}
         else:
-            parts = {} if landed is None else landed.parts
-            return {cargo.lanes[one]: part.end for one, part in parts.items()}
+            parts = {} if written is None else written.parts
+            return {prepared.feeds[tp]: part.end for tp, part in parts.items()}
         finally:
-            for one in aboard:
-                one.over()
-            self._stir()
+            for pending in merged:
+                pending.release()
+            self._notify()
 
-    def _may_land(self, flight: PendingWrite) -> bool:
-        before = takewhile(lambda other: other is not flight, self._flights)
-        return not any(other.blocks(flight) for other in before)
+    def _is_next(self, write: PendingWrite) -> bool:
+        """Return whether no earlier write blocks this one."""
+        earlier = takewhile(lambda other: other is not write, self._writes)
+        return not any(other.blocks(write) for other in earlier)
 
-    def _with_followers(
-        self, flight: PendingWrite, cargo: PreparedWrite
+    def _merge_followers(
+        self, write: PendingWrite, prepared: PreparedWrite
     ) -> tuple[PreparedWrite, list[PendingWrite]]:
-        """Return what to publish now, and the pending writes that it contains.
+        """Return the batch to publish now, and the pending writes that it contains.
 
         A `MergingSink` may merge the writes that wait only for this one.
         """
-        aboard, sink = [flight], self._sink
+        merged, sink = [write], self._sink
         if not (sink.remembers and isinstance(sink, MergingSink)):
-            return cargo, aboard
-        flights = list(self._flights)
-        place = flights.index(flight)
-        ahead = flights[:place]
-        for other in flights[place + 1 :]:
-            alike = not sink.apart or other.lanes.keys() == flight.lanes.keys()
-            free = alike and not other.landing and not any(one.blocks(other) for one in ahead)
-            both = cargo.joined(other.cargo, sink) if free and other.cargo is not None else None
+            return prepared, merged
+        writes = list(self._writes)
+        index = writes.index(write)
+        earlier = writes[:index]
+        for other in writes[index + 1 :]:
+            mergeable = not sink.apart or other.feeds.keys() == write.feeds.keys()
+            mergeable = mergeable and not other.publishing
+            both = None
+            if mergeable and other.prepared and not any(w.blocks(other) for w in earlier):
+                both = prepared.merge(other.prepared, sink)
             if both is None:
-                ahead.append(other)  # writes that continue where it ends wait for it
+                earlier.append(other)  # writes that continue where it ends wait for it
             else:
-                cargo = both
-                aboard.append(other)
-        return cargo, aboard
+                prepared = both
+                merged.append(other)
+        return prepared, merged
 
-    async def _land(
-        self, cargo: PreparedWrite, aboard: Collection[PendingWrite], ground: WriteObserver
+    async def _publish(
+        self,
+        prepared: PreparedWrite,
+        merged: Collection[PendingWrite],
+        observer: WriteObserver,
     ) -> FeedBatch | None:
         """Publish a batch. Return the parts now in the sink; None if the sink was not called."""
         now = asyncio.get_running_loop().time
-        batch, prepared = cargo.ready
-        wanted = cargo.of(batch)
-        if wanted.parts and (held_back := await ground.may_not_land(wanted)):
-            await self._turn_away(cargo, held_back, ground)
-        wanted = cargo.of(wanted)
-        self.counts.abandon(len(batch.parts) - len(wanted.parts))
-        if not wanted.parts:
+        batch, result = prepared.ready
+        live = prepared.live_parts(batch)
+        if live.parts and (held_back := await observer.before_write(live)):
+            await self._reject(prepared, held_back, observer)
+        live = prepared.live_parts(live)
+        self.counts.add_abandoned(len(batch.parts) - len(live.parts))
+        if not live.parts:
             return None
-        began = now()
-        for flight in aboard:
-            flight.land()
-        away = await self._asking.ask(f"write {batch.id}", self._sink.publish, wanted, prepared)
-        landed = wanted.without(away)
-        for one, part in landed.parts.items():
-            cargo.lanes[one].landed(part.end)
-        self.counts.land(landed, len(away), now() - began)
-        if away:
-            await self._turn_away(cargo, away, ground)
-        return landed
+        started = now()
+        for write in merged:
+            write.mark_publishing()
+        refused = await self._caller.call(f"write {batch.id}", self._sink.publish, live, result)
+        written = live.without(refused)
+        for tp, part in written.parts.items():
+            prepared.feeds[tp].mark_written(part.end)
+        self.counts.add_written(written, len(refused), now() - started)
+        if refused:
+            await self._reject(prepared, refused, observer)
+        return written
 
-    async def _turn_away(
-        self, cargo: PreparedWrite, which: Collection[TopicPartition], ground: WriteObserver
+    async def _reject(
+        self,
+        prepared: PreparedWrite,
+        partitions: Collection[TopicPartition],
+        observer: WriteObserver,
     ) -> None:
-        """End the feeds of rejected parts, and notify the observer, which reads them again."""
-        starts = {cargo.lanes[one]: cargo.ready.batch.parts[one].start for one in which}
-        self.give_up(starts)
-        await ground.turned_away(starts)
+        """End the feeds of rejected parts. The observer starts new feeds, which read them again."""
+        parts = prepared.ready.batch.parts
+        starts = {prepared.feeds[tp]: parts[tp].start for tp in partitions}
+        self.abandon(starts)
+        await observer.on_rejected(starts)

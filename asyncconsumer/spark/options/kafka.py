@@ -17,7 +17,7 @@ from asyncconsumer.spark.options import security
 PREFIX: Final = "kafka."
 _FETCH_BYTES: Final = 4 * 2**20  # one fetch makes one Spark batch, which should not be small
 
-_OURS: Final = {
+_OPTION_NAMES: Final = {
     "bootstrap.servers": "bootstrap_servers",
     "allowed.hosts": "allowed_hosts",  # not a property of Java
     "client.id": "client_id",
@@ -35,7 +35,7 @@ _OURS: Final = {
     "socket.connection.setup.timeout.ms": "connect_timeout_ms",
     "sasl.kerberos.service.name": "sasl_kerberos_service_name",
 }
-_TEXTS: Final = (
+_STRINGS: Final = (
     "bootstrap.servers",
     "allowed.hosts",
     "client.id",
@@ -44,7 +44,7 @@ _TEXTS: Final = (
     "sasl.kerberos.service.name",
 )
 # accepted and ignored: properties for threads, buffers and groups of a Java consumer
-_WITHOUT_MEANING: Final = frozenset(
+_IGNORED: Final = frozenset(
     (
         "allow.auto.create.topics",
         "auto.commit.interval.ms",
@@ -84,47 +84,50 @@ _WITHOUT_MEANING: Final = frozenset(
         "ssl.truststore.password",
     )
 )
-_KNOWN: Final = frozenset((*_OURS, *security.TAKEN, *_WITHOUT_MEANING))
-# settings of Java's own logins for tokens and tickets
-_OF_LOGINS: Final = ("sasl.login.", "sasl.oauthbearer.", "sasl.kerberos.")
+_KNOWN: Final = frozenset((*_OPTION_NAMES, *security.SUPPORTED, *_IGNORED))
+# accepted and ignored: properties of Java's own logins for tokens and tickets
+_LOGIN_PREFIXES: Final = ("sasl.login.", "sasl.oauthbearer.", "sasl.kerberos.")
 # Spark's own source refuses most of these as well, for the same reasons
 _REFUSED: Final = {
-    "auto.offset.reset": "where to begin is startingOffsets, and Spark keeps what was read",
-    "key.deserializer": "keys are bytes; use the functions of Spark on them",
-    "value.deserializer": "values are bytes; use the functions of Spark on them",
-    "key.serializer": "nothing is written",
-    "value.serializer": "nothing is written",
-    "enable.auto.commit": "Spark keeps the offsets; see commitToGroup to have them in Kafka too",
-    "interceptor.classes": "there are no Java classes here",
-    "ssl.engine.factory.class": "there are no Java classes here",
-    "config.providers": "there are no Java classes here; look values up where the query is made",
+    "auto.offset.reset": "Use `startingOffsets`. Spark stores the offsets of the query.",
+    "key.deserializer": "Keys are bytes. Decode them with functions of Spark.",
+    "value.deserializer": "Values are bytes. Decode them with functions of Spark.",
+    "key.serializer": "The source does not write.",
+    "value.serializer": "The source does not write.",
+    "enable.auto.commit": "Spark stores the offsets. `commitToGroup` also commits them to Kafka.",
+    "interceptor.classes": "The source runs no Java classes.",
+    "ssl.engine.factory.class": "The source runs no Java classes.",
+    "config.providers": "The source runs no Java classes. Pass the values themselves.",
     # refused, because ignoring it would allow ciphers that the user forbids
-    "ssl.cipher.suites": "Java's names are not OpenSSL's; limit them at the brokers",
+    "ssl.cipher.suites": "Java's cipher names are not OpenSSL's. Limit ciphers at the brokers.",
 }
 
 
 def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
     """Return the `kafka.` options without their prefix, validated."""
-    found = {
+    properties = {
         name.lower().removeprefix(PREFIX): value
         for name, value in options.items()
         if name.lower().startswith(PREFIX)
     }
-    if not found.get("bootstrap.servers", "").strip():
-        raise ConfigError("kafka.bootstrap.servers is missing: name brokers as 'host:port,...'")
-    for name in found:
+    if not properties.get("bootstrap.servers", "").strip():
+        raise ConfigError("`kafka.bootstrap.servers` is missing. Set it to 'host:port,...'.")
+    for name in properties:
         _check_name(name)
-    configs_of(found)
-    return found
+    make_configs(properties)
+    return properties
 
 
-def configs_of(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]:
-    """Return the configs for a client. TLS contexts cannot be pickled."""
+def make_configs(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]:
+    """Return the configs for a client.
+
+    Each process makes its own from the properties, because a TLS context cannot be pickled.
+    """
     options = security.security_options(kafka)
     options["max_partition_fetch_bytes"] = _FETCH_BYTES
-    for theirs, ours in _OURS.items():
-        if theirs in kafka:
-            options[ours] = _read(theirs, kafka[theirs].strip())
+    for java_name, name in _OPTION_NAMES.items():
+        if java_name in kafka:
+            options[name] = _parse_value(java_name, kafka[java_name].strip())
     if "sasl_kerberos_service_name" in options and options.get("sasl_mechanism") != "GSSAPI":
         del options["sasl_kerberos_service_name"]
     return split(options)
@@ -132,17 +135,17 @@ def configs_of(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]
 
 def is_property(name: str) -> bool:
     """Return whether `name` is a property of a Java consumer, which needs the prefix `kafka.`."""
-    return name in _REFUSED or name in _KNOWN or name.startswith(_OF_LOGINS)
+    return name in _REFUSED or name in _KNOWN or name.startswith(_LOGIN_PREFIXES)
 
 
 def _check_name(name: str) -> None:
     if name in _REFUSED:
-        raise ConfigError(f"kafka.{name} cannot be set: {_REFUSED[name]}")
+        raise ConfigError(f"`kafka.{name}` cannot be set. {_REFUSED[name]}")
     if not is_property(name):
         refuse_unknown([name], also=_KNOWN, prefix=PREFIX)
 
 
-def _read(name: str, text: str) -> str | int:
-    if name in _TEXTS:
+def _parse_value(name: str, text: str) -> str | int:
+    if name in _STRINGS:
         return text
     return (parse_bool if name == "check.crcs" else parse_int)(f"{PREFIX}{name}", text)

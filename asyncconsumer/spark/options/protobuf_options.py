@@ -20,12 +20,12 @@ OPTIONS: Final = (
     "unwrap.primitive.wrapper.types",
     "recursive.fields.max.depth",
 )
-_DEEPEST: Final = 10  # Spark's own limit
+_MAX_DEPTH: Final = 10  # Spark's own limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtobufOptions:
-    """The message type of the values, and how it is converted.
+    """The message type of the values, and options of the conversion.
 
     The driver reads the descriptors once, so executors need no files and no modules.
     """
@@ -44,8 +44,10 @@ def protobuf_options(options: Mapping[str, str]) -> ProtobufOptions:
     name, descriptors = _schema(options)
     depth = options.get("recursive.fields.max.depth", "").strip()
     max_depth = parse_int("recursive.fields.max.depth", depth, least=1) if depth else None
-    if max_depth is not None and max_depth > _DEEPEST:
-        raise ConfigError(f"recursive.fields.max.depth must be at most {_DEEPEST}, got {max_depth}")
+    if max_depth is not None and max_depth > _MAX_DEPTH:
+        raise ConfigError(
+            f"`recursive.fields.max.depth` must be at most {_MAX_DEPTH}, got {max_depth}."
+        )
     return ProtobufOptions(
         message_name=name,
         descriptor_set=descriptors,
@@ -66,29 +68,29 @@ def _schema(options: Mapping[str, str]) -> tuple[str, bytes]:
     path, text = options.get("descfilepath", "").strip(), options.get("binarydescriptorset", "")
     if not name:
         raise ConfigError(
-            "valueFormat protobuf needs messageName: the message in the descriptor set that "
-            "descFilePath names, or a generated class such as orders_pb2.Order"
+            "`valueFormat` protobuf needs `messageName`. Set it to a message of the descriptor set "
+            "in `descFilePath`, or to a generated class such as orders_pb2.Order."
         )
     if path and text:
-        raise ConfigError("give descFilePath or binaryDescriptorSet, not both")
+        raise ConfigError("Set `descFilePath` or `binaryDescriptorSet`, not both.")
     if path:
         return name, _file(path)
     if text:
         try:
             return name, base64.b64decode(text, validate=True)
         except ValueError as error:
-            raise ConfigError(f"binaryDescriptorSet must be base 64: {error}") from None
-    return _of_class(name)
+            raise ConfigError(f"`binaryDescriptorSet` must be base64: {error}") from None
+    return _from_class(name)
 
 
 def _file(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"descFilePath cannot be read: {error}") from None
+        raise ConfigError(f"`descFilePath` cannot be read: {error}") from None
 
 
-def _of_class(name: str) -> tuple[str, bytes]:
+def _from_class(name: str) -> tuple[str, bytes]:
     """Return the message name and descriptors of a class that protoc generated."""
     from asyncconsumer.serdes.models import package  # not needed by executors
 
@@ -97,18 +99,19 @@ def _of_class(name: str) -> tuple[str, bytes]:
         descriptor = getattr(import_module(module), class_name).DESCRIPTOR
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"messageName {name!r} is no generated class that could be imported ({error}): name "
-            "one as module.Class, or set descFilePath to what protoc --include_imports "
-            "--descriptor_set_out made"
+            f"The class of `messageName` {name!r} cannot be imported ({error}). Name a generated "
+            "class as module.Class, or set `descFilePath` to the output of protoc "
+            "--include_imports --descriptor_set_out."
         ) from None
-    found = package("google.protobuf.descriptor_pb2", "Protobuf").FileDescriptorSet()
-    _collect(descriptor.file, found, set())
-    return descriptor.full_name, found.SerializeToString()
+    files = package("google.protobuf.descriptor_pb2", "Protobuf").FileDescriptorSet()
+    _collect(descriptor.file, files, set())
+    return descriptor.full_name, files.SerializeToString()
 
 
-def _collect(file: Any, found: Any, seen: set[str]) -> None:  # noqa: ANN401 - protobuf's
+def _collect(file: Any, files: Any, seen: set[str]) -> None:  # noqa: ANN401 - protobuf's
+    """Add a file to the set, after the files that it imports."""
     if file.name not in seen:
         seen.add(file.name)
-        for needed in file.dependencies:
-            _collect(needed, found, seen)
-        file.CopyToProto(found.file.add())
+        for imported in file.dependencies:
+            _collect(imported, files, seen)
+        file.CopyToProto(files.file.add())

@@ -4,11 +4,20 @@ import re
 import ssl
 import tempfile
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from aiokafka.abc import AbstractTokenProvider
+
+from asyncconsumer.config.tokens import provider_of
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.spark.options.oauth import PROPERTY, token_provider
+
+TOKEN_PROVIDER: Final = "sasl.oauth.token.provider"  # noqa: S105 - the name of a property
+_TOKEN_PROVIDER_RULE: Final = (
+    f"`kafka.{TOKEN_PROVIDER}` must be 'module:name' of a function without arguments that returns "
+    "a token, or of an aiokafka.abc.AbstractTokenProvider. The driver and executors import it"
+)
 
 _MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
 _JAAS_OPTION: Final = re.compile(
@@ -21,11 +30,11 @@ _IDENTIFICATION: Final = "ssl.endpoint.identification.algorithm"
 _TRUST_MANAGER: Final = "ssl.trustmanager.algorithm"
 _TRUST_MANAGERS: Final = ("PKIX", "SUNX509", "X509")
 
-TAKEN: Final = {
+SUPPORTED: Final = {
     "security.protocol",
     "sasl.mechanism",
     "sasl.jaas.config",
-    PROPERTY,
+    TOKEN_PROVIDER,
     "ssl.truststore.location",
     "ssl.truststore.type",
     "ssl.truststore.certificates",
@@ -44,34 +53,58 @@ TAKEN: Final = {
 def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
     """Return the options of `ConnectionConfig` for these properties."""
     protocol = kafka.get("security.protocol", "PLAINTEXT").strip().upper()
-    found: dict[str, Any] = {"security_protocol": protocol}
+    options: dict[str, Any] = {"security_protocol": protocol}
     checks_host_names = _checks_host_names(kafka)
     if protocol.startswith("SASL"):
         mechanism = kafka.get("sasl.mechanism", "GSSAPI").strip().upper()
-        found["sasl_mechanism"] = mechanism
+        options["sasl_mechanism"] = mechanism
         if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
-            found |= _login(kafka.get("sasl.jaas.config", ""), mechanism)
+            options |= _login(kafka.get("sasl.jaas.config", ""), mechanism)
         elif mechanism == "OAUTHBEARER":
-            provider = token_provider(kafka.get(PROPERTY, "").strip())
-            found["sasl_oauth_token_provider"] = provider
+            provider = load_token_provider(kafka.get(TOKEN_PROVIDER, "").strip())
+            options["sasl_oauth_token_provider"] = provider
     if protocol.endswith("SSL"):
-        found["ssl_context"] = context = _ssl_context(kafka)
+        options["ssl_context"] = context = _ssl_context(kafka)
         context.check_hostname = checks_host_names
-    return found
+    return options
+
+
+def load_token_provider(name: str) -> AbstractTokenProvider:
+    """Import and return the token provider that the property names.
+
+    The provider is given by name, because Spark options are strings.
+    """
+    if not name:
+        raise ConfigError(
+            f"`kafka.sasl.mechanism` OAUTHBEARER needs a token provider, because Java's login "
+            f"modules and callback handlers cannot run here. {_TOKEN_PROVIDER_RULE}."
+        )
+    module, _, path = name.partition(":")
+    try:
+        value: object = import_module(module)
+        for part in path.split("."):
+            value = getattr(value, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{_TOKEN_PROVIDER_RULE}. {name!r} cannot be imported: {error}") from None
+    if (provider := provider_of(value)) is None:
+        raise ConfigError(
+            f"{_TOKEN_PROVIDER_RULE}. The type of {name!r} is {type(value).__name__}."
+        )
+    return provider
 
 
 def _checks_host_names(kafka: Mapping[str, str]) -> bool:
     """Return whether certificates must name the host: true for https, false if empty."""
-    given = kafka.get(_IDENTIFICATION, "https")
-    if (algorithm := given.strip().lower()) not in ("https", ""):
+    value = kafka.get(_IDENTIFICATION, "https")
+    if (algorithm := value.strip().lower()) not in ("https", ""):
         raise ConfigError(
-            f"kafka.{_IDENTIFICATION} must be https, or empty to accept certificates of any host, "
-            f"got {given!r}"
+            f"`kafka.{_IDENTIFICATION}` must be https, or empty to accept certificates of any "
+            f"host, got {value!r}."
         )
     if (manager := kafka.get(_TRUST_MANAGER, "PKIX").strip()).upper() not in _TRUST_MANAGERS:
         raise ConfigError(
-            f"kafka.{_TRUST_MANAGER} must be {' or '.join(_TRUST_MANAGERS)}, which check as "
-            f"OpenSSL does, got {manager!r}: Java's other trust managers cannot run here"
+            f"`kafka.{_TRUST_MANAGER}` must be {' or '.join(_TRUST_MANAGERS)}, got {manager!r}. "
+            "Other trust managers of Java cannot run here, because OpenSSL checks certificates."
         )
     return bool(algorithm)
 
@@ -80,18 +113,19 @@ def _login(jaas: str, mechanism: str) -> dict[str, str]:
     """Return the login from a line like `...PlainLoginModule required username="u" ...;`."""
     module, rest = [*jaas.strip().rstrip(";").split(None, 1), "", ""][:2]
     if module.rpartition(".")[2] not in _MODULES:
-        raise ConfigError(  # not the line: it has a password
-            f"kafka.sasl.mechanism {mechanism} needs kafka.sasl.jaas.config with one of "
-            f"{', '.join(_MODULES)}, e.g. 'org.apache.kafka.common.security.plain.PlainLoginModule "
-            'required username="..." password="...";\''
+        raise ConfigError(  # without the value, which has a password
+            f"`kafka.sasl.mechanism` {mechanism} needs `kafka.sasl.jaas.config` with "
+            f"{' or '.join(_MODULES)}, such as "
+            "'org.apache.kafka.common.security.plain.PlainLoginModule "
+            'required username="..." password="...";\'.'
         )
-    given = {
+    values = {
         name: double or single or bare for name, double, single, bare in _JAAS_OPTION.findall(rest)
     }
     for name in ("username", "password"):
-        if name not in given:
-            raise ConfigError(f'kafka.sasl.jaas.config has no {name}="..."')
-    unescaped = {name: re.sub(r"\\(.)", r"\1", given[name]) for name in ("username", "password")}
+        if name not in values:
+            raise ConfigError(f'`kafka.sasl.jaas.config` needs {name}="...".')
+    unescaped = {name: re.sub(r"\\(.)", r"\1", values[name]) for name in ("username", "password")}
     return {
         "sasl_plain_username": unescaped["username"],
         "sasl_plain_password": unescaped["password"],
@@ -104,46 +138,50 @@ def _ssl_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
         context = ssl.create_default_context(
             cafile=_pem(kafka, "truststore"), cadata=kafka.get("ssl.truststore.certificates")
         )
-        _load_own(context, kafka)
+        _load_client_certificate(context, kafka)
         if (names := kafka.get("ssl.enabled.protocols")) is not None:
             _limit_versions(context, names)
     except (OSError, ssl.SSLError, ValueError) as error:
-        raise ConfigError(f"the kafka.ssl.* options do not work: {error}") from None
+        raise ConfigError(f"The `kafka.ssl.*` options are invalid: {error}") from None
     return context
 
 
 def _check_truststore(kafka: Mapping[str, str]) -> None:
-    """Raise if the system's authorities would be trusted although others were meant."""
+    """Raise if the system's authorities would be trusted by mistake."""
     certificates, location = (
         kafka.get(f"ssl.truststore.{name}") for name in ("certificates", "location")
     )
     if certificates is not None and not certificates.strip():
-        raise ConfigError("kafka.ssl.truststore.certificates is empty: give PEM, or leave it out")
+        raise ConfigError(
+            "`kafka.ssl.truststore.certificates` is empty. Set PEM certificates, or remove it."
+        )
     if certificates is not None and location is not None:
-        raise ConfigError("give kafka.ssl.truststore.location or .certificates, not both")
+        raise ConfigError(
+            "Set `kafka.ssl.truststore.location` or `kafka.ssl.truststore.certificates`, not both."
+        )
     if certificates is None and location is None and kafka.get("ssl.truststore.password"):
         raise ConfigError(
-            "kafka.ssl.truststore.password is set and kafka.ssl.truststore.location is not: name "
-            "the truststore, or leave out the password to trust the system's authorities"
+            "`kafka.ssl.truststore.password` is set without `kafka.ssl.truststore.location`. Set "
+            "the location, or remove the password to trust the system's authorities."
         )
 
 
 def _limit_versions(context: ssl.SSLContext, names: str) -> None:
-    given = [name.strip() for name in names.split(",")]
-    for name in given:
+    enabled = [name.strip() for name in names.split(",")]
+    for name in enabled:
         if name not in _VERSIONS:
             raise ConfigError(
-                f"kafka.ssl.enabled.protocols: {name!r} is none of {', '.join(_VERSIONS)}"
+                f"`kafka.ssl.enabled.protocols` must be of {', '.join(_VERSIONS)}, got {name!r}."
             )
-    versions = [_VERSIONS[name] for name in given]
+    versions = [_VERSIONS[name] for name in enabled]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
-def _load_own(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
+def _load_client_certificate(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
     """Load the client's certificate, if there is one."""
     password = kafka.get("ssl.key.password")
-    if (own := _pem(kafka, "keystore")) is not None:
-        context.load_cert_chain(own, password=password)
+    if (path := _pem(kafka, "keystore")) is not None:
+        context.load_cert_chain(path, password=password)
         return
     chain, key = kafka.get("ssl.keystore.certificate.chain"), kafka.get("ssl.keystore.key")
     if chain is None and key is None:
@@ -161,9 +199,9 @@ def _pem(kafka: Mapping[str, str], store: str) -> str | None:
     kind = kafka.get(f"ssl.{store}.type", "").strip().upper()
     if kind != "PEM" and (kind or not _is_pem(location)):
         raise ConfigError(
-            f"kafka.ssl.{store}.location {location}: only PEM files are read, this is "
-            f"{kind or 'none'}. `keytool -importkeystore -deststoretype pkcs12` and `openssl "
-            f"pkcs12 -nodes` make one; then set kafka.ssl.{store}.type to PEM"
+            f"`kafka.ssl.{store}.location` {location} must be a PEM file, got "
+            f"{kind or 'another format'}. Convert it with `keytool -importkeystore -deststoretype "
+            f"pkcs12` and `openssl pkcs12 -nodes`, and set `kafka.ssl.{store}.type` to PEM."
         )
     return location
 

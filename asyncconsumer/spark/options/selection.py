@@ -11,8 +11,8 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import TopicPartition
 
-_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
-_MOST: Final = 2**63 - 1
+_SYMBOLIC: Final = {"earliest": EARLIEST, "latest": LATEST}
+_MAX_OFFSET: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,10 @@ class Matching:
 
     pattern: str
 
-    def of(self, names: Iterable[str]) -> tuple[str, ...]:
+    def filter(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names that match, without Kafka's internal topics."""
-        from asyncconsumer.group.zookeeper.filters import (
-            INTERNAL_TOPICS,  # executors need no groups
-        )
+        # imported here, because executors need no groups
+        from asyncconsumer.group.subscription import INTERNAL_TOPICS
 
         return tuple(
             name for name in names if name not in INTERNAL_TOPICS and re.search(self.pattern, name)
@@ -56,7 +55,7 @@ Selection: TypeAlias = SubscribedTopicNames | Matching | Assigned
 class StartBound:
     """EARLIEST or LATEST for all partitions."""
 
-    place: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +84,16 @@ Limit: TypeAlias = StartBound | OffsetBound | TimeBound
 def selection(options: Mapping[str, str]) -> Selection:
     """Return the selection by `subscribe`, `subscribePattern` or `assign`, exactly one of them."""
     names = ("subscribe", "subscribePattern", "assign")
-    given = [name for name in names if name.lower() in options]
-    if len(given) != 1:
-        what = f"only one of {', '.join(given)} can be set" if given else "none is set"
-        raise ConfigError(f"which topics to read: {what}; give one of {', '.join(names)}")
-    (name,) = given
+    chosen = [name for name in names if name.lower() in options]
+    if len(chosen) != 1:
+        got = " and ".join(chosen) or "none of them"
+        raise ConfigError(f"Set exactly one of `{'`, `'.join(names)}` to select topics, got {got}.")
+    (name,) = chosen
     text = options[name.lower()].strip()
     if name == "subscribe":
         topics = tuple(topic.strip() for topic in text.split(",") if topic.strip())
         if not topics:
-            raise ConfigError("subscribe names no topic: give 'topic,topic,...'")
+            raise ConfigError("`subscribe` is empty. Set it to 'topic,topic,...'.")
         return SubscribedTopicNames(topics)
     if name == "assign":
         return Assigned(frozenset(_partitions(text)))
@@ -104,10 +103,10 @@ def selection(options: Mapping[str, str]) -> Selection:
             re.compile(text)
     except (re.error, FutureWarning) as error:
         raise ConfigError(
-            f"subscribePattern {text!r} is no regular expression as Python has them: {error}"
+            f"`subscribePattern` {text!r} is not a regular expression of Python: {error}"
         ) from None
     if not text:
-        raise ConfigError("subscribePattern is empty: give a regular expression")
+        raise ConfigError("`subscribePattern` is empty. Set it to a regular expression.")
     return Matching(text)
 
 
@@ -119,62 +118,69 @@ def limit(options: Mapping[str, str], which: str, default: int) -> Limit:
     strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
         raise ConfigError(
-            f"startingOffsetsByTimestampStrategy must be error or latest, got {strategy!r}"
+            f"`startingOffsetsByTimestampStrategy` must be error or latest, got {strategy!r}."
         )
     or_latest = which == "ending" or strategy == "latest"
     if (text := options.get(f"{which}timestamp")) is not None:
         name = f"{which}Timestamp"
-        return TimeBound(_whole(name, text.strip()), name, or_latest)
+        return TimeBound(_milliseconds(name, text.strip()), name, or_latest)
     if (text := options.get(f"{which}offsetsbytimestamp")) is not None:
         name = f"{which}OffsetsByTimestamp"
         return TimeBound(_by_partition(name, text, least=0), name, or_latest)
     name, text = f"{which}Offsets", options.get(f"{which}offsets", "").strip()
     if not text:
         return StartBound(default)
-    if (place := _WORDS.get(text.lower())) is not None:
-        return StartBound(place)
+    if (offset := _SYMBOLIC.get(text.lower())) is not None:
+        return StartBound(offset)
     return OffsetBound(_by_partition(name, text, least=EARLIEST), name)
 
 
 def _partitions(text: str) -> Iterable[TopicPartition]:
-    asked = _object("assign", text, '{"topic": [0, 1]}')
-    for topic, numbers in asked.items():
-        if not isinstance(numbers, list) or not all(_is_whole(one, 0) for one in numbers):
-            raise ConfigError(f"assign has {numbers!r} for {topic!r}: give its partitions, [0, 1]")
+    topics = _object("assign", text, '{"topic": [0, 1]}')
+    for topic, numbers in topics.items():
+        if not isinstance(numbers, list) or not all(_is_integer(n, 0) for n in numbers):
+            raise ConfigError(
+                f"`assign` must list partitions such as [0, 1] for {topic!r}, got {numbers!r}."
+            )
         for number in numbers:
             yield TopicPartition(topic, number)
 
 
 def _by_partition(option: str, text: str, *, least: int) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
+    by_partition: dict[TopicPartition, int] = {}
     example = '{"topic": {"0": 23}}'
-    for topic, places in _object(option, text, example).items():
-        if not isinstance(places, dict):
-            raise ConfigError(f"{option} has {places!r} for {topic!r}: write it as {example}")
-        for number, place in places.items():
-            if not number.isdecimal() or not _is_whole(place, least):
+    for topic, values in _object(option, text, example).items():
+        if not isinstance(values, dict):
+            raise ConfigError(
+                f"`{option}` must have the form {example}, got {values!r} for {topic!r}."
+            )
+        for number, value in values.items():
+            if not number.isdecimal() or not _is_integer(value, least):
                 raise ConfigError(
-                    f"{option} has {number!r}: {place!r} for {topic!r}, like {example}"
+                    f"`{option}` must have the form {example}, got {number!r}: {value!r} for "
+                    f"{topic!r}."
                 )
-            found[TopicPartition(topic, int(number))] = place
-    return found
+            by_partition[TopicPartition(topic, int(number))] = value
+    return by_partition
 
 
 def _object(option: str, text: str, example: str) -> dict[str, object]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{option} is not JSON ({error}): write it as {example}") from None
-    if not isinstance(found, dict) or not found:
-        raise ConfigError(f"{option} is {text!r}: write it as {example}")
-    return found
+        raise ConfigError(
+            f"`{option}` must be JSON of the form {example}, and is not JSON: {error}"
+        ) from None
+    if not isinstance(value, dict) or not value:
+        raise ConfigError(f"`{option}` must have the form {example}, got {text!r}.")
+    return value
 
 
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST
+def _is_integer(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MAX_OFFSET
 
 
-def _whole(option: str, text: str) -> int:
-    if not text.isdecimal() or not _is_whole(int(text), 0):
-        raise ConfigError(f"{option} must be milliseconds since 1970, got {text!r}")
+def _milliseconds(option: str, text: str) -> int:
+    if not text.isdecimal() or not _is_integer(int(text), 0):
+        raise ConfigError(f"`{option}` must be milliseconds since 1970, got {text!r}.")
     return int(text)

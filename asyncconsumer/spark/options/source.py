@@ -61,21 +61,21 @@ _KNOWN: Final = (
     "fetchOffset.retryIntervalMs",
     "partition.metadata.cache.ttl.ms",
 )
-_OF_BATCHES: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
-_OF_STREAMS: Final = (
+_BATCH_ONLY: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+_STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "commitToGroup",
 )
-_OF_GROUPS: Final = ("kafka.group.id", "groupIdPrefix")
+_GROUP_OPTIONS: Final = ("kafka.group.id", "groupIdPrefix")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of one query as plain values, which are copied to every executor."""
+    """The options of one query as plain values, which Spark copies to every executor."""
 
-    kafka: Mapping[str, str] = field(repr=False)  # has passwords
+    kafka: Mapping[str, str] = field(repr=False)  # contains passwords
     selection: Selection
     starting: Limit
     ending: Limit
@@ -95,36 +95,36 @@ class SourceOptions:
     mode: str = "PERMISSIVE"
 
 
-def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+def parse(raw: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Return the options of one query, or raise `ConfigError`."""
-    options = _lowered(given)
+    options = _lower_names(raw)
     _refuse_unknown(options)
-    _tell_ignored(options, streaming=streaming)
-    return _parsed(options, streaming=streaming)
+    _warn_ignored(options, streaming=streaming)
+    return _parse(options, streaming=streaming)
 
 
-def check(given: Mapping[str, str]) -> None:
-    """Raise for options that are valid neither for a batch query nor for a stream."""
-    options = _lowered(given)
+def check(raw: Mapping[str, str]) -> None:
+    """Raise ConfigError for options that are valid neither for a batch query nor for a stream."""
+    options = _lower_names(raw)
     _refuse_unknown(options)
     try:
-        _parsed(options, streaming=False)
+        _parse(options, streaming=False)
     except ConfigError as error:
         try:
-            _parsed(options, streaming=True)
+            _parse(options, streaming=True)
         except ConfigError:
             raise error from None
 
 
-def _lowered(given: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): str(value) for name, value in given.items()}
+def _lower_names(raw: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): str(value) for name, value in raw.items()}
 
 
-def _parsed(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+def _parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     if streaming:
-        for name in _OF_BATCHES:
+        for name in _BATCH_ONLY:
             if name.lower() in options:
-                raise ConfigError(f"{name} is for batch queries: a stream has no end")
+                raise ConfigError(f"`{name}` applies to batch queries only. A stream has no end.")
     starting = limit(options, "starting", LATEST if streaming else EARLIEST)
     ending = limit(options, "ending", LATEST)
     if not streaming:
@@ -134,8 +134,8 @@ def _parsed(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     )
     if lowest is not None and highest is not None and lowest > highest:
         raise ConfigError(
-            f"minOffsetsPerTrigger ({lowest}) must not be more than maxOffsetsPerTrigger "
-            f"({highest})"
+            f"`minOffsetsPerTrigger` ({lowest}) must not be larger than `maxOffsetsPerTrigger` "
+            f"({highest})."
         )
     return SourceOptions(
         kafka=kafka_properties(options),
@@ -150,42 +150,42 @@ def _parsed(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         max_trigger_delay_ms=_milliseconds(
             "maxTriggerDelay", options.get("maxtriggerdelay", "15m")
         ),
-        fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
-        include_headers=_truth(options, "includeHeaders", default=False),
+        fail_on_data_loss=_bool(options, "failOnDataLoss", default=True),
+        include_headers=_bool(options, "includeHeaders", default=False),
         commit_to_group=options.get("committogroup", "").strip() or None,
-        push_filters=_truth(options, "pushFilters", default=False),
+        push_filters=_bool(options, "pushFilters", default=False),
         value_format=_value_format(options),
         value_schema=options.get("valueschema"),
-        protobuf=protobuf_of(options),
-        mode=_word(options, "mode", MODES) or "PERMISSIVE",
+        protobuf=parse_protobuf(options),
+        mode=_choice(options, "mode", MODES) or "PERMISSIVE",
     )
 
 
-def protobuf_of(given: Mapping[str, str]) -> protobuf_options.ProtobufOptions | None:
-    """Return the Protobuf options if `valueFormat` is protobuf. Other options are not read."""
-    options = _lowered(given)
+def parse_protobuf(raw: Mapping[str, str]) -> protobuf_options.ProtobufOptions | None:
+    """Return the Protobuf options, or None if `valueFormat` is not protobuf."""
+    options = _lower_names(raw)
     if _value_format(options) == "protobuf":
         return protobuf_options.protobuf_options(options)
     return None
 
 
 def _value_format(options: Mapping[str, str]) -> str | None:
-    return _word(options, "valueFormat", VALUE_FORMATS)
+    return _choice(options, "valueFormat", VALUE_FORMATS)
 
 
 def _check_batch(starting: Limit, ending: Limit) -> None:
-    for which, found, place, word in (
+    for which, bound, symbolic, word in (
         ("starting", starting, LATEST, "latest"),
         ("ending", ending, EARLIEST, "earliest"),
     ):
-        if found == StartBound(place):
-            raise ConfigError(f"{which}Offsets can't be {word} for batch queries on Kafka")
-        if isinstance(found, OffsetBound):
-            for partition, offset in found.offsets.items():
-                if offset == place:
+        if bound == StartBound(symbolic):
+            raise ConfigError(f"`{which}Offsets` can't be {word} for batch queries on Kafka.")
+        if isinstance(bound, OffsetBound):
+            for tp, offset in bound.offsets.items():
+                if offset == symbolic:
                     raise ConfigError(
-                        f"{which}Offsets for {partition} can't be {word} ({place}) for batch "
-                        "queries on Kafka"
+                        f"`{which}Offsets` for {tp} can't be {word} ({symbolic}) for batch queries "
+                        "on Kafka."
                     )
 
 
@@ -193,20 +193,20 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
     known = {"value_format", *(name.lower() for name in _KNOWN)}
     unknown = [name for name in options if name not in known and not name.startswith(PREFIX)]
     for name in filter(is_property, unknown):
-        raise ConfigError(f"unknown option {name!r}: did you mean {PREFIX}{name}?")
+        raise ConfigError(f"Unknown option {name!r}. Did you mean {PREFIX}{name}?")
     refuse_unknown(unknown, also=_KNOWN)
 
 
-def _tell_ignored(options: Mapping[str, str], *, streaming: bool) -> None:
+def _warn_ignored(options: Mapping[str, str], *, streaming: bool) -> None:
     """Log a warning for each option without effect, as Spark's own source does."""
-    for name in () if streaming else _OF_STREAMS:
+    for name in () if streaming else _STREAM_ONLY:
         if name.lower() in options:
-            _log.warning("%s is for streaming queries, and ignored in this one", name)
-    for name in _OF_GROUPS:
+            _log.warning("%s is ignored, because it applies to streaming queries only", name)
+    for name in _GROUP_OPTIONS:
         if name.lower() in options:
             _log.warning(
-                "%s is ignored, for no group is joined; commitToGroup tells one of a stream's "
-                "progress",
+                "%s is ignored, because the source joins no group; commitToGroup commits the "
+                "progress of a stream to a group",
                 name,
             )
 
@@ -216,24 +216,24 @@ def _number(options: Mapping[str, str], name: str, *, least: int) -> int | None:
     return parse_int(name, text, least) if text else None
 
 
-def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+def _bool(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     return parse_bool(name, options.get(name.lower(), str(default)))
 
 
-def _word(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str | None:
+def _choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str | None:
     text = options.get(name.lower(), "").strip()
     if not text and name == "valueFormat":
         text = options.get("value_format", "").strip()
-    for word in allowed:
-        if text.lower() == word.lower():
-            return word
+    for choice in choices:
+        if text.lower() == choice.lower():
+            return choice
     if text:
-        raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {text!r}")
+        raise ConfigError(f"`{name}` must be one of {', '.join(choices)}, got {text!r}.")
     return None
 
 
 def _milliseconds(name: str, text: str) -> int:
     match = _DELAY.fullmatch(text.strip().lower())
     if match is None:
-        raise ConfigError(f"{name} must be a time like 15m, 30s or 500ms, got {text!r}")
+        raise ConfigError(f"`{name}` must be a time such as 15m, 30s or 500ms, got {text!r}.")
     return int(match[1]) * _UNITS[match[2] or "ms"]

@@ -1,7 +1,7 @@
 """Claims of a landing folder as earlier versions kept them: one symbolic link per claim.
 
-The links are read once, when the partition gets its folder in `claims`. A closing link then takes
-the name of the next claim. Writers of earlier versions find it, and are refused or fail.
+The links are read once, when the folder of the partition in `claims` is created. A closing link
+then takes the name of the next claim. So writers of earlier versions cannot claim any more.
 """
 
 import os
@@ -30,8 +30,8 @@ def last_link(folder: Path) -> Link | None:
         last = _link(folder / names[-1]) if names else None
         if last is None and _close(folder / _FIRST):
             return None
-        behind = int(_target(folder / _FIRST)) if last is None else last[1]
-        if _close(folder / f"{behind:020d}"):
+        end = int(_target(folder / _FIRST)) if last is None else last[1]
+        if _close(folder / f"{end:020d}"):
             return last
     return None
 
@@ -46,13 +46,13 @@ def _close(path: Path) -> bool:
 
 
 def _link(path: Path) -> Link:
-    found = _LINK.fullmatch(target := _target(path))
-    if found is None or int(found[1]) <= int(path.name):
+    match = _LINK.fullmatch(target := _target(path))
+    if match is None or int(match[1]) <= int(path.name):
         raise ConfigError(
-            f"{path} -> {target} is not a claim of a landing folder: remove what is not ours"
+            f"{path} -> {target} is not a claim of a landing folder. Remove this file."
         )
-    topic_id = None if found[3] is None else UUID(found[3])
-    return int(path.name), int(found[1]), found[2], topic_id
+    topic_id = None if match[3] is None else UUID(match[3])
+    return int(path.name), int(match[1]), match[2], topic_id
 
 
 def _target(path: Path) -> str:

@@ -3,7 +3,7 @@
 A folder per partition holds exactly one entry, the head. Its name is the last claim: the range, the
 file that holds the records, and the id of the topic. A new claim renames the head. The old name is
 unique and never used again. Of several writers that know the same head, exactly one succeeds. A
-writer that knows an older head never succeeds, however long it was suspended. No clock is involved.
+writer that knows an older head always fails, even if it was suspended for long. No clock is used.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ from asyncconsumer.types import TopicPartition, is_legal_topic
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})(?:-([0-9a-f]{32}))?")
 _NOTHING: Final = "nothing"  # the head before the first claim
-_LONGEST_NAME: Final = 255  # of a file name; a topic name may have 249
-_LOOKS: Final = 100  # attempts to list a folder whose head changes meanwhile
+_MAX_FILE_NAME: Final = 255  # a topic name may have 249
+_MAX_LISTINGS: Final = 100  # of a folder whose head changes meanwhile
 
 
 class Claim(NamedTuple):
@@ -36,16 +36,16 @@ class Claim(NamedTuple):
     @property
     def name(self) -> str:
         """The file name of the claim's entry."""
-        of_which = "" if self.topic_id is None else f"-{self.topic_id.hex}"
-        return f"{self.start:020d}-{self.end:020d}-{self.token}{of_which}"
+        topic_id = "" if self.topic_id is None else f"-{self.topic_id.hex}"
+        return f"{self.start:020d}-{self.end:020d}-{self.token}{topic_id}"
 
     @classmethod
-    def named(cls, name: str) -> "Claim | None":
+    def parse(cls, name: str) -> "Claim | None":
         """Return the claim with that entry name; None if it is not the name of a claim."""
-        if (found := _NAME.fullmatch(name)) is None:
+        if (match := _NAME.fullmatch(name)) is None:
             return None
-        topic_id = None if found[4] is None else UUID(found[4])
-        return cls(int(found[1]), int(found[2]), found[3], topic_id)
+        topic_id = None if match[4] is None else UUID(match[4])
+        return cls(int(match[1]), int(match[2]), match[3], topic_id)
 
 
 class RangeClaims:
@@ -57,36 +57,36 @@ class RangeClaims:
 
     def heads(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim | None]:
         """Return the last claim of each partition; None before the first one."""
-        folders = {one: self._of(one) for one in partitions}
-        if new := [one for one, folder in folders.items() if not folder.is_dir()]:
-            for one in new:
-                self._create(one)
+        folders = {tp: self._folder_of(tp) for tp in partitions}
+        if new := [tp for tp, folder in folders.items() if not folder.is_dir()]:
+            for tp in new:
+                self._create(tp)
             sync(self.folder)
-        return {one: self._head(one) for one in folders}
+        return {tp: self._head(tp) for tp in folders}
 
     def take(self, partition: TopicPartition, head: Claim | None, claim: Claim) -> bool:
-        """Replace the head by a claim. Return False if another claim replaced that head before."""
-        folder = self._of(partition)
+        """Replace the head by a claim. Return False if the head has been replaced before."""
+        folder = self._folder_of(partition)
         try:
             (folder / _entry(head)).rename(folder / claim.name)
         except FileNotFoundError:
-            return self.is_head(partition, claim)  # if an earlier attempt renamed it
+            return self.is_head(partition, claim)  # an earlier attempt may have renamed it
         return True
 
     def is_head(self, partition: TopicPartition, claim: Claim) -> bool:
         """Return whether `claim` is the last claim."""
-        return (self._of(partition) / claim.name).exists()
+        return (self._folder_of(partition) / claim.name).exists()
 
     def sync(self, partition: TopicPartition) -> None:
         """Make the head durable."""
-        sync(self._of(partition))
+        sync(self._folder_of(partition))
 
-    def _of(self, partition: TopicPartition) -> Path:
+    def _folder_of(self, partition: TopicPartition) -> Path:
         return self.folder / folder_name(partition)
 
     def _create(self, partition: TopicPartition) -> None:
         """Create the folder with its head atomically. A folder with a head is never replaced."""
-        folder = self._of(partition)
+        folder = self._folder_of(partition)
         link = last_link(self._links / folder.name)
         head = None if link is None else Claim(*link)
         making = self.folder / f".creating-{uuid4().hex}"
@@ -100,15 +100,17 @@ class RangeClaims:
                 raise
 
     def _head(self, partition: TopicPartition) -> Claim | None:
-        folder = self._of(partition)
-        for _ in range(_LOOKS):
+        folder = self._folder_of(partition)
+        for _ in range(_MAX_LISTINGS):
             names = [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208
             if claims := [_claim(folder / name) for name in names if name != _NOTHING]:
-                return max(claims)  # the later one, if a listing had both
+                return max(claims)  # a listing during a rename may have both names
             if _NOTHING in names:
                 return None
             self._create(partition)  # a power failure can leave an empty folder
-        raise ConfigError(f"{folder} has no claim: restore it, or remove it to begin anew")
+        raise ConfigError(
+            f"{folder} has no claim. Restore the folder, or remove it to start without claims."
+        )
 
 
 def _entry(claim: Claim | None) -> str:
@@ -116,8 +118,8 @@ def _entry(claim: Claim | None) -> str:
 
 
 def _claim(path: Path) -> Claim:
-    if (claim := Claim.named(path.name)) is None:
-        raise ConfigError(f"{path} is not a claim of a landing folder: remove what is not ours")
+    if (claim := Claim.parse(path.name)) is None:
+        raise ConfigError(f"{path} is not a claim of a landing folder. Remove this file.")
     return claim
 
 
@@ -129,20 +131,18 @@ def folder_name(partition: TopicPartition) -> str:
 def file_name(before: str, topic: str, after: str) -> str:
     """Return a file name with a topic in it. A long topic name is cut and gets a digest."""
     if not is_legal_topic(topic):
-        raise ConfigError(
-            f"{topic!r} is not a topic's name that Kafka allows: no file is made of it"
-        )
-    whole = before + topic + after
-    if len(whole) <= _LONGEST_NAME:
-        return whole
+        raise ConfigError(f"{topic!r} is not a legal topic name, so it has no file name.")
+    name = before + topic + after
+    if len(name) <= _MAX_FILE_NAME:
+        return name
     digest = f"~{hashlib.sha256(topic.encode()).hexdigest()[:16]}"  # no topic name has a ~
-    return before + topic[: _LONGEST_NAME - len(before + digest + after)] + digest + after
+    return before + topic[: _MAX_FILE_NAME - len(before + digest + after)] + digest + after
 
 
 def sync(path: Path) -> None:
-    """Make a file's contents durable, or the names in a folder."""
-    number = os.open(path, os.O_RDONLY)
+    """Make the contents of a file durable, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _log: Final = logging.getLogger(__name__)
-_MOST_CONFLICTS: Final = 20
-_OF_A_TABLE: Final = ("partition_by", "name", "description", "configuration")  # for its creation
-_MORE_BITS: Final = 128 - 63  # than a version has: a positive number of 64 bits
-_COMMITS_LOOKED_AT: Final = 10  # to find a RESTORE before an OPTIMIZE or VACUUM
-_COMMITS_OF_A_TABLE: Final = 50  # each costs more than the last, until a reload
+_MAX_CONFLICTS: Final = 20
+_CREATE_OPTIONS: Final = ("partition_by", "name", "description", "configuration")
+_DROPPED_ID_BITS: Final = 128 - 63  # a transaction version is a positive number of 64 bits
+_HISTORY_LIMIT: Final = 10  # commits, to find a RESTORE before an OPTIMIZE or VACUUM
+_COMMITS_PER_RELOAD: Final = 50  # each commit costs more than the last, until a reload
 
 
 class DeltaSink:
@@ -65,34 +65,34 @@ class DeltaSink:
         self._writing = writing
         self._table: DeltaTable | None = None
         self._commits = 0
-        self._ends: dict[TopicPartition, int | None] = {}  # in that snapshot, as far as known
+        self._ends: dict[TopicPartition, int | None] = {}  # known offsets in that snapshot
         self._topics: dict[str, int | None] = {}  # topic ids in that snapshot
-        self._one_at_a_time = threading.Lock()  # a `DeltaTable` is not thread-safe
+        self._lock = threading.Lock()  # a `DeltaTable` is not thread-safe
 
     def __str__(self) -> str:
         return f"the Delta table {self.uri}"
 
     def open(self) -> None:
         """Check that the table can be read, if it exists."""
-        with self._one_at_a_time:
+        with self._lock:
             self._newest()
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the offsets in the newest snapshot."""
-        with self._one_at_a_time:
+        with self._lock:
             table = self._newest()
-            found = self._look(table, partitions)
-            if table is not None and any(end is not None for end in found.values()):
+            ends = self._read_ends(table, partitions)
+            if table is not None and any(end is not None for end in ends.values()):
                 self._warn_if_restored(table)
-            return found
+            return ends
 
     def _warn_if_restored(self, table: DeltaTable) -> None:
-        for commit in table.history(_COMMITS_LOOKED_AT):  # the newest one first
+        for commit in table.history(_HISTORY_LIMIT):  # the newest one first
             if commit.get("operation") == "RESTORE":
                 _log.warning(
                     "%s was restored to an earlier version after it was last written, and its "
-                    "offsets were not: records of later versions are missing and will not be "
-                    "written again. See DeltaSink for how to have them again",
+                    "offsets were not; records of later versions are missing and are not written "
+                    "again; the documentation of DeltaSink explains how to write them again",
                     self,
                 )
             if commit.get("operation") in ("RESTORE", "WRITE"):
@@ -113,59 +113,59 @@ class DeltaSink:
 
     def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
         """Append the parts that begin where the table's data ends, and return the others."""
-        with self._one_at_a_time:
-            for left in range(_MOST_CONFLICTS, -1, -1):
-                table = self._to_append_to(batch)
-                for one, part in batch.parts.items():
-                    kept, given = self._topics[one.topic], _number(part.topic_id)
-                    check_topic(self, part, self._ends[one], kept, given)
-                away = refused(batch, self._ends)
-                if len(away) == len(batch.parts):
-                    return away
+        with self._lock:
+            for remaining in range(_MAX_CONFLICTS, -1, -1):
+                table = self._current_table(batch)
+                for tp, part in batch.parts.items():
+                    recorded_id, part_id = self._topics[tp.topic], _number(part.topic_id)
+                    check_topic(self, part, self._ends[tp], recorded_id, part_id)
+                rejected = refused(batch, self._ends)
+                if len(rejected) == len(batch.parts):
+                    return rejected
                 try:
-                    self._append(table, batch.without(away))
+                    self._append(table, batch.without(rejected))
                 except CommitFailedError:  # another commit was first: retry on its snapshot
-                    if not left:
+                    if not remaining:
                         raise
                 else:
-                    return away
+                    return rejected
         raise AssertionError("unreachable")
 
     def discard(self, prepared: object) -> None:
         """Do nothing: `prepare` has written nothing."""
 
-    def _to_append_to(self, batch: FeedBatch) -> DeltaTable:
-        """Return a snapshot with known offsets: the present one unless it may be outdated."""
+    def _current_table(self, batch: FeedBatch) -> DeltaTable:
+        """Return a snapshot with known offsets: the cached one unless it may be outdated."""
         known = self._ends.keys() >= batch.parts.keys() and not refused(batch, self._ends)
-        known = known and self._topics.keys() >= _topics_of(batch).keys()
-        if self._table is not None and known and self._commits % _COMMITS_OF_A_TABLE:
+        known = known and self._topics.keys() >= _topic_ids(batch).keys()
+        if self._table is not None and known and self._commits % _COMMITS_PER_RELOAD:
             return self._table
-        table = self._newest() or self._made(batch)
-        self._look(table, batch.parts)
-        topics = self._topics.keys() | _topics_of(batch).keys()
-        self._topics = {one: self._version(table, self._named(one)) for one in topics}
+        table = self._newest() or self._create(batch)
+        self._read_ends(table, batch.parts)
+        topics = self._topics.keys() | _topic_ids(batch).keys()
+        self._topics = {topic: self._version(table, self._id_app(topic)) for topic in topics}
         return table
 
-    def _named(self, topic: str) -> str:
+    def _id_app(self, topic: str) -> str:
         """Return the application id under which the topic's id is stored."""
         return f"{self._app}:{topic}:id"
 
-    def _look(
+    def _read_ends(
         self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
         """Return the offsets of partitions in a snapshot. Refresh all known offsets from it too."""
-        found = self._recorded(table, partitions)
-        self._ends = self._recorded(table, self._ends.keys() - found.keys()) | found
-        return found
+        ends = self._recorded(table, partitions)
+        self._ends = self._recorded(table, self._ends.keys() - ends.keys()) | ends
+        return ends
 
     def _append(self, table: DeltaTable, batch: FeedBatch) -> None:
         versions = [
             Transaction(app_id(self._app, p.partition), p.end) for p in batch.parts.values()
         ]
-        given, kept = _topics_of(batch), self._topics
-        new = {one: n for one, n in given.items() if n is not None and kept[one] is None}
-        versions += [Transaction(self._named(one), number) for one, number in new.items()]
-        # forgotten first, because a commit that fails may have happened
+        ids, recorded = _topic_ids(batch), self._topics
+        new = {topic: n for topic, n in ids.items() if n is not None and recorded[topic] is None}
+        versions += [Transaction(self._id_app(topic), number) for topic, number in new.items()]
+        # cleared first, because a commit that raises may have succeeded
         ends, self._ends = self._ends, {}
         self._topics = {}
         before = table.version()
@@ -178,37 +178,37 @@ class DeltaSink:
         )
         self._commits += 1
         if table.version() == before + 1:  # otherwise it includes other writers' commits
-            self._ends = ends | {one: part.end for one, part in batch.parts.items()}
-            self._topics = {**kept, **new}
+            self._ends = ends | {tp: part.end for tp, part in batch.parts.items()}
+            self._topics = {**recorded, **new}
 
     def _newest(self) -> DeltaTable | None:
-        if self._table is not None and self._commits % _COMMITS_OF_A_TABLE:
+        if self._table is not None and self._commits % _COMMITS_PER_RELOAD:
             self._table.update_incremental()
         elif DeltaTable.is_deltatable(self.uri, self._options):
             self._table = DeltaTable(self.uri, storage_options=self._options)
         return self._table
 
-    def _made(self, batch: FeedBatch) -> DeltaTable:
-        given = {name: self._writing[name] for name in _OF_A_TABLE if name in self._writing}
+    def _create(self, batch: FeedBatch) -> DeltaTable:
+        options = {name: self._writing[name] for name in _CREATE_OPTIONS if name in self._writing}
         self._table = DeltaTable.create(
-            self.uri, batch.table.schema, mode="ignore", storage_options=self._options, **given
+            self.uri, batch.table.schema, mode="ignore", storage_options=self._options, **options
         )
         return self._table
 
     def _recorded(
         self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        return {one: self._version(table, app_id(self._app, one)) for one in partitions}
+        return {tp: self._version(table, app_id(self._app, tp)) for tp in partitions}
 
     @staticmethod
     def _version(table: DeltaTable | None, name: str) -> int | None:
         return None if table is None else table.transaction_version(name)
 
 
-def _topics_of(batch: FeedBatch) -> dict[str, int | None]:
+def _topic_ids(batch: FeedBatch) -> dict[str, int | None]:
     """Return the ids of the batch's topics as numbers; None for unknown ids."""
-    return {one.topic: _number(part.topic_id) for one, part in batch.parts.items()}
+    return {tp.topic: _number(part.topic_id) for tp, part in batch.parts.items()}
 
 
 def _number(topic_id: UUID | None) -> int | None:
-    return None if topic_id is None else topic_id.int >> _MORE_BITS
+    return None if topic_id is None else topic_id.int >> _DROPPED_ID_BITS

@@ -10,7 +10,7 @@ from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.types import TopicPartition
 
 Write = Callable[[Any, FeedBatch], Any]
-"""A function that has written a batch durably when it returns. A coroutine, or run in a thread."""
+"""A function that writes a batch durably before it returns. Plain functions run in a thread."""
 
 
 class WriteSink:

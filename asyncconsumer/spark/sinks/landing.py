@@ -28,7 +28,7 @@ from asyncconsumer.spark.sinks.protocol import check_topic
 from asyncconsumer.types import TopicPartition
 
 _PENDING: Final = re.compile(r"([0-9a-f]{32})-(.+)")
-_SLOW: Final = ("offset", "timestamp", "key", "value")  # to build a dictionary for
+_NO_DICTIONARY: Final = ("offset", "timestamp", "key", "value")  # slow, and of little use
 
 
 class LandingFolder:
@@ -62,7 +62,7 @@ class LandingFolder:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
-                raise ConfigError(f"{folder} is a file: name a folder for the sink") from None
+                raise ConfigError(f"{folder} is a file. LandingFolder needs a folder.") from None
         sync(self.folder)
 
     # --- offsets ---------------------------------------------------------------------------------
@@ -70,14 +70,14 @@ class LandingFolder:
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the ends of the last claims. Move and delete files that dead writers left."""
         heads = self._claims.heads(partitions)
-        claims = {one: head for one, head in heads.items() if head is not None}
-        for one, claim in claims.items():
-            if self._pending_file(one, claim) is not None:
-                self._claims.sync(one)  # its writer may have died before it was durable
-        self._show(claims)
-        self._sweep(claims)
+        claims = {tp: head for tp, head in heads.items() if head is not None}
+        for tp, claim in claims.items():
+            if self._pending_file(tp, claim) is not None:
+                self._claims.sync(tp)  # its writer may have died before it was durable
+        self._make_visible(claims)
+        self._delete_stale(claims)
         self._heads |= heads
-        return {one: head and head.end for one, head in heads.items()}
+        return {tp: head and head.end for tp, head in heads.items()}
 
     def _pending_file(self, partition: TopicPartition, claim: Claim) -> Path | None:
         """Return the file of a claim, or None if it was moved or deleted."""
@@ -85,29 +85,29 @@ class LandingFolder:
         files = (self._pending / name for name in names)
         return next((file for file in files if file.exists()), None)
 
-    def _show(self, claims: Mapping[TopicPartition, Claim]) -> None:
+    def _make_visible(self, claims: Mapping[TopicPartition, Claim]) -> None:
         """Move the files of claims to where Spark sees them, unless another writer did."""
         moved = 0
-        for one, claim in claims.items():
-            rest = f"{range_name(one, claim.start, claim.end)}.parquet"
-            seen = self.folder / file_name("kafka-", one.topic, rest)
-            if (pending := self._pending_file(one, claim)) is not None:
+        for tp, claim in claims.items():
+            suffix = f"{range_name(tp, claim.start, claim.end)}.parquet"
+            visible = self.folder / file_name("kafka-", tp.topic, suffix)
+            if (pending := self._pending_file(tp, claim)) is not None:
                 with contextlib.suppress(FileNotFoundError):
-                    pending.rename(seen)
+                    pending.rename(visible)
                     moved += 1
         if moved:
             sync(self.folder)
 
-    def _sweep(self, heads: Mapping[TopicPartition, Claim]) -> None:
-        """Delete pending files that can never be claimed: they begin before the last claim's end.
+    def _delete_stale(self, heads: Mapping[TopicPartition, Claim]) -> None:
+        """Delete pending files that begin before the last claim's end: they cannot be claimed.
 
         A file that begins later may belong to a live writer. It stays until its range is claimed.
         """
-        prefixes = {_prefix(one): claim for one, claim in heads.items()}
+        prefixes = {_prefix(tp): claim for tp, claim in heads.items()}
         for name in os.listdir(self._pending):  # noqa: PTH208
-            if (found := _PENDING.fullmatch(name)) is None:
+            if (match := _PENDING.fullmatch(name)) is None:
                 continue
-            head, claim = prefixes.get(found[1]), Claim.named(found[2])
+            head, claim = prefixes.get(match[1]), Claim.parse(match[2])
             if head and claim and claim.start < head.end and claim.token != head.token:
                 (self._pending / name).unlink(missing_ok=True)
 
@@ -116,13 +116,13 @@ class LandingFolder:
     def prepare(self, batch: FeedBatch) -> dict[TopicPartition, Claim]:
         """Write the files durably to ``_pending``, where Spark does not see them."""
         claims = {
-            one: Claim(part.start, part.end, uuid.uuid4().hex, part.topic_id)
-            for one, part in batch.parts.items()
+            tp: Claim(part.start, part.end, uuid.uuid4().hex, part.topic_id)
+            for tp, part in batch.parts.items()
         }
-        files = {one: self._pending / _pending_name(one, claim) for one, claim in claims.items()}
+        files = {tp: self._pending / _pending_name(tp, claim) for tp, claim in claims.items()}
         try:
-            for one, part in batch.parts.items():
-                self._write(files[one], part)
+            for tp, part in batch.parts.items():
+                self._write(files[tp], part)
             for file in files.values():  # after all are written: one sync serves many
                 with contextlib.suppress(FileNotFoundError):  # another writer deleted it
                     sync(file)
@@ -135,8 +135,10 @@ class LandingFolder:
     def _write(self, path: Path, part: BatchPart) -> None:
         table = part.table
         options = {
-            "use_dictionary": [name for name in table.column_names if name not in _SLOW],
-            "write_statistics": [name for name in table.column_names if name not in _SLOW[2:]],
+            "use_dictionary": [name for name in table.column_names if name not in _NO_DICTIONARY],
+            "write_statistics": [
+                name for name in table.column_names if name not in ("key", "value")
+            ],
             **self._parquet,
         }
         pq.write_table(table, str(path), **options)
@@ -145,18 +147,18 @@ class LandingFolder:
         self, batch: FeedBatch, prepared: Mapping[TopicPartition, Claim]
     ) -> Collection[TopicPartition]:
         """Claim the ranges in the order of the parts, move the files, and return refused parts."""
-        self.discard({one: claim for one, claim in prepared.items() if one not in batch.parts})
-        for one, part in batch.parts.items():
-            head = self._heads.get(one)
+        self.discard({tp: claim for tp, claim in prepared.items() if tp not in batch.parts})
+        for tp, part in batch.parts.items():
+            head = self._heads.get(tp)
             check_topic(self, part, head and head.end, head and head.topic_id, part.topic_id)
-        claims = {one: prepared[one] for one in batch.parts}
-        ours = {one: claim for one, claim in claims.items() if self._take(one, claim)}
-        for one in ours:  # after all claims are made, and before a file is visible
-            self._claims.sync(one)
-        self._show(ours)
-        self._heads |= ours  # only now: the next claim requires that these files are visible
-        refused = claims.keys() - ours.keys()
-        self.discard({one: prepared[one] for one in refused})
+        claims = {tp: prepared[tp] for tp in batch.parts}
+        taken = {tp: claim for tp, claim in claims.items() if self._take(tp, claim)}
+        for tp in taken:  # after all claims are made, and before a file is visible
+            self._claims.sync(tp)
+        self._make_visible(taken)
+        self._heads |= taken  # only now: the next claim requires that these files are visible
+        refused = claims.keys() - taken.keys()
+        self.discard({tp: prepared[tp] for tp in refused})
         return refused
 
     def _take(self, partition: TopicPartition, claim: Claim) -> bool:
@@ -172,8 +174,8 @@ class LandingFolder:
 
     def discard(self, prepared: Mapping[TopicPartition, Claim]) -> None:
         """Delete the pending files."""
-        for one, claim in prepared.items():
-            (self._pending / _pending_name(one, claim)).unlink(missing_ok=True)
+        for tp, claim in prepared.items():
+            (self._pending / _pending_name(tp, claim)).unlink(missing_ok=True)
 
 
 def _prefix(partition: TopicPartition) -> str:

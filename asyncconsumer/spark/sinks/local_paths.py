@@ -1,4 +1,4 @@
-"""Folders of the local file system, as distinct from URLs such as ``s3://bucket/folder``."""
+"""The check that a path is local, and not a URL such as ``s3://bucket/folder``."""
 
 import os
 import re
@@ -7,18 +7,19 @@ from typing import Final
 
 from asyncconsumer.errors import ConfigError
 
-_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")  # two letters at least: C: is a drive
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")  # at least two letters: C: is a drive
+_USE_DELTA: Final = "To write to an object store, use DeltaSink with its `storage_options`."
 
 
-_LAKES: Final = "To write to an object store, use DeltaSink with its storage_options"
+def local_path(path: str | os.PathLike[str], name: str, advice: str = _USE_DELTA) -> Path:
+    """Return a local path. Raise ConfigError for a URL, which would become a local folder.
 
-
-def local_path(given: str | os.PathLike[str], taker: str, instead: str = _LAKES) -> Path:
-    """Return `given` as a path. Refuse a URL, because it would become a local folder."""
-    text = str(given)  # of an object store path, this is its URL
+    `name` and `advice` are parts of the error message.
+    """
+    text = str(path)  # for the path object of an object store, this is its URL
     if scheme := _SCHEME.match(text.lstrip()):
         raise ConfigError(
-            f"{taker} takes a local path, and {text!r} begins with the scheme {scheme[0]!r}. "
-            f"{instead}. If it is a local path, give it as an absolute path"
+            f"{name} needs a local path, and {text!r} begins with the scheme {scheme[0]!r}. "
+            f"{advice} If it is a local path, pass it as an absolute path."
         )
-    return Path(given)
+    return Path(path)

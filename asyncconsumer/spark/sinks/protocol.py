@@ -14,9 +14,9 @@ from asyncconsumer.types import TopicPartition
 class Sink(Protocol):
     """The target of a feeder. Methods may be coroutines; plain functions run in threads.
 
-    A sink that `remembers` keeps offsets in the same commit as the data. They are loaded before
-    anything is read. `publish` refuses a part that does not begin at the offset that the sink has
-    recorded, because another writer wrote in between.
+    A sink that `remembers` stores offsets in the same commit as the data. The feeder loads them
+    before it reads records. `publish` refuses a part that does not begin at the recorded offset,
+    because another writer wrote in between.
     """
 
     @property
@@ -25,7 +25,7 @@ class Sink(Protocol):
 
     @property
     def apart(self) -> bool:
-        """Return whether each batch must be of one partition."""
+        """Return whether each batch must contain only one partition."""
 
     def open(self) -> object:
         """Prepare the sink. Called before all other methods."""
@@ -70,8 +70,8 @@ class MergingSink(Protocol):
 class SinkThreads:
     """A limited number of threads for calls that would block the event loop."""
 
-    def __init__(self, most: int) -> None:
-        self._pool = DaemonThreads(most, "feeder")
+    def __init__(self, limit: int) -> None:
+        self._pool = DaemonThreads(limit, "feeder")
         self._running: set[asyncio.Future[Any]] = set()
 
     async def run(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
@@ -97,10 +97,13 @@ class SinkThreads:
 
 
 def check_topic(
-    sink: object, part: BatchPart, end: int | None, kept: object, given: object
+    sink: object, part: BatchPart, end: int | None, recorded_id: object, part_id: object
 ) -> None:
-    """Raise if the sink holds records of another topic of that name. None is an unknown id."""
-    if kept is not None and given is not None and kept != given:
+    """Raise if the topic id in the sink is not that of the part. None is an unknown id.
+
+    A different id means that the topic was re-created.
+    """
+    if recorded_id is not None and part_id is not None and recorded_id != part_id:
         raise SinkOffsetConflict(str(sink), part.partition, end or 0, part.start)
 
 
@@ -109,7 +112,7 @@ def refused(
 ) -> Collection[TopicPartition]:
     """Return the parts that do not begin where the sink's data ends."""
     return {
-        one
-        for one, part in batch.parts.items()
-        if (at := recorded.get(one)) is not None and at != part.start
+        tp
+        for tp, part in batch.parts.items()
+        if (offset := recorded.get(tp)) is not None and offset != part.start
     }

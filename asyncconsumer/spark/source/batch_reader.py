@@ -10,13 +10,12 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.options.source import SourceOptions
 from asyncconsumer.spark.source.client import Client
 from asyncconsumer.spark.source.pushdown import PushedFilters
-from asyncconsumer.spark.source.quickack import acknowledge_at_once
 from asyncconsumer.spark.source.resolve import resolve
-from asyncconsumer.spark.source.task_planning import ranges_to_sample, tasks_of
+from asyncconsumer.spark.source.task_planning import plan_tasks, ranges_to_sample
 from asyncconsumer.spark.source.task_reader import read
-from asyncconsumer.spark.source.worker_loop import home
-from asyncconsumer.spark.source.worker_process import settle
-from asyncconsumer.spark.values.factory import batches_of
+from asyncconsumer.spark.source.worker_loop import worker_loop
+from asyncconsumer.spark.source.worker_process import enable_quickack, freeze_imports
+from asyncconsumer.spark.values.factory import make_batches
 from asyncconsumer.types import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -30,54 +29,54 @@ class Task(InputPartition):
     def __init__(self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, UUID]) -> None:
         super().__init__(ranges)
         self.ranges = ranges
-        topics = {one.topic for one in ranges}
-        self.topic_ids = {name: each for name, each in topic_ids.items() if name in topics}
+        topics = {offsets.topic for offsets in ranges}
+        self.topic_ids = {name: id_ for name, id_ in topic_ids.items() if name in topics}
 
 
 def read_task(
     task: InputPartition, options: SourceOptions, schema: "StructType"
 ) -> Iterator["pa.RecordBatch"]:
-    """Read a task, on an executor. Spark makes another kind of task for a plan without ranges."""
+    """Read a task on an executor."""
     if not isinstance(task, Task):
-        return
-    here = home()
-    client = here.client(options.kafka)
-    batches = batches_of(options, schema)
-    settle()
-    found = read(
+        return  # Spark adds a task of its own to a plan without tasks
+    loop = worker_loop()
+    client = loop.client(options.kafka)
+    batches = make_batches(options, schema)
+    freeze_imports()
+    rows = read(
         client,
         task.ranges,
         batches,
         fail_on_data_loss=options.fail_on_data_loss,
         topic_ids=task.topic_ids,
     )
-    yield from here.iterate(found)
+    yield from loop.iterate(rows)
 
 
 class UnpickleHook:
-    """A mixin that speeds up the transfer of the rest of a task when a reader is unpickled."""
+    """A mixin that enables TCP_QUICKACK when a reader is unpickled, at the start of a task."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        acknowledge_at_once()
+        enable_quickack()
 
 
 class KafkaReader(UnpickleHook, DataSourceReader):
-    """A reader that plans and reads a batch query."""
+    """The reader of a batch query."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
-        self._narrowed = PushedFilters()
+        self._filters = PushedFilters()
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of the query."""
-        here = home()
-        client = here.client(self._options.kafka)
-        ranges = here.run(_planned(client, self._options, self._narrowed))
-        sizes = here.run(client.record_bytes(ranges_to_sample(ranges, self._options)))
-        ids = client.topic_ids({one.topic for one in ranges})
-        return [Task(each, ids) for each in tasks_of(ranges, self._options, sizes)]
+        loop = worker_loop()
+        client = loop.client(self._options.kafka)
+        ranges = loop.run(_plan(client, self._options, self._filters))
+        sizes = loop.run(client.record_bytes(ranges_to_sample(ranges, self._options)))
+        ids = client.topic_ids({offsets.topic for offsets in ranges})
+        return [Task(task, ids) for task in plan_tasks(ranges, self._options, sizes)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read the ranges of one task."""
@@ -85,31 +84,34 @@ class KafkaReader(UnpickleHook, DataSourceReader):
 
 
 class FilteringReader(KafkaReader):
-    """A reader with filter pushdown. Without that setting, Spark rejects a `pushFilters` method."""
+    """A batch reader with filter pushdown.
+
+    Spark rejects a reader with a `pushFilters` method unless filter pushdown is enabled.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Apply the supported filters. Return the others, which Spark applies."""
-        return list(self._narrowed.take(filters))
+        """Store the supported filters. Return the others, which Spark applies."""
+        return list(self._filters.push(filters))
 
 
-async def _planned(
-    client: Client, options: SourceOptions, narrowed: PushedFilters
+async def _plan(
+    client: Client, options: SourceOptions, filters: PushedFilters
 ) -> list[OffsetRange]:
     partitions = await client.partitions(options.selection)
     starts = await resolve(client, options.starting, partitions)
     ends = await resolve(client, options.ending, partitions)
-    for one in sorted(starts):
-        if starts[one] > ends[one]:
+    for tp in sorted(starts):
+        if starts[tp] > ends[tp]:
             raise ConfigError(
-                f"{one}: the starting offset {starts[one]} is behind the ending offset {ends[one]}"
+                f"The starting offset {starts[tp]} of {tp} is after its ending offset {ends[tp]}."
             )
-    ranges = narrowed.of(OffsetRange(*one, starts[one], ends[one]) for one in sorted(starts))
-    if narrowed.since_ms is None:
+    ranges = filters.apply(OffsetRange(*tp, starts[tp], ends[tp]) for tp in sorted(starts))
+    if filters.since_ms is None:
         return ranges
-    places = [TopicPartition(one.topic, one.partition) for one in ranges]
-    since = await client.list_offsets(dict.fromkeys(places, narrowed.since_ms))
+    tps = [TopicPartition(offsets.topic, offsets.partition) for offsets in ranges]
+    since = await client.list_offsets(dict.fromkeys(tps, filters.since_ms))
     return [
-        one._replace(start=max(one.start, since[at]))
-        for one, at in zip(ranges, places, strict=True)
-        if 0 <= since[at] < one.end  # -1: no record is as new
+        offsets._replace(start=max(offsets.start, since[tp]))
+        for offsets, tp in zip(ranges, tps, strict=True)
+        if 0 <= since[tp] < offsets.end  # -1 if no record is as new
     ]

@@ -1,4 +1,4 @@
-"""The Kafka client of one Spark process: looks up offsets and reads ranges."""
+"""The Kafka client of a Spark Python process, for offset lookups and reads of ranges."""
 
 import asyncio
 import contextlib
@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import UUID
 
-from asyncconsumer.aio.concurrency import each
+from asyncconsumer.aio.concurrency import for_each
 from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.errors import AccessDenied, ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.direct.partition_reader import PartitionReader, ReadPolicy
-from asyncconsumer.fetch.offset_lookup import list_offsets
+from asyncconsumer.fetch.list_offsets import list_offsets
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.records.pauses import open_next
-from asyncconsumer.spark.options.kafka import configs_of
+from asyncconsumer.spark.options.kafka import make_configs
 from asyncconsumer.spark.options.selection import Assigned, Matching, Selection
 from asyncconsumer.types import OffsetRange, TopicPartition
 
@@ -24,59 +24,59 @@ T = TypeVar("T")
 
 _NOT_MATCHED: Final = (UnknownTopicOrPartition, AccessDenied)  # topics that a pattern leaves out
 
-_PATIENCE_MS: Final = 60_000
-_BYTES_A_RECORD: Final = 128  # a guess; larger ones take more fetches, each sent ahead
-_LEAST_BYTES: Final = 2**18
-_SAMPLE, _SAMPLE_SECONDS = 100, 1.0  # to estimate the size of records
-_TOPIC_PATIENCE_MS: Final = 2_000  # then a topic that brokers do not know counts as deleted
-_COMMIT_PATIENCE_MS: Final = 2_000  # the query waits meanwhile, and the next commit supersedes it
+_TIMEOUT_MS: Final = 60_000
+_RECORD_BYTES: Final = 128  # an assumption; larger records only need more fetches
+_MIN_FETCH_BYTES: Final = 2**18
+_SAMPLE_RECORDS, _SAMPLE_SECONDS = 100, 1.0  # to estimate the size of records
+_TOPIC_TIMEOUT_MS: Final = 2_000  # then an unknown topic counts as deleted
+_COMMIT_TIMEOUT_MS: Final = 2_000  # short, because the query waits and the next commit replaces it
 
 
 class Client:
     """Offsets and records of one cluster, over connections that stay open."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        connection, self.fetch_config = configs_of(kafka)
-        self._session = KafkaClient(connection, patience_ms=_PATIENCE_MS)
-        self._lane = self._session.brokers.new_lane()
+        connection, self.fetch_config = make_configs(kafka)
+        self._session = KafkaClient(connection, patience_ms=_TIMEOUT_MS)
+        self._slot = self._session.brokers.new_slot()
         self._closing = asyncio.Event()
-        self._living: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Open the client in a task of its own, because it outlives the calling task."""
         opened = asyncio.Event()
 
-        async def live() -> None:
+        async def run() -> None:
             async with self._session:
                 opened.set()
                 await self._closing.wait()
 
-        self._living = start_task(asyncio.get_running_loop(), live(), "kafka client")
+        self._task = start_task(asyncio.get_running_loop(), run(), "kafka client")
         await opened.wait()
 
     async def close(self) -> None:
         """Close all connections."""
         self._closing.set()
-        if self._living is not None:
-            await self._living
+        if self._task is not None:
+            await self._task
 
     async def partitions(self, selection: Selection) -> frozenset[TopicPartition]:
         """Return the selected partitions that exist now."""
         if isinstance(selection, Matching):
-            names = await self._patiently(self._session.cluster.topic_names)
-            topics = list(selection.of(names))
+            names = await self._retry(self._session.cluster.topic_names)
+            topics = list(selection.filter(names))
         elif isinstance(selection, Assigned):
-            topics = sorted({one.topic for one in selection.partitions})
+            topics = sorted({tp.topic for tp in selection.partitions})
         else:
             topics = list(selection.topics)
-        found = await self._partitions_of(topics, may_lack=isinstance(selection, Matching))
-        return found & selection.partitions if isinstance(selection, Assigned) else found
+        existing = await self._partitions_of(topics, skip_missing=isinstance(selection, Matching))
+        return existing & selection.partitions if isinstance(selection, Assigned) else existing
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
         """Return the ids of topics in the last metadata. Brokers before Kafka 2.8 have none."""
         known = self._session.cluster.metadata.topics
-        found = {name: known[name].topic_id for name in topics if name in known}
-        return {name: topic_id for name, topic_id in found.items() if topic_id is not None}
+        ids = {name: known[name].topic_id for name in topics if name in known}
+        return {name: topic_id for name, topic_id in ids.items() if topic_id is not None}
 
     async def recreated(self, planned: Mapping[str, UUID]) -> set[str]:
         """Return the topics whose ids differ from those of a plan.
@@ -84,42 +84,41 @@ class Client:
         Metadata is refreshed for topics whose cached id differs. A process lives longer than a
         query, so its cache may hold a topic that was deleted since.
         """
-        if doubtful := [
-            name for name in planned if self.topic_ids([name]) != {name: planned[name]}
-        ]:
-            await self._partitions_of(doubtful, may_lack=True)
-        now = self.topic_ids(doubtful)
-        return {name for name, topic_id in now.items() if topic_id != planned[name]}
+        if stale := [name for name in planned if self.topic_ids([name]) != {name: planned[name]}]:
+            await self._partitions_of(stale, skip_missing=True)
+        current = self.topic_ids(stale)
+        return {name for name, topic_id in current.items() if topic_id != planned[name]}
 
     async def _partitions_of(
-        self, topics: list[str], *, may_lack: bool
+        self, topics: list[str], *, skip_missing: bool
     ) -> frozenset[TopicPartition]:
         async def ask() -> frozenset[TopicPartition]:
             metadata = await self._session.cluster.refresh(topics)
-            found: set[TopicPartition] = set()
+            partitions: set[TopicPartition] = set()
             for name in topics:
                 topic = metadata.topics.get(name)
                 error = UnknownTopicOrPartition(f"topic {name!r}") if topic is None else topic.error
-                if error is not None and not (may_lack and isinstance(error, _NOT_MATCHED)):
+                if error is not None and not (skip_missing and isinstance(error, _NOT_MATCHED)):
                     raise error
                 if topic is not None and error is None:
-                    found.update(TopicPartition(name, number) for number in topic.partitions)
-            return frozenset(found)
+                    partitions.update(TopicPartition(name, number) for number in topic.partitions)
+            return frozenset(partitions)
 
-        return await self._patiently(ask) if topics else frozenset()
+        return await self._retry(ask) if topics else frozenset()
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        patience, with_topic = (
+    async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Call `ask` until it succeeds or a deadline passes. That of unknown topics is short."""
+        deadline, topic_deadline = (
             RetryDeadline(milliseconds, self._session.randomness)
-            for milliseconds in (_PATIENCE_MS, _TOPIC_PATIENCE_MS)
+            for milliseconds in (_TIMEOUT_MS, _TOPIC_TIMEOUT_MS)
         )
         while True:
             try:
                 return await ask()
             except UnknownTopicOrPartition as error:  # most likely it was deleted
-                await with_topic.bear(error)
+                await topic_deadline.wait_or_raise(error)
             except ConsumerError as error:
-                await patience.bear(error)
+                await deadline.wait_or_raise(error)
 
     async def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition."""
@@ -129,30 +128,30 @@ class Client:
         """Return the end offset of each partition; the last stable offset if `committed_only`."""
         return await self.list_offsets(dict.fromkeys(partitions, LATEST))
 
-    async def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the first offset at or after each time, or -1. Times may be EARLIEST or LATEST."""
         committed = self.fetch_config.committed_only
-        found = await list_offsets(self._session.leaders, asked, committed_only=committed)
-        return {one: listed.offset for one, listed in found.items()}
+        listed = await list_offsets(self._session.leaders, times, committed_only=committed)
+        return {tp: listed_offset.offset for tp, listed_offset in listed.items()}
 
-    def fetch_bytes(self, wanted: OffsetRange) -> int:
+    def fetch_bytes(self, offsets: OffsetRange) -> int:
         """Return the bytes to fetch at once. Brokers also send records after the range."""
-        enough = max((wanted.end - wanted.start) * _BYTES_A_RECORD, _LEAST_BYTES)
-        return min(enough, self.fetch_config.max_partition_fetch_bytes)
+        estimate = max((offsets.end - offsets.start) * _RECORD_BYTES, _MIN_FETCH_BYTES)
+        return min(estimate, self.fetch_config.max_partition_fetch_bytes)
 
-    def reader(self, wanted: OffsetRange, *, alone: bool = True) -> PartitionReader:
+    def reader(self, offsets: OffsetRange, *, alone: bool = True) -> PartitionReader:
         """Return a reader of a range. All readers use the same connection to each broker.
 
         Set `alone` only if no other task uses the event loop meanwhile.
         """
         return PartitionReader(
-            TopicPartition(wanted.topic, wanted.partition),
-            wanted.start,
+            TopicPartition(offsets.topic, offsets.partition),
+            offsets.start,
             self._session.leaders,
-            replace(self.fetch_config, max_partition_fetch_bytes=self.fetch_bytes(wanted)),
-            policy=ReadPolicy(end_was_there=True, alone=alone, bodies=self._session.bodies),
-            end=wanted.end,
-            lane=self._lane,
+            replace(self.fetch_config, max_partition_fetch_bytes=self.fetch_bytes(offsets)),
+            policy=ReadPolicy(end_existed=True, alone=alone, bodies=self._session.bodies),
+            end=offsets.end,
+            slot=self._slot,
         )
 
     async def record_bytes(self, ranges: Iterable[OffsetRange]) -> dict[str, int]:
@@ -160,30 +159,30 @@ class Client:
 
         The sizes only improve planning. A topic that fails or times out is left out.
         """
-        found: dict[str, int] = {}
+        record_bytes: dict[str, int] = {}
 
-        async def ask(wanted: OffsetRange) -> None:
-            sample = wanted._replace(end=min(wanted.end, wanted.start + _SAMPLE))
+        async def read_sample(offsets: OffsetRange) -> None:
+            sample = offsets._replace(end=min(offsets.end, offsets.start + _SAMPLE_RECORDS))
             reader = self.reader(sample, alone=False)
             with contextlib.suppress(ConsumerError, TimeoutError):
                 async with asyncio.timeout(_SAMPLE_SECONDS):
                     if (records := await reader.next()) is not None:
                         await open_next(records)
-                sizes = [len(one.value or b"") + len(one.key or b"") for one in records or ()]
-                found[wanted.topic] = sum(sizes) // max(len(sizes), 1)
+                sizes = [len(r.value or b"") + len(r.key or b"") for r in records or ()]
+                record_bytes[offsets.topic] = sum(sizes) // max(len(sizes), 1)
 
-        await each(ranges, ask)
-        return found
+        await for_each(ranges, read_sample)
+        return record_bytes
 
     async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for a group without joining it. A group with live members refuses the commit."""
+        """Commit offsets of a group without joining it. Fails if the group has live members."""
         # imported here, because only drivers with `commitToGroup` need it
         from asyncconsumer.net.coordinator import Coordinator
         from asyncconsumer.offsets.kafka import KafkaOffsets
 
         coordinator = Coordinator(group, self._session.brokers, self._session.cluster)
         store = KafkaOffsets(
-            coordinator, patience_ms=_COMMIT_PATIENCE_MS, randomness=self._session.randomness
+            coordinator, patience_ms=_COMMIT_TIMEOUT_MS, randomness=self._session.randomness
         )
-        async with asyncio.timeout(_COMMIT_PATIENCE_MS / 1000):  # a broker may not respond at all
+        async with asyncio.timeout(_COMMIT_TIMEOUT_MS / 1000):  # a broker may not respond at all
             await store.commit(offsets)

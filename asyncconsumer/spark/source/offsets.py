@@ -14,19 +14,19 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 """The offset of the next record of each partition."""
 
 Losses: TypeAlias = list[DataLoss]
-"""Losses of data. `failOnDataLoss` decides whether they are errors."""
+"""Data losses. The option `failOnDataLoss` decides whether they are errors."""
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """Return offsets in the checkpoint format of Spark's own source."""
-    found: dict[str, dict[str, int]] = {}
-    for one in sorted(offsets):
-        found.setdefault(one.topic, {})[str(one.partition)] = offsets[one]
-    return found
+    by_topic: dict[str, dict[str, int]] = {}
+    for tp in sorted(offsets):
+        by_topic.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return by_topic
 
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Return the offsets that `to_json` has formatted."""
+    """Return the offsets from the checkpoint format of Spark's own source."""
     return {
         TopicPartition(topic, int(number)): offset
         for topic, numbers in offsets.items()
@@ -34,7 +34,7 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     }
 
 
-_STARTED: Final = "started at "  # topic names have no spaces
+_START_KEY: Final = "started at "  # never the start of a topic name, which has no spaces
 
 
 def with_start(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,18 +43,18 @@ def with_start(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, An
     Spark stores only the end, and asks for the start again if it repeats that batch. The start is
     stored as a topic without partitions, which other readers of the checkpoint ignore.
     """
-    return {**end, f"{_STARTED}{json.dumps(start)}": {}}
+    return {**end, f"{_START_KEY}{json.dumps(start)}": {}}
 
 
 def start_in(end: Mapping[str, Any]) -> Offsets | None:
     """Return the start that `with_start` added; None for any batch but the first."""
     for name in end:
-        if name.startswith(_STARTED):
-            return from_json(json.loads(name.removeprefix(_STARTED)))
+        if name.startswith(_START_KEY):
+            return from_json(json.loads(name.removeprefix(_START_KEY)))
     return None
 
 
-_IDS: Final = "topic ids "
+_IDS_KEY: Final = "topic ids "
 
 
 def with_ids(end: Mapping[str, Any], ids: Mapping[str, UUID]) -> dict[str, Any]:
@@ -64,17 +64,17 @@ def with_ids(end: Mapping[str, Any], ids: Mapping[str, UUID]) -> dict[str, Any]:
     """
     if not ids:
         return dict(end)
-    told = {topic: _id_text(ids[topic]) for topic in sorted(ids)}
-    return {**end, f"{_IDS}{json.dumps(told)}": {}}
+    texts = {topic: _id_text(ids[topic]) for topic in sorted(ids)}
+    return {**end, f"{_IDS_KEY}{json.dumps(texts)}": {}}
 
 
 def ids_in(offsets: Mapping[str, Any]) -> dict[str, UUID]:
     """Return the topic ids that `with_ids` added. Spark's own source writes none."""
     for name in offsets:
-        if name.startswith(_IDS):
-            told: dict[str, str] = json.loads(name.removeprefix(_IDS))
+        if name.startswith(_IDS_KEY):
+            texts: dict[str, str] = json.loads(name.removeprefix(_IDS_KEY))
             return {
-                topic: UUID(bytes=urlsafe_b64decode(f"{text}==")) for topic, text in told.items()
+                topic: UUID(bytes=urlsafe_b64decode(f"{text}==")) for topic, text in texts.items()
             }
     return {}
 
@@ -84,9 +84,9 @@ def recreated(start: Mapping[str, UUID], end: Mapping[str, UUID]) -> Losses:
     return [
         DataLoss(
             "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
-            f"topic {topic} was deleted and created again, its id was {_id_text(start[topic])} and "
-            f"is {_id_text(end[topic])}: what was not read of the old topic is gone, and the "
-            "offsets of the query say nothing about the new topic",
+            f"topic {topic} was deleted and re-created, its id was {_id_text(start[topic])} and "
+            f"is {_id_text(end[topic])}. Unread records of the old topic are lost, and the offsets "
+            "of the query do not apply to the new topic",
         )
         for topic in sorted(start.keys() & end.keys())
         if start[topic] != end[topic]
@@ -98,37 +98,44 @@ def _id_text(topic_id: UUID) -> str:
     return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
-def limited(start: Offsets, latest: Offsets, begins: Offsets, most: int) -> Offsets:
-    """Return the end of a micro-batch of about `most` offsets, divided in proportion to lag.
+def limit_offsets(
+    start: Offsets, latest: Offsets, log_starts: Offsets, max_offsets: int
+) -> Offsets:
+    """Return the end of a micro-batch of about `max_offsets`, divided in proportion to lag.
 
-    A partition that has something to read gets at least one offset. `begins` has the start of
-    partitions that are not in `start`.
+    A partition with unread records gets at least one offset. `log_starts` has the first offsets of
+    added partitions, which are not in `start`.
     """
-    known = {**begins, **start}
-    sizes = {one: end - known[one] for one, end in latest.items() if end > known.get(one, end)}
-    total = sum(sizes.values())
+    known = {**log_starts, **start}
+    lags = {tp: end - known[tp] for tp, end in latest.items() if end > known.get(tp, end)}
+    total = sum(lags.values())
     if not total:
         return dict(latest)
-    found = dict(latest)
-    for one, size in sizes.items():
-        share = most * (size / total)
-        whole = math.ceil(share) if share < 1 else math.floor(share)
-        found[one] = min(latest[one], known[one] + whole)
-    return found
+    ends = dict(latest)
+    for tp, lag_of_partition in lags.items():
+        exact = max_offsets * (lag_of_partition / total)
+        count = math.ceil(exact) if exact < 1 else math.floor(exact)
+        ends[tp] = min(latest[tp], known[tp] + count)
+    return ends
 
 
-def backlog(start: Offsets, latest: Offsets) -> int:
-    """Return the number of offsets to read."""
-    return sum(end - start.get(one, 0) for one, end in latest.items())
+def count_backlog(start: Offsets, latest: Offsets, log_starts: Offsets) -> int:
+    """Return the number of offsets between `start` and `latest`.
+
+    An added partition counts from its first offset in `log_starts`, because retention may have
+    deleted all earlier ones. An added partition that was deleted again is in neither mapping.
+    """
+    known = {**log_starts, **start}
+    return sum(end - known.get(tp, end) for tp, end in latest.items())
 
 
 def ranges_between(
-    start: Offsets, end: Offsets, begins: Offsets
+    start: Offsets, end: Offsets, log_starts: Offsets
 ) -> tuple[list[OffsetRange], Losses]:
-    """Return the ranges from `start` to `end`, and the losses of data between them."""
+    """Return the ranges from `start` to `end`, and the data losses between them."""
     losses: Losses = []
-    new = sorted(end.keys() - start.keys())
-    if unknown := [one for one in new if one not in begins]:
+    added = sorted(end.keys() - start.keys())
+    if unknown := [tp for tp in added if tp not in log_starts]:
         losses.append(
             DataLoss(
                 "KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
@@ -138,29 +145,60 @@ def ranges_between(
     losses += [
         DataLoss(
             "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-            f"the new partition {one} starts from {begins[one]} instead of 0",
+            f"the new partition {tp} starts from {log_starts[tp]} instead of 0",
         )
-        for one in new
-        if begins.get(one)
+        for tp in added
+        if log_starts.get(tp)
     ]
-    if gone := sorted(start.keys() - end.keys()):
-        losses.append(DataLoss("KAFKA_DATA_LOSS.PARTITIONS_DELETED", f"{_names(gone)} are gone"))
+    if deleted := sorted(start.keys() - end.keys()):
+        losses.append(
+            DataLoss("KAFKA_DATA_LOSS.PARTITIONS_DELETED", f"{_names(deleted)} were deleted")
+        )
     ranges = []
-    for one in sorted(end):
-        first = start.get(one, begins.get(one))
+    for tp in sorted(end):
+        first = start.get(tp, log_starts.get(tp))
         if first is None:
             continue
-        if end[one] < first:
+        if end[tp] < first:
             losses.append(
                 DataLoss(
                     "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
-                    f"the offset of {one} was changed from {first} to {end[one]}: the query starts "
-                    "beyond the end of the log, or the topic was deleted and created anew",
+                    f"the offset of {tp} changed from {first} to {end[tp]}: the query starts after "
+                    "the end of the log, or the topic was deleted and re-created",
                 )
             )
-        elif end[one] > first:
-            ranges.append(OffsetRange(one.topic, one.partition, first, end[one]))
+        elif end[tp] > first:
+            ranges.append(OffsetRange(tp.topic, tp.partition, first, end[tp]))
     return ranges, losses
+
+
+def lag(progress: Any) -> dict[str, float]:  # noqa: ANN401 - pyspark's progress, or its JSON as a dict
+    """Return the lag of a query's Kafka partitions, with the names of Spark's own source.
+
+    ``lag(query.lastProgress)`` gives ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and
+    ``avgOffsetsBehindLatest``. Spark does not let a Python source report them. The result is empty
+    if the query has no offsets yet.
+    """
+    values = progress if isinstance(progress, Mapping) else json.loads(progress.json)
+    lags = []
+    for source in values["sources"]:
+        latest, done = (_parse_progress(source.get(key)) for key in ("latestOffset", "endOffset"))
+        lags += [max(0, end - done.get(tp, 0)) for tp, end in latest.items()]
+    if not lags:
+        return {}
+    return {
+        "minOffsetsBehindLatest": min(lags),
+        "maxOffsetsBehindLatest": max(lags),
+        "avgOffsetsBehindLatest": sum(lags) / len(lags),
+    }
+
+
+def _parse_progress(value: Any) -> Mapping[Any, int]:  # noqa: ANN401 - a dict, its JSON, or None
+    """Return Kafka offsets; nothing for the offsets of other sources, which have any form."""
+    try:
+        return from_json(json.loads(value) if isinstance(value, str) else value)
+    except (AttributeError, ValueError):
+        return {}
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

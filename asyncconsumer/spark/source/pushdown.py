@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down: on topic, partition and offset fully, on time as a lower bound.
+"""Filters that Spark pushes down, on topic, partition, offset and timestamp.
 
 With `timestamp >= t`, reading begins at the first such record that Kafka finds. Timestamps need not
 grow, so later records can be older. Spark therefore applies timestamp filters again.
@@ -21,15 +21,15 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from asyncconsumer.fetch.offset_lookup import milliseconds
-from asyncconsumer.spark.source.worker_process import runs
+from asyncconsumer.fetch.list_offsets import milliseconds
+from asyncconsumer.spark.source.worker_process import is_running
 from asyncconsumer.types import OffsetRange
 
 _WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _COLUMNS: Final = ("topic", "partition", "offset")
 _TESTS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
     EqualTo: operator.eq,
-    In: lambda found, wanted: found in wanted,
+    In: lambda value, values: value in values,
     GreaterThan: operator.gt,
     GreaterThanOrEqual: operator.ge,
     LessThan: operator.lt,
@@ -40,10 +40,10 @@ _TESTS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
 def is_on() -> bool:
     """Return whether this process plans a query with `spark.sql.python.filterPushdown.enabled`.
 
-    Without that setting Spark rejects a reader with filters. The only sign of the setting is the
-    program that Spark runs to plan the query.
+    Without that setting Spark rejects a reader with filters. A process can detect the setting only
+    by the module that Spark runs to plan the query.
     """
-    return runs(_WORKER)
+    return is_running(_WORKER)
 
 
 @dataclass
@@ -55,35 +55,36 @@ class PushedFilters:
     first: int = 0
     last: int = 2**63 - 1
 
-    def take(self, filters: Iterable[Filter]) -> Iterator[Filter]:
+    def push(self, filters: Iterable[Filter]) -> Iterator[Filter]:
         """Store the supported filters, and yield those that Spark has to apply."""
-        for one in filters:
-            if not self._take(one):
-                yield one
+        for pushed in filters:
+            if not self._push(pushed):
+                yield pushed
 
-    def _take(self, one: Any) -> bool:  # noqa: ANN401 - pyspark's filters have no common fields
-        path: tuple[str, ...] = getattr(one, "attribute", ())
+    def _push(self, pushed: Any) -> bool:  # noqa: ANN401 - pyspark's filters have no common fields
+        """Store a filter. Return whether it is applied completely."""
+        path: tuple[str, ...] = getattr(pushed, "attribute", ())
         name = path[0] if len(path) == 1 else ""
-        if isinstance(one, IsNotNull):
+        if isinstance(pushed, IsNotNull):
             return name in _COLUMNS
-        if type(one) not in _TESTS or name not in (*_COLUMNS, "timestamp"):
+        if type(pushed) not in _TESTS or name not in (*_COLUMNS, "timestamp"):
             return False
         if name == "timestamp":
-            self._begin(one)
+            self._limit_time(pushed)
             return False
         if name == "offset":
-            return self._bound(type(one), one.value)
-        self.tests.append((name, type(one), one.value))
+            return self._limit_offset(type(pushed), pushed.value)
+        self.tests.append((name, type(pushed), pushed.value))
         return True
 
-    def _begin(self, one: Any) -> None:  # noqa: ANN401 - as above
-        after = isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual)
-        if after and isinstance(one.value, datetime) and one.value.tzinfo is not None:
-            moment = milliseconds(one.value)
+    def _limit_time(self, pushed: Any) -> None:  # noqa: ANN401 - a filter with a value
+        is_lower_bound = isinstance(pushed, EqualTo | GreaterThan | GreaterThanOrEqual)
+        if is_lower_bound and isinstance(pushed.value, datetime) and pushed.value.tzinfo:
+            moment = milliseconds(pushed.value)
             if moment > 0:  # records without a timestamp have -1, which Kafka does not search
                 self.since_ms = max(moment, self.since_ms or 0)
 
-    def _bound(self, kind: type[Filter], value: Any) -> bool:  # noqa: ANN401 - of any column
+    def _limit_offset(self, kind: type[Filter], value: Any) -> bool:  # noqa: ANN401 - of any type
         if not isinstance(value, int):
             return False
         if kind in (EqualTo, GreaterThan, GreaterThanOrEqual):
@@ -92,16 +93,18 @@ class PushedFilters:
             self.last = min(self.last, value - (kind is LessThan))
         return True
 
-    def has(self, topic: str, partition: int) -> bool:
+    def matches(self, topic: str, partition: int) -> bool:
         """Return whether a partition passes the filters."""
-        found = {"topic": topic, "partition": partition}
-        return all(_TESTS[kind](found[name], value) for name, kind, value in self.tests)
+        values = {"topic": topic, "partition": partition}
+        return all(_TESTS[kind](values[name], value) for name, kind, value in self.tests)
 
-    def of(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    def apply(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         """Return the ranges limited by the filters."""
-        cut = [
-            one._replace(start=max(one.start, self.first), end=min(one.end, self.last + 1))
-            for one in ranges
-            if self.has(one.topic, one.partition)
+        limited = [
+            offsets._replace(
+                start=max(offsets.start, self.first), end=min(offsets.end, self.last + 1)
+            )
+            for offsets in ranges
+            if self.matches(offsets.topic, offsets.partition)
         ]
-        return [one for one in cut if one.start < one.end]
+        return [offsets for offsets in limited if offsets.start < offsets.end]

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
-from asyncconsumer.aio.concurrency import each
+from asyncconsumer.aio.concurrency import for_each
 from asyncconsumer.errors import ConfigError, UnknownTopicOrPartition
 from asyncconsumer.protocol.messages import LATEST
 from asyncconsumer.spark.options.selection import Limit, OffsetBound, StartBound, TimeBound
@@ -18,8 +18,8 @@ class Log(Protocol):
     async def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the end offset of each partition."""
 
-    async def list_offsets(self, asked: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the first offset at or after each time, or -1. Also EARLIEST or LATEST."""
+    async def list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+        """Return the first offset at or after each time, or -1. Times may be EARLIEST or LATEST."""
 
 
 async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]) -> Offsets:
@@ -28,48 +28,48 @@ async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]
         case StartBound(place):
             return await log.list_offsets(dict.fromkeys(partitions, place))
         case OffsetBound(offsets, option):
-            _check_whole(option, offsets, partitions)
-            named = {one: place for one, place in offsets.items() if place < 0}
-            return {**offsets, **await log.list_offsets(named)}
+            _check_complete(option, offsets, partitions)
+            symbolic = {tp: offset for tp, offset in offsets.items() if offset < 0}
+            return {**offsets, **await log.list_offsets(symbolic)}
         case TimeBound(times, option, or_latest):
             if isinstance(times, int):
                 times = dict.fromkeys(partitions, times)
-            _check_whole(option, times, partitions)
-            found = await log.list_offsets(times)
-            missing = sorted(one for one, offset in found.items() if offset < 0)
+            _check_complete(option, times, partitions)
+            offsets = await log.list_offsets(times)
+            missing = sorted(tp for tp, offset in offsets.items() if offset < 0)
             if missing and not or_latest:
                 raise ConfigError(
-                    f"{option}: no record of {missing[0]} is as new as {times[missing[0]]}. Take "
-                    "an earlier time, or set startingOffsetsByTimestampStrategy to latest"
+                    f"`{option}`: {missing[0]} has no record at or after {times[missing[0]]}. Set "
+                    "an earlier time, or set `startingOffsetsByTimestampStrategy` to latest."
                 )
-            return {**found, **await log.list_offsets(dict.fromkeys(missing, LATEST))}
+            return {**offsets, **await log.list_offsets(dict.fromkeys(missing, LATEST))}
 
 
 async def drop_missing(
     ask: Callable[[Collection[TopicPartition]], Awaitable[Offsets]],
     partitions: Collection[TopicPartition],
 ) -> Offsets:
-    """Call `ask` without deleted partitions, one of which would fail it for all."""
+    """Call `ask` for the partitions that exist, because one unknown partition fails the call."""
     try:
         return await ask(partitions)
     except UnknownTopicOrPartition:
-        found: Offsets = {}
+        offsets: Offsets = {}
 
-    async def ask_one(one: TopicPartition) -> None:
+    async def ask_one(tp: TopicPartition) -> None:
         with contextlib.suppress(UnknownTopicOrPartition):
-            found.update(await ask([one]))
+            offsets.update(await ask([tp]))
 
-    await each(partitions, ask_one)
-    return found
+    await for_each(partitions, ask_one)
+    return offsets
 
 
-def _check_whole(
-    option: str, given: Collection[TopicPartition], partitions: Collection[TopicPartition]
+def _check_complete(
+    option: str, named: Collection[TopicPartition], partitions: Collection[TopicPartition]
 ) -> None:
-    if set(given) == set(partitions):
+    if set(named) == set(partitions):
         return
-    named, there = (", ".join(map(str, sorted(each))) for each in (given, partitions))
+    got, expected = (", ".join(map(str, sorted(tps))) for tps in (named, partitions))
     raise ConfigError(
-        f"{option} must name all partitions, and no others (-1 is latest, -2 is earliest). It "
-        f"names {named}; the topics have {there}"
+        f"`{option}` must name all partitions of the topics and no others; use -1 for latest and "
+        f"-2 for earliest. Expected {expected}, got {got}."
     )

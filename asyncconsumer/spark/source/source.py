@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.spark.options.source import SourceOptions, check, parse, protobuf_of
-from asyncconsumer.spark.source.worker_process import settle
+from asyncconsumer.spark.options.source import SourceOptions, check, parse, parse_protobuf
+from asyncconsumer.spark.source.worker_process import freeze_imports
 from asyncconsumer.spark.values.columns import check_columns, ddl
-from asyncconsumer.spark.values.factory import CORRUPT, check_nulls, check_typed, decoder_of
+from asyncconsumer.spark.values.factory import CORRUPT, check_nulls, check_typed, make_decoder
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -33,7 +33,7 @@ class KafkaSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        settle()
+        freeze_imports()
 
     @classmethod
     def name(cls) -> str:
@@ -48,22 +48,21 @@ class KafkaSource(DataSource):
         """
         check(self.options)
         headers = self.options.get("includeHeaders", "").strip().lower() == "true"
-        protobuf = protobuf_of(self.options)
+        protobuf = parse_protobuf(self.options)
         if protobuf is None:
             return ddl(headers=headers)
-        from asyncconsumer.spark.values.protobuf_schema import struct_of
+        from asyncconsumer.spark.values.protobuf_schema import struct_ddl
 
-        return ddl(headers=headers, value=struct_of(protobuf))
+        return ddl(headers=headers, value=struct_ddl(protobuf))
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Return the reader for `spark.read`."""
         from asyncconsumer.spark.source import batch_reader, pushdown
 
         options = self._checked(schema, streaming=False)
-        takes_filters = options.push_filters and pushdown.is_on()
-        return (batch_reader.FilteringReader if takes_filters else batch_reader.KafkaReader)(
-            options, schema
-        )
+        if options.push_filters and pushdown.is_on():
+            return batch_reader.FilteringReader(options, schema)
+        return batch_reader.KafkaReader(options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802
         """Return the reader for `spark.readStream`."""
@@ -72,8 +71,10 @@ class KafkaSource(DataSource):
         return KafkaStreamReader(self._checked(schema, streaming=True), schema)
 
     def writer(self, *_: object, **__: object) -> NoReturn:
-        """Raise, because the source cannot write: neither `df.write` nor `df.writeStream`."""
-        raise ConfigError('asyncconsumer reads from Kafka; to write to it, keep format("kafka")')
+        """Raise ConfigError for `df.write` and `df.writeStream`: the source cannot write."""
+        raise ConfigError(
+            'The source "asyncconsumer" cannot write to Kafka. Use format("kafka") to write.'
+        )
 
     streamWriter = writer  # noqa: N815 - Spark's name
 
@@ -82,9 +83,9 @@ class KafkaSource(DataSource):
         declared = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         if options.value_format is not None:
             check_typed(declared, options.value_format)
-            decoder_of(options, schema)
-            declared = [one for one in declared if one[0] not in ("value", CORRUPT)]
+            make_decoder(options, schema)
+            declared = [column for column in declared if column[0] not in ("value", CORRUPT)]
         check_columns(declared)
         check_nulls(schema, options.value_format)
-        settle()  # the modules of readers are imported by now
+        freeze_imports()  # after the modules of readers are imported
         return options

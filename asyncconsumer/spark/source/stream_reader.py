@@ -22,10 +22,10 @@ from asyncconsumer.spark.source.client import Client
 from asyncconsumer.spark.source.offsets import (
     Losses,
     Offsets,
-    backlog,
+    count_backlog,
     from_json,
     ids_in,
-    limited,
+    limit_offsets,
     ranges_between,
     recreated,
     start_in,
@@ -34,8 +34,8 @@ from asyncconsumer.spark.source.offsets import (
     with_start,
 )
 from asyncconsumer.spark.source.resolve import drop_missing, resolve
-from asyncconsumer.spark.source.task_planning import ranges_to_sample, tasks_of
-from asyncconsumer.spark.source.worker_loop import home
+from asyncconsumer.spark.source.task_planning import plan_tasks, ranges_to_sample
+from asyncconsumer.spark.source.worker_loop import worker_loop
 from asyncconsumer.types import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 
-class _Seen(NamedTuple):
+class _Latest(NamedTuple):
     """The end offsets of partitions at one moment, and the ids of their topics."""
 
     offsets: Offsets
@@ -60,11 +60,11 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         self._schema = schema
         self._initial: dict[str, Any] | None = None  # start of a query without a checkpoint
         self._available_now = False
-        self._target: _Seen | None = None  # the end of an available-now query
-        self._latest: _Seen | None = None  # the last end offsets
-        self._record_bytes: dict[str, int] = {}  # of each topic, asked once; 0 if not known
+        self._target: _Latest | None = None  # the end of an available-now query
+        self._latest: _Latest | None = None  # the last end offsets
+        self._record_bytes: dict[str, int] = {}  # by topic, sampled once; 0 if unknown
         self._last_trigger = -float("inf")  # when the last micro-batch was planned
-        self._told: Offsets = {}  # the last offsets committed to a group
+        self._committed: Offsets = {}  # the last offsets committed to a group
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -81,49 +81,51 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
                 partitions = await client.partitions(self._options.selection)
                 return await resolve(client, self._options.starting, partitions)
 
-            self._initial = to_json(home().run(find()))
+            self._initial = to_json(worker_loop().run(find()))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit of the options. Spark passes it, or another, to `latestOffset`."""
-        least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
-        if least is not None:  # only one limit can be returned; `_next_end` applies the other
-            return ReadMinRows(least)
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        lowest = self._options.min_offsets_per_trigger
+        highest = self._options.max_offsets_per_trigger
+        if lowest is not None:  # only one limit can be returned; `_next_end` applies the other
+            return ReadMinRows(lowest)
+        return ReadAllAvailable() if highest is None else ReadMaxRows(highest)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch; `start` itself if there is nothing to read."""
-        begun = from_json(start)
+        first = from_json(start)
         if start != self._initial:
-            self._tell_group(begun)
-        seen = self._target if self._target is not None else self._ask_latest()
+            self._commit_to_group(first)
+        latest = self._target if self._target is not None else self._find_latest()
         if self._available_now:
-            self._target = seen
-        self._latest = seen
-        end = self._next_end(begun, seen.offsets, limit)
+            self._target = latest
+        self._latest = latest
+        end = self._next_end(first, latest.offsets, limit)
         if start == self._initial:  # Spark also runs an empty first batch, and may repeat it
-            return with_ids(with_start(to_json(end), start), seen.topic_ids)
-        if end == begun and not recreated(ids_in(start), seen.topic_ids):
+            return with_ids(with_start(to_json(end), start), latest.topic_ids)
+        if end == first and not recreated(ids_in(start), latest.topic_ids):
             return start
-        return with_ids(to_json(end), seen.topic_ids)
+        return with_ids(to_json(end), latest.topic_ids)
 
-    def _next_end(self, begun: Offsets, latest: Offsets, limit: ReadLimit) -> Offsets:
+    def _next_end(self, start: Offsets, latest: Offsets, limit: ReadLimit) -> Offsets:
         if isinstance(limit, ReadAllAvailable):
             return latest
-        waits = isinstance(limit, ReadMinRows) and self._target is None
-        if waits and self._is_early(backlog(begun, latest)):
-            return begun
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        most = most or self._options.max_offsets_per_trigger
-        if most is None:
+        log_starts = self._log_starts(latest.keys() - start.keys())
+        may_wait = isinstance(limit, ReadMinRows) and self._target is None
+        if may_wait and self._is_early(count_backlog(start, latest, log_starts)):
+            return start
+        max_offsets = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        max_offsets = max_offsets or self._options.max_offsets_per_trigger
+        if max_offsets is None:
             return latest
-        return limited(begun, latest, self._begins(latest.keys() - begun.keys()), most)
+        return limit_offsets(start, latest, log_starts, max_offsets)
 
     def _is_early(self, offsets: int) -> bool:
         """Return whether to wait for more records, for up to `maxTriggerDelay`."""
-        now, enough = time.monotonic(), self._options.min_offsets_per_trigger or 0
+        now, min_offsets = time.monotonic(), self._options.min_offsets_per_trigger or 0
         delay_ms = (now - self._last_trigger) * 1000
-        if offsets < enough and delay_ms < self._options.max_trigger_delay_ms:
+        if offsets < min_offsets and delay_ms < self._options.max_trigger_delay_ms:
             return True
         self._last_trigger = now
         return False
@@ -148,13 +150,13 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         first = start_in(end)
         if first is None:  # not a first batch, for which `latest` may have changed since
             first = from_json(start)
-        begins = self._begins(last.keys() - first.keys())
-        ranges, losses = ranges_between(first, last, begins)
+        log_starts = self._log_starts(last.keys() - first.keys())
+        ranges, losses = ranges_between(first, last, log_starts)
         topic_ids = ids_in(end)
         self._report([*losses, *recreated(ids_in(start), topic_ids)])
-        self._ask_sizes(ranges)
-        tasks = tasks_of(ranges, self._options, self._record_bytes)
-        return [Task(each, topic_ids) for each in tasks]
+        self._sample_sizes(ranges)
+        tasks = plan_tasks(ranges, self._options, self._record_bytes)
+        return [Task(task, topic_ids) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read the ranges of one task."""
@@ -168,42 +170,45 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
 
     # --- Kafka -----------------------------------------------------------------------------------
 
-    def _tell_group(self, done: Offsets) -> None:
+    def _commit_to_group(self, offsets: Offsets) -> None:
         """Commit the progress of the query to the `commitToGroup` group, for lag tools only.
 
         Spark calls `commit` with the next micro-batch, so never for the last one.
         """
         group = self._options.commit_to_group
-        if group is None or done == self._told:
+        if group is None or offsets == self._committed:
             return
-        self._told = done
+        self._committed = offsets
         try:
-            home().run(self._client().commit(group, done))
+            worker_loop().run(self._client().commit(group, offsets))
         except (ConsumerError, TimeoutError) as error:  # not fatal: the checkpoint has the offsets
-            _log.warning("commitToGroup %s: %s", group, str(error) or "no answer in time")
+            reason = str(error) or "no response in time"
+            _log.warning("commitToGroup failed to commit for group %s: %s", group, reason)
 
     def _client(self) -> Client:
-        return home().client(self._options.kafka)
+        return worker_loop().client(self._options.kafka)
 
-    def _ask_latest(self) -> _Seen:
+    def _find_latest(self) -> _Latest:
         client = self._client()
 
-        async def ask() -> _Seen:
+        async def ask() -> _Latest:
             partitions = await client.partitions(self._options.selection)
-            topic_ids = client.topic_ids({one.topic for one in partitions})
-            return _Seen(await client.latest(partitions), topic_ids)
+            topic_ids = client.topic_ids({tp.topic for tp in partitions})
+            return _Latest(await client.latest(partitions), topic_ids)
 
-        return home().run(ask())
+        return worker_loop().run(ask())
 
-    def _ask_sizes(self, ranges: Sequence[OffsetRange]) -> None:
-        asked = ranges_to_sample(ranges, self._options)
-        unknown = [one for one in asked if one.topic not in self._record_bytes]
+    def _sample_sizes(self, ranges: Sequence[OffsetRange]) -> None:
+        samples = ranges_to_sample(ranges, self._options)
+        unknown = [offsets for offsets in samples if offsets.topic not in self._record_bytes]
         if unknown:
-            found = home().run(self._client().record_bytes(unknown))
-            self._record_bytes |= {one.topic: found.get(one.topic, 0) for one in unknown}
+            sizes = worker_loop().run(self._client().record_bytes(unknown))
+            self._record_bytes |= {
+                offsets.topic: sizes.get(offsets.topic, 0) for offsets in unknown
+            }
 
-    def _begins(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """Return the start offsets of added partitions, without those that were deleted again."""
+    def _log_starts(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Return the first offsets of added partitions, without those that were deleted again."""
         if not partitions:
             return {}
-        return home().run(drop_missing(self._client().earliest, partitions))
+        return worker_loop().run(drop_missing(self._client().earliest, partitions))

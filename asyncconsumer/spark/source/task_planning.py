@@ -17,73 +17,82 @@ _BYTES_PER_TASK: Final = 8 * 2**20
 
 def ranges_to_sample(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
     """Return the largest range of each topic, if the record size affects the plan."""
-    if len(tasks_of(ranges, options)) >= len(ranges):
+    if len(plan_tasks(ranges, options)) >= len(ranges):
         return []
-    largest = {one.topic: one for one in sorted(ranges, key=_size)}
+    largest = {offsets.topic: offsets for offsets in sorted(ranges, key=_size)}
     return list(largest.values())
 
 
-def tasks_of(
+def plan_tasks(
     ranges: Iterable[OffsetRange],
     options: SourceOptions,
     record_bytes: Mapping[str, int] | None = None,
 ) -> list[list[OffsetRange]]:
     """Return the ranges of each task. `record_bytes` is the estimated record size by topic."""
-    wanted = [one for one in ranges if _size(one) > 0]
-    if (most := options.max_records_per_partition) is not None:
-        wanted = [part for one in wanted for part in _divided(one, math.ceil(_size(one) / most))]
-    least = options.min_partitions
-    if least is not None and least > len(wanted):
-        wanted = list(_spread(wanted, least))
-    if least is not None or most is not None:
-        return [[one] for one in wanted]
-    return _merged(wanted, options.records_per_task, record_bytes or {})
+    planned = [offsets for offsets in ranges if _size(offsets) > 0]
+    if (max_records := options.max_records_per_partition) is not None:
+        planned = [
+            part
+            for offsets in planned
+            for part in _split(offsets, math.ceil(_size(offsets) / max_records))
+        ]
+    min_tasks = options.min_partitions
+    if min_tasks is not None and min_tasks > len(planned):
+        planned = list(_split_all(planned, min_tasks))
+    if min_tasks is not None or max_records is not None:
+        return [[offsets] for offsets in planned]
+    return _merge(planned, options.records_per_task, record_bytes or {})
 
 
-def _spread(ranges: Sequence[OffsetRange], parts: int) -> Iterator[OffsetRange]:
+def _split_all(ranges: Sequence[OffsetRange], parts: int) -> Iterator[OffsetRange]:
     """Split ranges into about `parts` parts in proportion to size. Small ones stay whole."""
     total = sum(map(_size, ranges))
-    whole = {one for one in ranges if _share(_size(one), total, parts) == 1}
-    left = max(parts - len(whole), 1)
-    rest = total - sum(map(_size, whole))
-    for one in ranges:
-        yield from _divided(one, 1 if one in whole else _share(_size(one), rest, left))
+    whole = {offsets for offsets in ranges if _part_count(_size(offsets), total, parts) == 1}
+    remaining_parts = max(parts - len(whole), 1)
+    remaining_size = total - sum(map(_size, whole))
+    for offsets in ranges:
+        if offsets in whole:
+            yield offsets
+        else:
+            count = _part_count(_size(offsets), remaining_size, remaining_parts)
+            yield from _split(offsets, count)
 
 
-def _share(size: int, total: int, parts: int) -> int:
+def _part_count(size: int, total: int, parts: int) -> int:
     return max(math.floor(size / total * parts + 0.5), 1)
 
 
-def _divided(one: OffsetRange, parts: int) -> Iterator[OffsetRange]:
-    start = one.start
-    for left in range(parts, 0, -1):
-        end = start + (one.end - start) // left
+def _split(offsets: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    start = offsets.start
+    for remaining in range(parts, 0, -1):
+        end = start + (offsets.end - start) // remaining
         if end > start:
-            yield one._replace(start=start, end=end)
+            yield offsets._replace(start=start, end=end)
         start = end
 
 
-def _merged(
+def _merge(
     ranges: Iterable[OffsetRange], records: int, record_bytes: Mapping[str, int]
 ) -> list[list[OffsetRange]]:
     """Merge small ranges up to `records` or `_BYTES_PER_TASK` per task, largest first."""
     costs = {
-        one: _size(one) * max(_BYTES_PER_TASK, record_bytes.get(one.topic, 0) * records)
-        for one in ranges
+        offsets: _size(offsets) * max(_BYTES_PER_TASK, record_bytes.get(offsets.topic, 0) * records)
+        for offsets in ranges
     }
     tasks: list[list[OffsetRange]] = []
     room: list[int] = []
-    for one in sorted(costs, key=lambda one: costs[one], reverse=True):
-        for number, left in enumerate(room):
-            if costs[one] <= left:
-                tasks[number].append(one)
-                room[number] -= costs[one]
+    for offsets in sorted(costs, key=lambda offsets: costs[offsets], reverse=True):
+        cost = costs[offsets]
+        for number, remaining in enumerate(room):
+            if cost <= remaining:
+                tasks[number].append(offsets)
+                room[number] -= cost
                 break
         else:
-            tasks.append([one])
-            room.append(records * _BYTES_PER_TASK - costs[one])
+            tasks.append([offsets])
+            room.append(records * _BYTES_PER_TASK - cost)
     return tasks
 
 
-def _size(one: OffsetRange) -> int:
-    return one.end - one.start
+def _size(offsets: OffsetRange) -> int:
+    return offsets.end - offsets.start

@@ -25,38 +25,40 @@ if TYPE_CHECKING:
     from asyncconsumer.records import decoding
 
 _log: Final = logging.getLogger(__name__)
-_MOST_AHEAD: Final = 8 * 2**20  # bytes that are fetched ahead
-_GONE: Final = (OffsetUnavailable, TopicRecreated, UnknownTopicOrPartition)
+_MAX_PREFETCH_BYTES: Final = 8 * 2**20
+_LOSSES: Final = (OffsetUnavailable, TopicRecreated, UnknownTopicOrPartition)
 
 
 class ArrowBatches(Protocol):
     """A converter from records to Arrow batches."""
 
-    def of(self, records: "decoding.Records") -> "pa.RecordBatch | None":
+    def next_batch(self, records: "decoding.Records") -> "pa.RecordBatch | None":
         """Return the next rows; None when there are no more."""
 
 
-class _Ahead:
+class _Prefetcher:
     """The readers of later ranges, whose first fetches are already in flight."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._readers: dict[OffsetRange, PartitionReader] = {}
 
-    async def ask(self, ranges: Iterable[OffsetRange]) -> None:
-        """Send fetches for the next ranges, up to `_MOST_AHEAD` bytes."""
-        room = _MOST_AHEAD
-        for one in (wanted for wanted in ranges if wanted.start < wanted.end):
-            room -= self._client.fetch_bytes(one)
+    async def prefetch(self, ranges: Iterable[OffsetRange]) -> None:
+        """Send fetches for the next ranges, up to `_MAX_PREFETCH_BYTES`."""
+        room = _MAX_PREFETCH_BYTES
+        for offsets in ranges:
+            if offsets.start >= offsets.end:
+                continue
+            room -= self._client.fetch_bytes(offsets)
             if room < 0 and self._readers:
                 return
-            if one not in self._readers:
-                reader = self._readers[one] = self._client.reader(one)
-                await reader.ask_ahead()
+            if offsets not in self._readers:
+                reader = self._readers[offsets] = self._client.reader(offsets)
+                await reader.fetch_ahead()
 
-    def take(self, wanted: OffsetRange) -> "PartitionReader":
-        """Return the reader of the range that is read now."""
-        return self._readers.pop(wanted, None) or self._client.reader(wanted)
+    def take(self, offsets: OffsetRange) -> "PartitionReader":
+        """Remove and return the reader of a range."""
+        return self._readers.pop(offsets, None) or self._client.reader(offsets)
 
 
 async def read(
@@ -71,67 +73,71 @@ async def read(
 
     `topic_ids` are the known ids of the topics for which the ranges were planned.
     """
-    others = await client.recreated(topic_ids) if topic_ids else set()
-    for one in (wanted for wanted in ranges if wanted.topic in others):
-        error = TopicRecreated(one.topic, one.partition, one.start)
-        _tell(error, one, fail_on_data_loss=fail_on_data_loss)
-    ahead = _Ahead(client)
-    await ahead.ask(ranges)  # fetches run while the log ends are looked up
-    waiting = deque(await _there(client, ranges, fail_on_data_loss=fail_on_data_loss))
-    while waiting:
-        left: OffsetRange | None = waiting.popleft()
-        while left is not None:
-            reader = ahead.take(left)
-            await ahead.ask(waiting)
+    recreated = await client.recreated(topic_ids) if topic_ids else set()
+    for offsets in ranges:
+        if offsets.topic in recreated:
+            error = TopicRecreated(offsets.topic, offsets.partition, offsets.start)
+            _report(error, offsets, fail_on_data_loss=fail_on_data_loss)
+    prefetcher = _Prefetcher(client)
+    await prefetcher.prefetch(ranges)  # fetches run while the log ends are looked up
+    pending = deque(await _cut_at_end(client, ranges, fail_on_data_loss=fail_on_data_loss))
+    while pending:
+        current: OffsetRange | None = pending.popleft()
+        while current is not None:
+            reader = prefetcher.take(current)
+            await prefetcher.prefetch(pending)
             try:
                 while (records := await reader.next()) is not None:
-                    while (batch := batches.of(records)) is not None:
+                    while (batch := batches.next_batch(records)) is not None:
                         if batch.num_rows:
                             yield batch
                     records.close()
                 break
-            except _GONE as error:
-                _tell(error, left, fail_on_data_loss=fail_on_data_loss)
-                rest = left._replace(start=max(left.start, reader.position))
-                (left,) = await _what_is_left(client, [rest]) or (None,)
+            except _LOSSES as error:
+                _report(error, current, fail_on_data_loss=fail_on_data_loss)
+                rest = current._replace(start=max(current.start, reader.position))
+                (current,) = await _readable(client, [rest]) or (None,)
 
 
-async def _there(
+async def _cut_at_end(
     client: Client, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
 ) -> Sequence[OffsetRange]:
     """Cut ranges at the end of the log, because reading past it would never finish."""
-    ends = await drop_missing(client.latest, [_place(one) for one in ranges])
-    short = [one for one in ranges if ends.get(_place(one), -1) < one.end]
-    if not short:
+    ends = await drop_missing(client.latest, [_partition(offsets) for offsets in ranges])
+    too_long = [offsets for offsets in ranges if ends.get(_partition(offsets), -1) < offsets.end]
+    if not too_long:
         return ranges
-    begins = await drop_missing(client.earliest, [_place(one) for one in short])
-    for one in short:
-        at = _place(one)
-        error: ConsumerError = UnknownTopicOrPartition(str(at))
-        if at in begins and at in ends:
-            error = OffsetUnavailable(*at, one.end, begins[at], ends[at])
-        _tell(error, one, fail_on_data_loss=fail_on_data_loss)
-    return await _what_is_left(client, ranges)
+    starts = await drop_missing(client.earliest, [_partition(offsets) for offsets in too_long])
+    for offsets in too_long:
+        tp = _partition(offsets)
+        error: ConsumerError = UnknownTopicOrPartition(str(tp))
+        if tp in starts and tp in ends:
+            error = OffsetUnavailable(*tp, offsets.end, starts[tp], ends[tp])
+        _report(error, offsets, fail_on_data_loss=fail_on_data_loss)
+    return await _readable(client, ranges)
 
 
-async def _what_is_left(client: Client, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    begins = await drop_missing(client.earliest, [_place(one) for one in ranges])
-    ends = await drop_missing(client.latest, list(begins))
-    found = [
-        one._replace(start=max(one.start, begins[at]), end=min(one.end, ends[at]))
-        for one in ranges
-        if (at := _place(one)) in ends
+async def _readable(client: Client, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return the parts of the ranges that are in the log."""
+    starts = await drop_missing(client.earliest, [_partition(offsets) for offsets in ranges])
+    ends = await drop_missing(client.latest, list(starts))
+    readable = [
+        offsets._replace(start=max(offsets.start, starts[tp]), end=min(offsets.end, ends[tp]))
+        for offsets in ranges
+        if (tp := _partition(offsets)) in ends
     ]
-    return [one for one in found if one.start < one.end]
+    return [offsets for offsets in readable if offsets.start < offsets.end]
 
 
-def _place(wanted: OffsetRange) -> TopicPartition:
-    return TopicPartition(wanted.topic, wanted.partition)
+def _partition(offsets: OffsetRange) -> TopicPartition:
+    return TopicPartition(offsets.topic, offsets.partition)
 
 
-def _tell(error: ConsumerError, wanted: OffsetRange, *, fail_on_data_loss: bool) -> None:
-    details = f"offsets {wanted.start} to {wanted.end} of {_place(wanted)} cannot be read: {error}"
-    lost = DataLoss("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", details)
+def _report(error: ConsumerError, offsets: OffsetRange, *, fail_on_data_loss: bool) -> None:
+    """Raise a data loss, or log it."""
+    tp = _partition(offsets)
+    details = f"offsets {offsets.start} to {offsets.end} of {tp} cannot be read: {error}"
+    loss = DataLoss("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", details)
     if fail_on_data_loss:
-        raise lost from error
-    _log.warning("%s", lost)
+        raise loss from error
+    _log.warning("%s", loss)

@@ -1,8 +1,8 @@
 """The event loop and clients that a Spark Python process keeps between tasks.
 
-Python workers live longer than tasks. The event loop stays for the next task, with one client for
+Python workers live longer than tasks. The event loop is kept for the next task, with one client for
 each set of options. The loop runs in the caller's thread, only while the caller waits for it. With
-a thread of its own, each batch would pass between threads twice and move between CPU caches.
+a separate thread, each batch would pass between threads twice and move between CPU caches.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from asyncconsumer.spark.source.client import Client
 
 T = TypeVar("T")
 
-_MOST_CLIENTS: Final = 8
+_MAX_CLIENTS: Final = 8
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -24,38 +24,38 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._pauses = 0
-        self._stood = 0.0  # seconds that the clock was paused
-        self._left = super().time()  # when `_stood` was last updated
+        self._paused_seconds = 0.0
+        self._updated = super().time()  # when `_paused_seconds` was last updated
         super().__init__()
 
     def time(self) -> float:
         """Return the monotonic time without the paused seconds."""
-        return super().time() - self._stood
+        return super().time() - self._paused_seconds
 
     def run_until_complete(self, future: Any) -> Any:  # noqa: ANN401 - as asyncio has it
         """Run the loop. Its clock advances meanwhile, even within `pause`."""
-        self._stand()
+        self._update()
         try:
             return super().run_until_complete(future)
         finally:
-            self._left = super().time()
+            self._updated = super().time()
 
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Pause the clock, except while the loop runs."""
-        self._stand()
+        self._update()
         self._pauses += 1
         try:
             yield
         finally:
-            self._stand()
+            self._update()
             self._pauses -= 1
 
-    def _stand(self) -> None:
+    def _update(self) -> None:
         now = super().time()
         if self._pauses:
-            self._stood += now - self._left
-        self._left = now
+            self._paused_seconds += now - self._updated
+        self._updated = now
 
 
 class WorkerLoop:
@@ -67,29 +67,29 @@ class WorkerLoop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result."""
-        found: T = self._loop.run_until_complete(work)
-        return found
+        result: T = self._loop.run_until_complete(work)
+        return result
 
     def client(self, kafka: Mapping[str, str]) -> Client:
-        """Return the client for these options. Any other option means another client."""
+        """Return the client for these options, and open it if there is none."""
         self.run(asyncio.sleep(0))  # to notice connections that were closed meanwhile
         key = tuple(sorted(kafka.items()))
         client = self._clients.pop(key, None)
         if client is None:
-            client = self.run(_opened(kafka))
+            client = self.run(_open_client(kafka))
         self._clients[key] = client  # in order of last use
-        if len(self._clients) > _MOST_CLIENTS:
+        if len(self._clients) > _MAX_CLIENTS:
             self.run(self._clients.pop(next(iter(self._clients))).close())
         return client
 
-    def iterate(self, things: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """Iterate over an async generator from plain code. Each step is a task of its own."""
+    def iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        """Iterate over an async generator from synchronous code. Each step is a separate task."""
         try:
-            while (found := self.run(_next(things))) is not None:
+            while (item := self.run(_next(items))) is not None:
                 with self._loop.pause():  # otherwise responses would time out while Spark works
-                    yield found[0]
+                    yield item[0]
         finally:
-            self.run(things.aclose())
+            self.run(items.aclose())
 
     def close(self) -> None:
         """Close the clients and the loop. Only tests call this, because workers just exit."""
@@ -99,23 +99,23 @@ class WorkerLoop:
         self._loop.close()
 
 
-async def _next(things: AsyncGenerator[T, None]) -> tuple[T] | None:
-    async for thing in things:
-        return (thing,)
+async def _next(items: AsyncGenerator[T, None]) -> tuple[T] | None:
+    async for item in items:
+        return (item,)
     return None
 
 
-async def _opened(kafka: Mapping[str, str]) -> Client:
+async def _open_client(kafka: Mapping[str, str]) -> Client:
     client = Client(kafka)
     await client.open()
     return client
 
 
 @functools.cache  # also keeps the parent's loop after a fork: closing it would affect the parent
-def _home_of(_process: int) -> WorkerLoop:
+def _loop_of_process(_process: int) -> WorkerLoop:
     return WorkerLoop()
 
 
-def home() -> WorkerLoop:
+def worker_loop() -> WorkerLoop:
     """Return the worker loop of this process. A forked process has its own."""
-    return _home_of(os.getpid())
+    return _loop_of_process(os.getpid())

@@ -1,4 +1,4 @@
-"""Avro values, each as its schema's plain encoding: what Spark's `from_avro` reads."""
+"""The decoder of Avro values in plain binary encoding, as Spark's `from_avro` reads them."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from asyncconsumer.spark.values.decoder import Undecodable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_DAMAGED: Final = (
+_DECODE_ERRORS: Final = (
     EOFError,
     ValueError,
     IndexError,
@@ -41,94 +41,100 @@ _EXAMPLES: Final = {
     **dict.fromkeys(("bytes decimal", "fixed decimal"), Decimal(0)),
     "int date": _MOMENT.date(),
 }
-"""What fastavro makes of each type, and of what is meant by it."""
+"""An example of the Python value that fastavro returns for each type and logical type."""
 
 
 class AvroDecoder:
-    """Reads with fastavro, record by record, and has Arrow make the columns.
+    """A decoder that reads each value with fastavro, and converts the results with Arrow.
 
-    Fields of the record that the schema of the query does not have are left out.
+    Avro fields that are not in the schema of the query are left out.
     """
 
     def __init__(self, kind: "pa.DataType", avro_schema: str | None) -> None:
         self._kind = kind
-        written = _written(avro_schema, [field.name for field in kind])
-        _check_types(written, kind)
+        schema = _parse_schema(avro_schema, [field.name for field in kind])
+        _check_types(schema, kind)
         read = package("fastavro", "Avro").schemaless_reader
-        self._read: Callable[[io.BytesIO], Any] = lambda data: read(data, written, None)
+        self._read: Callable[[io.BytesIO], Any] = lambda data: read(data, schema, None)
 
-    def mended(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
-        """As they are: to try one value costs no more than to look at it."""
+    def coerce(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
+        """Return the values unchanged, because Avro values need no coercion."""
         return values, {}
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
-        """A column of structs."""
-        found = []
+        """Return a column of structs."""
+        decoded = []
         for value in values.to_pylist():
             data = io.BytesIO(value)
             try:
-                found.append(self._read(data))
-            except _DAMAGED as error:
+                decoded.append(self._read(data))
+            except _DECODE_ERRORS as error:
                 raise Undecodable(f"{type(error).__name__}: {error}") from None
             if data.tell() != len(value):
-                raise Undecodable(f"{len(value) - data.tell()} bytes are left behind it")
+                raise Undecodable(f"{len(value) - data.tell()} bytes follow the value")
         try:
-            return pa.array(found, self._kind)
+            return pa.array(decoded, self._kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise Undecodable(str(error)) from None
 
 
-def _written(avro_schema: str | None, names: list[str]) -> "Mapping[str, Any]":
+def _parse_schema(avro_schema: str | None, names: list[str]) -> "Mapping[str, Any]":
     if not avro_schema:
-        raise ConfigError("valueFormat avro needs valueSchema: the schema of the values as JSON")
-    written = parsed(avro_schema, "valueSchema")
-    fields = written.get("fields") if isinstance(written, dict) else None
+        raise ConfigError("`valueFormat` avro needs `valueSchema`, the Avro schema as JSON.")
+    schema = parsed(avro_schema, "valueSchema")
+    fields = schema.get("fields") if isinstance(schema, dict) else None
     if fields is None:
-        raise ConfigError("valueSchema must be a record: its fields become columns")
-    if lacking := [name for name in names if name not in {field["name"] for field in fields}]:
-        raise ConfigError(f"valueSchema has no field {', '.join(lacking)}, but the query has")
-    found: Mapping[str, Any] = parsed(_with_texts(json.loads(avro_schema)), "valueSchema")
-    return found
+        raise ConfigError("`valueSchema` must be a record, because its fields become columns.")
+    if missing := [name for name in names if name not in {field["name"] for field in fields}]:
+        raise ConfigError(
+            f"The schema of the query has fields that `valueSchema` does not have: "
+            f"{', '.join(missing)}."
+        )
+    converted: Mapping[str, Any] = parsed(_without_uuids(json.loads(avro_schema)), "valueSchema")
+    return converted
 
 
-def _with_texts(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """The same with texts for UUIDs, as Spark has them: fastavro would make objects of them."""
+def _without_uuids(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return the schema with plain strings for UUIDs, as in Spark. fastavro returns objects."""
     if isinstance(schema, list):
-        return [_with_texts(one) for one in schema]
+        return [_without_uuids(inner) for inner in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {name: one for name, one in schema.items() if (name, one) != ("logicalType", "uuid")}
-    return {name: _with_texts(one) for name, one in kept.items()}
+    return {
+        name: _without_uuids(inner)
+        for name, inner in schema.items()
+        if (name, inner) != ("logicalType", "uuid")
+    }
 
 
-def _check_types(written: "Mapping[str, Any]", kind: "pa.DataType") -> None:
-    """Raise for a type that is not what the values have: each of them would count as bad."""
-    example = _example(written, written["__named_schemas"])
+def _check_types(schema: "Mapping[str, Any]", kind: "pa.DataType") -> None:
+    """Raise ConfigError if a type of the query does not fit, because no value could be decoded."""
+    example = _example(schema, schema["__named_schemas"])
     for field in kind:
         try:
             pa.array([example[field.name]], field.type)
         except (pa.ArrowException, TypeError) as error:
             raise ConfigError(
-                f"value.{field.name} cannot be {field.type}, for that is not what {field.name} of "
-                f"valueSchema becomes: {error}"
+                f"The column value.{field.name} cannot have the type {field.type}, because "
+                f"`valueSchema` has another type: {error}"
             ) from None
 
 
 def _example(schema: Any, names: "Mapping[str, Any]") -> Any:  # noqa: ANN401 - JSON, a value
-    """One of its values, as fastavro makes them; None where they may be of several kinds."""
+    """Return an example value of a schema; None if values may have several types."""
     if isinstance(schema, list):
-        kinds = [one for one in schema if one != "null"]
+        kinds = [inner for inner in schema if inner != "null"]
         return _example(kinds[0], names) if len(kinds) == 1 else None
     if isinstance(schema, str):
         return _example(names[schema], names) if schema in names else _EXAMPLES.get(schema)
     match schema["type"]:
-        case "record":  # one that is within itself ends there
-            others = {name: one for name, one in names.items() if name != schema["name"]}
-            return {one["name"]: _example(one["type"], others) for one in schema["fields"]}
+        case "record":  # without its own name, so that recursion ends
+            others = {name: inner for name, inner in names.items() if name != schema["name"]}
+            return {field["name"]: _example(field["type"], others) for field in schema["fields"]}
         case "array":
             return [_example(schema["items"], names)]
         case "map":
             return {"": _example(schema["values"], names)}
         case kind:
-            meant = f"{kind} {schema.get('logicalType')}"
-            return _EXAMPLES.get(meant, _EXAMPLES.get(kind))
+            logical = f"{kind} {schema.get('logicalType')}"
+            return _EXAMPLES.get(logical, _EXAMPLES.get(kind))

@@ -1,4 +1,4 @@
-"""Values decoded to Arrow columns, and the handling of values that cannot be decoded."""
+"""The conversion of values to Arrow columns, with a mode for values that cannot be decoded."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -13,11 +13,11 @@ from asyncconsumer.spark.values.factory import CORRUPT
 if TYPE_CHECKING:
     from asyncconsumer.records import decoding
 
-_FEW: Final = 512  # values that are looked at one by one if some are bad
+_COERCED_AT_ONCE: Final = 512  # values that are coerced one by one if some cannot be decoded
 
 
 class Undecodable(Exception):
-    """An error that says that some value of a column, not which one, cannot be decoded."""
+    """At least one value of a column cannot be decoded. The error does not say which one."""
 
 
 class Decoder(Protocol):
@@ -26,18 +26,22 @@ class Decoder(Protocol):
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's: binary without nulls -> a column
         """Return a decoded column, or raise `Undecodable`."""
 
-    def mended(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - as above
-        """Each with what makes it decodable, and those that surely are not, with the reason.
+    def coerce(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - as above
+        """Return the values in a form that can be decoded, and the reasons of bad ones by index.
 
-        As far as that is cheaper to tell than to try. It is asked when some cannot be decoded.
+        This is called after `decode` failed. Bad values that are expensive to detect may be
+        missing in the result, because `decode` finds them.
         """
 
 
 class TypedColumns:
-    """Batches like those of `Columns`, with the value decoded.
+    """A converter like `Columns` that also decodes the value.
 
-    What cannot be decoded is, by `mode`, null and in the column `_corrupt_record` if there is one
-    (PERMISSIVE), or left out (DROPMALFORMED), or an error (FAILFAST).
+    The mode defines the result for a value that cannot be decoded:
+
+    - PERMISSIVE: the value is null, and its text is in the column `_corrupt_record` if declared
+    - DROPMALFORMED: the row is dropped
+    - FAILFAST: `BadValue` is raised
     """
 
     def __init__(self, schema: "pa.Schema", decoder: Decoder, value_format: str, mode: str) -> None:
@@ -46,54 +50,52 @@ class TypedColumns:
         self._decoder = decoder
         self._format = value_format
         self._mode = mode
-        wanted = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
-        wanted |= {field.name: field.type for field in schema if field.name != CORRUPT}
-        self._columns = Columns(pa.schema({**wanted, "value": pa.binary()}))
+        types = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
+        types |= {field.name: field.type for field in schema if field.name != CORRUPT}
+        self._columns = Columns(pa.schema({**types, "value": pa.binary()}))
 
-    def of(self, records: "decoding.Records") -> "pa.RecordBatch | None":
-        """The next rows; None when there are no more. A batch may be empty: all were left out."""
-        batch = self._columns.of(records)
+    def next_batch(self, records: "decoding.Records") -> "pa.RecordBatch | None":
+        """Return the next rows; None when there are no more. DROPMALFORMED may drop all rows."""
+        batch = self._columns.next_batch(records)
         if batch is None:
             return None
         raw = batch.column("value")
-        given = compute.is_valid(raw)
-        decoded, bad = self._decoded(raw.drop_null())
+        valid = compute.is_valid(raw)
+        decoded, bad = self._decode(raw.drop_null())
         if bad and self._mode == "FAILFAST":
             first = min(bad)
-            self._fail(batch.filter(given).slice(first, 1), bad[first])
-        is_bad = _spread(_flags(bad, len(decoded)), given)
+            self._fail(batch.filter(valid).slice(first, 1), bad[first])
+        is_bad = _insert_nulls(_flags(bad, len(decoded)), valid)
         columns = {name: batch.column(name) for name in batch.schema.names}
-        columns["value"] = _spread(decoded, given)
-        columns[CORRUPT] = _texts(compute.if_else(is_bad, raw, None))
+        columns["value"] = _insert_nulls(decoded, valid)
+        columns[CORRUPT] = _as_text(compute.if_else(is_bad, raw, None))
         arrays = [columns[name] for name in self._schema.names]
-        made = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        return made.filter(compute.invert(is_bad)) if bad and self._drops else made
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        drop = bad and self._mode == "DROPMALFORMED"
+        return rows.filter(compute.invert(is_bad)) if drop else rows
 
-    @property
-    def _drops(self) -> bool:
-        return self._mode == "DROPMALFORMED"
+    def _decode(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
+        """Return the decoded column, and the reasons of bad values by index.
 
-    def _decoded(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
-        """The column, and which of it are bad, with the reason.
-
-        Trying costs much more than a value does. So where a part that is small enough cannot be
-        decoded, the decoder looks at each of its values before any is tried again.
+        A call of the decoder costs much more than one value. So if a small part cannot be decoded,
+        its values are coerced before any of them is decoded again.
         """
         if not len(values):
             return pa.nulls(0, self._kind), {}
         try:
             return self._decoder.decode(values), {}
         except Undecodable:
-            if len(values) > _FEW:
-                return _in_parts(self._decoded, values, _FEW)
-        mended, hopeless = self._decoder.mended(values)
-        good = compute.invert(_flags(hopeless, len(values)))
-        found, bad = self._tried(mended.filter(good))
-        places = compute.indices_nonzero(good).to_pylist()
-        return _spread(found, good), hopeless | {places[at]: why for at, why in bad.items()}
+            if len(values) > _COERCED_AT_ONCE:
+                return _decode_parts(self._decode, values, _COERCED_AT_ONCE)
+        coerced, bad = self._decoder.coerce(values)
+        good = compute.invert(_flags(bad, len(values)))
+        column, also_bad = self._bisect(coerced.filter(good))
+        indices = compute.indices_nonzero(good).to_pylist()
+        bad |= {indices[index]: reason for index, reason in also_bad.items()}
+        return _insert_nulls(column, good), bad
 
-    def _tried(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
-        """The same, without a look: halves are tried where the whole cannot be decoded."""
+    def _bisect(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
+        """Return the same as `_decode`, by decoding halves until only bad values are left."""
         if not len(values):
             return pa.nulls(0, self._kind), {}
         try:
@@ -101,51 +103,55 @@ class TypedColumns:
         except Undecodable as error:
             if len(values) == 1:
                 return pa.nulls(1, self._kind), {0: str(error)}
-        return _in_parts(self._tried, values, (len(values) + 1) // 2)
+        return _decode_parts(self._bisect, values, (len(values) + 1) // 2)
 
     def _fail(self, row: "pa.RecordBatch", reason: str) -> None:
         topic, partition, offset = (row[name][0] for name in ("topic", "partition", "offset"))
         raise BadValue(f"{topic}[{partition}]@{offset}", self._format, reason)
 
 
-def _in_parts(
-    decoded: Callable[[Any], tuple[Any, dict[int, str]]],
+def _decode_parts(
+    decode: Callable[[Any], tuple[Any, dict[int, str]]],
     values: Any,  # noqa: ANN401 - pyarrow's
     size: int,
 ) -> tuple[Any, dict[int, str]]:
     columns: list[Any] = []
     bad: dict[int, str] = {}
     for start in range(0, len(values), size):
-        column, worse = decoded(values.slice(start, size))
+        column, bad_in_part = decode(values.slice(start, size))
         columns.append(column)
-        bad |= {start + at: why for at, why in worse.items()}
+        bad |= {start + index: reason for index, reason in bad_in_part.items()}
     return pa.concat_arrays(columns), bad
 
 
-def _flags(places: Iterable[int], rows: int) -> Any:  # noqa: ANN401 - pyarrow's
+def _flags(indices: Iterable[int], rows: int) -> Any:  # noqa: ANN401 - pyarrow's
+    """Return a boolean column that is true at the given indices."""
     flags = bytearray(rows)
-    for place in places:
-        flags[place] = 1
+    for index in indices:
+        flags[index] = 1
     return compute.cast(pa.array(memoryview(flags), pa.uint8()), pa.bool_())
 
 
-def _spread(column: Any, given: Any) -> Any:  # noqa: ANN401 - pyarrow's
-    """Return the column with nulls where `given` is false."""
-    if len(column) == len(given):
+def _insert_nulls(column: Any, valid: Any) -> Any:  # noqa: ANN401 - pyarrow's
+    """Return the column with a null inserted where `valid` is false; False if it is boolean."""
+    if len(column) == len(valid):
         return column
-    places = compute.if_else(
-        given, compute.subtract(compute.cumulative_sum(given.cast(pa.int64())), 1), None
+    indices = compute.if_else(
+        valid, compute.subtract(compute.cumulative_sum(valid.cast(pa.int64())), 1), None
     )
-    found = column.take(places)
-    return compute.fill_null(found, fill_value=False) if pa.types.is_boolean(found.type) else found
+    result = column.take(indices)
+    if pa.types.is_boolean(result.type):
+        return compute.fill_null(result, fill_value=False)
+    return result
 
 
-def _texts(values: Any) -> Any:  # noqa: ANN401 - pyarrow's
-    """Return bytes as text, with replacements for what is not UTF-8."""
+def _as_text(values: Any) -> Any:  # noqa: ANN401 - pyarrow's
+    """Return bytes as text, with replacement characters for bytes that are not UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
         texts = [
-            None if one is None else one.decode(errors="replace") for one in values.to_pylist()
+            None if value is None else value.decode(errors="replace")
+            for value in values.to_pylist()
         ]
         return pa.array(texts, pa.string())

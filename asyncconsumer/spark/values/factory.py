@@ -13,35 +13,35 @@ if TYPE_CHECKING:
     from asyncconsumer.spark.values.decoder import Decoder
 
 CORRUPT: Final = "_corrupt_record"
-"""The column that has the values that are not what they should be, as Spark's readers name it."""
-_MAY_BE_NULL: Final = ("key", "value", "headers", CORRUPT)
+"""The column for values that cannot be decoded. Spark's own readers use the same name."""
+_NULLABLE: Final = ("key", "value", "headers", CORRUPT)
 
 
 def check_typed(declared: Sequence[tuple[str, str]], value_format: str) -> None:
-    """Raise unless the value has a type to be decoded to."""
+    """Raise ConfigError unless the schema declares a struct for the value."""
     kinds = dict(declared)
     if not kinds.get("value", "").startswith("struct<"):
         raise ConfigError(
-            f"valueFormat {value_format} needs a schema with the value's columns, e.g. "
-            '.schema("value struct<id: bigint, name: string>, offset bigint")'
+            f"`valueFormat` {value_format} needs a schema with a struct for the value, such as "
+            '.schema("value struct<id: bigint, name: string>, offset bigint").'
         )
     if kinds.get(CORRUPT, "string") != "string":
-        raise ConfigError(f"column {CORRUPT} is string, not {kinds[CORRUPT]}")
+        raise ConfigError(f"The type of column {CORRUPT} is string, not {kinds[CORRUPT]}.")
 
 
 def check_nulls(schema: "StructType", value_format: str | None) -> None:
-    """Raise where NOT NULL is declared of what may be null: Spark would believe it, and fail."""
+    """Raise ConfigError for NOT NULL on a column with nulls, because the query would fail."""
     for field, nullable in zip(schema.fields, schema.toNullable().fields, strict=True):
         is_json = field.name == "value" and value_format == "json"
         is_strict = not field.nullable or (is_json and field.dataType != nullable.dataType)
-        if field.name in _MAY_BE_NULL and is_strict:
+        if field.name in _NULLABLE and is_strict:
             raise ConfigError(
-                f"column {field.name} may have nulls: leave NOT NULL out of its schema, with "
-                "schema.toNullable() if it was made elsewhere"
+                f"Column {field.name} may contain nulls. Remove NOT NULL from its schema, for "
+                "example with schema.toNullable()."
             )
 
 
-def decoder_of(options: "SourceOptions", schema: "StructType") -> "Decoder":
+def make_decoder(options: "SourceOptions", schema: "StructType") -> "Decoder":
     """Return the decoder of values for the `valueFormat` option."""
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -59,7 +59,7 @@ def decoder_of(options: "SourceOptions", schema: "StructType") -> "Decoder":
     return AvroDecoder(kind, options.value_schema)
 
 
-def batches_of(options: "SourceOptions", schema: "StructType") -> "ArrowBatches":
+def make_batches(options: "SourceOptions", schema: "StructType") -> "ArrowBatches":
     """Return the converter from records to Arrow batches for the options and the schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -70,4 +70,4 @@ def batches_of(options: "SourceOptions", schema: "StructType") -> "ArrowBatches"
         return Columns(arrow)
     from asyncconsumer.spark.values.decoder import TypedColumns
 
-    return TypedColumns(arrow, decoder_of(options, schema), options.value_format, options.mode)
+    return TypedColumns(arrow, make_decoder(options, schema), options.value_format, options.mode)

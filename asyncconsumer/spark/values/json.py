@@ -1,4 +1,4 @@
-"""JSON values, all of a batch at once."""
+"""The decoder of JSON values, which parses all values of a batch in one call."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -8,39 +8,39 @@ from pyarrow import compute, json
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.values.decoder import Undecodable
-from asyncconsumer.spark.values.json_coercion import mender
+from asyncconsumer.spark.values.json_coercion import make_coercer
 
-_BEFORE, _AGAIN, _BEHIND, _NOTHING = (
+_PREFIX, _MIDDLE, _SUFFIX, _SEPARATOR = (
     pa.scalar(text, pa.binary()) for text in (b'{"w":[', b'],"v":', b"}", b"")
 )
-_ROOM: Final = 1024
+_EXTRA_BLOCK_BYTES: Final = 1024
 
 
-def _first(kind: Any, unwanted: Callable[[Any], bool], name: str = "value") -> str:  # noqa: ANN401 - pyarrow's
-    """The first field of a type that is unwanted, at any depth; "" if there is none."""
-    if unwanted(kind):
+def _find_field(kind: Any, matches: Callable[[Any], bool], name: str = "value") -> str:  # noqa: ANN401 - pyarrow's
+    """Return the path of the first field with a matching type, at any depth; "" if none has."""
+    if matches(kind):
         return name
     if pa.types.is_list(kind):
-        return _first(kind.value_type, unwanted, f"{name}[]")
+        return _find_field(kind.value_type, matches, f"{name}[]")
     if pa.types.is_struct(kind):
-        inner = (_first(field.type, unwanted, f"{name}.{field.name}") for field in kind)
+        inner = (_find_field(field.type, matches, f"{name}.{field.name}") for field in kind)
         return next(filter(None, inner), "")
     return ""
 
 
-def _finer(kind: Any) -> Any:  # noqa: ANN401 - pyarrow's
-    """The same, but that times have nanoseconds."""
+def _with_nanoseconds(kind: Any) -> Any:  # noqa: ANN401 - pyarrow's
+    """Return the type with nanoseconds as the unit of all timestamps."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("ns", kind.tz)
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_finer(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(_with_nanoseconds(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_finer(field.type)) for field in kind])
+        return pa.struct([field.with_type(_with_nanoseconds(field.type)) for field in kind])
     return kind
 
 
 def _decimals(column: Any) -> Iterator[Any]:  # noqa: ANN401 - pyarrow's
-    """The columns of decimals in it, at any depth."""
+    """Yield the decimal columns in a column, at any depth."""
     if pa.types.is_decimal(column.type):
         yield column
     elif pa.types.is_list(column.type):
@@ -51,68 +51,74 @@ def _decimals(column: Any) -> Iterator[Any]:  # noqa: ANN401 - pyarrow's
 
 
 class JsonDecoder:
-    """Parses with Arrow's own reader. Fields that the schema does not have are left out.
+    """A decoder that uses Arrow's JSON reader. Fields that are not in the schema are left out.
 
-    Each value is put into an object of its own: so nothing that a value contains can be taken for
-    more than one, or for a part of its neighbour. It is put there twice, in a list and as a member:
-    what is right in both places is one value with nothing behind it. The list is not kept.
+    Each value becomes one JSON object, `{"w":[value],"v":value}`, and only `v` is kept. A value
+    that is valid in both places is exactly one JSON value. So a value cannot contain several
+    values, or a part of the next one.
 
-    What Arrow does not take is mended, where it can be, to what Spark's `from_json` makes of it.
+    Values that Arrow does not accept are coerced to the result of Spark's `from_json`, if possible.
     """
 
     def __init__(self, kind: "pa.DataType") -> None:
-        for unreadable in (pa.types.is_map, pa.types.is_date, pa.types.is_binary):
-            if name := _first(kind, unreadable):
+        for is_unsupported in (pa.types.is_map, pa.types.is_date, pa.types.is_binary):
+            if name := _find_field(kind, is_unsupported):
                 raise ConfigError(
-                    f"JSON field {name}: Arrow reads no dates, no maps and no base64 from JSON; "
-                    "take string, and to_date(), from_json() or unbase64() after reading"
+                    f"The JSON field {name} cannot be a date, a map or binary, because Arrow does "
+                    "not read them from JSON. Declare a string, and use to_date(), from_json() or "
+                    "unbase64() after reading."
                 )
-        self._mend = mender(kind)
+        self._coerce = make_coercer(kind)
         self._kind = kind
         self._options = [
             json.ParseOptions(
-                explicit_schema=pa.schema([("v", one)]), unexpected_field_behavior="ignore"
+                explicit_schema=pa.schema([("v", type_)]), unexpected_field_behavior="ignore"
             )
-            for one in dict.fromkeys((kind, _finer(kind)))
+            for type_ in dict.fromkeys((kind, _with_nanoseconds(kind)))
         ]
 
-    def mended(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
-        """What Arrow takes, Python's parser takes as well; what neither does is no JSON."""
-        found, hopeless = values.to_pylist(), {}
-        for number, value in enumerate(found):
+    def coerce(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
+        """Return each value as JSON of the declared types, and the reasons of bad values."""
+        coerced, bad = values.to_pylist(), {}
+        for index, value in enumerate(coerced):
             try:
-                found[number] = self._mend(value)
+                coerced[index] = self._coerce(value)
             except Undecodable as error:
-                hopeless[number] = str(error)
-        return pa.array(found, pa.binary()), hopeless
+                bad[index] = str(error)
+        return pa.array(coerced, pa.binary()), bad
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
-        """A column of structs."""
+        """Return a column of structs."""
         try:
-            values.cast(pa.string())  # Arrow's reader does not look
+            values.cast(pa.string())  # because Arrow's reader does not check the encoding
         except pa.ArrowInvalid:
-            raise Undecodable("it is not UTF-8") from None
-        lines = compute.binary_join_element_wise(_BEFORE, values, _AGAIN, values, _BEHIND, _NOTHING)
-        whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-        data = compute.binary_join(whole, b"\n")[0].as_buffer()
-        table = self._parsed(data)
+            raise Undecodable("the value is not UTF-8") from None
+        lines = compute.binary_join_element_wise(
+            _PREFIX, values, _MIDDLE, values, _SUFFIX, _SEPARATOR
+        )
+        all_lines = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+        data = compute.binary_join(all_lines, b"\n")[0].as_buffer()
+        table = self._parse(data)
         if table.num_rows != len(values):
-            raise Undecodable("it is more than one value")
-        made = table.column("v").combine_chunks().cast(self._kind, safe=False)
-        self._check_decimals(made)
-        return made
+            raise Undecodable("there is more than one JSON value")
+        column = table.column("v").combine_chunks().cast(self._kind, safe=False)
+        self._check_decimals(column)
+        return column
 
-    def _check_decimals(self, made: Any) -> None:  # noqa: ANN401 - pyarrow's
-        """Raise for one with too many digits: Arrow's reader takes it, and Spark would fail."""
+    def _check_decimals(self, column: Any) -> None:  # noqa: ANN401 - pyarrow's
+        """Raise for decimals with too many digits, which Arrow accepts and Spark does not."""
         try:
-            for column in _decimals(made):
-                column.validate(full=True)
+            for decimals in _decimals(column):
+                decimals.validate(full=True)
         except pa.ArrowInvalid as error:
             raise Undecodable(str(error)) from None
 
-    def _parsed(self, data: Any) -> Any:  # noqa: ANN401 - pyarrow's
-        """A table. Times with nanoseconds are cut to what Spark has, as Spark itself does."""
-        reading = json.ReadOptions(use_threads=False, block_size=data.size + _ROOM)
+    def _parse(self, data: Any) -> Any:  # noqa: ANN401 - pyarrow's
+        """Return a table. If microseconds do not suffice, timestamps are read as nanoseconds.
+
+        The cast to the declared type then truncates them, as Spark does.
+        """
+        reading = json.ReadOptions(use_threads=False, block_size=data.size + _EXTRA_BLOCK_BYTES)
         reasons = []
         for options in self._options:
             try:

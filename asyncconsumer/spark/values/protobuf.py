@@ -1,4 +1,4 @@
-"""Protobuf values: what Spark's `from_protobuf` reads."""
+"""The decoder of Protobuf values, with the results of Spark's `from_protobuf`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,52 +9,54 @@ from asyncconsumer.serdes.models import package
 from asyncconsumer.spark.options.protobuf_options import ProtobufOptions
 from asyncconsumer.spark.values.decoder import Undecodable
 from asyncconsumer.spark.values.protobuf_columns import MessageColumns
-from asyncconsumer.spark.values.protobuf_schema import Descriptor, is_message, message_of
+from asyncconsumer.spark.values.protobuf_schema import Descriptor, find_message, is_message
 
 
 class ProtobufDecoder:
-    """Has protobuf parse each value. Fields that the schema of the query has not are left out."""
+    """A decoder that parses each value with protobuf.
+
+    Fields that are not in the schema of the query are left out.
+    """
 
     def __init__(self, kind: "pa.DataType", options: ProtobufOptions) -> None:
-        message = message_of(options.descriptor_set, options.message_name)
+        message = find_message(options.descriptor_set, options.message_name)
         factory = package("google.protobuf.message_factory", "Protobuf")
         self._parse = factory.GetMessageClass(message).FromString
-        self._column = MessageColumns(emit_defaults=options.emit_defaults).of(
-            message, kind, "value"
-        )
+        columns = MessageColumns(emit_defaults=options.emit_defaults)
+        self._column = columns.make_struct(message, kind, "value")
         self._unknown = package("google.protobuf.unknown_fields", "Protobuf").UnknownFieldSet
         self._numbers = frozenset(field.number for field in message.fields)
-        self._may_lack = _has_required(message, set())
-        damaged = package("google.protobuf.message", "Protobuf").DecodeError
-        self._damaged = (damaged, ValueError, OverflowError, pa.ArrowException)
+        self._has_required = _has_required(message, set())
+        error = package("google.protobuf.message", "Protobuf").DecodeError
+        self._decode_errors = (error, ValueError, OverflowError, pa.ArrowException)
 
-    def mended(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
-        """As they are: to try one value costs no more than to look at it."""
+    def coerce(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
+        """Return the values unchanged, because Protobuf values need no coercion."""
         return values, {}
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
-        """A column of structs."""
+        """Return a column of structs."""
         try:
             messages = list(map(self._parse, values.to_pylist()))
             self._check(messages)
             return self._column(messages)
-        except self._damaged as error:
+        except self._decode_errors as error:
             raise Undecodable(str(error)) from None
 
     def _check(self, messages: Sequence[Any]) -> None:
-        """Raise for what protobuf itself takes: some other message, or one that is not whole."""
-        unknown, numbers = self._unknown, self._numbers
+        """Raise for messages of another type and for incomplete ones, which protobuf accepts."""
+        unknown_fields, numbers = self._unknown, self._numbers
         for message in messages:
-            left = unknown(message)
-            if len(left) and not numbers.isdisjoint(one.field_number for one in left):
-                raise Undecodable("a field is of another type than in the descriptors")
-            if self._may_lack and not message.IsInitialized():
-                lacking = ", ".join(message.FindInitializationErrors())
-                raise Undecodable(f"required fields are missing: {lacking}")
+            unknown = unknown_fields(message)
+            if len(unknown) and not numbers.isdisjoint(field.field_number for field in unknown):
+                raise Undecodable("a field has another type than in the descriptors")
+            if self._has_required and not message.IsInitialized():
+                missing = ", ".join(message.FindInitializationErrors())
+                raise Undecodable(f"required fields are missing: {missing}")
 
 
 def _has_required(message: Descriptor, seen: set[str]) -> bool:
-    """Whether it, or a message in it, has fields that must be there."""
+    """Return whether a message type, or one nested in it, has required fields."""
     seen.add(message.full_name)
     return any(
         field.is_required

@@ -1,4 +1,4 @@
-"""Messages as columns, one field after the other: what is done to each is decided once."""
+"""The conversion of Protobuf messages to Arrow columns, with one function built per field."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ from asyncconsumer.spark.values.protobuf_schema import (
     is_message,
     is_time,
     is_wrapper,
-    type_of,
+    type_name,
 )
 
 Column: TypeAlias = Callable[[Sequence[Any]], Any]
-"""Makes an Arrow array of messages, or of what they have in a field; None stands for null."""
+"""A function that converts messages, or the values of a field, to an Arrow array."""
 
 _MICROSECONDS: Final = 1_000_000
 _PLAIN: Final = {
@@ -36,25 +36,26 @@ _PLAIN: Final = {
     "bytes": (pa.binary(),),
     "enum": (pa.string(), pa.int32()),
 }
-"""What a field may become: which of these is for the query to declare."""
-_AS_JAVA_SEES_IT: Final = {
+"""The allowed Arrow types of each field type. The schema of the query selects one."""
+_UNSIGNED_AND_SIGNED: Final = {  # Java reads unsigned fields as signed numbers
     **dict.fromkeys(("uint32", "fixed32"), (pa.uint32(), pa.int32())),
     **dict.fromkeys(("uint64", "fixed64"), (pa.uint64(), pa.int64())),
 }
 
 
 class MessageColumns:
-    """As `from_protobuf` makes them: what is not set is null, unless defaults are wanted."""
+    """A factory of columns. Fields that are not set are null, unless `emit_defaults` is set."""
 
     def __init__(self, *, emit_defaults: bool) -> None:
         self._emit_defaults = emit_defaults
 
-    def of(self, message: Descriptor, kind: "pa.DataType", path: str) -> Column:
-        """What makes structs of messages, with the fields that the struct has."""
+    def make_struct(self, message: Descriptor, kind: "pa.DataType", path: str) -> Column:
+        """Return a function that converts messages to structs with the fields of `kind`."""
         by_name = message.fields_by_name
-        if lacking := [field.name for field in kind if field.name not in by_name]:
+        if missing := [field.name for field in kind if field.name not in by_name]:
             raise ConfigError(
-                f"{path}: {message.full_name} has no field {', '.join(lacking)}, but the query has"
+                f"The schema of {path} has fields that {message.full_name} does not have: "
+                f"{', '.join(missing)}."
             )
         fields = list(kind)
         columns = [
@@ -77,7 +78,7 @@ class MessageColumns:
 
     def _list(self, field: Field, kind: "pa.DataType", path: str) -> Column:
         if not pa.types.is_list(kind):
-            raise _unfit(path, field, kind)
+            raise _type_error(path, field, kind)
         get, items = attrgetter(field.name), self._items(field, kind.value_type, f"{path}[]")
 
         def make(messages: Sequence[Any]) -> Any:  # noqa: ANN401 - pyarrow's
@@ -89,42 +90,43 @@ class MessageColumns:
 
     def _map(self, field: Field, kind: "pa.DataType", path: str) -> Column:
         if not pa.types.is_map(kind):
-            raise _unfit(path, field, kind)
+            raise _type_error(path, field, kind)
         get, (key, value) = attrgetter(field.name), field.message_type.fields
         keys = self._items(key, kind.key_type, f"{path}[]")
         items = self._items(value, kind.item_type, f"{path}[]")
 
         def make(messages: Sequence[Any]) -> Any:  # noqa: ANN401 - pyarrow's
-            maps = [list(each.items()) for each in map(get, messages)]
+            maps = [list(entries.items()) for entries in map(get, messages)]
             pairs = list(chain.from_iterable(maps))
-            flat = keys([one for one, _ in pairs]), items([one for _, one in pairs])
+            flat = keys([key for key, _ in pairs]), items([value for _, value in pairs])
             return pa.MapArray.from_arrays(_offsets(maps), *flat, type=kind)
 
         return make
 
     def _values(self, field: Field) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """Of messages, the one value that each has; None if it counts as not set."""
+        """Return a function that gets the field of each message; None if it counts as not set."""
         name, get = field.name, attrgetter(field.name)
         if field.has_presence and not field.has_default_value:
-            return lambda messages: [get(one) if one.HasField(name) else None for one in messages]
+            return lambda messages: [get(msg) if msg.HasField(name) else None for msg in messages]
         if field.has_presence or self._emit_defaults:
             return lambda messages: list(map(get, messages))
-        if type_of(field) in ("float", "double"):  # -0.0 is on the wire, and 0.0 is not
+        if type_name(field) in ("float", "double"):  # -0.0 is serialized, and 0.0 is not
             return lambda messages: [
-                one if one or math.copysign(1, one) < 0 else None for one in map(get, messages)
+                value if value or math.copysign(1, value) < 0 else None
+                for value in map(get, messages)
             ]
-        return lambda messages: [one or None for one in map(get, messages)]
+        return lambda messages: [value or None for value in map(get, messages)]
 
     def _items(self, field: Field, kind: "pa.DataType", path: str) -> Column:
-        """Of values, whether each is a field's or they are in a list."""
-        word = type_of(field)
+        """Return a function that converts single values, of a field or of the items of a list."""
+        name = type_name(field)
         if is_message(field):
-            return _spread(self._message(field, kind, path))
-        if kind not in _PLAIN[word]:
-            raise _unfit(path, field, kind)
-        if word == "enum" and kind == pa.string():
-            return _names(field.enum_type)
-        unsigned, signed = _AS_JAVA_SEES_IT.get(word, (None, None))
+            return _nullable(self._message(field, kind, path))
+        if kind not in _PLAIN[name]:
+            raise _type_error(path, field, kind)
+        if name == "enum" and kind == pa.string():
+            return _enum_names(field.enum_type)
+        unsigned, signed = _UNSIGNED_AND_SIGNED.get(name, (None, None))
         if kind == signed:
             return lambda values: pa.array(values, unsigned).view(signed)
         return lambda values: pa.array(values, kind)
@@ -132,59 +134,59 @@ class MessageColumns:
     def _message(self, field: Field, kind: "pa.DataType", path: str) -> Column:
         message = field.message_type
         if pa.types.is_struct(kind):
-            return self.of(message, kind, path)
+            return self.make_struct(message, kind, path)
         if (pa.types.is_timestamp(kind) and is_time(message, "Timestamp")) or (
             pa.types.is_duration(kind) and is_time(message, "Duration")
         ):
             return lambda messages: _microseconds(messages).view(kind)
         if is_wrapper(message):
             return self._field(message.fields[0], kind, path)
-        raise _unfit(path, field, kind)
+        raise _type_error(path, field, kind)
 
 
 def _offsets(sized: Sequence[Any]) -> Any:  # noqa: ANN401 - pyarrow's
     return pa.array(accumulate(map(len, sized), initial=0), pa.int32())
 
 
-def _names(enum: Any) -> Column:  # noqa: ANN401 - protobuf's
+def _enum_names(enum: Any) -> Column:  # noqa: ANN401 - protobuf's
     names = {number: value.name for number, value in enum.values_by_number.items()}
 
     def name_of(number: int | None) -> str | None:
         if number is None:
             return None
-        # what is newer than the descriptors has this name in Java, and so in Spark
+        # Java, and so Spark, has this name for values that the descriptors do not contain
         return names.get(number) or f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}"
 
     return lambda values: pa.array(map(name_of, values), pa.string())
 
 
-def _spread(column: Column) -> Column:
-    """The same, of values some of which are None."""
+def _nullable(column: Column) -> Column:
+    """Return a function that also accepts None, and converts it to null."""
 
     def make(values: Sequence[Any]) -> Any:  # noqa: ANN401 - pyarrow's
-        given = [value for value in values if value is not None]
-        found = column(given)
-        if len(given) == len(values):
-            return found
-        numbers = iter(range(len(given)))
-        places = [None if value is None else next(numbers) for value in values]
-        return found.take(pa.array(places, pa.int64()))
+        present = [value for value in values if value is not None]
+        array = column(present)
+        if len(present) == len(values):
+            return array
+        numbers = iter(range(len(present)))
+        indices = [None if value is None else next(numbers) for value in values]
+        return array.take(pa.array(indices, pa.int64()))
 
     return make
 
 
 def _microseconds(messages: Sequence[Any]) -> Any:  # noqa: ANN401 - pyarrow's
-    seconds = pa.array([one.seconds for one in messages], pa.int64())
-    nanos = pa.array([one.nanos for one in messages], pa.int64())
+    seconds = pa.array([message.seconds for message in messages], pa.int64())
+    nanos = pa.array([message.nanos for message in messages], pa.int64())
     return compute.add_checked(
         compute.multiply_checked(seconds, _MICROSECONDS), compute.divide(nanos, 1000)
     )
 
 
-def _unfit(path: str, field: Field, kind: "pa.DataType") -> ConfigError:
-    what = field.message_type.full_name if is_message(field) else type_of(field)
+def _type_error(path: str, field: Field, kind: "pa.DataType") -> ConfigError:
+    name = field.message_type.full_name if is_message(field) else type_name(field)
     return ConfigError(
-        f"{path} is {'repeated ' if field.is_repeated else ''}{what} in "
-        f"{field.containing_type.full_name} and cannot become {kind}. Without a schema in the "
-        "query each field has the type that from_protobuf gives it"
+        f"{path} is {'repeated ' if field.is_repeated else ''}{name} in "
+        f"{field.containing_type.full_name} and cannot become {kind}. Without a schema, the query "
+        "has the types of from_protobuf."
     )

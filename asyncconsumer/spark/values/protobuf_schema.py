@@ -1,4 +1,4 @@
-"""Which message a descriptor set has, and what Spark's `from_protobuf` makes of its fields."""
+"""The message types of a descriptor set, and their Spark types as in `from_protobuf`."""
 
 import functools
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from asyncconsumer.spark.options.protobuf_options import ProtobufOptions
 
 Descriptor: TypeAlias = Any
 Field: TypeAlias = Any
-"""Protobuf's own, which have no types."""
+"""Descriptors of the protobuf package, which has no type hints."""
 
-_WORDS: Final = {
+_TYPE_NAMES: Final = {
     1: "double",
     2: "float",
     3: "int64",
@@ -33,15 +33,15 @@ _WORDS: Final = {
     17: "sint32",
     18: "sint64",
 }
-"""The types of fields, as descriptors number them."""
-_SPARKS: Final = {
+"""The names of field types by their numbers in descriptors."""
+_SPARK_TYPES: Final = {
     **dict.fromkeys(("int32", "sint32", "sfixed32", "uint32", "fixed32"), "int"),
     **dict.fromkeys(("int64", "sint64", "sfixed64", "uint64", "fixed64"), "bigint"),
     "bool": "boolean",
     "bytes": "binary",
     "enum": "string",
 }
-"""What Spark calls otherwise than Protobuf."""
+"""The Spark types whose names differ from Protobuf's."""
 
 _WRAPPERS: Final = frozenset(
     f"google.protobuf.{kind}Value"
@@ -49,40 +49,40 @@ _WRAPPERS: Final = frozenset(
 )
 
 
-def type_of(field: Field) -> str:
-    """The word for a field's type, such as int32 or message."""
-    return _WORDS[field.type]
+def type_name(field: Field) -> str:
+    """Return the name of a field's type, such as int32 or message."""
+    return _TYPE_NAMES[field.type]
 
 
 def is_message(field: Field) -> bool:
-    """Whether a field holds a message, or a group, which is the older form of it."""
-    return type_of(field) in ("message", "group")
+    """Return whether a field is a message or a group."""
+    return type_name(field) in ("message", "group")
 
 
 def is_map(field: Field) -> bool:
-    """Whether a field is a map: on the wire a list of its entries."""
+    """Return whether a field is a map, which is serialized as a list of entry messages."""
     return is_message(field) and bool(field.message_type.GetOptions().map_entry)
 
 
 def is_wrapper(message: Descriptor) -> bool:
-    """Whether a message has nothing but one value, to tell none from zero."""
+    """Return whether a message is a wrapper of one value, such as google.protobuf.Int32Value."""
     return message.full_name in _WRAPPERS
 
 
 def is_time(message: Descriptor, name: str) -> bool:
-    """Whether it is a Timestamp or Duration: told by its form, as Spark does."""
+    """Return whether a message is a Timestamp or Duration, by its name and fields as in Spark."""
     names = [field.name for field in message.fields]
     return message.name == name and names == ["seconds", "nanos"]
 
 
 @functools.lru_cache(maxsize=8)
-def message_of(descriptor_set: bytes, name: str) -> Descriptor:
-    """The descriptor of a message, by its full name, or by its last part if it is in no other."""
+def find_message(descriptor_set: bytes, name: str) -> Descriptor:
+    """Return the descriptor of a message by its full name, or by the last part of its name."""
     descriptor_pb2 = package("google.protobuf.descriptor_pb2", "valueFormat protobuf")
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
     except package("google.protobuf.message", "Protobuf").DecodeError as error:
-        raise ConfigError(f"this is no set of Protobuf descriptors: {error}") from None
+        raise ConfigError(f"The Protobuf descriptor set cannot be parsed: {error}") from None
     pool = package("google.protobuf.descriptor_pool", "Protobuf").DescriptorPool()
     by_name = {file.name: file for file in files}
     added: set[str] = set()
@@ -91,39 +91,43 @@ def message_of(descriptor_set: bytes, name: str) -> Descriptor:
     try:
         return pool.FindMessageTypeByName(name)
     except KeyError:
-        names = [_full_name(file, one) for file in files for one in file.message_type]
-    for full in names:
-        if full.rpartition(".")[2] == name:
-            return pool.FindMessageTypeByName(full)
-    raise ConfigError(f"messageName {name!r} is none of {', '.join(names) or 'no messages at all'}")
+        names = [_full_name(file, message) for file in files for message in file.message_type]
+    for full_name in names:
+        if full_name.rpartition(".")[2] == name:
+            return pool.FindMessageTypeByName(full_name)
+    raise ConfigError(
+        f"`messageName` {name!r} is not in the descriptor set, which has "
+        f"{', '.join(names) or 'no messages'}."
+    )
 
 
 def _add(file: Any, by_name: Mapping[str, Any], pool: Any, added: set[str]) -> None:  # noqa: ANN401
-    """A file, behind those that it imports."""
+    """Add a file to the pool, after the files that it imports."""
     if file.name in added:
         return
     added.add(file.name)
-    for needed in file.dependency:
-        _add(by_name.get(needed) or _well_known(needed), by_name, pool, added)
+    for imported in file.dependency:
+        _add(by_name.get(imported) or _well_known(imported), by_name, pool, added)
     try:
         pool.AddSerializedFile(file.SerializeToString())
     except TypeError as error:
-        raise ConfigError(f"the Protobuf descriptors of {file.name} are unsound: {error}") from None
+        raise ConfigError(f"The Protobuf descriptors of {file.name} are invalid: {error}") from None
 
 
 def _well_known(name: str) -> Any:  # noqa: ANN401 - protobuf's
-    """What protobuf itself brings, such as google/protobuf/timestamp.proto."""
+    """Return a file that the protobuf package contains, such as google/protobuf/timestamp.proto."""
     if name.startswith("google/protobuf/"):
         try:
             known = import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
         except ImportError:
             pass
         else:
-            found = package("google.protobuf.descriptor_pb2", "Protobuf").FileDescriptorProto()
-            known.DESCRIPTOR.CopyToProto(found)
-            return found
+            file = package("google.protobuf.descriptor_pb2", "Protobuf").FileDescriptorProto()
+            known.DESCRIPTOR.CopyToProto(file)
+            return file
     raise ConfigError(
-        f"the Protobuf descriptors lack {name}: have protoc make them with --include_imports"
+        f"The Protobuf descriptor set does not contain {name}. Create it with protoc "
+        "--include_imports."
     )
 
 
@@ -131,31 +135,34 @@ def _full_name(file: Any, message: Any) -> str:  # noqa: ANN401 - protobuf's
     return f"{file.package}.{message.name}".lstrip(".")
 
 
-def struct_of(options: ProtobufOptions) -> str:
-    """The type that `from_protobuf` gives the message, in Spark's words."""
-    message = message_of(options.descriptor_set, options.message_name)
-    found = _struct(message, options, {message.full_name: 1})
-    if not found:
-        raise ConfigError(f"{message.full_name} has no fields that could become columns")
-    return found
+def struct_ddl(options: ProtobufOptions) -> str:
+    """Return the Spark type of the message as DDL, as `from_protobuf` defines it."""
+    message = find_message(options.descriptor_set, options.message_name)
+    ddl = _struct(message, options, {message.full_name: 1})
+    if not ddl:
+        raise ConfigError(f"The message {message.full_name} has no fields for columns.")
+    return ddl
 
 
-def _struct(message: Descriptor, options: ProtobufOptions, around: Mapping[str, int]) -> str:
-    """Empty if there is nothing in it, for Spark has no such type."""
-    kinds = ((field.name, _kind(field, options, around)) for field in message.fields)
+def _struct(message: Descriptor, options: ProtobufOptions, depths: Mapping[str, int]) -> str:
+    """Return a struct type. It is empty without fields, because Spark has no empty struct.
+
+    `depths` counts how often each message type encloses this one.
+    """
+    kinds = ((field.name, _kind(field, options, depths)) for field in message.fields)
     fields = ", ".join(f"`{name}`: {kind}" for name, kind in kinds if kind)
     return f"struct<{fields}>" if fields else ""
 
 
-def _kind(field: Field, options: ProtobufOptions, around: Mapping[str, int]) -> str:
+def _kind(field: Field, options: ProtobufOptions, depths: Mapping[str, int]) -> str:
     if is_map(field):
-        key, value = (_single(one, options, around) for one in field.message_type.fields)
+        key, value = (_single(part, options, depths) for part in field.message_type.fields)
         return f"map<{key}, {value}>" if value else ""
-    kind = _single(field, options, around)
+    kind = _single(field, options, depths)
     return f"array<{kind}>" if field.is_repeated and kind else kind
 
 
-def _single(field: Field, options: ProtobufOptions, around: Mapping[str, int]) -> str:
+def _single(field: Field, options: ProtobufOptions, depths: Mapping[str, int]) -> str:
     if not is_message(field):
         return _plain(field, options)
     message = field.message_type
@@ -165,21 +172,21 @@ def _single(field: Field, options: ProtobufOptions, around: Mapping[str, int]) -
         return "interval day to second"
     if is_wrapper(message) and options.unwrap:
         return _plain(message.fields[0], options)
-    depth = around.get(message.full_name, 0)
+    depth = depths.get(message.full_name, 0)
     if depth and options.max_depth is None:
         raise ConfigError(
-            f"{field.full_name} is a message within itself: declare a schema that is as deep as "
-            "needed, or set recursive.fields.max.depth"
+            f"The Protobuf field {field.full_name} is recursive. Declare a schema for the query, "
+            "or set `recursive.fields.max.depth`."
         )
     if depth and options.max_depth is not None and depth >= options.max_depth:
         return ""
-    return _struct(message, options, {**around, message.full_name: depth + 1})
+    return _struct(message, options, {**depths, message.full_name: depth + 1})
 
 
 def _plain(field: Field, options: ProtobufOptions) -> str:
-    word = type_of(field)
-    if word == "enum" and options.enums_as_ints:
+    name = type_name(field)
+    if name == "enum" and options.enums_as_ints:
         return "int"
-    if options.upcast_unsigned and word in ("uint32", "uint64"):
-        return "bigint" if word == "uint32" else "decimal(20, 0)"
-    return _SPARKS.get(word, word)
+    if options.upcast_unsigned and name in ("uint32", "uint64"):
+        return "bigint" if name == "uint32" else "decimal(20, 0)"
+    return _SPARK_TYPES.get(name, name)

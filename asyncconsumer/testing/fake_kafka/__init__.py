@@ -10,14 +10,14 @@ async def test_nothing_is_lost_when_leaders_move() -> None:
             cluster.kill(cluster.leader(TopicPartition("orders", 0)))
 ```
 
-The production code runs on it unchanged, `Connection` included: only the socket is played. What it
-answers is compared with a real broker's by a test. Another group of APIs is another module with
-a Handler for each, given as `handlers={**HANDLERS, 11: JOIN_GROUP}`.
+The production code runs on it unchanged, `Connection` included: only the socket is fake. A test
+compares its responses with those of a real broker. Further APIs are further modules with one
+Handler per API, passed as `handlers={**HANDLERS, 11: JOIN_GROUP}`.
 """
 
 from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Handler, Request, State
 from asyncconsumer.testing.fake_kafka.fake import HANDLERS, FakeCluster
-from asyncconsumer.testing.fake_kafka.log import Told
+from asyncconsumer.testing.fake_kafka.log import RecordPayload
 from asyncconsumer.testing.fake_kafka.tables import handler
 
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
     "FakeBroker",
     "FakeCluster",
     "Handler",
+    "RecordPayload",
     "Request",
     "State",
-    "Told",
     "handler",
 ]

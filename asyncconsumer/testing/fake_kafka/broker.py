@@ -1,4 +1,4 @@
-"""One fake broker: whether it runs and can be reached, and what it does with requests."""
+"""A fake broker: its process state, its reachability and its request handling."""
 
 import asyncio
 import enum
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncconsumer.errors import ConnectFailed
 from asyncconsumer.testing.fake_kafka.sessions import Sessions
-from asyncconsumer.testing.fake_kafka.state import Place, View
-from asyncconsumer.testing.fake_kafka.transport import Asked, FakeTransport
+from asyncconsumer.testing.fake_kafka.state import BrokerEndpoint, View
+from asyncconsumer.testing.fake_kafka.transport import FakeTransport, ReceivedRequest
 from asyncconsumer.types import Address
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class State(enum.Enum):
-    """What a broker does."""
+    """The process state of a broker."""
 
     UP = "it answers"
     FROZEN = "it does nothing; the system below it still takes connections and bytes"
@@ -27,22 +27,22 @@ class State(enum.Enum):
 
 
 class Request(NamedTuple):
-    """A request to be answered: by whom, what it says, and over which wire."""
+    """A request, the broker that handles it, and the transport that it came over."""
 
     broker: "FakeBroker"
-    asked: Asked
-    start: int  # where its body begins
-    code: int  # of the error that a test wants in the answer; 0 for the truth
-    wire: FakeTransport
-    header: bytes  # what an answer begins with, after its correlation id
+    received: ReceivedRequest
+    start: int  # the index of its body
+    code: int  # an error code that a test injects; 0 for none
+    transport: FakeTransport
+    header: bytes  # the response header after the correlation id
 
     def answer(self, body: bytes, *, pause: float = 0.0) -> None:
-        """Send the answer; `pause` is for how long the next request is not looked at."""
-        self.wire.answer(self.header + body, pause=pause)
+        """Send the response. `pause` is the delay in seconds before the next request is handled."""
+        self.transport.answer(self.header + body, pause=pause)
 
 
 class Handler(NamedTuple):
-    """How requests of one API are answered, and in which versions."""
+    """A handler for the requests of one API, with the versions that it supports."""
 
     versions: range
     flexible_since: int
@@ -50,7 +50,7 @@ class Handler(NamedTuple):
 
 
 class Rules:
-    """What holds for all brokers of a cluster."""
+    """The settings that all brokers of a cluster share."""
 
     def __init__(
         self,
@@ -67,52 +67,57 @@ class Rules:
         self.troubles: list[tuple[int, int, int | None]] = []
 
     def versions(self) -> dict[int, tuple[int, int]]:
-        """The first and the last version of each API, as brokers tell in ApiVersions."""
-        return {key: (one.versions[0], one.versions[-1]) for key, one in self.handlers.items()}
+        """Return the first and the last version of each API, as in ApiVersions."""
+        return {
+            key: (handler.versions[0], handler.versions[-1])
+            for key, handler in self.handlers.items()
+        }
 
     def trouble(self, api: int, node_id: int) -> int:
-        """The error code that is due for a request, or 0."""
-        for at, (key, code, node) in enumerate(self.troubles):
+        """Return the injected error code for a request, or 0."""
+        for index, (key, code, node) in enumerate(self.troubles):
             if key == api and node in (None, node_id):
-                del self.troubles[at]
+                del self.troubles[index]
                 return code
         return 0
 
 
 class FakeBroker:
-    """A broker of a FakeCluster, which has the verbs that change it."""
+    """A broker of a FakeCluster. The methods that change it are those of the cluster."""
 
-    def __init__(self, place: Place, rules: Rules, view: View, sessions: Sessions) -> None:
-        self.place = place
+    def __init__(
+        self, endpoint: BrokerEndpoint, rules: Rules, view: View, sessions: Sessions
+    ) -> None:
+        self.endpoint = endpoint
         self.rules = rules
-        self.view = view  # the cluster's own, or a copy while this broker is out of date
+        self.view = view  # the view of the cluster, or a copy of it while this broker is stale
         self.sessions = sessions
         self.state = State.UP
         self.reachable = True
         self.slowness = 0.0
-        self.throttled: list[float] = []  # for how long, each of the next fetches
-        self.requests: Counter[int] = Counter()  # so far, by API
+        self.throttled: list[float] = []  # the throttle time of each of the next fetches
+        self.requests: Counter[int] = Counter()  # the number of requests, by API
         self._wires: dict[FakeTransport, None] = {}
         self._postponed: list[Callable[[], None]] = []
         self._door = asyncio.Event()
 
     @property
     def node_id(self) -> int:
-        """Its number in the cluster."""
-        return self.place.node_id
+        """The id of the broker."""
+        return self.endpoint.node_id
 
     @property
     def running(self) -> bool:
-        """Whether it handles requests."""
+        """Whether the broker handles requests."""
         return self.state is State.UP
 
     @property
     def connections(self) -> int:
-        """How many clients' connections are open."""
+        """The number of open client connections."""
         return len(self._wires)
 
     def latency(self) -> float:
-        """Seconds that a frame to or from it is on its way."""
+        """Return the latency of the next frame, in seconds."""
         low, high = self.rules.latency
         return low + (high - low) * self.rules.randomness.random() + self.slowness
 
@@ -121,7 +126,7 @@ class FakeBroker:
     async def accept(
         self, address: Address, config: "ConnectionConfig", connection: "BrokerConnection"
     ) -> None:
-        """Connect: what TCP and ApiVersions do, or fail, or take too long."""
+        """Accept a connection, fail, or block until the timeout, as TCP and ApiVersions do."""
         allowed = config.connect_timeout_ms / 1000
         try:
             async with asyncio.timeout(allowed):
@@ -131,23 +136,23 @@ class FakeBroker:
                     await self._door.wait()
         except TimeoutError as error:
             raise ConnectFailed(address, f"no connection within {allowed:g} s") from error
-        if self.state is State.DOWN or self.place.address != address:
+        if self.state is State.DOWN or self.endpoint.address != address:
             raise ConnectFailed(address, "[Errno 111] Connection refused")
         self._wires[FakeTransport(connection, self)] = None
 
-    def left(self, wire: FakeTransport) -> None:
-        """The client closed a wire."""
-        self._wires.pop(wire, None)
+    def left(self, transport: FakeTransport) -> None:
+        """Forget a transport that the client closed."""
+        self._wires.pop(transport, None)
 
     def cut(self, *, politely: bool = False) -> None:
-        """End all connections."""
-        for wire in list(self._wires):
-            wire.end(politely=politely)
+        """Close all connections."""
+        for transport in list(self._wires):
+            transport.end(politely=politely)
         if self.reachable:
             self._wires.clear()
 
     def turn(self, state: State) -> None:
-        """Go up, freeze or go down, with what follows from it."""
+        """Change the process state and apply the consequences."""
         self.state = state
         self._door.set()
         if state is State.DOWN:
@@ -158,33 +163,33 @@ class FakeBroker:
             postponed, self._postponed = self._postponed, []
             for step in postponed:
                 step()
-            for wire in list(self._wires):
-                wire.serve()
+            for transport in list(self._wires):
+                transport.serve()
 
-    def link(self, *, there: bool) -> None:
-        """Lose or find the way to the clients; what is on its way waits."""
-        self.reachable = there
+    def link(self, *, reachable: bool) -> None:
+        """Break or restore the link to the clients. Frames in transit wait."""
+        self.reachable = reachable
         self._door.set()
-        if there:
-            for wire in list(self._wires):
-                wire.release()
+        if reachable:
+            for transport in list(self._wires):
+                transport.release()
 
     # --- requests --------------------------------------------------------------------------------
 
     def when_running(self, step: Callable[[], None]) -> None:
-        """Do something now, or as soon as the broker is no longer frozen."""
+        """Run the callback now, or after the broker is thawed."""
         if self.running:
             step()
         else:
             self._postponed.append(step)
 
-    def handle(self, asked: Asked, wire: FakeTransport) -> None:
-        """Answer a request, now or later."""
-        self.requests[asked.api] += 1
-        handler = self.rules.handlers[asked.api]
-        code = self.rules.trouble(asked.api, self.node_id) if self.rules.troubles else 0
-        if asked.version >= handler.flexible_since:
-            request = Request(self, asked, asked.start + 1, code, wire, b"\0")
+    def handle(self, received: ReceivedRequest, transport: FakeTransport) -> None:
+        """Handle a request. The response may follow later."""
+        self.requests[received.api] += 1
+        handler = self.rules.handlers[received.api]
+        code = self.rules.trouble(received.api, self.node_id) if self.rules.troubles else 0
+        if received.version >= handler.flexible_since:
+            request = Request(self, received, received.start + 1, code, transport, b"\0")
         else:
-            request = Request(self, asked, asked.start, code, wire, b"")
+            request = Request(self, received, received.start, code, transport, b"")
         handler.answer(request)

@@ -1,4 +1,4 @@
-"""The error codes of Kafka's protocol that the fake brokers answer with by themselves."""
+"""Error codes of the Kafka protocol that the fake brokers return."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""One group of KIP-848 as its coordinator keeps it: epochs, the target, who has what."""
+"""The state of a KIP-848 group at its coordinator: epochs, target and current assignment."""
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
@@ -8,20 +8,20 @@ from uuid import UUID
 
 Partitions: TypeAlias = frozenset[tuple[UUID, int]]
 NOTHING: Partitions = frozenset()
-AWAY = -2  # as the epoch of a static member that left for a while
+AWAY = -2  # the epoch of a static member that left temporarily
 
 
 class State(enum.Enum):
-    """How far a member is on the way to its target."""
+    """The reconciliation state of a member."""
 
-    STABLE = "it has it, or is told it by the next heartbeat"
-    UNREVOKED = "it has to let go of something first"
-    UNRELEASED = "others have to"
+    STABLE = "it has its target assignment, or gets it with the next heartbeat"
+    UNREVOKED = "it must revoke partitions first"
+    UNRELEASED = "other members must revoke partitions first"
 
 
 @dataclass(eq=False)
 class Member:
-    """One member."""
+    """A member of a KIP-848 group."""
 
     member_id: str
     instance_id: str | None = None
@@ -29,7 +29,7 @@ class Member:
     previous_epoch: int = 0
     topics: frozenset[str] = frozenset()
     regex: str = ""
-    subscribed: bool = False  # it was counted as a change of the group
+    subscribed: bool = False  # whether it already raised the group epoch
     rebalance_timeout: float = 0.0
     state: State = State.STABLE
     assigned: Partitions = NOTHING
@@ -37,38 +37,41 @@ class Member:
 
     @property
     def holds(self) -> Partitions:
-        """What nobody else may be given."""
+        """The partitions that no other member may get: the assigned and the revoking ones."""
         return self.assigned | self.revoking
 
 
 @dataclass(eq=False)
 class Group:
-    """All members, and what each is to have."""
+    """The members of a group and their target assignment."""
 
     epoch: int = 0
     target_epoch: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     target: dict[str, Partitions] = field(default_factory=dict)
-    seen: Mapping[str, Partitions] = field(default_factory=dict)  # topics, as of the last target
+    seen: Mapping[str, Partitions] = field(default_factory=dict)  # of the last target
 
-    def holder(self, one: tuple[UUID, int]) -> str | None:
-        """Who has a partition now."""
-        return next((who for who, member in self.members.items() if one in member.holds), None)
+    def holder(self, partition: tuple[UUID, int]) -> str | None:
+        """Return the id of the member that holds a partition."""
+        return next(
+            (member_id for member_id, member in self.members.items() if partition in member.holds),
+            None,
+        )
 
     def static(self, instance_id: str | None) -> Member | None:
-        """The member of that name."""
+        """Return the static member with this instance id."""
         if instance_id is None:
             return None
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
 
     def remove(self, member: Member) -> None:
-        """It is gone: what it had is free."""
+        """Remove a member and free its partitions."""
         del self.members[member.member_id]
         self.target.pop(member.member_id, None)
         self.epoch += 1
 
     def replace(self, old: Member, member_id: str) -> Member:
-        """A static member is back under another id, and has what it had."""
+        """Give a static member its new id. Its assignment stays."""
         del self.members[old.member_id]
         new = Member(member_id, old.instance_id, 0, 0, old.topics, old.regex)
         new.assigned, new.subscribed = old.assigned, True
@@ -77,24 +80,24 @@ class Group:
         return new
 
     def divide(self, topics: Mapping[str, Partitions], matches: Callable[[str, str], bool]) -> None:
-        """Work out the target anew if members, subscriptions or topics are others."""
-        wanted = {
-            who: frozenset(
+        """Compute a new target if members, subscriptions or topics have changed."""
+        subscriptions = {
+            member_id: frozenset(
                 name
                 for name in topics
                 if name in member.topics or (member.regex and matches(member.regex, name))
             )
-            for who, member in self.members.items()
+            for member_id, member in self.members.items()
         }
-        needed = {name: topics[name] for name in sorted(frozenset().union(*wanted.values()))}
+        needed = {name: topics[name] for name in sorted(frozenset().union(*subscriptions.values()))}
         if needed != self.seen:
             self.seen, self.epoch = needed, self.epoch + 1
         if self.target_epoch < self.epoch:
-            self.target = uniform(needed, wanted, self.target)
+            self.target = uniform(needed, subscriptions, self.target)
             self.target_epoch = self.epoch
 
     def reconcile(self, member: Member, owned: Partitions | None) -> None:
-        """Take a member on to its target, as far as it and others have let go."""
+        """Move a member towards its target, as far as revocations are confirmed."""
         if member.state is State.UNREVOKED:
             if owned is None or owned & member.revoking:
                 return
@@ -106,7 +109,7 @@ class Group:
         target = self.target.get(member.member_id, NOTHING)
         keep, revoke = member.assigned & target, member.assigned - target
         others = frozenset().union(
-            *(one.holds for one in self.members.values() if one is not member)
+            *(other.holds for other in self.members.values() if other is not member)
         )
         if revoke and (owned is None or owned & revoke):
             member.state, member.assigned, member.revoking = State.UNREVOKED, keep, revoke
@@ -125,30 +128,32 @@ class Group:
 
 def uniform(
     topics: Mapping[str, Partitions],
-    wanted: Mapping[str, Iterable[str]],
+    subscriptions: Mapping[str, Iterable[str]],
     before: Mapping[str, Partitions],
 ) -> dict[str, Partitions]:
-    """As even as can be, and everybody keeps what it had as far as that allows."""
-    shares: dict[str, set[tuple[UUID, int]]] = {who: set() for who in wanted}
-    readers = {
-        one: sorted(who for who, names in wanted.items() if name in names)
-        for name, partitions in topics.items()
-        for one in sorted(partitions)
+    """Return an even assignment that keeps as many current partitions as possible."""
+    assignments: dict[str, set[tuple[UUID, int]]] = {
+        member_id: set() for member_id in subscriptions
     }
-    for one, may in readers.items():
-        had = [who for who in may if one in before.get(who, NOTHING)]
-        least = min(may, key=lambda who: len(shares[who]))
-        shares[had[0] if had else least].add(one)
-    while True:  # from who has most to who has least, until that is no more even
+    readers = {
+        partition: sorted(member_id for member_id, names in subscriptions.items() if name in names)
+        for name, partitions in topics.items()
+        for partition in sorted(partitions)
+    }
+    for partition, may in readers.items():
+        had = [member_id for member_id in may if partition in before.get(member_id, NOTHING)]
+        least = min(may, key=lambda member_id: len(assignments[member_id]))
+        assignments[had[0] if had else least].add(partition)
+    while True:  # move partitions from the most to the least loaded member until the loads are even
         moves = (
-            (len(shares[giver]) - len(shares[taker]), giver, taker, one)
-            for giver, has in shares.items()
-            for one in sorted(has)
-            for taker in readers[one]
+            (len(assignments[giver]) - len(assignments[taker]), giver, taker, partition)
+            for giver, has in assignments.items()
+            for partition in sorted(has)
+            for taker in readers[partition]
         )
         best = max(moves, key=lambda move: move[0], default=None)
         if best is None or best[0] < 2:
-            return {who: frozenset(has) for who, has in shares.items()}
-        _, giver, taker, one = best
-        shares[giver].remove(one)
-        shares[taker].add(one)
+            return {member_id: frozenset(has) for member_id, has in assignments.items()}
+        _, giver, taker, partition = best
+        assignments[giver].remove(partition)
+        assignments[taker].add(partition)

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat as a coordinator answers it, and what happens when members are silent.
+"""ConsumerGroupHeartbeat at a fake coordinator, with session and rebalance timeouts.
 
 ```python
 groups = ConsumerGroups(Random(1), session_timeout=45)
@@ -51,7 +51,7 @@ _ASSIGNORS: Final = (None, "uniform", "range")
 
 
 class _Refused(Exception):
-    """The answer is an error."""
+    """An error response."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(code, message)
@@ -60,10 +60,10 @@ class _Refused(Exception):
 
 
 class ConsumerGroups(Coordinators):
-    """All groups of KIP-848 of a cluster. Their state survives their coordinators.
+    """The KIP-848 groups of a cluster. Their state survives their coordinators.
 
-    Seconds: a member is given up when it is silent for a `session_timeout`, or when it does not let
-    go of partitions within its own rebalance timeout.
+    A member is removed if it sends no heartbeat for `session_timeout` seconds, or if it does not
+    revoke partitions within its own rebalance timeout.
     """
 
     def __init__(
@@ -79,32 +79,32 @@ class ConsumerGroups(Coordinators):
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
-        """For a FakeCluster."""
+        """The handlers for a FakeCluster."""
         return {**super().handlers, 68: handler(CONSUMER_GROUP_HEARTBEAT, self._answer)}
 
-    def holder(self, group_id: str, view: View, at: TopicPartition) -> str | None:
-        """The member that has a partition now, as far as the coordinator knows."""
-        topic = view.topics.get(at.topic)
+    def holder(self, group_id: str, view: View, tp: TopicPartition) -> str | None:
+        """Return the member that holds a partition, as the coordinator knows it."""
+        topic = view.topics.get(tp.topic)
         if topic is None or group_id not in self.groups:
             return None
-        return self.groups[group_id].holder((topic.topic_id, at.partition))
+        return self.groups[group_id].holder((topic.topic_id, tp.partition))
 
     def move(self, group_id: str, node_id: int) -> None:
-        """Another broker coordinates a group from now on; it gives everybody a whole session."""
+        """Move a group to another coordinator, which restarts the session of each member."""
         super().move(group_id, node_id)
         if group_id in self.groups:
             for member in self.groups[group_id].members.values():
                 self._wait_for(group_id, member)
 
     def close(self) -> None:
-        """Wait for nobody any more."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     # --- heartbeats ------------------------------------------------------------------------------
 
-    def _answer(self, request: Request, asked: Row) -> Row:
+    def _answer(self, request: Request, received: Row) -> Row:
         row: Row = {
             "throttle_time_ms": 0,
             "error_code": request.code,
@@ -118,42 +118,42 @@ class ConsumerGroups(Coordinators):
             return row
         try:
             if not request.code:
-                row |= self._beat(request, asked)
+                row |= self._beat(request, received)
         except _Refused as refused:
             row |= {"error_code": refused.code, "error_message": refused.message}
         self.lose_after(request)
         return row
 
-    def _beat(self, request: Request, asked: Row) -> Row:
-        group_id, epoch = asked["group_id"], asked["member_epoch"]
+    def _beat(self, request: Request, received: Row) -> Row:
+        group_id, epoch = received["group_id"], received["member_epoch"]
         if self.coordinator(request.broker.view, group_id) != request.broker.node_id:
             raise _Refused(NOT_COORDINATOR, "This is not the correct coordinator.")
         self._brokers_running[group_id] = lambda: request.broker.running
-        _check(asked)
+        _check(received)
         if epoch != JOIN_EPOCH and group_id not in self.groups:
             raise _Refused(GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
         group = self.groups[group_id]
         if epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
-            return self._leave(group_id, _member(group, asked), epoch)
-        member = _joined(group, asked) if epoch == JOIN_EPOCH else _member(group, asked)
-        owned = _owned(asked)
+            return self._leave(group_id, _member(group, received), epoch)
+        member = _joined(group, received) if epoch == JOIN_EPOCH else _member(group, received)
+        owned = _owned(received)
         _check_epoch(member, epoch, owned)
-        return self._go_on(request.broker.view, group_id, member, asked)
+        return self._go_on(request.broker.view, group_id, member, received)
 
-    def _go_on(self, view: View, group_id: str, member: Member, asked: Row) -> Row:
-        group, owned, before = self.groups[group_id], _owned(asked), member.assigned
-        if _subscribe(member, asked):
+    def _go_on(self, view: View, group_id: str, member: Member, received: Row) -> Row:
+        group, owned, before = self.groups[group_id], _owned(received), member.assigned
+        if _subscribe(member, received):
             group.epoch += 1
         topics = {
-            name: frozenset((topic.topic_id, one.number) for one in topic.partitions)
+            name: frozenset((topic.topic_id, partition.number) for partition in topic.partitions)
             for name, topic in view.topics.items()
         }
         group.divide(topics, lambda regex, name: re.fullmatch(regex, name) is not None)
         stood = member.epoch, member.state, member.revoking
         group.reconcile(member, owned)
-        anew = stood != (member.epoch, member.state, member.revoking)
-        self._wait_for(group_id, member, anew=anew)
-        full = asked["rebalance_timeout_ms"] >= 0 or asked["member_epoch"] == JOIN_EPOCH
+        moved = stood != (member.epoch, member.state, member.revoking)
+        self._wait_for(group_id, member, restart=moved)
+        full = received["rebalance_timeout_ms"] >= 0 or received["member_epoch"] == JOIN_EPOCH
         changed = full or member.assigned != before
         return {
             "member_id": member.member_id,
@@ -169,14 +169,14 @@ class ConsumerGroups(Coordinators):
             self._forget(group_id, member)
         return {"member_id": member.member_id, "member_epoch": epoch}
 
-    # --- patience --------------------------------------------------------------------------------
+    # --- timeouts --------------------------------------------------------------------------------
 
-    def _wait_for(self, group_id: str, member: Member, *, anew: bool = True) -> None:
-        """Begin a session anew, and a wait for partitions when there are others to wait for."""
+    def _wait_for(self, group_id: str, member: Member, *, restart: bool = True) -> None:
+        """Restart the session timer, and the rebalance timer while partitions are being revoked."""
         self._start("session", group_id, member, self._session_timeout)
         if member.state is not State.UNREVOKED:
             self._stop("rebalance", group_id, member)
-        elif anew:
+        elif restart:
             self._start("rebalance", group_id, member, member.rebalance_timeout)
 
     def _stop(self, what: str, group_id: str, member: Member) -> None:
@@ -191,7 +191,7 @@ class ConsumerGroups(Coordinators):
         def give_up() -> None:
             del self._timers[key]
             if not self._brokers_running[group_id]():
-                self._start(what, group_id, member, seconds)  # whoever comes after it waits anew
+                self._start(what, group_id, member, seconds)  # the next member gets its own timer
                 return
             self.given_up.append(member.member_id)
             self._forget(group_id, member)
@@ -206,7 +206,7 @@ class ConsumerGroups(Coordinators):
     # --- commits ---------------------------------------------------------------------------------
 
     def refusal(self, group_id: str, member_id: str, generation: int) -> int:
-        """Why a commit is not taken."""
+        """Return the error code of a commit, or 0."""
         members = self.groups[group_id].members if group_id in self.groups else {}
         if generation < 0 and not members:
             return NONE
@@ -215,50 +215,50 @@ class ConsumerGroups(Coordinators):
         return NONE if members[member_id].epoch == generation else STALE_MEMBER_EPOCH
 
 
-def _check(asked: Row) -> None:
-    """What a broker refuses whatever the state of the group is."""
-    joining = asked["member_epoch"] == JOIN_EPOCH
-    if asked["rack_id"] == "":
+def _check(received: Row) -> None:
+    """Reject requests that are invalid in any state of the group."""
+    joining = received["member_epoch"] == JOIN_EPOCH
+    if received["rack_id"] == "":
         raise _Refused(INVALID_REQUEST, "RackId can't be empty.")
-    if joining and asked["rebalance_timeout_ms"] == -1:
+    if joining and received["rebalance_timeout_ms"] == -1:
         reason = "RebalanceTimeoutMs must be provided in first request."
         raise _Refused(INVALID_REQUEST, reason)
-    if joining and asked["topic_partitions"] != []:
+    if joining and received["topic_partitions"] != []:
         raise _Refused(INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
-    if asked["server_assignor"] not in _ASSIGNORS:
-        reason = f"ServerAssignor {asked['server_assignor']} is not supported."
+    if received["server_assignor"] not in _ASSIGNORS:
+        reason = f"ServerAssignor {received['server_assignor']} is not supported."
         raise _Refused(UNSUPPORTED_ASSIGNOR, reason)
     try:
-        re.compile(asked.get("subscribed_topic_regex") or "")
+        re.compile(received.get("subscribed_topic_regex") or "")
     except re.error as error:
         raise _Refused(INVALID_REGULAR_EXPRESSION, str(error)) from None
 
 
-def _member(group: Group, asked: Row) -> Member:
-    """The member that speaks, which must be there."""
-    who, instance = asked["member_id"], asked["instance_id"]
+def _member(group: Group, received: Row) -> Member:
+    """Return the member that sent a request. It must exist."""
+    member_id, instance = received["member_id"], received["instance_id"]
     if instance is not None:
         static = group.static(instance)
         if static is None:
             raise _Refused(UNKNOWN_MEMBER_ID, f"Instance id {instance} is unknown.")
-        if static.member_id != who:
-            raise _Refused(FENCED_INSTANCE_ID, f"{who} was fenced by {static.member_id}.")
-    if who not in group.members:
-        raise _Refused(UNKNOWN_MEMBER_ID, f"Member {who} is not a member of the group.")
-    return group.members[who]
+        if static.member_id != member_id:
+            raise _Refused(FENCED_INSTANCE_ID, f"{member_id} was fenced by {static.member_id}.")
+    if member_id not in group.members:
+        raise _Refused(UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
+    return group.members[member_id]
 
 
-def _joined(group: Group, asked: Row) -> Member:
-    """The member that speaks, which may be new."""
-    who, instance = asked["member_id"], asked["instance_id"]
+def _joined(group: Group, received: Row) -> Member:
+    """Return the member that sent a request. It may be new."""
+    member_id, instance = received["member_id"], received["instance_id"]
     static = group.static(instance)
-    if static is not None and static.member_id != who:
+    if static is not None and static.member_id != member_id:
         if static.epoch != AWAY:
             raise _Refused(UNRELEASED_INSTANCE_ID, f"{instance} is owned by {static.member_id}.")
-        return group.replace(static, who)
-    if who not in group.members:
-        group.members[who] = Member(who, instance)
-    return group.members[who]
+        return group.replace(static, member_id)
+    if member_id not in group.members:
+        group.members[member_id] = Member(member_id, instance)
+    return group.members[member_id]
 
 
 def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
@@ -270,21 +270,21 @@ def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
         raise _Refused(FENCED_MEMBER_EPOCH, reason)
 
 
-def _subscribe(member: Member, asked: Row) -> bool:
-    """Take over what changed; whether the target has to change."""
+def _subscribe(member: Member, received: Row) -> bool:
+    """Apply a changed subscription, and return whether the target must change."""
     before = (member.topics, member.regex) if member.subscribed else None
     member.subscribed = True
-    if asked["subscribed_topic_names"] is not None:
-        member.topics = frozenset(asked["subscribed_topic_names"])
-    if asked.get("subscribed_topic_regex") is not None:
-        member.regex = asked["subscribed_topic_regex"]
-    if asked["rebalance_timeout_ms"] >= 0:
-        member.rebalance_timeout = asked["rebalance_timeout_ms"] / 1000
+    if received["subscribed_topic_names"] is not None:
+        member.topics = frozenset(received["subscribed_topic_names"])
+    if received.get("subscribed_topic_regex") is not None:
+        member.regex = received["subscribed_topic_regex"]
+    if received["rebalance_timeout_ms"] >= 0:
+        member.rebalance_timeout = received["rebalance_timeout_ms"] / 1000
     return before != (member.topics, member.regex)
 
 
-def _owned(asked: Row) -> Partitions | None:
-    rows = asked["topic_partitions"]
+def _owned(received: Row) -> Partitions | None:
+    rows = received["topic_partitions"]
     if rows is None:
         return None
     return frozenset((row["topic_id"], number) for row in rows for number in row["partitions"])

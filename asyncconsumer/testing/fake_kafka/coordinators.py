@@ -1,4 +1,4 @@
-"""Who coordinates which group, and what was committed in it."""
+"""Coordinators of groups, and the offsets committed in each group."""
 
 import enum
 from collections import defaultdict
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Fate(enum.Enum):
-    """What becomes of a request of a group."""
+    """The outcome of a group request."""
 
     DONE = "it is answered"
     LOST_BEFORE = "its connection breaks before it is looked at"
@@ -30,14 +30,15 @@ class Fate(enum.Enum):
 
 
 class Coordinators:
-    """Places of coordinators, and offsets. `fates` are those of the next requests, the last first.
+    """The coordinator of each group, and committed offsets.
 
-    `on_commit` is shown each offset that is committed, before it is.
+    `fates` has the outcomes of the next requests, the last first. `on_commit` is called with each
+    offset before it is committed.
     """
 
     def __init__(self, randomness: Random) -> None:
         self.committed: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
-        self.on_commit: Callable[[TopicPartition, int], None] = lambda at, offset: None
+        self.on_commit: Callable[[TopicPartition, int], None] = lambda tp, offset: None
         self.fates: list[Fate] = []
         self._randomness = randomness
         self._nodes: dict[str, int] = {}
@@ -45,7 +46,7 @@ class Coordinators:
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
-        """For a FakeCluster."""
+        """The handlers for a FakeCluster."""
         return {
             8: handler(OFFSET_COMMIT, self._commit),
             9: handler(OFFSET_FETCH, self._fetch),
@@ -53,66 +54,66 @@ class Coordinators:
         }
 
     def coordinator(self, view: View, group_id: str) -> int:
-        """The node that coordinates a group; -1 while there is none."""
+        """Return the id of the node that coordinates a group, or -1."""
         node = self._nodes.get(group_id, -1)
-        if node not in view.places and view.places:
-            node = self._randomness.choice(sorted(view.places))
+        if node not in view.endpoints and view.endpoints:
+            node = self._randomness.choice(sorted(view.endpoints))
             self.move(group_id, node)
-        return node if node in view.places else -1
+        return node if node in view.endpoints else -1
 
     def move(self, group_id: str, node_id: int) -> None:
-        """Another broker coordinates a group from now on."""
+        """Move a group to another coordinator."""
         self._nodes[group_id] = node_id
 
     def refusal(self, group_id: str, member_id: str, generation: int) -> int:
-        """Why a commit is not taken: anybody may commit to a group that nobody keeps."""
+        """Return the error code of a commit, or 0. A group without members accepts any commit."""
         return NONE
 
-    # --- lost requests and answers ---------------------------------------------------------------
+    # --- lost requests and responses -------------------------------------------------------------
 
     def lose_before(self, request: Request) -> bool:
-        """Decide on the fate of a request; whether it is lost now."""
+        """Draw the outcome of a request, and return whether the request is lost."""
         self._fate = self.fates.pop() if self.fates else Fate.DONE
         if self._fate is Fate.LOST_BEFORE:
-            request.wire.end()
+            request.transport.end()
         return self._fate is Fate.LOST_BEFORE
 
     def lose_after(self, request: Request) -> None:
-        """Lose the answer, if that is the fate of the request."""
+        """Drop the response if that is the outcome of the request."""
         if self._fate is Fate.LOST_AFTER:
-            request.wire.end()
+            request.transport.end()
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _find(self, request: Request, asked: Row) -> Row:
+    def _find(self, request: Request, received: Row) -> Row:
         view = request.broker.view
-        node = self.coordinator(view, asked["key"])
-        place = view.places.get(node)
-        code = request.code or (NONE if place is not None else COORDINATOR_NOT_AVAILABLE)
-        there = place is not None and not code
+        node = self.coordinator(view, received["key"])
+        endpoint = view.endpoints.get(node)
+        code = request.code or (NONE if endpoint is not None else COORDINATOR_NOT_AVAILABLE)
+        available = endpoint is not None and not code
         return {
             "throttle_time_ms": 0,
             "error_code": code,
             "error_message": None,
-            "node_id": node if there else -1,
-            "host": place.address.host if place is not None and there else "",
-            "port": place.address.port if place is not None and there else -1,
+            "node_id": node if available else -1,
+            "host": endpoint.address.host if endpoint is not None and available else "",
+            "port": endpoint.address.port if endpoint is not None and available else -1,
         }
 
     def _is_elsewhere(self, request: Request, group_id: str) -> int:
         here = self.coordinator(request.broker.view, group_id) == request.broker.node_id
         return request.code or (NONE if here else NOT_COORDINATOR)
 
-    def _commit(self, request: Request, asked: Row) -> Row:
-        group_id = asked["group_id"]
+    def _commit(self, request: Request, received: Row) -> Row:
+        group_id = received["group_id"]
         lost = self.lose_before(request)
         code = self._is_elsewhere(request, group_id)
-        code = code or self.refusal(group_id, asked["member_id"], asked["generation"])
-        for topic in () if code or lost else asked["topics"]:
+        code = code or self.refusal(group_id, received["member_id"], received["generation"])
+        for topic in () if code or lost else received["topics"]:
             for row in topic["partitions"]:
-                at = TopicPartition(topic["name"], row["partition"])
-                self.on_commit(at, row["offset"])
-                self.committed[group_id][at] = row["offset"]
+                tp = TopicPartition(topic["name"], row["partition"])
+                self.on_commit(tp, row["offset"])
+                self.committed[group_id][tp] = row["offset"]
         self.lose_after(request)
         return {
             "throttle_time_ms": 0,
@@ -124,14 +125,14 @@ class Coordinators:
                         for row in topic["partitions"]
                     ],
                 }
-                for topic in asked["topics"]
+                for topic in received["topics"]
             ],
         }
 
-    def _fetch(self, request: Request, asked: Row) -> Row:
-        code, known = self._is_elsewhere(request, asked["group_id"]), {}
+    def _fetch(self, request: Request, received: Row) -> Row:
+        code, known = self._is_elsewhere(request, received["group_id"]), {}
         if not code:
-            known = self.committed[asked["group_id"]]
+            known = self.committed[received["group_id"]]
         return {
             "throttle_time_ms": 0,
             "error_code": code,
@@ -149,6 +150,6 @@ class Coordinators:
                         for number in topic["partitions"]
                     ],
                 }
-                for topic in asked["topics"]
+                for topic in received["topics"]
             ],
         }

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConfigError, ConnectFailed
 from asyncconsumer.net.connection import BrokerConnection
@@ -14,7 +15,7 @@ from asyncconsumer.testing.fake_kafka.fetching import FETCH
 from asyncconsumer.testing.fake_kafka.metadata import METADATA
 from asyncconsumer.testing.fake_kafka.offsets import EPOCH_ENDS, LIST_OFFSETS
 from asyncconsumer.testing.fake_kafka.sessions import Sessions
-from asyncconsumer.testing.fake_kafka.state import Place, View
+from asyncconsumer.testing.fake_kafka.state import BrokerEndpoint, View
 from asyncconsumer.testing.fake_kafka.topics import Topics
 from asyncconsumer.types import Address
 
@@ -27,15 +28,17 @@ HANDLERS: Final[Mapping[int, Handler]] = {
 _PORT: Final = 9092
 
 
-class FakeCluster(Topics):
-    """Brokers 1 to `brokers`; hand `open` to `Brokers` or `Session` as their opener.
+class FakeCluster(Topics, AsyncResource):
+    """A cluster with the brokers 1 to `brokers`. Pass `open` as the opener of a client.
 
-    All verbs are plain functions that take effect at once, so that a schedule can call them at
-    any moment; what they cause reaches the client after a latency. `latency` is the least and the
-    most seconds that a frame is on its way, `failover` how long a death goes unnoticed, `racks`
-    one for each broker (with them a leader sends clients to the replica in theirs), `versions`
-    the last version of an API that brokers speak, `sessions` how many fetch sessions a broker
-    keeps. Randomness comes from `randomness` alone.
+    All methods for faults are plain functions that take effect at once, so that a schedule can
+    call them at any moment. The client sees the effect after a latency.
+
+    `latency` is the minimum and the maximum latency of a frame, in seconds. `failover` is the time
+    until the cluster notices a dead broker. `racks` has one rack per broker; with racks, a leader
+    redirects clients to the replica in their rack. `versions` has the last supported version of
+    an API, and `sessions` the number of fetch sessions of a broker. All randomness comes from
+    `randomness`.
     """
 
     def __init__(
@@ -52,48 +55,44 @@ class FakeCluster(Topics):
     ) -> None:
         super().__init__(randomness, View())
         if racks is not None and len(racks) != brokers:
-            raise ConfigError(f"{len(racks)} racks for {brokers} brokers: give each one")
+            raise ConfigError(f"{len(racks)} `racks` for {brokers} brokers: give each its rack")
         spoken = _spoken(handlers, versions or {})
         rules = Rules(randomness, spoken, latency=latency, rack_aware=racks is not None)
         self.failover = failover
         self.brokers: dict[int, FakeBroker] = {}
         for node in range(1, brokers + 1):
             rack = None if racks is None else racks[node - 1]
-            place = Place(node, Address(f"broker-{node}", _PORT), rack)
-            self.view.places[node] = place
-            self.brokers[node] = FakeBroker(place, rules, self.view, Sessions(randomness, sessions))
+            endpoint = BrokerEndpoint(node, Address(f"broker-{node}", _PORT), rack)
+            self.view.endpoints[node] = endpoint
+            self.brokers[node] = FakeBroker(
+                endpoint, rules, self.view, Sessions(randomness, sessions)
+            )
         self._rules = rules
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.close()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.callback(self.close)
 
     def close(self) -> None:
-        """End all connections and everything that waits."""
+        """Close all connections and cancel all timers."""
         for broker in self.brokers.values():
-            broker.link(there=True)  # or those beyond a black hole would not see it
+            broker.link(
+                reachable=True
+            )  # otherwise clients behind a black hole would not see the end
             broker.turn(State.DOWN)
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect, `host:port,...`."""
-        return ",".join(str(broker.place.address) for broker in self.brokers.values())
+        """The bootstrap servers, `host:port,...`."""
+        return ",".join(str(broker.endpoint.address) for broker in self.brokers.values())
 
-    def config(self, **options: Any) -> ConnectionConfig:  # noqa: ANN401 - it checks them
-        """A ConnectionConfig for this cluster."""
+    def config(self, **options: Any) -> ConnectionConfig:  # noqa: ANN401 - the configuration checks them
+        """Return a ConnectionConfig for this cluster."""
         return ConnectionConfig(bootstrap_servers=self.bootstrap_servers, **options)
 
     async def open(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
         """Open a connection, as `open_connection` does over a network."""
         for broker in self.brokers.values():
-            if broker.place.address == address:
+            if broker.endpoint.address == address:
                 connection = BrokerConnection(address, config)
                 connection.versions = self._rules.versions()
                 await broker.accept(address, config, connection)
@@ -104,92 +103,92 @@ class FakeCluster(Topics):
     # --- brokers ---------------------------------------------------------------------------------
 
     def kill(self, node_id: int) -> None:
-        """End a broker at once. Its connections break; leaders change once that is noticed."""
+        """Kill a broker. Its connections break. Leaders change after the failover time."""
         broker = self._broker(node_id)
         broker.turn(State.DOWN)
         asyncio.get_running_loop().call_later(self.failover, self._notice, broker)
 
     def start(self, node_id: int) -> None:
-        """Start a broker that was killed; it is in sync at once."""
+        """Start a broker that was killed. It is in sync at once."""
         broker = self._broker(node_id)
         if broker.state is State.DOWN:
             broker.view = self.view
-            self.view.places[node_id] = broker.place
+            self.view.endpoints[node_id] = broker.endpoint
             self.regain_replica(node_id)
             broker.turn(State.UP)
 
     def freeze(self, node_id: int) -> None:
-        """Have a broker do nothing. Connections stay, and even new ones begin, with no answer."""
+        """Freeze a broker. It still accepts connections, and answers no request."""
         broker = self._broker(node_id)
         if broker.state is State.UP:
             broker.turn(State.FROZEN)
 
     def thaw(self, node_id: int) -> None:
-        """Have a frozen broker go on where it was."""
+        """Resume a frozen broker."""
         broker = self._broker(node_id)
         if broker.state is State.FROZEN:
             broker.turn(State.UP)
 
     def black_hole(self, node_id: int) -> None:
-        """Lose the way to a broker: it runs, but nothing gets through in either direction."""
-        self._broker(node_id).link(there=False)
+        """Drop all packets to and from a broker. The broker keeps running."""
+        self._broker(node_id).link(reachable=False)
 
     def restore(self, node_id: int) -> None:
-        """Find the way again; what was on it arrives, as TCP sends it again."""
-        self._broker(node_id).link(there=True)
+        """Restore the link to a broker. Held frames arrive, because TCP retransmits them."""
+        self._broker(node_id).link(reachable=True)
 
     def reset_connections(self, node_id: int, *, politely: bool = False) -> None:
-        """Break all connections to a broker; `politely` closes them as a broker that stops does."""
+        """Reset all connections to a broker. `politely` closes them as a shutdown does."""
         self._broker(node_id).cut(politely=politely)
 
     def change_address(self, node_id: int, address: Address | None = None) -> Address:
-        """Move a broker, to a new port if nothing is said; its connections break."""
+        """Change the address of a broker, by default to a new port. Its connections break."""
         broker = self._broker(node_id)
-        host, port = broker.place.address
+        host, port = broker.endpoint.address
         address = address or Address(host, port + 1)
-        broker.place = broker.place._replace(address=address)
-        if node_id in self.view.places:
-            self.view.places[node_id] = broker.place
+        broker.endpoint = broker.endpoint._replace(address=address)
+        if node_id in self.view.endpoints:
+            self.view.endpoints[node_id] = broker.endpoint
         broker.cut()
         return address
 
     def drop_sessions(self, node_id: int) -> None:
-        """Have a broker forget its fetch sessions."""
+        """Drop all fetch sessions of a broker."""
         self._broker(node_id).sessions.clear()
 
     def slow(self, node_id: int, seconds: float) -> None:
-        """Have each frame to and from a broker take so much longer; 0 ends it."""
+        """Add latency in seconds to each frame of a broker. 0 removes it."""
         self._broker(node_id).slowness = seconds
 
     def throttle(self, node_id: int, seconds: float) -> None:
-        """Have a broker answer its next fetch with a throttle time and no records."""
+        """Make a broker answer its next fetch with a throttle time and no records."""
         self._broker(node_id).throttled.append(seconds)
 
     def go_stale(self, node_id: int) -> None:
-        """Let a broker learn nothing new: not who leads, not what is written, until `catch_up`.
+        """Stop updates of leaders and logs to a broker until `catch_up`.
 
-        It tells old metadata, takes itself for a leader that it no longer is and denies what it
-        does not know yet. As a replica it is one that lags behind.
+        The broker returns old metadata, still acts as the leader of partitions that moved, and
+        does not know new partitions. As a replica it lags.
         """
         self._broker(node_id).view = self.view.copy()
 
     def catch_up(self, node_id: int) -> None:
-        """Let a stale broker learn everything that it missed."""
+        """Give a stale broker the updates that it missed."""
         broker = self._broker(node_id)
         old, broker.view = broker.view, self.view
         for view in (old, self.view):
             view.changed()
 
     def fail_next(self, api: int, code: int, *, node_id: int | None = None, times: int = 1) -> None:
-        """Have the next requests of an API answered with an error code, by one node or by any.
+        """Answer the next requests of an API with an error code, on one node or on any.
 
-        It is said of each partition or topic asked about; codes of fetch sessions are said of the
-        whole answer.
+        The code is set for each partition or topic of the response. Codes of fetch sessions are
+        set for the whole response.
         """
         self._rules.troubles += [(api, code, node_id)] * times
 
     def forget_troubles(self) -> None:
-        """Have everything answered well again."""
+        """Remove all injected error codes."""
         self._rules.troubles.clear()
 
     def _broker(self, node_id: int) -> FakeBroker:
@@ -206,10 +205,10 @@ class FakeCluster(Topics):
 
 
 def _spoken(handlers: Mapping[int, Handler], last: Mapping[int, int]) -> dict[int, Handler]:
-    """The handlers with the versions that brokers speak, without those of which they speak none."""
+    """Return the handlers with the supported versions, without APIs that have none."""
     spoken = {}
-    for key, one in handlers.items():
-        versions = range(one.versions[0], last.get(key, one.versions[-1]) + 1)
+    for key, handler in handlers.items():
+        versions = range(handler.versions[0], last.get(key, handler.versions[-1]) + 1)
         if versions:
-            spoken[key] = one._replace(versions=versions)
+            spoken[key] = handler._replace(versions=versions)
     return spoken

@@ -1,10 +1,13 @@
-"""Fetch, as a broker reads and writes it: by hand, for it is nearly all that a schedule does."""
+"""Fetch requests and responses as a broker decodes and encodes them.
+
+The codec is written by hand, because a schedule spends most of its time here.
+"""
 
 from struct import Struct
 from typing import Final, NamedTuple
 
 from asyncconsumer.testing.fake_kafka.sessions import Ask, Key, Part
-from asyncconsumer.testing.fake_kafka.state import Place
+from asyncconsumer.testing.fake_kafka.state import BrokerEndpoint
 
 _FLEXIBLE, _BY_ID, _WITH_SESSION, _WITHOUT_REPLICA = 12, 13, 7, 15
 _WITH_EPOCH, _WITH_LOG_START, _WITH_REPLICA = 9, 5, 11
@@ -22,7 +25,7 @@ _DIVERGING_TAG, _LEADER_TAG = 0, 1
 _ENDPOINTS_TAG: Final = 0
 
 
-class Wanted(NamedTuple):
+class DecodedFetch(NamedTuple):
     """A decoded fetch request."""
 
     version: int
@@ -37,45 +40,49 @@ class Wanted(NamedTuple):
 
 
 class _Cursor:
-    """A place in a request."""
+    """A read position in a request."""
 
-    def __init__(self, data: bytes, at: int, *, flexible: bool) -> None:
+    def __init__(self, data: bytes, position: int, *, flexible: bool) -> None:
         self.data = data
-        self.at = at
+        self.position = position
         self.flexible = flexible
 
     def take(self, kind: Struct) -> tuple[int, ...]:
-        self.at += kind.size
-        return kind.unpack_from(self.data, self.at - kind.size)
+        self.position += kind.size
+        return kind.unpack_from(self.data, self.position - kind.size)
 
     def length(self, kind: Struct = _INT_32) -> int:
         if not self.flexible:
             return self.take(kind)[0]
         value = shift = 0
         while True:
-            byte = self.data[self.at]
-            self.at += 1
+            byte = self.data[self.position]
+            self.position += 1
             value |= (byte & 127) << shift
             if byte < 128:
                 return value - 1
             shift += 7
 
     def raw(self, size: int) -> bytes:
-        self.at += size
-        return self.data[self.at - size : self.at]
+        self.position += size
+        return self.data[self.position - size : self.position]
 
     def text(self) -> str:
         return self.raw(self.length(_INT_16)).decode()
 
     def tags(self) -> None:
         if self.flexible:
-            assert self.data[self.at] == 0, "a tagged field that the fake broker does not know"
-            self.at += 1
+            assert self.data[self.position] == 0, (
+                "a tagged field that the fake broker does not know"
+            )
+            self.position += 1
 
 
-def decode(data: bytes, at: int, version: int) -> Wanted:
-    """Read a request whose body begins at a place."""
-    cursor = _Cursor(data, at if version >= _WITHOUT_REPLICA else at + 4, flexible=version >= 12)
+def decode(data: bytes, position: int, version: int) -> DecodedFetch:
+    """Decode a request whose body begins at an index."""
+    cursor = _Cursor(
+        data, position if version >= _WITHOUT_REPLICA else position + 4, flexible=version >= 12
+    )
     max_wait, min_bytes, max_bytes, isolation = cursor.take(_HEAD)
     session = 0, -1
     if version >= _WITH_SESSION:
@@ -89,7 +96,7 @@ def decode(data: bytes, at: int, version: int) -> Wanted:
             forgotten += [(topic, cursor.take(_INT_32)[0]) for _ in range(cursor.length())]
             cursor.tags()
     rack = cursor.text() if version >= _WITH_REPLICA else ""
-    return Wanted(
+    return DecodedFetch(
         *(version, max_wait / 1000, min_bytes, max_bytes, isolation == 1),
         *(session, asks, forgotten, rack),
     )
@@ -119,9 +126,9 @@ def encode(
     throttle_ms: int,
     outcome: tuple[int, int],
     parts: dict[Key, Part],
-    places: list[Place],
+    endpoints: list[BrokerEndpoint],
 ) -> bytes:
-    """An answer; `outcome` is its error code and its session id."""
+    """Encode a response. `outcome` is its error code and its session id."""
     flexible = version >= _FLEXIBLE
     out = [_INT_32.pack(throttle_ms)]
     if version >= _WITH_SESSION:
@@ -138,7 +145,7 @@ def encode(
         if flexible:
             out.append(_TAG)
     if flexible:
-        out.append(_tagged({_ENDPOINTS_TAG: _endpoints(places)}) if places else _TAG)
+        out.append(_tagged({_ENDPOINTS_TAG: _endpoints(endpoints)}) if endpoints else _TAG)
     return b"".join(out)
 
 
@@ -164,9 +171,9 @@ def _part(version: int, number: int, part: Part) -> bytes:
     return b"".join(out)
 
 
-def _endpoints(places: list[Place]) -> bytes:
-    out = [_length(len(places), flexible=True)]
-    for node, (host, port), rack in places:
+def _endpoints(endpoints: list[BrokerEndpoint]) -> bytes:
+    out = [_length(len(endpoints), flexible=True)]
+    for node, (host, port), rack in endpoints:
         out += [_INT_32.pack(node), _text(host, flexible=True), _INT_32.pack(port)]
         out += [_TAG if rack is None else _text(rack, flexible=True), _TAG]
     return b"".join(out)

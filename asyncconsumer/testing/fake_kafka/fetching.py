@@ -1,4 +1,4 @@
-"""Fetch: reading logs, waiting for records, sessions."""
+"""The Fetch API: reads of logs, waits for records, and fetch sessions."""
 
 import asyncio
 from typing import Final
@@ -18,11 +18,11 @@ from asyncconsumer.testing.fake_kafka.codes import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from asyncconsumer.testing.fake_kafka.fetch_codec import Wanted, decode, encode
+from asyncconsumer.testing.fake_kafka.fetch_codec import DecodedFetch, decode, encode
 from asyncconsumer.testing.fake_kafka.sessions import FIRST_WITH_IDS, Ask, Context, Key, Part
-from asyncconsumer.testing.fake_kafka.state import Partition, Place
+from asyncconsumer.testing.fake_kafka.state import BrokerEndpoint, Partition
 
-_FROM_FOLLOWERS: Final = 11  # the version from which on a replica that follows may be read
+_FROM_FOLLOWERS: Final = 11  # the first version that may read from followers
 _TELLS_LEADERS: Final = 16  # KIP-951
 _OF_THE_WHOLE: Final = (
     FETCH_SESSION_ID_NOT_FOUND,
@@ -32,27 +32,27 @@ _OF_THE_WHOLE: Final = (
 
 
 def answer_fetch(request: Request) -> None:
-    """Answer at once, or when there is enough, or when the time is up."""
-    wanted = decode(request.asked.data, request.start, request.asked.version)
+    """Answer at once, or after enough bytes are available, or after the wait time."""
+    fetch = decode(request.received.data, request.start, request.received.version)
     broker = request.broker
     context = broker.sessions.context(
-        wanted.version, wanted.session, wanted.asks, wanted.forgotten, broker.view.names
+        fetch.version, fetch.session, fetch.asks, fetch.forgotten, broker.view.names
     )
     if request.code in _OF_THE_WHOLE:
         context = Context(request.code, {})
-    Fetch(request, wanted, context).begin()
+    Fetch(request, fetch, context).begin()
 
 
 FETCH: Final = Handler(API.versions, API.flexible_since, answer_fetch)
 
 
 class Fetch:
-    """One fetch at one broker."""
+    """A fetch request at a broker."""
 
-    def __init__(self, request: Request, wanted: Wanted, context: Context) -> None:
+    def __init__(self, request: Request, fetch: DecodedFetch, context: Context) -> None:
         self._request = request
         self._broker = request.broker
-        self._wanted = wanted
+        self._fetch = fetch
         self._context = context
         self._refused: dict[Key, Part] = {}
         self._interesting: dict[Key, tuple[str, Ask]] = {}
@@ -60,24 +60,24 @@ class Fetch:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Read, and answer if that is what the broker would do now."""
+        """Read the logs, and answer if a broker would answer now."""
         self._sort()
         parts = self._read()
-        if self._wanted.max_wait <= 0 or not parts or self._enough(parts):
+        if self._fetch.max_wait <= 0 or not parts or self._enough(parts):
             self._finish(parts)
             return
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._wanted.max_wait, self._time_is_up)
+        self._timer = loop.call_later(self._fetch.max_wait, self._time_is_up)
         for name, number in {(name, key[1]) for key, (name, _) in self._interesting.items()}:
             partition = self._broker.view.find(name, number)
             assert partition is not None
             partition.watchers[self._look_again] = None
             self._watched.append(partition)
-        self._request.wire.on_end(self._forget)
+        self._request.transport.on_end(self._forget)
 
     def _sort(self) -> None:
-        """What can be read, and what is refused before anything is read."""
-        for key, (name, ask) in self._context.wanted.items():
+        """Split the partitions into readable ones and rejected ones."""
+        for key, (name, ask) in self._context.requested.items():
             if self._request.code:
                 self._refused[key] = Part(self._request.code, aborted=[])
             elif name is None:
@@ -95,7 +95,7 @@ class Fetch:
             if part.error or part.diverging or part.replica >= 0:
                 return True
             size += len(part.data)
-        return size >= self._wanted.min_bytes
+        return size >= self._fetch.min_bytes
 
     def _look_again(self) -> None:
         self._broker.when_running(self._perhaps_finish)
@@ -124,7 +124,7 @@ class Fetch:
 
     def _read(self) -> dict[Key, Part]:
         parts: dict[Key, Part] = {}
-        room, at_least_one = self._wanted.max_bytes, True
+        room, at_least_one = self._fetch.max_bytes, True
         for key, (name, ask) in self._interesting.items():
             part = parts[key] = self._read_one(key, name, ask, room, at_least_one=at_least_one)
             if part.data:
@@ -142,7 +142,7 @@ class Fetch:
         if code := self._no_access(partition, ask.epoch):
             return Part(code, leader=(partition.leader, partition.epoch))
         log = partition.log
-        replica = near_replica(self._broker, partition, self._wanted.rack)
+        replica = near_replica(self._broker, partition, self._fetch.rack)
         if replica >= 0 and partition.leader == node and log.has(ask.offset):
             return Part(NONE, log.high, log.high, log.start, replica=replica)
         if ask.last_epoch >= 0:
@@ -155,16 +155,16 @@ class Fetch:
             return Part(OFFSET_OUT_OF_RANGE)
         data = log.read(ask.offset, min(ask.max_bytes, room), at_least_one=at_least_one)
         aborted = None
-        if self._wanted.committed:
+        if self._fetch.committed:
             aborted = log.aborted_between(ask.offset, log.high) if data else []
         return Part(NONE, log.high, log.high, log.start, aborted, data=data)
 
     def _no_access(self, partition: Partition, epoch: int) -> int:
-        """The code that says why this broker does not serve a partition, or 0."""
+        """Return the error code if this broker does not serve a partition, otherwise 0."""
         node = self._broker.node_id
         if node not in partition.replicas:
             return NOT_LEADER_OR_FOLLOWER
-        only_leader = self._wanted.version < _FROM_FOLLOWERS
+        only_leader = self._fetch.version < _FROM_FOLLOWERS
         return epoch_trouble(partition, epoch) or (
             NOT_LEADER_OR_FOLLOWER if only_leader and partition.leader != node else NONE
         )
@@ -172,52 +172,52 @@ class Fetch:
     # --- answering -------------------------------------------------------------------------------
 
     def _finish(self, parts: dict[Key, Part]) -> None:
-        broker, version = self._broker, self._wanted.version
+        broker, version = self._broker, self._fetch.version
         if broker.throttled:
             self._throttle(broker.throttled.pop(0))
             return
         every = {**parts, **self._refused}
-        error, session, told = broker.sessions.finish(
+        error, session, changed = broker.sessions.finish(
             self._context, every, by_id=version >= FIRST_WITH_IDS
         )
-        places: list[Place] = []
-        if any(part.leader for part in told.values()):
-            told, places = self._tell_leaders(told)
-        self._request.answer(encode(version, 0, (error, session), told, places))
+        endpoints: list[BrokerEndpoint] = []
+        if any(part.leader for part in changed.values()):
+            changed, endpoints = self._tell_leaders(changed)
+        self._request.answer(encode(version, 0, (error, session), changed, endpoints))
 
     def _throttle(self, seconds: float) -> None:
-        """An answer without records, and nothing more on this connection for a while."""
+        """Answer without records, and mute the connection for the throttle time."""
         context = self._context._replace(wants_session=False)
         error, session, _ = self._broker.sessions.finish(context, {}, by_id=False)
-        body = encode(self._wanted.version, int(seconds * 1000), (error, session), {}, [])
+        body = encode(self._fetch.version, int(seconds * 1000), (error, session), {}, [])
         self._request.answer(body, pause=seconds)
 
-    def _tell_leaders(self, parts: dict[Key, Part]) -> tuple[dict[Key, Part], list[Place]]:
-        """The partitions with or, before KIP-951, without who leads them; and where those are."""
-        if self._wanted.version < _TELLS_LEADERS:
+    def _tell_leaders(self, parts: dict[Key, Part]) -> tuple[dict[Key, Part], list[BrokerEndpoint]]:
+        """Return the partitions with their leaders (since KIP-951), and the addresses of these."""
+        if self._fetch.version < _TELLS_LEADERS:
             return {key: part._replace(leader=None) for key, part in parts.items()}, []
-        known, places = self._broker.view.places, {}
+        known, endpoints = self._broker.view.endpoints, {}
         for key, part in parts.items():
             if part.leader is None:
                 continue
             if part.error not in (NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH):
                 parts[key] = part._replace(leader=None)
             elif part.leader[0] in known:
-                places[part.leader[0]] = known[part.leader[0]]
-        return parts, list(places.values())
+                endpoints[part.leader[0]] = known[part.leader[0]]
+        return parts, list(endpoints.values())
 
 
 def epoch_trouble(partition: Partition, epoch: int) -> int:
-    """The code for a client whose epoch is another than the broker's, or 0."""
+    """Return the error code if the leader epochs of client and broker differ, otherwise 0."""
     if epoch in (-1, partition.epoch):
         return NONE
     return FENCED_LEADER_EPOCH if epoch < partition.epoch else UNKNOWN_LEADER_EPOCH
 
 
 def near_replica(broker: FakeBroker, partition: Partition, rack: str) -> int:
-    """The replica in sync that a client in a rack had better read from; -1 for the leader."""
+    """Return the in-sync replica in the rack of a client, or -1 for the leader."""
     if not (rack and broker.rules.rack_aware):
         return -1
-    places = broker.view.places
-    near = [node for node in partition.isr if node in places and places[node].rack == rack]
+    endpoints = broker.view.endpoints
+    near = [node for node in partition.isr if node in endpoints and endpoints[node].rack == rack]
     return -1 if not near or partition.leader in near else near[0]

@@ -1,9 +1,9 @@
-"""Members of a group as its fake coordinator keeps them."""
+"""The members of a classic group at its fake coordinator."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from asyncconsumer.testing.fake_kafka.codes import NONE
 from asyncconsumer.testing.fake_kafka.tables import Reply
@@ -11,7 +11,7 @@ from asyncconsumer.testing.fake_kafka.tables import Reply
 
 @dataclass(slots=True, eq=False)
 class GroupMember:
-    """One member. `join` and `sync` are its requests that wait for an answer."""
+    """A member. `join` and `sync` are its pending requests."""
 
     id: str
     instance: str | None
@@ -25,11 +25,11 @@ class GroupMember:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for us, and not we for it."""
+        """Whether a request of the member is pending."""
         return self.join is not None or self.sync is not None
 
-    def told(self, protocol: str) -> dict[str, Any]:
-        """How the leader is told of it."""
+    def description(self, protocol: str) -> dict[str, Any]:
+        """Return the entry of this member in the response to the leader."""
         return {
             "member_id": self.id,
             "group_instance_id": self.instance,
@@ -37,52 +37,52 @@ class GroupMember:
         }
 
     def expect(self, timer: asyncio.TimerHandle) -> None:
-        """Its session ends with this timer, and no longer with the one before."""
+        """Replace the session timer."""
         self.rest()
         self.timer = timer
 
     def rest(self) -> None:
-        """Forget its session."""
+        """Cancel the session timer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
-    def join_again(self, asked: "GroupMember", reply: Reply) -> None:
-        """It wants to be in the next generation, perhaps with another subscription."""
-        self.protocols, self.rebalance, self.join = asked.protocols, asked.rebalance, reply
+    def join_again(self, received: "GroupMember", reply: Reply) -> None:
+        """Store a JoinGroup request and its subscription."""
+        self.protocols, self.rebalance, self.join = received.protocols, received.rebalance, reply
 
     def wait_for_share(self, reply: Reply) -> None:
-        """It wants to know what it gets."""
+        """Store a SyncGroup request."""
         self.sync = reply
 
     def tell_joined(self, values: dict[str, Any]) -> None:
-        """Answer its JoinGroup, if it waits for that."""
+        """Answer the pending JoinGroup, if any."""
         reply, self.join = self.join, None
         if reply is not None:
             reply(values)
 
     def tell_share(self, values: dict[str, Any]) -> None:
-        """Answer its SyncGroup, if it waits for that."""
+        """Answer the pending SyncGroup, if any."""
         reply, self.sync = self.sync, None
         if reply is not None:
             reply(values)
 
     def get(self, assignment: bytes) -> None:
-        """Have a share from now on."""
+        """Set the assignment."""
         self.assignment = assignment
 
     def refuse(self, code: int) -> None:
-        """Answer whatever it waits for with an error."""
+        """Answer pending requests with an error."""
         self.tell_joined(join_answer(code, member_id=self.id))
         self.tell_share(sync_answer(code))
 
     def copy(self) -> "GroupMember":
-        """As it is written down: without what only the coordinator knows that it talks to."""
+        """Return a copy for storage, without the pending requests and the timer."""
         return replace(self, join=None, sync=None, timer=None)
 
 
 class Stored(NamedTuple):
-    """A group as it was last written down: what the next coordinator reads."""
+    """The stored state of a group, which the next coordinator loads."""
 
     generation: int = 0
     protocol: str = ""
@@ -91,17 +91,29 @@ class Stored(NamedTuple):
 
 
 @dataclass(slots=True)
-class Shelf:
-    """What outlives coordinators: the groups written down, and the offsets committed."""
+class CoordinatorStorage:
+    """State that survives coordinators: stored groups and committed offsets."""
 
     groups: dict[str, Stored] = field(default_factory=dict)
+    loaded: dict[str, object] = field(default_factory=dict)
+    """The object that loaded each group last. Only this one may store it."""
     offsets: dict[str, dict[tuple[str, int], dict[str, Any]]] = field(default_factory=dict)
     on_commit: Callable[[str, str, tuple[str, int], int], None] = lambda *_: None
-    """Told of each offset that is kept: of which group, by which member, and where."""
+    """A callback for each committed offset: group, member, partition and offset."""
 
 
-def join_answer(code: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as fields want them
-    """An answer to JoinGroup."""
+NOT_DESCRIBED: Final[Mapping[str, Any]] = {
+    "group_state": "",
+    "protocol_type": "",
+    "protocol": "",
+    "members": [],
+    "authorized_operations": -(2**31),
+}
+"""The fields of a group in a DescribeGroups response that has an error code."""
+
+
+def join_answer(code: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as the fields declare them
+    """Return the fields of a JoinGroup response."""
     empty: dict[str, Any] = {
         "throttle_time_ms": 0,
         "error_code": code,
@@ -119,7 +131,7 @@ def join_answer(code: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as 
 def sync_answer(
     code: int = NONE, assignment: bytes = b"", protocol: str | None = None
 ) -> dict[str, Any]:
-    """An answer to SyncGroup."""
+    """Return the fields of a SyncGroup response."""
     return {
         "throttle_time_ms": 0,
         "error_code": code,

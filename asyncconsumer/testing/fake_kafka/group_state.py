@@ -1,4 +1,4 @@
-"""One classic group at its fake coordinator: the rules of Kafka's own, on the loop's clock."""
+"""The state machine of a classic group at its fake coordinator, on the clock of the loop."""
 
 import asyncio
 import enum
@@ -20,20 +20,21 @@ from asyncconsumer.testing.fake_kafka.codes import (
     UNKNOWN_MEMBER_ID,
 )
 from asyncconsumer.testing.fake_kafka.group_members import (
+    NOT_DESCRIBED,
+    CoordinatorStorage,
     GroupMember,
-    Shelf,
     Stored,
     join_answer,
     sync_answer,
 )
 from asyncconsumer.testing.fake_kafka.tables import Reply
 
-_SESSIONS: Final = range(6_000, 1_800_001)  # milliseconds that brokers allow
-_FIRST_WITH_IDS: Final = 4  # version of JoinGroup in which new members get their ids first
+_SESSIONS: Final = range(6_000, 1_800_001)  # the allowed range, in milliseconds
+_FIRST_WITH_IDS: Final = 4  # since this version of JoinGroup, new members get an id first
 
 
 class Phase(enum.Enum):
-    """What a group is about."""
+    """The state of a group."""
 
     EMPTY = "has no members"
     PREPARING = "waits for all members to join"
@@ -42,25 +43,36 @@ class Phase(enum.Enum):
     UNLOADED = "is coordinated elsewhere"
 
 
-class FakeGroup:
-    """A group in the memory of one broker, read from the shelf. `unload` ends it there."""
+_STATE_NAMES: Final = {
+    Phase.EMPTY: "Empty",
+    Phase.PREPARING: "PreparingRebalance",
+    Phase.COMPLETING: "CompletingRebalance",
+    Phase.STABLE: "Stable",
+}
 
-    def __init__(self, name: str, broker: FakeBroker, shelf: Shelf, randomness: Random) -> None:
-        stored = shelf.groups.get(name, Stored())
+
+class FakeGroup:
+    """A group at one broker, loaded from the storage. `unload` ends it there."""
+
+    def __init__(
+        self, name: str, broker: FakeBroker, storage: CoordinatorStorage, randomness: Random
+    ) -> None:
+        stored = storage.groups.get(name, Stored())
         self.name = name
         self.generation, self.protocol, self.leader, _ = stored
-        self.members = {one.id: one.copy() for one in stored.members}
+        self.members = {member.id: member.copy() for member in stored.members}
         self.phase = Phase.STABLE if self.members else Phase.EMPTY
         self._broker = broker
-        self._shelf = shelf
+        self._storage = storage
+        storage.loaded[name] = self
         self._randomness = randomness
-        self._pending: dict[str, asyncio.TimerHandle] = {}  # ids that were given, by when to join
+        self._pending: dict[str, asyncio.TimerHandle] = {}  # ids that must join, and timers
         self._rebalance: asyncio.TimerHandle | None = None
         for member in self.members.values():
             self._expect(member)
 
     def unload(self) -> None:
-        """Another broker coordinates it: who waits is told so."""
+        """Answer pending requests with an error, because another broker coordinates the group."""
         for member in self.members.values():
             member.rest()
             member.refuse(NOT_COORDINATOR)
@@ -71,37 +83,39 @@ class FakeGroup:
 
     # --- joining ---------------------------------------------------------------------------------
 
-    def join(self, wanted: Mapping[str, Any], version: int, reply: Reply) -> None:
-        """JoinGroup."""
-        who, instance = wanted["member_id"], wanted.get("group_instance_id")
-        protocols = {row["name"]: row["metadata"] for row in wanted["protocols"]}
-        asked = GroupMember(
-            who,
+    def join(self, fields: Mapping[str, Any], version: int, reply: Reply) -> None:
+        """Handle JoinGroup."""
+        member_id, instance = fields["member_id"], fields.get("group_instance_id")
+        protocols = {row["name"]: row["metadata"] for row in fields["protocols"]}
+        received = GroupMember(
+            member_id,
             instance,
-            wanted["session_timeout_ms"] / 1000,
-            wanted["rebalance_timeout_ms"] / 1000,
+            fields["session_timeout_ms"] / 1000,
+            fields["rebalance_timeout_ms"] / 1000,
             protocols,
         )
-        if wanted["session_timeout_ms"] not in _SESSIONS:
-            reply(join_answer(INVALID_SESSION_TIMEOUT, member_id=who))
-        elif not self._common(protocols, but=who or self._holder(instance)):
-            reply(join_answer(INCONSISTENT_GROUP_PROTOCOL, member_id=who))
-        elif who == "" and self._holder(instance):
-            self._replace(self.members[self._holder(instance)], asked, version, reply)
-        elif who == "":
-            asked = replace(asked, id=self._new_id(instance))
+        if fields["session_timeout_ms"] not in _SESSIONS:
+            reply(join_answer(INVALID_SESSION_TIMEOUT, member_id=member_id))
+        elif not self._common(protocols, but=member_id or self._holder(instance)):
+            reply(join_answer(INCONSISTENT_GROUP_PROTOCOL, member_id=member_id))
+        elif member_id == "" and self._holder(instance):
+            self._replace(self.members[self._holder(instance)], received, version, reply)
+        elif member_id == "":
+            received = replace(received, id=self._new_id(instance))
             if instance is None and version >= _FIRST_WITH_IDS:
-                self._pending[asked.id] = self._after(asked.session, self._not_joined, asked.id)
-                reply(join_answer(MEMBER_ID_REQUIRED, member_id=asked.id))
+                self._pending[received.id] = self._after(
+                    received.session, self._not_joined, received.id
+                )
+                reply(join_answer(MEMBER_ID_REQUIRED, member_id=received.id))
             else:
-                self._add(asked, reply)
-        elif who in self._pending:
-            self._pending.pop(who).cancel()
-            self._add(asked, reply)
-        elif code := self._trouble(who, instance):
-            reply(join_answer(code, member_id=who))
+                self._add(received, reply)
+        elif member_id in self._pending:
+            self._pending.pop(member_id).cancel()
+            self._add(received, reply)
+        elif code := self._trouble(member_id, instance):
+            reply(join_answer(code, member_id=member_id))
         else:
-            self._join_again(self.members[who], asked, reply)
+            self._join_again(self.members[member_id], received, reply)
 
     def _add(self, member: GroupMember, reply: Reply) -> None:
         member.join_again(member, reply)
@@ -109,8 +123,8 @@ class FakeGroup:
         self._expect(member)
         self._prepare()
 
-    def _join_again(self, member: GroupMember, asked: GroupMember, reply: Reply) -> None:
-        changed = member.protocols != asked.protocols
+    def _join_again(self, member: GroupMember, received: GroupMember, reply: Reply) -> None:
+        changed = member.protocols != received.protocols
         settled = self.phase is Phase.COMPLETING or (
             self.phase is Phase.STABLE and member.id != self.leader
         )
@@ -118,15 +132,17 @@ class FakeGroup:
             reply(self._joined(member))
             return
         member.refuse(REBALANCE_IN_PROGRESS)
-        member.join_again(asked, reply)
+        member.join_again(received, reply)
         self._prepare()
 
     def _replace(self, old: GroupMember, new: GroupMember, version: int, reply: Reply) -> None:
-        """A static member is back with nothing but its name: it has its place, with a new id."""
+        """Give a static member a new id. Its place in the group stays."""
         old.refuse(FENCED_INSTANCE_ID)
         old.rest()
         new = replace(new, id=self._new_id(new.instance), assignment=old.assignment)
-        self.members = {new.id if who == old.id else who: m for who, m in self.members.items()}
+        self.members = {
+            new.id if member_id == old.id else member_id: m for member_id, m in self.members.items()
+        }
         self.members[new.id] = new
         led = self.leader == old.id
         self.leader = new.id if led else self.leader
@@ -144,27 +160,27 @@ class FakeGroup:
             self._prepare()
 
     def _prepare(self) -> None:
-        """There is to be another generation, as soon as all have joined."""
+        """Start a rebalance: wait until all members have joined."""
         for member in self.members.values():
             member.tell_share(sync_answer(REBALANCE_IN_PROGRESS))
         if self.phase is not Phase.PREPARING:
             self.phase = Phase.PREPARING
             self._stop_waiting()
-            longest = max((one.rebalance for one in self.members.values()), default=0.0)
+            longest = max((member.rebalance for member in self.members.values()), default=0.0)
             self._rebalance = self._after(longest, self._begin_generation)
         self._begin_if_all_are_there()
 
     def _begin_if_all_are_there(self) -> None:
-        there = all(member.join is not None for member in self.members.values())
-        if self.phase is Phase.PREPARING and not self._pending and there:
+        joined = all(member.join is not None for member in self.members.values())
+        if self.phase is Phase.PREPARING and not self._pending and joined:
             self._begin_generation()
 
     def _begin_generation(self) -> None:
-        """With those who are there; static members keep their places."""
+        """Start a generation with the joined members. Static members keep their places."""
         if self.phase is not Phase.PREPARING:
             return
         self._stop_waiting()
-        for member in [one for one in self.members.values() if one.join is None]:
+        for member in [member for member in self.members.values() if member.join is None]:
             if member.instance is None:
                 member.rest()
                 del self.members[member.id]
@@ -174,17 +190,17 @@ class FakeGroup:
             self._write_down()
             return
         self.phase, self.protocol = Phase.COMPLETING, self._chosen()
-        there = [one.id for one in self.members.values() if one.join is not None]
-        if self.leader not in there:
-            self.leader = (there or list(self.members))[0]
-        longest = max(one.rebalance for one in self.members.values())
+        joined = [member.id for member in self.members.values() if member.join is not None]
+        if self.leader not in joined:
+            self.leader = (joined or list(self.members))[0]
+        longest = max(member.rebalance for member in self.members.values())
         self._rebalance = self._after(longest, self._not_synced)
         for member in self.members.values():
             self._expect(member)
             member.tell_joined(self._joined(member))
 
     def _joined(self, member: GroupMember) -> dict[str, Any]:
-        everyone = [one.told(self.protocol) for one in self.members.values()]
+        everyone = [member.description(self.protocol) for member in self.members.values()]
         return join_answer(
             NONE,
             generation=self.generation,
@@ -195,23 +211,23 @@ class FakeGroup:
             members=everyone if member.id == self.leader else [],
         )
 
-    # --- the others ------------------------------------------------------------------------------
+    # --- other requests --------------------------------------------------------------------------
 
-    def sync(self, wanted: Mapping[str, Any], reply: Reply) -> None:
-        """SyncGroup."""
-        who, generation = wanted["member_id"], wanted["generation"]
-        if code := self._trouble(who, wanted.get("group_instance_id"), generation):
+    def sync(self, fields: Mapping[str, Any], reply: Reply) -> None:
+        """Handle SyncGroup."""
+        member_id, generation = fields["member_id"], fields["generation"]
+        if code := self._trouble(member_id, fields.get("group_instance_id"), generation):
             reply(sync_answer(code))
         elif self.phase is Phase.PREPARING:
             reply(sync_answer(REBALANCE_IN_PROGRESS))
         elif self.phase is Phase.STABLE:
-            member = self.members[who]
+            member = self.members[member_id]
             self._expect(member)
             reply(sync_answer(NONE, member.assignment, self.protocol))
         else:
-            self.members[who].wait_for_share(reply)
-            if who == self.leader:
-                self._assign({row["member_id"]: row["assignment"] for row in wanted["assignments"]})
+            self.members[member_id].wait_for_share(reply)
+            if member_id == self.leader:
+                self._assign({row["member_id"]: row["assignment"] for row in fields["assignments"]})
 
     def _assign(self, assignments: Mapping[str, bytes]) -> None:
         self.phase = Phase.STABLE
@@ -223,69 +239,94 @@ class FakeGroup:
         for member in self.members.values():
             member.tell_share(sync_answer(NONE, member.assignment, self.protocol))
 
-    def heartbeat(self, wanted: Mapping[str, Any]) -> int:
-        """Heartbeat: the code of the answer."""
-        who, generation = wanted["member_id"], wanted["generation"]
-        if code := self._trouble(who, wanted.get("group_instance_id"), generation):
+    def heartbeat(self, fields: Mapping[str, Any]) -> int:
+        """Handle Heartbeat and return the error code."""
+        member_id, generation = fields["member_id"], fields["generation"]
+        if code := self._trouble(member_id, fields.get("group_instance_id"), generation):
             return code
-        self._expect(self.members[who])
+        self._expect(self.members[member_id])
         return REBALANCE_IN_PROGRESS if self.phase is Phase.PREPARING else NONE
 
-    def leave(self, who: str, instance: str | None) -> int:
-        """LeaveGroup of one member: the code of the answer."""
-        if who in self._pending:
-            self._not_joined(who)
+    def leave(self, member_id: str, instance: str | None) -> int:
+        """Handle LeaveGroup of one member and return the error code."""
+        if member_id in self._pending:
+            self._not_joined(member_id)
             return NONE
-        who = who or self._holder(instance)
-        if code := self._trouble(who, instance):
+        member_id = member_id or self._holder(instance)
+        if code := self._trouble(member_id, instance):
             return code
-        self._remove(self.members[who])
+        self._remove(self.members[member_id])
         return NONE
 
-    def may_commit(self, wanted: Mapping[str, Any]) -> int:
-        """OffsetCommit: the code of the answer."""
-        who, generation = wanted["member_id"], wanted["generation"]
+    def describe(self) -> dict[str, Any]:
+        """Return the fields of this group in a DescribeGroups response."""
+        stable = self.phase is Phase.STABLE
+        members = [
+            {
+                "member_id": member.id,
+                "group_instance_id": member.instance,
+                "client_id": "",
+                "client_host": "",
+                "metadata": member.protocols[self.protocol] if stable else b"",
+                "assignment": member.assignment,
+            }
+            for member in self.members.values()
+        ]
+        return {
+            **NOT_DESCRIBED,
+            "group_state": _STATE_NAMES[self.phase],
+            "protocol_type": "consumer" if self.generation else "",
+            "protocol": self.protocol if stable else "",
+            "members": members,
+        }
+
+    def may_commit(self, fields: Mapping[str, Any]) -> int:
+        """Return the error code of an OffsetCommit, or 0."""
+        member_id, generation = fields["member_id"], fields["generation"]
         if self.phase is Phase.EMPTY and generation < 0:
             return NONE
-        if code := self._trouble(who, wanted.get("group_instance_id"), generation):
+        if code := self._trouble(member_id, fields.get("group_instance_id"), generation):
             return code
         if self.phase is Phase.COMPLETING:
             return REBALANCE_IN_PROGRESS
-        self._expect(self.members[who])
+        self._expect(self.members[member_id])
         return NONE
 
-    # --- who is there ----------------------------------------------------------------------------
+    # --- members ---------------------------------------------------------------------------------
 
-    def _trouble(self, who: str, instance: str | None, generation: int | None = None) -> int:
-        """Why a member is not listened to, or 0."""
-        if instance is not None and (holder := self._holder(instance)) and holder != who:
+    def _trouble(self, member_id: str, instance: str | None, generation: int | None = None) -> int:
+        """Return the error code for an unknown or fenced member, otherwise 0."""
+        if instance is not None and (holder := self._holder(instance)) and holder != member_id:
             return FENCED_INSTANCE_ID
-        if who not in self.members:
+        if member_id not in self.members:
             return UNKNOWN_MEMBER_ID
         if generation is not None and generation != self.generation:
             return ILLEGAL_GENERATION
         return NONE
 
     def _holder(self, instance: str | None) -> str:
-        """The id of the static member of that name, or nothing."""
+        """Return the member id that belongs to an instance id, if any."""
         if instance is None:
             return ""
-        return next((one.id for one in self.members.values() if one.instance == instance), "")
+        return next(
+            (member.id for member in self.members.values() if member.instance == instance), ""
+        )
 
     def _common(self, protocols: Mapping[str, bytes], *, but: str) -> set[str]:
-        others = [set(one.protocols) for one in self.members.values() if one.id != but]
+        others = [set(member.protocols) for member in self.members.values() if member.id != but]
         return set(protocols).intersection(*others)
 
     def _chosen(self) -> str:
-        """The protocol that most members like best among those that all have."""
-        common = set.intersection(*(set(one.protocols) for one in self.members.values()))
+        """Return the protocol with the most votes among those that all members support."""
+        common = set.intersection(*(set(member.protocols) for member in self.members.values()))
         votes = [
-            next(name for name in one.protocols if name in common) for one in self.members.values()
+            next(name for name in member.protocols if name in common)
+            for member in self.members.values()
         ]
         return max(dict.fromkeys(votes), key=votes.count)
 
     def _expect(self, member: GroupMember) -> None:
-        """A sign of life: the session begins anew."""
+        """Restart the session of a member."""
         member.expect(self._after(member.session, self._silent, member))
 
     def _silent(self, member: GroupMember) -> None:
@@ -307,22 +348,24 @@ class FakeGroup:
         else:
             self._prepare()
 
-    def _not_joined(self, who: str) -> None:
-        """It was given an id, and did not come back with it."""
-        if (timer := self._pending.pop(who, None)) is not None:
+    def _not_joined(self, member_id: str) -> None:
+        """Forget a member id that did not join in time."""
+        if (timer := self._pending.pop(member_id, None)) is not None:
             timer.cancel()
             self._begin_if_all_are_there()
 
     def _not_synced(self) -> None:
-        """Who is in the generation and does not ask for its share is thrown out."""
+        """Remove members that did not send SyncGroup in time."""
         if self.phase is Phase.COMPLETING:
-            for member in [one for one in self.members.values() if one.sync is None]:
+            for member in [member for member in self.members.values() if member.sync is None]:
                 if member.id in self.members:
                     self._remove(member)
 
     def _write_down(self) -> None:
-        members = tuple(one.copy() for one in self.members.values())
-        self._shelf.groups[self.name] = Stored(self.generation, self.protocol, self.leader, members)
+        members = tuple(member.copy() for member in self.members.values())
+        self._storage.groups[self.name] = Stored(
+            self.generation, self.protocol, self.leader, members
+        )
 
     def _stop_waiting(self) -> None:
         if self._rebalance is not None:
@@ -332,10 +375,12 @@ class FakeGroup:
     def _after(
         self, seconds: float, step: Callable[..., None], *args: object
     ) -> asyncio.TimerHandle:
-        """Do something later, or as soon as the broker runs again; not if we are gone by then."""
+        """Schedule a callback. A frozen broker delays it, and `unload` drops it."""
 
         def act() -> None:
-            if self.phase is not Phase.UNLOADED:
+            if self._storage.loaded[self.name] is not self:
+                self.unload()  # real brokers cannot append in the epoch of an earlier leader
+            elif self.phase is not Phase.UNLOADED:
                 step(*args)
 
         loop = asyncio.get_running_loop()

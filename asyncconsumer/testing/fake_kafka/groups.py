@@ -15,6 +15,7 @@ from typing import Any, Final
 from aiokafka.protocol.types import Int8, Int16, Int32
 
 from asyncconsumer.protocol.classic_group import (
+    DESCRIBE_GROUPS,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
@@ -31,7 +32,12 @@ from asyncconsumer.testing.fake_kafka.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from asyncconsumer.testing.fake_kafka.fake import HANDLERS, FakeCluster
-from asyncconsumer.testing.fake_kafka.group_members import Shelf, join_answer, sync_answer
+from asyncconsumer.testing.fake_kafka.group_members import (
+    NOT_DESCRIBED,
+    CoordinatorStorage,
+    join_answer,
+    sync_answer,
+)
 from asyncconsumer.testing.fake_kafka.group_state import FakeGroup
 from asyncconsumer.testing.fake_kafka.tables import Reply, handler, later
 
@@ -53,17 +59,17 @@ FIND_COORDINATOR: Final = Api(
 
 
 class Fate(enum.Enum):
-    """What becomes of a request to a coordinator, and of the connection that it came over."""
+    """The outcome of a request to a coordinator and of its connection."""
 
     LOST_BEFORE = "the connection breaks before it is looked at"
     LOST_AFTER = "the connection breaks where the answer should have been sent"
 
 
 class GroupCluster(FakeCluster):
-    """A FakeCluster with coordinators. Each group has one; what they know dies with their broker.
+    """A FakeCluster with coordinators. The memory of a coordinator dies with its broker.
 
-    `shelf` has what outlives them: groups as they were last written down, which is when all members
-    had their shares, and offsets.
+    `storage` has the state that survives: committed offsets, and groups as of the last completed
+    rebalance.
     """
 
     def __init__(
@@ -71,42 +77,42 @@ class GroupCluster(FakeCluster):
         randomness: Random,
         *,
         handlers: Mapping[int, Handler] = HANDLERS,
-        **options: Any,  # noqa: ANN401 - those of FakeCluster, which checks them
+        **options: Any,  # noqa: ANN401 - FakeCluster checks them
     ) -> None:
         super().__init__(randomness, handlers={**handlers, **self._handlers()}, **options)
-        self.shelf = Shelf()
+        self.storage = CoordinatorStorage()
         self.groups: dict[str, FakeGroup] = {}
         self._homes: dict[str, int] = {}  # the node that coordinates each group
         self._fates: list[tuple[int, Fate]] = []
 
     def close(self) -> None:
-        """End everything."""
+        """Close all connections and cancel all timers."""
         for group in self.groups.values():
             group.unload()
         super().close()
 
-    # --- what a schedule does --------------------------------------------------------------------
+    # --- faults ----------------------------------------------------------------------------------
 
     def coordinator(self, group: str) -> int:
-        """The node that coordinates a group; -1 while none does."""
+        """Return the id of the node that coordinates a group, or -1."""
         if group not in self._homes:
-            self._settle(group, self.randomness.choice(sorted(self.view.places)))
+            self._settle(group, self.randomness.choice(sorted(self.view.endpoints)))
         return self._homes[group]
 
     def move_coordinator(
         self, group: str, node_id: int | None = None, *, loading: float = 0.0
     ) -> int:
-        """Have another broker coordinate a group, as soon as it has read it; returns which."""
-        others = [node for node in self.view.places if node != self.coordinator(group)]
+        """Move a group to another coordinator, which loads it first. Return its node id."""
+        others = [node for node in self.view.endpoints if node != self.coordinator(group)]
         if node_id is None:
             node_id = self.randomness.choice(sorted(others) or [self.coordinator(group)])
-        if (left := self.groups.pop(group, None)) is not None and self._homes[group] >= 0:
-            self.brokers[self._homes[group]].when_running(left.unload)
+        if (loaded := self.groups.pop(group, None)) is not None and self._homes[group] >= 0:
+            self.brokers[self._homes[group]].when_running(loaded.unload)
         self._settle(group, node_id, loading=loading)
         return node_id
 
     def kill(self, node_id: int) -> None:
-        """End a broker; other brokers coordinate its groups once that is noticed."""
+        """Kill a broker. Other brokers coordinate its groups after the failover time."""
         super().kill(node_id)
         for name in [name for name, home in self._homes.items() if home == node_id]:
             if (group := self.groups.pop(name, None)) is not None:
@@ -115,17 +121,17 @@ class GroupCluster(FakeCluster):
             asyncio.get_running_loop().call_later(self.failover, self._find_home, name, node_id)
 
     def lose_next(self, api: int, fate: Fate) -> None:
-        """Break the connection of the next request of an API to a coordinator."""
+        """Break the connection at the next request of an API to a coordinator."""
         self._fates.append((api, fate))
 
     def forget_fates(self) -> None:
-        """Let requests be answered again."""
+        """Remove all injected outcomes."""
         self._fates.clear()
 
     def _find_home(self, group: str, before: int) -> None:
         if self._homes[group] < 0:
             back = self.brokers[before].state is not State.DOWN
-            alive = [before] if back else sorted(self.view.places)
+            alive = [before] if back else sorted(self.view.endpoints)
             if alive:
                 self._settle(group, self.randomness.choice(alive))
             else:
@@ -141,7 +147,7 @@ class GroupCluster(FakeCluster):
     def _load(self, group: str, node_id: int) -> None:
         if self._homes[group] == node_id and group not in self.groups:
             broker = self.brokers[node_id]
-            self.groups[group] = FakeGroup(group, broker, self.shelf, self.randomness)
+            self.groups[group] = FakeGroup(group, broker, self.storage, self.randomness)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -152,25 +158,26 @@ class GroupCluster(FakeCluster):
             SYNC_GROUP.key: later(SYNC_GROUP, self._sync),
             HEARTBEAT.key: later(HEARTBEAT, self._beat),
             LEAVE_GROUP.key: later(LEAVE_GROUP, self._leave),
+            DESCRIBE_GROUPS.key: later(DESCRIBE_GROUPS, self._describe),
             OFFSET_COMMIT.key: later(OFFSET_COMMIT, self._commit),
             OFFSET_FETCH.key: later(OFFSET_FETCH, self._fetch),
         }
 
-    def _find(self, request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
-        node = self.coordinator(wanted["key"])
-        place = request.broker.view.places.get(node)
-        missing = NONE if place is not None else COORDINATOR_NOT_AVAILABLE
+    def _find(self, request: Request, received: dict[str, Any]) -> dict[str, Any]:
+        node = self.coordinator(received["key"])
+        endpoint = request.broker.view.endpoints.get(node)
+        missing = NONE if endpoint is not None else COORDINATOR_NOT_AVAILABLE
         return {
             "throttle_time_ms": 0,
             "error_code": request.code or missing,
             "error_message": None,
             "node_id": node,
-            "host": "" if place is None else place.address.host,
-            "port": -1 if place is None else place.address.port,
+            "host": "" if endpoint is None else endpoint.address.host,
+            "port": -1 if endpoint is None else endpoint.address.port,
         }
 
     def _refusal(self, request: Request, group: str) -> int:
-        """Why this broker does not speak for a group, or 0."""
+        """Return the error code if this broker does not coordinate a group, otherwise 0."""
         if request.code:
             return request.code
         if self.coordinator(group) != request.broker.node_id:
@@ -178,93 +185,103 @@ class GroupCluster(FakeCluster):
         return NONE if group in self.groups else COORDINATOR_LOAD_IN_PROGRESS
 
     def _fated(self, request: Request, reply: Reply) -> Reply | None:
-        """How to reply, if the request gets that far: by breaking the connection, perhaps."""
-        for at, (api, fate) in enumerate(self._fates):
-            if api == request.asked.api:
-                del self._fates[at]
+        """Return the reply function, which breaks the connection if that is the outcome."""
+        for index, (api, fate) in enumerate(self._fates):
+            if api == request.received.api:
+                del self._fates[index]
                 if fate is Fate.LOST_AFTER:
                     return lambda values: _break(request)
                 _break(request)
                 return None
         return reply
 
-    def _join(self, request: Request, wanted: dict[str, Any], reply: Reply) -> None:
+    def _join(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
         if (fated := self._fated(request, reply)) is None:
             return
-        if code := self._refusal(request, wanted["group_id"]):
-            fated(join_answer(code, member_id=wanted["member_id"]))
+        if code := self._refusal(request, received["group_id"]):
+            fated(join_answer(code, member_id=received["member_id"]))
         else:
-            self.groups[wanted["group_id"]].join(wanted, request.asked.version, fated)
+            self.groups[received["group_id"]].join(received, request.received.version, fated)
 
-    def _sync(self, request: Request, wanted: dict[str, Any], reply: Reply) -> None:
+    def _sync(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
         if (fated := self._fated(request, reply)) is None:
             return
-        if code := self._refusal(request, wanted["group_id"]):
+        if code := self._refusal(request, received["group_id"]):
             fated(sync_answer(code))
         else:
-            self.groups[wanted["group_id"]].sync(wanted, fated)
+            self.groups[received["group_id"]].sync(received, fated)
 
-    def _beat(self, request: Request, wanted: dict[str, Any], reply: Reply) -> None:
+    def _beat(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
         if (fated := self._fated(request, reply)) is None:
             return
-        code = self._refusal(request, wanted["group_id"])
+        code = self._refusal(request, received["group_id"])
         if code == COORDINATOR_LOAD_IN_PROGRESS:
-            code = NONE  # it does not know better yet, and says so to nobody
+            code = NONE  # a stale broker does not know that it is no longer the coordinator
         elif not code:
-            code = self.groups[wanted["group_id"]].heartbeat(wanted)
+            code = self.groups[received["group_id"]].heartbeat(received)
         fated({"throttle_time_ms": 0, "error_code": code})
 
-    def _leave(self, request: Request, wanted: dict[str, Any], reply: Reply) -> None:
+    def _leave(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
         if (fated := self._fated(request, reply)) is None:
             return
-        code, rows = self._refusal(request, wanted["group_id"]), []
-        alone = {"member_id": wanted.get("member_id"), "group_instance_id": None}
+        code, rows = self._refusal(request, received["group_id"]), []
+        alone = {"member_id": received.get("member_id"), "group_instance_id": None}
         if not code:
-            group = self.groups[wanted["group_id"]]
-            for row in wanted.get("members", [alone]):
-                left = group.leave(row["member_id"], row["group_instance_id"])
-                rows.append({**row, "error_code": left})
-            code = NONE if "members" in wanted else rows[0]["error_code"]
+            group = self.groups[received["group_id"]]
+            for row in received.get("members", [alone]):
+                result = group.leave(row["member_id"], row["group_instance_id"])
+                rows.append({**row, "error_code": result})
+            code = NONE if "members" in received else rows[0]["error_code"]
         fated({"throttle_time_ms": 0, "error_code": code, "members": rows})
 
-    def _commit(self, request: Request, wanted: dict[str, Any], reply: Reply) -> None:
+    def _describe(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
         if (fated := self._fated(request, reply)) is None:
             return
-        name = wanted["group_id"]
-        code = self._refusal(request, name) or self.groups[name].may_commit(wanted)
+        rows = []
+        for name in received["groups"]:
+            code = self._refusal(request, name)
+            described = NOT_DESCRIBED if code else self.groups[name].describe()
+            rows.append({**described, "error_code": code, "group_id": name})
+        fated({"throttle_time_ms": 0, "groups": rows})
+
+    def _commit(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
+        if (fated := self._fated(request, reply)) is None:
+            return
+        name = received["group_id"]
+        code = self._refusal(request, name) or self.groups[name].may_commit(received)
         topics = [
             {
                 "name": topic["name"],
                 "partitions": [
-                    self._keep(wanted, topic["name"], row, code) for row in topic["partitions"]
+                    self._keep(received, topic["name"], row, code) for row in topic["partitions"]
                 ],
             }
-            for topic in wanted["topics"]
+            for topic in received["topics"]
         ]
         fated({"throttle_time_ms": 0, "topics": topics})
 
     def _keep(
-        self, wanted: dict[str, Any], topic: str, row: dict[str, Any], code: int
+        self, received: dict[str, Any], topic: str, row: dict[str, Any], code: int
     ) -> dict[str, int]:
-        at = topic, row["partition"]
-        if not code and self.view.find(*at) is None:
+        key = topic, row["partition"]
+        if not code and self.view.find(*key) is None:
             code = UNKNOWN_TOPIC_OR_PARTITION
         if not code:
-            group = wanted["group_id"]
-            self.shelf.on_commit(group, wanted["member_id"], at, row["offset"])
-            self.shelf.offsets.setdefault(group, {})[at] = row
+            group = received["group_id"]
+            self.storage.on_commit(group, received["member_id"], key, row["offset"])
+            self.storage.offsets.setdefault(group, {})[key] = row
         return {"partition": row["partition"], "error_code": code}
 
-    def _fetch(self, request: Request, wanted: dict[str, Any], reply: Reply) -> None:
+    def _fetch(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
         if (fated := self._fated(request, reply)) is None:
             return
-        group = wanted["group_id"]
-        code, kept = self._refusal(request, group), self.shelf.offsets.get(group, {})
-        asked = wanted["topics"]
-        if asked is None:
-            names = sorted({topic for topic, _ in kept})
-            asked = [
-                {"name": name, "partitions": [n for topic, n in sorted(kept) if topic == name]}
+        group = received["group_id"]
+        code, committed = self._refusal(request, group), self.storage.offsets.get(group, {})
+        topics = received["topics"]
+        if topics is None:
+            names = sorted({topic for topic, _ in committed})
+            topics = [
+                {"name": name, "partitions": [n for topic, n in sorted(committed) if topic == name]}
                 for name in names
             ]
         none: dict[str, Any] = {"offset": -1, "leader_epoch": -1, "metadata": ""}
@@ -273,16 +290,16 @@ class GroupCluster(FakeCluster):
                 "name": topic["name"],
                 "partitions": [
                     {"leader_epoch": -1}
-                    | (none if code else kept.get((topic["name"], number), none))
+                    | (none if code else committed.get((topic["name"], number), none))
                     | {"partition": number, "error_code": code}
                     for number in topic["partitions"]
                 ],
             }
-            for topic in asked
+            for topic in topics
         ]
         fated({"throttle_time_ms": 0, "topics": topics, "error_code": code})
 
 
 def _break(request: Request) -> None:
-    request.broker.left(request.wire)
-    request.wire.end()
+    request.broker.left(request.transport)
+    request.transport.end()

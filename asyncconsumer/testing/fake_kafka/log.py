@@ -1,4 +1,4 @@
-"""The log of one partition: record batches, the epochs that wrote them, and how far it is valid."""
+"""The log of a partition: record batches, leader epochs and offsets."""
 
 import functools
 import struct
@@ -17,18 +17,18 @@ _HEAD_AFTER_LENGTH: Final = 9  # epoch, magic, checksum
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 
-class Told(NamedTuple):
-    """What the value of a record says of it: with its epoch, no two records are the same."""
+class RecordPayload(NamedTuple):
+    """The value of a record, which identifies it. The leader epoch makes it unique."""
 
     topic: str
     partition: int
     offset: int
-    epoch: int  # of the leader that wrote it
-    incarnation: int  # of the topic: 1, and one more each time that it is made anew
+    epoch: int  # of the leader that appended the record
+    incarnation: int  # of the topic: 1, plus 1 each time the topic is re-created
 
     @classmethod
     def of(cls, value: bytes | None) -> Self:
-        """Read a value that `FakeCluster.append` wrote."""
+        """Parse a value that `FakeCluster.append` wrote."""
         fields = (value or b"").decode().rstrip().split("/")
         if len(fields) != len(cls._fields):
             raise ConfigError(f"{value!r} is not the value of a record that a FakeCluster made")
@@ -36,33 +36,33 @@ class Told(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A record batch as it is sent. Its records are a millisecond apart."""
+    """An encoded record batch. Its records are one millisecond apart."""
 
     base: int
-    next: int  # the offset after its last
+    next: int  # the offset after the last record
     epoch: int
-    timestamp: int  # of its first record
+    timestamp: int  # of the first record
     data: bytes
-    control: bool = False  # a marker: no records for anybody to read
+    control: bool = False  # a control batch without readable records
 
 
 class Writer(NamedTuple):
-    """Who writes a batch: what its records tell, but for their offsets."""
+    """The fields that all records of a batch share."""
 
     topic: str
     partition: int
     epoch: int
     incarnation: int
-    producer: int = -1  # that of a transaction, or none
+    producer: int = -1  # of a transaction, or none
 
 
 @functools.lru_cache(maxsize=4096)
 def make_batch(writer: Writer, base: int, count: int, timestamp: int, size: int = 0) -> Batch:
-    """A batch whose records tell who they are, in values of at least `size` bytes."""
+    """Return a batch whose records have `RecordPayload` values of at least `size` bytes."""
     records = []
     for delta in range(count):
-        told = f"{writer.topic}/{writer.partition}/{base + delta}/{writer.epoch}"
-        value = f"{told}/{writer.incarnation}".encode().ljust(size)
+        origin = f"{writer.topic}/{writer.partition}/{base + delta}/{writer.epoch}"
+        value = f"{origin}/{writer.incarnation}".encode().ljust(size)
         body = b"".join(
             (b"\0", _varint(delta), _varint(delta), b"\x01", _varint(len(value)), value, b"\0")
         )
@@ -72,7 +72,7 @@ def make_batch(writer: Writer, base: int, count: int, timestamp: int, size: int 
 
 
 def make_marker(writer: Writer, base: int, timestamp: int, *, commit: bool) -> Batch:
-    """The control batch at the end of a transaction."""
+    """Return the control batch at the end of a transaction."""
     key, value = struct.pack(">hh", 0, commit), struct.pack(">hi", 0, 0)
     body = b"\0\0\0" + _varint(len(key)) + key + _varint(len(value)) + value + b"\0"
     record = _varint(len(body)) + body
@@ -103,26 +103,26 @@ def _varint(value: int) -> bytes:
 
 
 class Aborted(NamedTuple):
-    """A transaction that came to nothing."""
+    """An aborted transaction."""
 
     producer: int
     first: int
-    last: int  # the offset of its marker
+    last: int  # the offset of its control record
 
 
 class Log:
-    """What one replica of a partition holds. Offsets from `start` to `high` may be read."""
+    """The log of a replica. Offsets from `start` to `high` are readable."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
-        self.epochs: list[tuple[int, int]] = []  # each with the offset that it began at
+        self.epochs: list[tuple[int, int]] = []  # leader epochs and their start offsets
         self.aborted: list[Aborted] = []
         self.start = 0
-        self.high = 0  # the high watermark: what is beyond may still be lost
+        self.high = 0  # the high watermark
         self.end = 0
 
     def copy(self) -> "Log":
-        """The log as it is now."""
+        """Return a copy of the log."""
         other = Log()
         other.batches, other.epochs = self.batches[:], self.epochs[:]
         other.aborted = self.aborted[:]
@@ -132,7 +132,7 @@ class Log:
     # --- writing ---------------------------------------------------------------------------------
 
     def begin_epoch(self, epoch: int) -> None:
-        """A leader starts to write; of an epoch that wrote nothing no trace is left."""
+        """Start a leader epoch. An epoch without records is removed."""
         self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
         self.epochs.append((epoch, self.end))
 
@@ -142,56 +142,56 @@ class Log:
         self.end = batch.next
 
     def truncate(self, end: int) -> None:
-        """Lose everything from an offset on, before a new epoch; a batch goes as a whole."""
+        """Truncate the log to an offset. Batches are removed as a whole."""
         while self.batches and self.batches[-1].next > end:
             self.end = self.batches.pop().base
         self.start = min(self.start, self.end)
         self.high = min(self.high, self.end)
-        self.aborted = [one for one in self.aborted if one.last < self.end]
+        self.aborted = [transaction for transaction in self.aborted if transaction.last < self.end]
 
     def delete_before(self, start: int) -> None:
-        """Have the log begin at an offset; a batch that reaches beyond it stays whole."""
+        """Set the log start offset. A batch that spans it stays whole."""
         self.start = max(self.start, min(start, self.high))
         self.batches = self.batches[self._index(self.start) :]
-        kept = [entry for entry in self.epochs if entry[1] > self.start]
+        later = [entry for entry in self.epochs if entry[1] > self.start]
         before = [epoch for epoch, began in self.epochs if began <= self.start]
-        self.epochs = [(before[-1], self.start), *kept] if before else kept
+        self.epochs = [(before[-1], self.start), *later] if before else later
 
     # --- reading ---------------------------------------------------------------------------------
 
     def has(self, offset: int) -> bool:
-        """Whether one may ask for an offset: where the next record will be is one, too."""
+        """Return whether an offset is in range. The log end offset is in range."""
         return self.start <= offset <= self.end
 
     def read(self, offset: int, size: int, *, at_least_one: bool) -> bytes:
-        """Batches from the one with `offset` on; the last one is cut off where `size` ends.
+        """Return the batches from `offset`. The last one is cut off at `size` bytes.
 
-        If not even one fits, there is nothing; or, with `at_least_one`, that one.
+        If the first batch does not fit, return nothing, or that batch with `at_least_one`.
         """
-        found: list[bytes] = []
+        batches: list[bytes] = []
         for batch in islice(self.batches, self._index(offset), None):
             if batch.base >= self.high:
                 break
             if len(batch.data) > size:
-                if found:
-                    found.append(batch.data[:size])
+                if batches:
+                    batches.append(batch.data[:size])
                 elif at_least_one:
                     return batch.data
                 break
-            found.append(batch.data)
+            batches.append(batch.data)
             size -= len(batch.data)
-        return found[0] if len(found) == 1 else b"".join(found)
+        return batches[0] if len(batches) == 1 else b"".join(batches)
 
     def aborted_between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Producer and first offset of the aborted transactions that reach into these offsets."""
+        """Return producer id and first offset of the aborted transactions in a range."""
         return [
-            (one.producer, one.first)
-            for one in self.aborted
-            if one.first < end and one.last >= start
+            (transaction.producer, transaction.first)
+            for transaction in self.aborted
+            if transaction.first < end and transaction.last >= start
         ]
 
     def at_time(self, timestamp: int) -> tuple[int, int, int]:
-        """Offset, timestamp and epoch of the first record from a time on; -1 if there is none."""
+        """Return offset, timestamp and epoch of the first record at or after a time, or -1 each."""
         for batch in self.batches:
             offset = max(batch.base + timestamp - batch.timestamp, batch.base, self.start)
             if offset < batch.next and offset < self.high:
@@ -199,26 +199,28 @@ class Log:
         return UNDEFINED, UNDEFINED, UNDEFINED
 
     def newest(self) -> tuple[int, int, int]:
-        """Offset, timestamp and epoch of the record with the newest timestamp."""
+        """Return offset, timestamp and epoch of the record with the largest timestamp."""
         if not self.batches:
             return UNDEFINED, UNDEFINED, UNDEFINED
         last = max(self.batches, key=lambda batch: batch.timestamp + batch.next - batch.base)
         return last.next - 1, last.timestamp + last.next - 1 - last.base, last.epoch
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch in which an offset was, or will be, written."""
+        """Return the leader epoch of an offset."""
         return max((epoch for epoch, began in self.epochs if began <= offset), default=UNDEFINED)
 
-    def end_of_epoch(self, wanted: int) -> tuple[int, int]:
-        """The last epoch that is not after the wanted one, and where it ended; or -1 twice."""
-        if wanted == UNDEFINED or not self.epochs:
+    def end_of_epoch(self, requested: int) -> tuple[int, int]:
+        """Return the last epoch up to the requested one and its end offset, or -1 twice."""
+        if requested == UNDEFINED or not self.epochs:
             return UNDEFINED, UNDEFINED
-        if wanted == self.epochs[-1][0]:
-            return wanted, self.end
-        later = [began for epoch, began in self.epochs if epoch > wanted]
+        if requested == self.epochs[-1][0]:
+            return requested, self.end
+        later = [began for epoch, began in self.epochs if epoch > requested]
         if not later:
             return UNDEFINED, UNDEFINED
-        return max((epoch for epoch, _ in self.epochs if epoch <= wanted), default=wanted), later[0]
+        return max(
+            (epoch for epoch, _ in self.epochs if epoch <= requested), default=requested
+        ), later[0]
 
     def _index(self, offset: int) -> int:
         return bisect_right(self.batches, offset, key=attrgetter("next"))

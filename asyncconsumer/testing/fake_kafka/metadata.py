@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics, leaders, as one broker knows them."""
+"""The Metadata API: brokers, topics and leaders as one broker knows them."""
 
 import re
 from typing import Any, Final
@@ -16,23 +16,23 @@ from asyncconsumer.testing.fake_kafka.state import Partition, View
 from asyncconsumer.testing.fake_kafka.tables import handler
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_NOT_ASKED_FOR: Final = -(2**31)  # of authorized operations
+_NOT_ASKED_FOR: Final = -(2**31)  # authorized operations: not requested
 
 
-def _values(request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
+def _values(request: Request, received: dict[str, Any]) -> dict[str, Any]:
     view = request.broker.view
-    if wanted["topics"] is None:
+    if received["topics"] is None:
         names = list(view.topics)
     else:
-        names = [_name(view, row) for row in wanted["topics"]]
+        names = [_name(view, row) for row in received["topics"]]
     return {
         "throttle_time_ms": 0,
         "brokers": [
             {"node_id": node, "host": address.host, "port": address.port, "rack": rack}
-            for node, address, rack in view.places.values()
+            for node, address, rack in view.endpoints.values()
         ],
         "cluster_id": "fake",
-        "controller_id": min(view.places, default=-1),
+        "controller_id": min(view.endpoints, default=-1),
         "topics": [_topic(view, name, request.code) for name in names],
         "cluster_authorized_operations": _NOT_ASKED_FOR,
         "error_code": NONE,
@@ -40,7 +40,7 @@ def _values(request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(view: View, row: dict[str, Any]) -> str:
-    """The name asked about, or of the id asked about; an id that is unknown has none."""
+    """Return the requested topic name, or the name of the requested topic id, if known."""
     return row["name"] if row["name"] is not None else view.names.get(row["topic_id"].bytes, "")
 
 
@@ -50,14 +50,14 @@ def _topic(view: View, name: str, code: int) -> dict[str, Any]:
         code = code or UNKNOWN_TOPIC_ID
     if topic is None and not code:
         code = UNKNOWN_TOPIC_OR_PARTITION if _LEGAL.fullmatch(name) else INVALID_TOPIC_EXCEPTION
-    there = topic is not None and not code
+    available = topic is not None and not code
     return {
         "error_code": code,
         "name": name or None,
-        "topic_id": topic.topic_id if topic is not None and there else None,
+        "topic_id": topic.topic_id if topic is not None and available else None,
         "is_internal": False,
-        "partitions": [_partition(view, one) for one in topic.partitions]
-        if topic is not None and there
+        "partitions": [_partition(view, partition) for partition in topic.partitions]
+        if topic is not None and available
         else [],
         "authorized_operations": _NOT_ASKED_FOR,
     }
@@ -71,7 +71,7 @@ def _partition(view: View, partition: Partition) -> dict[str, Any]:
         "leader_epoch": partition.epoch,
         "replicas": partition.replicas,
         "isr": partition.isr,
-        "offline_replicas": [node for node in partition.replicas if node not in view.places],
+        "offline_replicas": [node for node in partition.replicas if node not in view.endpoints],
     }
 
 

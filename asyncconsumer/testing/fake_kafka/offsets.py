@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch, which only a partition's leader answers."""
+"""ListOffsets and OffsetForLeaderEpoch, which only the leader of a partition answers."""
 
 from typing import Any, Final
 
@@ -20,33 +20,33 @@ from asyncconsumer.testing.fake_kafka.state import Partition
 from asyncconsumer.testing.fake_kafka.tables import handler
 
 
-def _refusal(broker: FakeBroker, found: Partition | None, epoch: int) -> int:
-    """The code that says why this broker does not answer for a partition, or 0."""
-    if found is None:
+def _refusal(broker: FakeBroker, partition: Partition | None, epoch: int) -> int:
+    """Return the error code if this broker does not serve a partition, otherwise 0."""
+    if partition is None:
         return UNKNOWN_TOPIC_OR_PARTITION
-    if broker.node_id not in found.replicas:
+    if broker.node_id not in partition.replicas:
         return NOT_LEADER_OR_FOLLOWER
-    not_leader = NOT_LEADER_OR_FOLLOWER if found.leader != broker.node_id else NONE
-    return epoch_trouble(found, epoch) or not_leader
+    not_leader = NOT_LEADER_OR_FOLLOWER if partition.leader != broker.node_id else NONE
+    return epoch_trouble(partition, epoch) or not_leader
 
 
-def _listed(request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
+def _listed(request: Request, received: dict[str, Any]) -> dict[str, Any]:
     topics = [
         {
             "name": topic["name"],
             "partitions": [_offset(request, topic["name"], row) for row in topic["partitions"]],
         }
-        for topic in wanted["topics"]
+        for topic in received["topics"]
     ]
     return {"throttle_time_ms": 0, "topics": topics}
 
 
 def _offset(request: Request, name: str, row: dict[str, Any]) -> dict[str, Any]:
-    found = request.broker.view.find(name, row["partition"])
-    code = request.code or _refusal(request.broker, found, row.get("current_leader_epoch", -1))
+    partition = request.broker.view.find(name, row["partition"])
+    code = request.code or _refusal(request.broker, partition, row.get("current_leader_epoch", -1))
     offset = timestamp = epoch = -1
-    if found is not None and not code:
-        offset, timestamp, epoch = _look_up(found, row["timestamp"])
+    if partition is not None and not code:
+        offset, timestamp, epoch = _look_up(partition, row["timestamp"])
     return {
         "partition": row["partition"],
         "error_code": code,
@@ -57,7 +57,7 @@ def _offset(request: Request, name: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _look_up(partition: Partition, moment: int) -> tuple[int, int, int]:
-    """Offset, timestamp and epoch."""
+    """Return offset, timestamp and leader epoch."""
     log = partition.log
     if moment == LATEST:
         return log.high, -1, partition.epoch
@@ -66,23 +66,23 @@ def _look_up(partition: Partition, moment: int) -> tuple[int, int, int]:
     return log.newest() if moment == MAX_TIMESTAMP else log.at_time(moment)
 
 
-def _ended(request: Request, wanted: dict[str, Any]) -> dict[str, Any]:
+def _ended(request: Request, received: dict[str, Any]) -> dict[str, Any]:
     topics = [
         {
             "topic": topic["topic"],
             "partitions": [_end(request, topic["topic"], row) for row in topic["partitions"]],
         }
-        for topic in wanted["topics"]
+        for topic in received["topics"]
     ]
     return {"throttle_time_ms": 0, "topics": topics}
 
 
 def _end(request: Request, name: str, row: dict[str, Any]) -> dict[str, Any]:
-    found = request.broker.view.find(name, row["partition"])
-    code = request.code or _refusal(request.broker, found, row["current_leader_epoch"])
+    partition = request.broker.view.find(name, row["partition"])
+    code = request.code or _refusal(request.broker, partition, row["current_leader_epoch"])
     epoch = end = -1
-    if found is not None and not code:
-        epoch, end = found.log.end_of_epoch(row["leader_epoch"])
+    if partition is not None and not code:
+        epoch, end = partition.log.end_of_epoch(row["leader_epoch"])
     return {
         "error_code": code,
         "partition": row["partition"],

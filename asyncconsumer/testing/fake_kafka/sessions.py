@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227) as a broker keeps them."""
+"""The fetch sessions (KIP-227) of a broker."""
 
 from dataclasses import dataclass
 from random import Random
@@ -11,14 +11,14 @@ from asyncconsumer.testing.fake_kafka.codes import (
     NONE,
 )
 
-FIRST_WITH_IDS: Final = 13  # the version of Fetch that knows topics by id
+FIRST_WITH_IDS: Final = 13  # the first version of Fetch with topic ids
 _INITIAL, _FINAL = 0, -1
 
-Key = tuple[str | bytes, int]  # name or id of a topic, and a partition's number
+Key = tuple[str | bytes, int]  # name or id of a topic, and a partition number
 
 
 class Ask(NamedTuple):
-    """What a fetch wants of one partition."""
+    """A partition of a fetch request."""
 
     epoch: int
     offset: int
@@ -27,43 +27,43 @@ class Ask(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a fetch gets of one partition."""
+    """A partition of a fetch response."""
 
     error: int = NONE
     high: int = -1
     stable: int = -1
     start: int = -1
     aborted: list[tuple[int, int]] | None = None
-    replica: int = -1  # to read from instead
+    replica: int = -1  # preferred read replica
     data: bytes = b""
-    leader: tuple[int, int] | None = None  # and its epoch
-    diverging: tuple[int, int] | None = None  # epoch, and where it ended
+    leader: tuple[int, int] | None = None  # and its leader epoch
+    diverging: tuple[int, int] | None = None  # diverging epoch and its end offset
 
 
 @dataclass(slots=True, eq=False)
 class Cached:
-    """A partition of a session: what was asked last, and what was told last."""
+    """A partition of a session: its last request and its last response."""
 
-    name: str | None  # of a topic that is known by id; kept even if another takes the name
+    name: str | None  # of a topic with an id; kept even if another topic takes the name
     ask: Ask
     high: int = -1
     start: int = -1
 
     def news(self, part: Part) -> bool:
-        """Whether an incremental answer must have this; it is told then."""
-        told = self.high, self.start
-        self.high, self.start = part.high, part.start  # -1 of an error: told again when it is gone
+        """Return whether an incremental response must include a partition, and store it."""
+        sent = self.high, self.start
+        self.high, self.start = part.high, part.start  # -1 of an error: sent again after the error
         return bool(
             part.data
             or part.error
-            or told != (part.high, part.start)
+            or sent != (part.high, part.start)
             or part.replica >= 0
             or part.diverging
         )
 
 
 class Session:
-    """One session: its partitions in the order in which they will be read."""
+    """A fetch session, with its partitions in the order of reading."""
 
     def __init__(self, number: int, *, by_id: bool, partitions: dict[Key, Cached]) -> None:
         self.id = number
@@ -72,7 +72,7 @@ class Session:
         self.partitions = partitions
 
     def update(self, asks: dict[Key, Ask], forgotten: list[Key], names: dict[bytes, str]) -> None:
-        """Take over what a request changes."""
+        """Apply the changes of a request."""
         for key, ask in asks.items():
             if (cached := self.partitions.get(key)) is not None:
                 cached.ask = ask
@@ -84,40 +84,40 @@ class Session:
             cached.name = cached.name or name_of(key, names)
 
     def select(self, parts: dict[Key, Part]) -> dict[Key, Part]:
-        """The news among these. A partition that has records goes to the end, to be fair."""
-        found = {}
+        """Return the changed partitions. Those with records move to the end, for fairness."""
+        changed = {}
         for key, part in parts.items():
             cached = self.partitions.get(key)
             if cached is None or not cached.news(part):
                 continue
-            found[key] = part
+            changed[key] = part
             if part.data:
                 self.partitions[key] = self.partitions.pop(key)
-        return found
+        return changed
 
 
 def name_of(key: Key, names: dict[bytes, str]) -> str | None:
-    """The name of a key's topic; None for an id that is not known."""
+    """Return the topic name of a key, or None for an unknown topic id."""
     return key[0] if isinstance(key[0], str) else names.get(key[0])
 
 
 def next_epoch(epoch: int) -> int:
-    """The number of the next fetch in a session; 0 would begin a new one."""
+    """Return the next session epoch, which is never 0."""
     return 1 if epoch == 2**31 - 1 else epoch + 1
 
 
 class Context(NamedTuple):
-    """One fetch: what it is about, with or without a session."""
+    """The partitions of a fetch, with or without a session."""
 
     error: int
-    wanted: dict[Key, tuple[str | None, Ask]]
+    requested: dict[Key, tuple[str | None, Ask]]
     session: Session | None = None
-    epoch: int = 0  # that the session should still have when the answer is made
+    epoch: int = 0  # the expected session epoch when the response is made
     wants_session: bool = False
 
 
 class Sessions:
-    """The sessions of one broker. `room` says how many there may be."""
+    """The fetch sessions of a broker. `room` is the maximum number."""
 
     def __init__(self, randomness: Random, room: int) -> None:
         self.room = room
@@ -128,46 +128,46 @@ class Sessions:
         return len(self._sessions)
 
     def clear(self) -> None:
-        """Forget them all."""
+        """Remove all sessions."""
         self._sessions.clear()
 
     def context(
         self,
         version: int,
-        session: tuple[int, int],
+        session_epoch: tuple[int, int],
         asks: dict[Key, Ask],
         forgotten: list[Key],
         names: dict[bytes, str],
     ) -> Context:
-        """What a request with this session id and epoch is about."""
-        number, epoch = session
+        """Return the context of a request with this session id and epoch."""
+        number, epoch = session_epoch
         if epoch in (_INITIAL, _FINAL):
-            self._sessions.pop(number, None)  # a full fetch ends the session that it names
-            wanted = {key: (name_of(key, names), ask) for key, ask in asks.items()}
-            return Context(NONE, wanted, wants_session=epoch == _INITIAL)
-        found = self._sessions.get(number)
-        if found is None:
+            self._sessions.pop(number, None)  # a full request closes the session that it names
+            requested = {key: (name_of(key, names), ask) for key, ask in asks.items()}
+            return Context(NONE, requested, wants_session=epoch == _INITIAL)
+        session = self._sessions.get(number)
+        if session is None:
             return Context(FETCH_SESSION_ID_NOT_FOUND, {})
-        if found.epoch != epoch:
+        if session.epoch != epoch:
             return Context(INVALID_FETCH_SESSION_EPOCH, {})
-        if found.by_id != (version >= FIRST_WITH_IDS):
+        if session.by_id != (version >= FIRST_WITH_IDS):
             return Context(FETCH_SESSION_TOPIC_ID_ERROR, {})
-        found.update(asks, forgotten, names)
-        if not found.partitions:
+        session.update(asks, forgotten, names)
+        if not session.partitions:
             del self._sessions[number]
             return Context(NONE, {})
-        found.epoch = next_epoch(epoch)
-        wanted = {key: (cached.name, cached.ask) for key, cached in found.partitions.items()}
-        return Context(NONE, wanted, found, found.epoch)
+        session.epoch = next_epoch(epoch)
+        requested = {key: (cached.name, cached.ask) for key, cached in session.partitions.items()}
+        return Context(NONE, requested, session, session.epoch)
 
     def finish(
         self, context: Context, parts: dict[Key, Part], *, by_id: bool
     ) -> tuple[int, int, dict[Key, Part]]:
-        """Error code, session id and partitions of the answer."""
+        """Return error code, session id and partitions of the response."""
         if context.error:
             return context.error, 0, {}
         if (session := context.session) is not None:
-            if session.epoch != context.epoch:  # another request overtook this one
+            if session.epoch != context.epoch:  # a later request was handled before this one
                 return INVALID_FETCH_SESSION_EPOCH, session.id, {}
             return NONE, session.id, session.select(parts)
         if context.wants_session:
@@ -182,7 +182,7 @@ class Sessions:
             number = self._randomness.randrange(1, 2**31)
         partitions = {}
         for key, part in parts.items():
-            name, ask = context.wanted[key]
+            name, ask = context.requested[key]
             partitions[key] = Cached(name, ask, part.high, part.start)
         self._sessions[number] = Session(number, by_id=by_id, partitions=partitions)
         return number

@@ -1,4 +1,4 @@
-"""What brokers know: topics, partitions, who leads them, which brokers there are."""
+"""The cluster state that brokers know: topics, partitions, leaders and brokers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from asyncconsumer.types import Address, TopicPartition
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """One partition as a broker sees it. `leader` is a node id, or -1 while there is none."""
+    """A partition as a broker knows it. `leader` is a node id, or -1 without a leader."""
 
     number: int
     leader: int
@@ -23,27 +23,27 @@ class Partition:
     watchers: dict[Callable[[], None], None] = field(default_factory=dict)
 
     def copy(self) -> "Partition":
-        """The partition as it is now; nobody watches the copy."""
+        """Return a copy without watchers."""
         return Partition(
             self.number, self.leader, self.replicas, self.isr, self.epoch, self.log.copy()
         )
 
     def led_by(self, leader: int) -> None:
-        """A new leader, or none, in a new epoch."""
+        """Set a leader, or none, in a new leader epoch."""
         self.leader = leader
         self.epoch += 1
         if leader >= 0:
             self.log.begin_epoch(self.epoch)
 
     def changed(self) -> None:
-        """Tell the fetches that wait here."""
+        """Notify the fetches that wait for this partition."""
         for watcher in list(self.watchers):
             watcher()
 
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """One topic. `incarnation` counts how often it was made."""
+    """A topic. `incarnation` counts how often it was created."""
 
     name: str
     topic_id: UUID
@@ -51,8 +51,8 @@ class Topic:
     partitions: list[Partition]
 
 
-class Place(NamedTuple):
-    """Where clients reach a broker."""
+class BrokerEndpoint(NamedTuple):
+    """The address of a broker."""
 
     node_id: int
     address: Address
@@ -60,15 +60,15 @@ class Place(NamedTuple):
 
 
 class View:
-    """What is known of the cluster; a broker that is out of date has a copy."""
+    """The cluster state. A stale broker has a copy."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.names: dict[bytes, str] = {}  # by topic id
-        self.places: dict[int, Place] = {}  # of the brokers that are alive
+        self.endpoints: dict[int, BrokerEndpoint] = {}  # of live brokers
 
     def copy(self) -> "View":
-        """The view as it is now."""
+        """Return a copy of the state."""
         other = View()
         other.topics = {
             name: Topic(
@@ -76,45 +76,45 @@ class View:
             )
             for name, topic in self.topics.items()
         }
-        other.names, other.places = dict(self.names), dict(self.places)
+        other.names, other.endpoints = dict(self.names), dict(self.endpoints)
         return other
 
     def add(self, topic: Topic) -> None:
-        """Make a topic known."""
+        """Add a topic."""
         self.topics[topic.name] = topic
         self.names[topic.topic_id.bytes] = topic.name
 
     def remove(self, name: str) -> Topic:
-        """Forget a topic."""
+        """Remove a topic."""
         topic = self.topic(name)
         del self.topics[name], self.names[topic.topic_id.bytes]
         return topic
 
     def changed(self) -> None:
-        """Tell all fetches that wait."""
+        """Notify all waiting fetches."""
         for topic in self.topics.values():
             for partition in topic.partitions:
                 partition.changed()
 
     def topic(self, name: str) -> Topic:
-        """A topic that a test speaks of, and that must be there."""
+        """Return a topic that a test names. It must exist."""
         try:
             return self.topics[name]
         except KeyError:
             known = ", ".join(self.topics) or "none"
             raise ConfigError(f"no topic {name!r} in the fake cluster: there are {known}") from None
 
-    def partition(self, at: TopicPartition) -> Partition:
-        """A partition that a test speaks of, and that must be there."""
-        partitions = self.topic(at[0]).partitions
-        if not 0 <= at[1] < len(partitions):
+    def partition(self, tp: TopicPartition) -> Partition:
+        """Return a partition that a test names. It must exist."""
+        partitions = self.topic(tp[0]).partitions
+        if not 0 <= tp[1] < len(partitions):
             raise ConfigError(
-                f"{at[0]} has {len(partitions)} partitions in the fake cluster: no {at[1]}"
+                f"{tp[0]} has {len(partitions)} partitions in the fake cluster: no {tp[1]}"
             )
-        return partitions[at[1]]
+        return partitions[tp[1]]
 
     def find(self, name: str, number: int) -> Partition | None:
-        """A partition that a request speaks of."""
+        """Return a partition that a request names, if it exists."""
         topic = self.topics.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):
             return None

@@ -1,4 +1,4 @@
-"""Requests read and answers written by the tables of `asyncconsumer.records`, as dictionaries."""
+"""Requests and responses as dictionaries, by the message schemas of `asyncconsumer.protocol`."""
 
 from collections.abc import Callable
 from io import BytesIO
@@ -17,26 +17,26 @@ Reply: TypeAlias = Callable[[dict[str, Any]], None]
 
 
 def handler(api: Api, values: Callable[[Request, dict[str, Any]], dict[str, Any]]) -> Handler:
-    """A Handler for an API whose `values` makes the fields of an answer out of those of a request.
+    """Return a Handler for an API. `values` maps the fields of a request to those of the response.
 
-    An answer has every field of every version; those that the version lacks are left out.
+    A response has the fields of all versions. Fields that the version lacks are left out.
     """
-    return later(api, lambda request, wanted, reply: reply(values(request, wanted)))
+    return later(api, lambda request, received, reply: reply(values(request, received)))
 
 
 def later(api: Api, begin: Callable[[Request, dict[str, Any], Reply], None]) -> Handler:
-    """The same for an API whose answers may take a while: `begin` is given a way to reply."""
+    """Return a Handler for an API with delayed responses. `begin` gets a reply function."""
     structs = {struct.API_VERSION: struct for struct in api.structs()}
 
     def answer(request: Request) -> None:
-        struct = structs[request.asked.version]
-        wanted = _named(struct.SCHEMA, BytesIO(request.asked.data[request.start :]))
+        struct = structs[request.received.version]
+        received = _named(struct.SCHEMA, BytesIO(request.received.data[request.start :]))
         schema = struct.RESPONSE_TYPE.SCHEMA
 
         def reply(values: dict[str, Any]) -> None:
             request.answer(bytes(schema.encode(_arranged(schema, values))))
 
-        begin(request, wanted, reply)
+        begin(request, received, reply)
 
     return Handler(api.versions, api.flexible_since, answer)
 
@@ -47,18 +47,18 @@ def _named(schema: Schema, data: BytesIO) -> dict[str, Any]:
     return named
 
 
-def _by_name(kind: Any, value: Any) -> Any:  # noqa: ANN401 - as the kind, which is untyped, wants it
-    """A decoded value with its rows as dictionaries."""
+def _by_name(kind: Any, value: Any) -> Any:  # noqa: ANN401 - the schema is untyped
+    """Return a decoded value with its rows as dictionaries."""
     if isinstance(kind, Schema):
         pairs = zip(kind.names, kind.fields, value, strict=True)
-        return {name: _by_name(field, one) for name, field, one in pairs}
+        return {name: _by_name(field, item) for name, field, item in pairs}
     if isinstance(kind, Array) and value is not None:
         return [_by_name(kind.array_of, row) for row in value]
     return value
 
 
-def _arranged(kind: Any, value: Any) -> Any:  # noqa: ANN401 - as above
-    """Dictionaries as rows in the order of a schema."""
+def _arranged(kind: Any, value: Any) -> Any:  # noqa: ANN401 - the schema is untyped
+    """Return dictionaries as rows in the order of a schema."""
     if isinstance(kind, Schema):
         return [
             {} if name == TAGS else _arranged(field, value[name])

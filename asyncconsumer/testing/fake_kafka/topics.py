@@ -1,4 +1,4 @@
-"""The topics of a fake cluster, and what a schedule does to them and to their leaders."""
+"""The topics of a fake cluster, with the methods that change topics, records and leaders."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,25 +7,31 @@ from typing import Final
 from uuid import UUID
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.testing.fake_kafka.log import Aborted, Told, Writer, make_batch, make_marker
+from asyncconsumer.testing.fake_kafka.log import (
+    Aborted,
+    RecordPayload,
+    Writer,
+    make_batch,
+    make_marker,
+)
 from asyncconsumer.testing.fake_kafka.state import Partition, Topic, View
 from asyncconsumer.types import TopicPartition
 
-_FIRST_MOMENT: Final = 1_700_000_000_000  # in ms: when a simulation's clock is at 0
+_FIRST_MOMENT: Final = 1_700_000_000_000  # in ms: the time of day at virtual time 0
 
 
 class Topics:
-    """Topics, their logs and their leaders. Every verb takes effect at once."""
+    """The topics, logs and leaders of a cluster. Each method takes effect at once."""
 
     def __init__(self, randomness: Random, view: View) -> None:
         self.view = view
         self.randomness = randomness
-        self._made: dict[str, int] = {}  # how often, by name
+        self._made: dict[str, int] = {}  # incarnations, by topic name
 
     # --- topics ----------------------------------------------------------------------------------
 
     def add_topic(self, name: str, partitions: int = 1, *, replicas: int | None = None) -> UUID:
-        """Make a topic; leaders are spread, each partition is on `replicas` brokers or on all."""
+        """Create a topic with spread leaders. By default all brokers are replicas."""
         if name in self.view.topics:
             raise ConfigError(f"topic {name!r} is in the fake cluster already")
         self._made[name] = self._made.get(name, 0) + 1
@@ -36,20 +42,20 @@ class Topics:
         return topic_id
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Raise a topic's number of partitions."""
+        """Raise the number of partitions of a topic."""
         topic = self.view.topic(name)
         if total <= len(topic.partitions):
             raise ConfigError(f"{name} has {len(topic.partitions)} partitions: {total} are no more")
         self._grow(topic, total, len(topic.partitions[0].replicas))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, records and all."""
+        """Delete a topic with its records."""
         topic = self.view.remove(name)
         for partition in topic.partitions:
             partition.changed()
 
     def recreate_topic(self, name: str, partitions: int | None = None) -> UUID:
-        """Delete a topic and make it anew, with another id, between two requests."""
+        """Delete a topic and re-create it with another id, between two requests."""
         topic = self.view.remove(name)
         replicas = len(topic.partitions[0].replicas)
         topic_id = self.add_topic(name, partitions or len(topic.partitions), replicas=replicas)
@@ -58,7 +64,7 @@ class Topics:
         return topic_id
 
     def _grow(self, topic: Topic, total: int, replicas: int | None) -> None:
-        nodes = sorted(self.view.places)
+        nodes = sorted(self.view.endpoints)
         if not nodes:
             raise ConfigError(
                 f"{topic.name} needs a broker to be on: none is alive in this cluster"
@@ -83,15 +89,15 @@ class Topics:
         gap: int = 0,
         replicated: bool = True,
     ) -> range:
-        """Write records in so many batches; returns their offsets, and their values tell `Told`.
+        """Append records in batches and return their offsets. Their values are `RecordPayload`.
 
-        `size` is the least of a value, `gap` what compaction left out before them. What is not
-        `replicated` lies above the high watermark, and nobody may read it yet. Without a leader
-        nothing can be written.
+        `size` is the minimum size of a value. `gap` is the number of offsets that compaction
+        removed before the records. Records that are not `replicated` lie above the high watermark
+        and are not readable. Without a leader nothing is written.
         """
-        found, writer = self._writer(topic, partition)
-        log = found.log
-        if found.leader < 0:
+        partition_state, writer = self._writer(topic, partition)
+        log = partition_state.log
+        if partition_state.leader < 0:
             return range(log.end, log.end)
         first = log.end + gap
         for number in range(batches):
@@ -101,61 +107,61 @@ class Topics:
                 log.add(make_batch(writer, base, share, self._moment(), size))
         if replicated:
             log.high = log.end
-            found.changed()
+            partition_state.changed()
         return range(first, log.end)
 
     def append_transaction(
         self, topic: str, partition: int, count: int, *, producer: int = 1, commit: bool
     ) -> range:
-        """Write a whole transaction, with its marker; returns the offsets of its records."""
-        found, writer = self._writer(topic, partition)
-        log, writer = found.log, writer._replace(producer=producer)
+        """Append a transaction with its control record. Return the offsets of its records."""
+        partition_state, writer = self._writer(topic, partition)
+        log, writer = partition_state.log, writer._replace(producer=producer)
         first = log.end
         log.add(make_batch(writer, first, count, self._moment()))
         if not commit:
             log.aborted.append(Aborted(producer, first, log.end))
         log.add(make_marker(writer, log.end, self._moment(), commit=commit))
         log.high = log.end
-        found.changed()
+        partition_state.changed()
         return range(first, log.end - 1)
 
-    def replicate(self, at: TopicPartition) -> None:
-        """Have all replicas catch up: everything written may be read."""
-        partition = self.view.partition(at)
+    def replicate(self, tp: TopicPartition) -> None:
+        """Let all replicas catch up, so that all records are readable."""
+        partition = self.view.partition(tp)
         partition.log.high = partition.log.end
         partition.changed()
 
-    def truncate(self, at: TopicPartition, count: int) -> int:
-        """Lose the last `count` records, and the batches that they are in; returns the new end.
+    def truncate(self, tp: TopicPartition, count: int) -> int:
+        """Remove the batches of the last `count` records, and return the new log end offset.
 
-        As after the election of a replica that lagged behind, so there is a new epoch.
+        The partition gets a new leader epoch, as after an unclean election.
         """
-        partition = self.view.partition(at)
+        partition = self.view.partition(tp)
         partition.log.truncate(partition.log.end - count)
         partition.led_by(partition.leader)
         partition.changed()
         return partition.log.end
 
-    def advance_log_start(self, at: TopicPartition, offset: int | None = None) -> int:
-        """Delete the records before an offset, or all there are; returns where the log starts."""
-        partition = self.view.partition(at)
+    def advance_log_start(self, tp: TopicPartition, offset: int | None = None) -> int:
+        """Delete the records before an offset, or all records. Return the log start offset."""
+        partition = self.view.partition(tp)
         partition.log.delete_before(partition.log.high if offset is None else offset)
         partition.changed()
         return partition.log.start
 
-    def records(self, at: TopicPartition) -> list[Told]:
-        """The records that there are to read now, those of aborted transactions among them."""
-        log, topic = self.view.partition(at).log, self.view.topic(at.topic)
+    def records(self, tp: TopicPartition) -> list[RecordPayload]:
+        """Return the readable records, including those of aborted transactions."""
+        log, topic = self.view.partition(tp).log, self.view.topic(tp.topic)
         return [
-            Told(*at, offset, batch.epoch, topic.incarnation)
+            RecordPayload(*tp, offset, batch.epoch, topic.incarnation)
             for batch in log.batches
             for offset in range(max(batch.base, log.start), min(batch.next, log.high))
             if not batch.control
         ]
 
-    def end(self, at: TopicPartition) -> int:
-        """The high watermark: the offset up to which there is something to read."""
-        return self.view.partition(at).log.high
+    def end(self, tp: TopicPartition) -> int:
+        """Return the high watermark."""
+        return self.view.partition(tp).log.high
 
     def _writer(self, name: str, number: int) -> tuple[Partition, Writer]:
         partition = self.view.partition(TopicPartition(name, number))
@@ -168,15 +174,15 @@ class Topics:
 
     # --- leaders ---------------------------------------------------------------------------------
 
-    def leader(self, at: TopicPartition) -> int:
-        """The node that leads a partition; -1 if none does."""
-        return self.view.partition(at).leader
+    def leader(self, tp: TopicPartition) -> int:
+        """Return the id of the leader of a partition, or -1."""
+        return self.view.partition(tp).leader
 
-    def move_leader(self, at: TopicPartition, node_id: int, *, lose: int = 0) -> int:
-        """Elect a leader, of an unclean election if records are lost; returns the log's end."""
-        partition = self.view.partition(at)
-        if node_id not in self.view.places:
-            raise ConfigError(f"node {node_id} cannot lead {at}: it is not alive in this cluster")
+    def move_leader(self, tp: TopicPartition, node_id: int, *, lose: int = 0) -> int:
+        """Elect a leader, uncleanly if records are lost. Return the log end offset."""
+        partition = self.view.partition(tp)
+        if node_id not in self.view.endpoints:
+            raise ConfigError(f"node {node_id} cannot lead {tp}: it is not alive in this cluster")
         partition.log.truncate(partition.log.end - lose)
         if node_id not in partition.replicas:
             partition.replicas += (node_id,)
@@ -187,27 +193,27 @@ class Topics:
         return partition.log.end
 
     def lose_replica(self, node_id: int) -> None:
-        """A broker is gone: others in sync lead what it led, or nobody does."""
-        self.view.places.pop(node_id, None)
+        """Remove a dead broker as a replica. In-sync replicas become the leaders, if any."""
+        self.view.endpoints.pop(node_id, None)
         for partition in self._partitions():
             if node_id not in partition.isr:
                 continue
             others = tuple(node for node in partition.isr if node != node_id)
-            alive = [node for node in others if node in self.view.places]
+            alive = [node for node in others if node in self.view.endpoints]
             partition.isr = others or partition.isr
             if partition.leader == node_id:
                 partition.led_by(self.randomness.choice(alive) if alive else -1)
                 partition.changed()
 
     def regain_replica(self, node_id: int) -> None:
-        """A broker is back, leads what nobody else in sync does, and catches up with the rest."""
+        """Add a restarted broker as a replica. It leads partitions without a leader."""
         for partition in self._partitions():
             if node_id not in partition.replicas:
                 continue
             if partition.leader in (-1, node_id) and node_id in partition.isr:
                 partition.led_by(node_id)
             if partition.leader >= 0:
-                alive = (node for node in partition.replicas if node in self.view.places)
+                alive = (node for node in partition.replicas if node in self.view.endpoints)
                 partition.isr = tuple(alive)
             partition.changed()
 

@@ -1,4 +1,4 @@
-"""One connection between a client and a fake broker: bytes on their way, both ways, in order."""
+"""The transport between a client and a fake broker: bytes in transit, in order."""
 
 import asyncio
 import enum
@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from asyncconsumer.net.connection import BrokerConnection
 
-_HEADER: Final = Struct(">ihhih")  # size, api, version, correlation, length of the client id
+_HEADER: Final = Struct(">ihhih")  # size, API key, version, correlation id, length of the client id
 _FRAME: Final = Struct(">ii")
 
 
-class Asked(NamedTuple):
-    """A request as it came in. Its body begins at `start`."""
+class ReceivedRequest(NamedTuple):
+    """A received request. Its body begins at `start`."""
 
     api: int
     version: int
@@ -24,22 +24,22 @@ class Asked(NamedTuple):
 
 
 class Server(Protocol):
-    """What a wire needs of the broker at its end."""
+    """The interface of a broker that a transport needs."""
 
-    reachable: bool  # or bytes stay on their way, in both directions
+    reachable: bool  # otherwise bytes stay in transit, in both directions
 
     def latency(self) -> float:
-        """Seconds that bytes are on their way; drawn anew for each frame."""
+        """Return the latency of the next frame, in seconds."""
 
-    def handle(self, asked: Asked, wire: "FakeTransport") -> None:
-        """Answer a request, now or later, by calling `wire.answer` once."""
+    def handle(self, received: ReceivedRequest, transport: "FakeTransport") -> None:
+        """Handle a request, and call `transport.answer` once, now or later."""
 
     @property
     def running(self) -> bool:
-        """Whether requests are handled."""
+        """Whether the broker handles requests."""
 
-    def left(self, wire: "FakeTransport") -> None:
-        """The client closed a wire."""
+    def left(self, transport: "FakeTransport") -> None:
+        """Forget a transport that the client closed."""
 
 
 class _State(enum.Enum):
@@ -49,10 +49,10 @@ class _State(enum.Enum):
 
 
 class FakeTransport(asyncio.Transport):
-    """The transport of a real Connection. The other end handles one request after the other.
+    """The transport of a real Connection. The fake broker handles one request at a time.
 
-    Like a broker it does not look at a request before the one before is answered: a fetch that
-    waits holds up what follows on its connection.
+    As a real broker does, it handles a request only after the previous one is answered: a waiting
+    fetch delays the next requests of its connection.
     """
 
     def __init__(self, connection: BrokerConnection, server: Server) -> None:
@@ -60,37 +60,37 @@ class FakeTransport(asyncio.Transport):
         self._connection = connection
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._coming: deque[bytes] = deque()  # requests on their way
+        self._coming: deque[bytes] = deque()  # requests in transit
         self._inbox: deque[bytes] = deque()
-        self._going: deque[bytes] = deque()  # answers on their way
-        self._stuck: list[Callable[[], None]] = []  # arrivals that a broken link holds up
-        self._current: Asked | None = None
+        self._going: deque[bytes] = deque()  # responses in transit
+        self._stuck: list[Callable[[], None]] = []  # arrivals that a broken link delays
+        self._current: ReceivedRequest | None = None
         self._give_up: Callable[[], None] | None = None
         self._state = _State.OPEN
         connection.connection_made(self)
 
-    # --- what the client calls -------------------------------------------------------------------
+    # --- client side -----------------------------------------------------------------------------
 
-    def write(self, data: Any) -> None:  # noqa: ANN401 - any buffer, says asyncio
-        """Send a request on its way."""
+    def write(self, data: Any) -> None:  # noqa: ANN401 - asyncio accepts any buffer
+        """Send a request."""
         if self._state is not _State.OVER:
             self._coming.append(bytes(data))
             self._loop.call_later(self._server.latency(), self._arrive)
 
     def abort(self) -> None:
-        """The client hangs up."""
+        """Close the connection from the client side."""
         self._server.left(self)
         self._close(None)
 
-    # --- what the broker calls -------------------------------------------------------------------
+    # --- broker side -----------------------------------------------------------------------------
 
     def answer(self, body: bytes, *, pause: float = 0.0) -> None:
-        """Send the answer to the request in hand, and look at the next one after a pause."""
+        """Answer the current request, and handle the next one after a pause."""
         if self._state is not _State.OPEN:
             return
-        asked, self._give_up = self._current, None
-        assert asked is not None, "a second answer to one request"
-        self._going.append(_FRAME.pack(len(body) + 4, asked.correlation) + body)
+        received, self._give_up = self._current, None
+        assert received is not None, "a second answer to one request"
+        self._going.append(_FRAME.pack(len(body) + 4, received.correlation) + body)
         self._loop.call_later(self._server.latency(), self._deliver)
         if pause:
             self._loop.call_later(pause, self._next)
@@ -98,28 +98,30 @@ class FakeTransport(asyncio.Transport):
             self._next()
 
     def on_end(self, give_up: Callable[[], None]) -> None:
-        """Have this called if the connection ends before the request in hand is answered."""
+        """Set a callback for the case that the connection ends before the response."""
         self._give_up = give_up
 
     def serve(self) -> None:
-        """Handle what has arrived, as far as the broker runs and nothing is in hand."""
+        """Handle the next request, if the broker runs and no request is in progress."""
         while self._inbox and self._idle():
             data = self._inbox.popleft()
             _, api, version, correlation, named = _HEADER.unpack_from(data)
-            asked = Asked(api, version, correlation, _HEADER.size + max(named, 0), data)
-            self._current = asked
-            self._server.handle(asked, self)
+            received = ReceivedRequest(
+                api, version, correlation, _HEADER.size + max(named, 0), data
+            )
+            self._current = received
+            self._server.handle(received, self)
 
     def release(self) -> None:
-        """The link is there again: what it held up arrives."""
+        """Deliver the delayed frames after the link is restored."""
         stuck, self._stuck = self._stuck, []
         for arrive in stuck:
             self._loop.call_later(self._server.latency(), arrive)
 
     def end(self, *, politely: bool = False) -> None:
-        """End it from the broker's side; what is on its way is lost.
+        """Close the connection from the broker side. Frames in transit are lost.
 
-        The client learns of it at once or, if the link is broken, when it is there again.
+        The client sees the end at once or, with a broken link, after the link is restored.
         """
         broken = ConnectionResetError(104, "Connection reset by peer")
         if self._server.reachable:
@@ -159,9 +161,9 @@ class FakeTransport(asyncio.Transport):
         self.serve()
 
     def _idle(self) -> bool:
-        """Whether the broker would look at another request now."""
-        there = self._state is _State.OPEN and self._server.running
-        return there and self._current is None
+        """Return whether the broker can handle another request."""
+        is_open = self._state is _State.OPEN and self._server.running
+        return is_open and self._current is None
 
     def _close(self, error: Exception | None) -> None:
         if self._state is not _State.OVER:
@@ -170,7 +172,7 @@ class FakeTransport(asyncio.Transport):
             self._loop.call_soon(self._connection.connection_lost, error)
 
     def _drop(self) -> None:
-        """Have the broker forget the request in hand."""
+        """Drop the current request."""
         self._current = None
         if self._give_up is not None:
             self._give_up()

@@ -1,4 +1,4 @@
-"""A ZooKeeper for virtual time: an ensemble in memory that loses, freezes and expires on demand.
+"""A fake ZooKeeper ensemble for virtual time, with faults on demand.
 
 ```python
 @simulated(seeds=range(1000))
@@ -10,13 +10,13 @@ async def test_a_claim_outlives_a_lost_answer() -> None:
         ...
 ```
 
-It stands in below `zk.line`: no bytes are made, and all of the session's own code runs. With a
-`lag` servers see what others committed after a while, as real followers do: a read may be behind
-until `sync`. Access lists are not kept.
+It replaces the transport of `asyncconsumer.zookeeper`: no bytes are encoded, and all code of the
+session runs. With a `lag`, servers see commits of others later, as real followers do: a read may be
+stale until `sync`. It has no access lists.
 """
 
 from asyncconsumer.testing.fake_zookeeper.ensemble import FakeClient, FakeZooKeeper, Fate
-from asyncconsumer.testing.fake_zookeeper.transport import FakeLine
+from asyncconsumer.testing.fake_zookeeper.transport import FakeZooKeeperTransport
 from asyncconsumer.testing.fake_zookeeper.tree import Tree
 
-__all__ = ["FakeClient", "FakeLine", "FakeZooKeeper", "Fate", "Tree"]
+__all__ = ["FakeClient", "FakeZooKeeper", "FakeZooKeeperTransport", "Fate", "Tree"]

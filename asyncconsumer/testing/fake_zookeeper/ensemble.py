@@ -1,4 +1,4 @@
-"""Servers, sessions and watches of the fake, and the verbs that break them."""
+"""The servers, sessions and watches of the fake ensemble, and its faults."""
 
 import asyncio
 import enum
@@ -21,7 +21,7 @@ from asyncconsumer.errors import (
     ZooKeeperError,
 )
 from asyncconsumer.testing.fake_zookeeper.server import Commit, FakeServer
-from asyncconsumer.testing.fake_zookeeper.transport import Answer, FakeLine, Network
+from asyncconsumer.testing.fake_zookeeper.transport import Answer, FakeZooKeeperTransport, Network
 from asyncconsumer.testing.fake_zookeeper.tree import Tree
 from asyncconsumer.types import Address
 from asyncconsumer.zookeeper.requests import Call
@@ -41,11 +41,11 @@ _SYNC: Final = protocol.SyncRequest.opcode
 
 
 class Fate(enum.Enum):
-    """What becomes of a write."""
+    """The outcome of a write."""
 
     DONE = enum.auto()
-    LOST_BEFORE = enum.auto()  # the connection breaks, and it was not done
-    LOST_AFTER = enum.auto()  # it was done, and the connection breaks before the answer
+    LOST_BEFORE = enum.auto()  # the connection breaks before the write is applied
+    LOST_AFTER = enum.auto()  # the write is applied, and the connection breaks before the response
 
 
 @dataclass(slots=True, eq=False)
@@ -53,26 +53,26 @@ class _Session:
     id: int
     password: bytes
     timeout: float
-    heard: float
-    line: FakeLine | None = None
+    last_request_at: float
+    transport: FakeZooKeeperTransport | None = None
     timer: asyncio.TimerHandle | None = None
 
-    def attach(self, line: FakeLine) -> None:
-        """From now on it goes through this line."""
-        self.line, self.heard = line, _now()
+    def attach(self, transport: FakeZooKeeperTransport) -> None:
+        """Attach a session to a transport."""
+        self.transport, self.last_request_at = transport, _now()
 
     def is_overdue(self) -> bool:
-        """Whether its client was silent for too long."""
-        return _now() >= self.heard + self.timeout
+        """Return whether the session timeout has passed."""
+        return _now() >= self.last_request_at + self.timeout
 
     def look_later(self, look: "Callable[[_Session], None]") -> None:
-        """Look again when it may be overdue."""
+        """Schedule the next check of the session timeout."""
         loop = asyncio.get_running_loop()
-        self.timer = loop.call_at(self.heard + self.timeout, look, self)
+        self.timer = loop.call_at(self.last_request_at + self.timeout, look, self)
 
 
 class FakeClient:
-    """One client of the fake: `open` is its opener, `isolate` and `rejoin` its fate."""
+    """A client with its own network. `open` is its opener, `isolate` and `rejoin` its faults."""
 
     def __init__(self, ensemble: "FakeZooKeeper", network: Network) -> None:
         self._ensemble = ensemble
@@ -87,7 +87,7 @@ class FakeClient:
 
     async def open(
         self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
-    ) -> FakeLine:
+    ) -> FakeZooKeeperTransport:
         """The opener for a ZooKeeperSession."""
         return await self._ensemble.open_over(self._network, address, hello)
 
@@ -95,9 +95,9 @@ class FakeClient:
 class FakeZooKeeper:
     """An ensemble in memory. `connect` and `open` are for a ZooKeeperSession.
 
-    `on_write` decides the fate of each write as it arrives. `latency` is the least and the most
-    that a message takes, `lag` how long a commit may take to be seen by the other servers. The
-    verbs take effect at once; `server` is a number, from 0. `tree` is what was committed.
+    `on_write` returns the outcome of each write as it arrives. `latency` is the minimum and the
+    maximum latency of a message. `lag` is the maximum delay until other servers see a commit. The
+    faults take effect at once. `server` is an index from 0. `tree` is the committed state.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class FakeZooKeeper:
         self.servers: Final = {
             address: FakeServer(address, self, self._commits) for address in addresses
         }
-        self.operations = 0  # that arrived, without pings
+        self.operations = 0  # requests that arrived, without pings
         self.on_write: Callable[[int, Request], Fate] = lambda session_id, request: Fate.DONE
         self._latency = latency
         self._network = Network(randomness, *latency)
@@ -131,7 +131,7 @@ class FakeZooKeeper:
 
     @property
     def sessions(self) -> list[int]:
-        """The live sessions, oldest first."""
+        """Return the ids of the live sessions, oldest first."""
         return list(self._sessions)
 
     # --- faults ----------------------------------------------------------------------------------
@@ -139,41 +139,41 @@ class FakeZooKeeper:
     def cut(self, server: int | None = None) -> None:
         """Break all connections, of one server or of all."""
         for each in self._chosen(server):
-            for line in list(each.lines):
-                each.lines.pop(line)
-                line.hang_up("the connection broke")
+            for transport in list(each.transports):
+                each.transports.pop(transport)
+                transport.hang_up("the connection broke")
 
     def stop(self, server: int | None = None) -> None:
-        """Take servers down: connections break, new ones are refused."""
+        """Stop servers. Their connections break, and new ones are refused."""
         self.cut(server)
         for each in self._chosen(server):
             each.rise(up=False)
 
     def start(self, server: int | None = None) -> None:
-        """Bring servers back."""
+        """Start servers again."""
         for each in self._chosen(server):
             each.rise(up=True)
 
     def freeze(self, server: int | None = None) -> None:
-        """Let servers hear and say nothing; sessions that only they could hear of run out."""
+        """Freeze servers. Sessions that only they serve expire."""
         for each in self._chosen(server):
             each.freeze()
 
     def thaw(self, server: int | None = None) -> None:
-        """Let frozen servers go on; what arrived meanwhile is done now."""
+        """Resume frozen servers. They handle the requests that arrived meanwhile."""
         for each in self._chosen(server):
             each.thaw()
 
     def expire(self, session_id: int) -> None:
-        """End a session, as if its client had not been heard of."""
+        """Expire a session."""
         if (session := self._sessions.get(session_id)) is not None:
-            line = session.line
+            transport = session.transport
             self._end(session)
-            if line is not None:
-                self._hang_up(line, "the session expired")
+            if transport is not None:
+                self._hang_up(transport, "the session expired")
 
-    def apply(self, request: Request) -> Any:  # noqa: ANN401 - of many kinds
-        """Do something by hand, at once; watchers are told."""
+    def apply(self, request: Request) -> Any:  # noqa: ANN401 - the result depends on the request
+        """Apply a request at once, and notify watchers."""
         return self._commit(lambda tree: tree.apply(request))
 
     def _chosen(self, server: int | None) -> list[FakeServer]:
@@ -183,19 +183,19 @@ class FakeZooKeeper:
     # --- connections -----------------------------------------------------------------------------
 
     def client(self) -> "FakeClient":
-        """A client with a network of its own, to be isolated from all servers."""
+        """Return a client with its own network, which can be isolated."""
         return FakeClient(self, Network(self._network.randomness, *self._latency))
 
     async def open(
         self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
-    ) -> FakeLine:
+    ) -> FakeZooKeeperTransport:
         """The opener for a ZooKeeperSession."""
         return await self.open_over(self._network, address, hello)
 
     async def open_over(
         self, network: Network, address: Address, hello: ConnectRequest
-    ) -> FakeLine:
-        """A line over a network."""
+    ) -> FakeZooKeeperTransport:
+        """Open a transport over a network."""
         server = self.servers.get(address)
         await network.cross()
         if server is None or not server.up:
@@ -203,14 +203,14 @@ class FakeZooKeeper:
         while server.frozen:
             await server.thawed.wait()
         if hello.last_zxid > server.tree.zxid:
-            raise ServerUnusable(address, "it has not seen yet what we have seen")
-        line = FakeLine(server, self._welcome(hello), network)
-        if line.welcome.session_id:
-            self._attach(line)
-        await network.cross()  # cancelled here, the welcome is lost
+            raise ServerUnusable(address, "its last transaction is older than that of the client")
+        transport = FakeZooKeeperTransport(server, self._welcome(hello), network)
+        if transport.connect_response.session_id:
+            self._attach(transport)
+        await network.cross()  # if cancelled here, the connect response is lost
         if not server.up:
             raise ServerUnusable(address, "the server closed the connection")
-        return line
+        return transport
 
     def _welcome(self, hello: ConnectRequest) -> ConnectResponse:
         if not hello.session_id:
@@ -226,31 +226,33 @@ class FakeZooKeeper:
             return ConnectResponse(0, bytes(16), 0)
         return ConnectResponse(known.id, known.password, int(known.timeout * 1000))
 
-    def _attach(self, line: FakeLine) -> None:
-        session = self._sessions[line.welcome.session_id]
-        if session.line is not None:
-            self._hang_up(session.line, "the session moved")
-        session.attach(line)
-        self._server(line).lines[line] = None
+    def _attach(self, transport: FakeZooKeeperTransport) -> None:
+        session = self._sessions[transport.connect_response.session_id]
+        if session.transport is not None:
+            self._hang_up(session.transport, "the session moved")
+        session.attach(transport)
+        self._server(transport).transports[transport] = None
 
-    def _hang_up(self, line: FakeLine, reason: str, *, after_answers: bool = False) -> None:
-        server = self._server(line)
-        server.lines.pop(line, None)
-        hang_up = partial(line.hang_up, reason, after_answers=after_answers)
+    def _hang_up(
+        self, transport: FakeZooKeeperTransport, reason: str, *, after_answers: bool = False
+    ) -> None:
+        server = self._server(transport)
+        server.transports.pop(transport, None)
+        hang_up = partial(transport.hang_up, reason, after_answers=after_answers)
         if server.frozen:
-            server.hold(hang_up)  # not even that is heard of it
+            server.hold(hang_up)  # the server does not see this either
         else:
             hang_up()
 
-    def _server(self, line: FakeLine) -> FakeServer:
-        server = line.server
+    def _server(self, transport: FakeZooKeeperTransport) -> FakeServer:
+        server = transport.server
         assert isinstance(server, FakeServer)
         return server
 
     # --- sessions --------------------------------------------------------------------------------
 
     def _look_at(self, session: _Session) -> None:
-        """End it if it was silent for too long, or look again when that may be so."""
+        """Expire a session after its timeout, or schedule the next check."""
         if session.is_overdue():
             self.expire(session.id)
         else:
@@ -264,56 +266,58 @@ class FakeZooKeeper:
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def handle(self, line: FakeLine, xid: int, call: Call[Any]) -> None:
-        """A call has arrived at a server."""
-        session = self._sessions.get(line.welcome.session_id)
+    def handle(self, transport: FakeZooKeeperTransport, xid: int, call: Call[Any]) -> None:
+        """Handle a request that arrived at a server."""
+        session = self._sessions.get(transport.connect_response.session_id)
         if session is None:
-            return  # the line is about to hear that it is over
-        if session.line is not line:
-            line.tell(Answer(xid, self.tree.zxid, SessionMoved.code, None))
+            return  # the transport is about to see the expiry
+        if session.transport is not transport:
+            transport.tell(Answer(xid, self.tree.zxid, SessionMoved.code, None))
             return
-        session.attach(line)
+        session.attach(transport)
         opcode = call.request.opcode
         if opcode in _ASIDE:
-            line.tell(Answer(xid, self.tree.zxid, 0, None))
+            transport.tell(Answer(xid, self.tree.zxid, 0, None))
         elif opcode == _CLOSE:
             self._end(session)
-            line.tell(Answer(xid, self.tree.zxid, 0, None))
-            self._hang_up(line, "the session was closed", after_answers=True)
+            transport.tell(Answer(xid, self.tree.zxid, 0, None))
+            self._hang_up(transport, "the session was closed", after_answers=True)
         else:
             self.operations += 1
-            self._do(session, line, xid, call.request)
+            self._do(session, transport, xid, call.request)
 
-    def _do(self, session: _Session, line: FakeLine, xid: int, request: Request) -> None:
-        server = self._server(line)
+    def _do(
+        self, session: _Session, transport: FakeZooKeeperTransport, xid: int, request: Request
+    ) -> None:
+        server = self._server(transport)
         if request.opcode in _READS:
             if request.opcode == _SYNC:
                 server.catch_up()
             answer = _answer(xid, server, lambda: server.tree.apply(request))
             if getattr(request, "watch", False) and _sets_watch(answer, request):
-                server.watchers.add(line, request)
-            line.tell(answer)
+                server.watchers.add(transport, request)
+            transport.tell(answer)
             return
         fate = self.on_write(session.id, request)
         if fate is Fate.LOST_BEFORE:
-            self._hang_up(line, "the connection broke")
+            self._hang_up(transport, "the connection broke")
             return
-        # its own server has seen a write before it answers, and has told those who watch
+        # the server applies a write and notifies its watchers before it answers
         change = partial(Tree.apply, request=request, session_id=session.id)
         answer = _answer(xid, server, lambda: self._commit(change, server))
         if fate is Fate.LOST_AFTER:
-            self._hang_up(line, "the connection broke")
+            self._hang_up(transport, "the connection broke")
         else:
-            line.tell(answer)
+            transport.tell(answer)
 
-    def _commit(self, change: Commit, at: FakeServer | None = None) -> Any:  # noqa: ANN401
-        """Do it, for all; who is not `at` that server hears of it later. Or raise."""
+    def _commit(self, change: Commit, receiver: FakeServer | None = None) -> Any:  # noqa: ANN401
+        """Commit a request or raise. Servers other than `receiver` see the commit later."""
         result = change(self.tree)
         self.tree.take_events()
         self._commits.append(change)
         loop, count = asyncio.get_running_loop(), len(self._commits)
         for server in self.servers.values():
-            if server is at or not self._lag:
+            if server is receiver or not self._lag:
                 server.catch_up(count)
             else:
                 late = self._network.randomness.uniform(0, self._lag)
@@ -332,7 +336,7 @@ def _answer(xid: int, server: FakeServer, act: Callable[[], Any]) -> Answer:
 
 
 def _sets_watch(answer: Answer, request: Request) -> bool:
-    """A watch is set on what is there, and on what is not by asking whether it exists."""
+    """Return whether a request sets a watch: on an existing node, or by `exists`."""
     missing = request.opcode == protocol.ExistsRequest.opcode and answer.error == NoNode.code
     return not answer.error or missing
 

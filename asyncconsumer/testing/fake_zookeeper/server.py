@@ -1,4 +1,4 @@
-"""One server of the fake: a copy of the tree, which may be behind, and who watches it there."""
+"""A server of the fake ensemble: its copy of the tree, which may lag, and its watchers."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -8,7 +8,7 @@ from aiozk import protocol
 from aiozk.protocol import WatchEvent
 from aiozk.protocol.request import Request
 
-from asyncconsumer.testing.fake_zookeeper.transport import FakeLine
+from asyncconsumer.testing.fake_zookeeper.transport import FakeZooKeeperTransport
 from asyncconsumer.testing.fake_zookeeper.tree import Tree
 from asyncconsumer.types import Address
 from asyncconsumer.zookeeper.requests import Call, WatchNotification
@@ -19,27 +19,27 @@ _OF_CHILDREN: Final = protocol.GetChildrenRequest.opcode
 
 
 class Handler(Protocol):
-    """Who answers calls."""
+    """The interface that handles requests."""
 
-    def handle(self, line: FakeLine, xid: int, call: Call[Any]) -> None:
-        """A call has arrived at a server."""
+    def handle(self, transport: FakeZooKeeperTransport, xid: int, call: Call[Any]) -> None:
+        """Handle a request that arrived at a server."""
 
 
 class Watchers:
-    """Who is to be told what, once."""
+    """One-time watches of a server."""
 
     def __init__(self) -> None:
-        # dicts for sets, whose order no seed governs
-        self._of_data: dict[str, dict[FakeLine, None]] = {}
-        self._of_children: dict[str, dict[FakeLine, None]] = {}
+        # dicts, because the order of sets does not depend on the seed
+        self._of_data: dict[str, dict[FakeZooKeeperTransport, None]] = {}
+        self._of_children: dict[str, dict[FakeZooKeeperTransport, None]] = {}
 
-    def add(self, line: FakeLine, request: Request) -> None:
-        """Tell this line when what it asked for changes."""
+    def add(self, transport: FakeZooKeeperTransport, request: Request) -> None:
+        """Set a watch for a transport."""
         table = self._of_children if request.opcode == _OF_CHILDREN else self._of_data
-        table.setdefault(request.path, {})[line] = None
+        table.setdefault(request.path, {})[transport] = None
 
-    def told(self, event: WatchNotification) -> Iterable[FakeLine]:
-        """Those to be told of an event; they watch no longer."""
+    def take_watchers(self, event: WatchNotification) -> Iterable[FakeZooKeeperTransport]:
+        """Return the transports that watch an event, and remove their watches."""
         if event.type == WatchEvent.CHILDREN_CHANGED:
             return self._of_children.pop(event.path, {})
         of_data = self._of_data.pop(event.path, {})
@@ -49,13 +49,13 @@ class Watchers:
 
 
 class FakeServer:
-    """A door to the ensemble. It has seen the first so many of all commits."""
+    """A server of the ensemble. It has applied a prefix of all commits."""
 
     def __init__(self, address: Address, handler: Handler, commits: Sequence[Commit]) -> None:
         self.address: Final = address
         self.tree: Final = Tree()
         self.watchers: Final = Watchers()
-        self.lines: Final[dict[FakeLine, None]] = {}
+        self.transports: Final[dict[FakeZooKeeperTransport, None]] = {}
         self.up = True
         self.frozen = False
         self.thawed = asyncio.Event()
@@ -65,7 +65,7 @@ class FakeServer:
         self._seen = 0
 
     def catch_up(self, count: int | None = None) -> None:
-        """See the commits up to that one, or all; tell those who watch."""
+        """Apply commits up to an index, or all, and notify watchers."""
         if self.frozen or not self.up:
             return
         goal = len(self._commits) if count is None else count
@@ -74,24 +74,24 @@ class FakeServer:
             self._seen += 1
             commit(self.tree)
         for event in self.tree.take_events():
-            for line in self.watchers.told(event):
-                line.tell(event)
+            for transport in self.watchers.take_watchers(event):
+                transport.tell(event)
 
-    def handle(self, line: FakeLine, xid: int, call: Call[Any]) -> None:
-        """A call has arrived."""
-        self._handler.handle(line, xid, call)
+    def handle(self, transport: FakeZooKeeperTransport, xid: int, call: Call[Any]) -> None:
+        """Handle a request, or hold it while frozen."""
+        self._handler.handle(transport, xid, call)
 
     def hold(self, act: Callable[[], None]) -> None:
-        """Do this when we are thawed."""
+        """Run a callback after the server is thawed."""
         self._held.append(act)
 
     def freeze(self) -> None:
-        """Hear and say nothing."""
+        """Hold all requests and responses."""
         self.frozen = True
         self.thawed.clear()
 
     def thaw(self) -> None:
-        """Go on; what arrived meanwhile is done now."""
+        """Resume, and handle the requests that arrived meanwhile."""
         self.frozen = False
         self.catch_up()
         self.thawed.set()
@@ -100,6 +100,6 @@ class FakeServer:
             act()
 
     def rise(self, *, up: bool) -> None:
-        """Take connections, or refuse them."""
+        """Accept or refuse connections."""
         self.up = up
         self.catch_up()

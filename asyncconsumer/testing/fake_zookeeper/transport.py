@@ -1,4 +1,4 @@
-"""One connection to the fake: calls and answers take their time, keep their order, and get lost."""
+"""The transport to the fake: requests and responses have a latency, keep their order, get lost."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Answer(NamedTuple):
-    """What a server sends back."""
+    """A response or a watch event."""
 
     xid: int
     zxid: int
@@ -26,37 +26,37 @@ class _Hangup(NamedTuple):
 
 
 class Network:
-    """What lies between one client and the servers: messages take their time, or do not pass."""
+    """The network between a client and the servers, with latency and isolation."""
 
-    def __init__(self, randomness: Random, least: float, most: float) -> None:
+    def __init__(self, randomness: Random, minimum: float, maximum: float) -> None:
         self.randomness: Final = randomness
-        self._least, self._most = least, most
+        self._minimum, self._maximum = minimum, maximum
         self._open = asyncio.Event()
         self._open.set()
         self._held: list[Callable[[], None]] = []
 
     def latency(self) -> float:
-        """Seconds that a message takes."""
-        return self._least + (self._most - self._least) * self.randomness.random()
+        """Return the latency of a message, in seconds."""
+        return self._minimum + (self._maximum - self._minimum) * self.randomness.random()
 
     async def cross(self) -> None:
-        """Be a message on its way."""
+        """Wait for the latency of one message."""
         await asyncio.sleep(self.latency())
         await self._open.wait()
 
     def passes(self, again: Callable[[], None]) -> bool:
-        """Whether a message arrives now; if not, `again` is called when it can."""
+        """Return whether a message passes now. Otherwise call `again` after `rejoin`."""
         if self._open.is_set():
             return True
         self._held.append(again)
         return False
 
     def isolate(self) -> None:
-        """Let nothing pass."""
+        """Hold all messages."""
         self._open.clear()
 
     def rejoin(self) -> None:
-        """Let what was held, and all that follows, pass."""
+        """Deliver the held messages and stop holding."""
         self._open.set()
         held, self._held = self._held, []
         for again in held:
@@ -64,60 +64,60 @@ class Network:
 
 
 class Server(Protocol):
-    """The end that takes calls."""
+    """The interface of a server that a transport needs."""
 
     @property
     def frozen(self) -> bool:
-        """Whether it takes none for now."""
+        """Whether the server holds requests."""
 
-    def handle(self, line: "FakeLine", xid: int, call: Call[Any]) -> None:
-        """A call has arrived."""
+    def handle(self, transport: "FakeZooKeeperTransport", xid: int, call: Call[Any]) -> None:
+        """Handle a request."""
 
     def hold(self, act: Callable[[], None]) -> None:
-        """It is frozen: do this when it is not."""
+        """Run a callback after the server is thawed."""
 
 
-class FakeLine:
-    """A line as `zk.line.Line` wants it. Nothing in it is a task."""
+class FakeZooKeeperTransport:
+    """A transport for `asyncconsumer.zookeeper`. It starts no task."""
 
     def __init__(self, server: Server, welcome: ConnectResponse, network: Network) -> None:
-        self.welcome: Final = welcome
+        self.connect_response: Final = welcome
         self.server: Final = server
         self._network = network
         self._receiver: Receiver | None = None
         self._up: deque[tuple[int, Call[Any]]] = deque()
         self._down: deque[Answer | WatchNotification | _Hangup] = deque()
-        self._hung_up = False  # by the server
+        self._hung_up = False  # closed by the server
 
     def listen(self, receiver: Receiver) -> None:
-        """From now on, tell what comes in."""
+        """Set the receiver of responses and events."""
         self._receiver = receiver
 
     def send(self, xid: int, call: Call[Any]) -> None:
-        """Send a call on its way."""
+        """Send a request."""
         self._up.append((xid, call))
         asyncio.get_running_loop().call_later(self._network.latency(), self.arrive)
 
     def read(self, call: Call[T], body: Body) -> T:
-        """The fake makes values, not bytes; one that is an error is raised."""
+        """Return the value of a response, which is not encoded here, or raise its error."""
         if isinstance(body, Exception):
             raise body
         return body  # type: ignore[no-any-return]
 
     def drop(self) -> None:
-        """Break off. How many of the calls on their way still arrive is up to chance."""
+        """Close the connection. A random number of the requests in transit still arrive."""
         self._receiver = None
         survivors = self._network.randomness.randint(0, len(self._up))
         while len(self._up) > survivors:
             self._up.pop()
 
     async def wait_closed(self) -> None:
-        """Nothing is left of it at any time."""
+        """Return at once, because nothing stays open."""
 
-    # --- the server's side -----------------------------------------------------------------------
+    # --- server side -----------------------------------------------------------------------------
 
     def arrive(self) -> None:
-        """The next call has arrived. Whichever timer says so: they keep their order."""
+        """Deliver the next request in order, whichever timer fired."""
         if self._hung_up or not self._up or not self._network.passes(self.arrive):
             return
         if self.server.frozen:
@@ -126,13 +126,13 @@ class FakeLine:
         self.server.handle(self, *self._up.popleft())
 
     def tell(self, message: Answer | WatchNotification) -> None:
-        """Send an answer or an event back."""
+        """Send a response or an event to the client."""
         if not self._hung_up:
             self._down.append(message)
             asyncio.get_running_loop().call_later(self._network.latency(), self._deliver)
 
     def hang_up(self, reason: str, *, after_answers: bool = False) -> None:
-        """End it. How many of the answers on their way still arrive is up to chance."""
+        """Close the connection. A random number of the responses in transit still arrive."""
         if self._hung_up:
             return
         self._hung_up = True

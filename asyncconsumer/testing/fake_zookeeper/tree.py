@@ -1,4 +1,4 @@
-"""The znodes, and what requests do to them. No time, no network."""
+"""The tree of znodes and the effect of requests on it, without time or network."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,28 +26,28 @@ _SEQUENTIAL: Final = protocol.CreateRequest.SEQUENTIAL_FLAG
 
 
 class Znode:
-    """One node."""
+    """A znode."""
 
     __slots__ = ("changes", "children", "created", "data", "modified", "owner", "version")
 
     def __init__(self, data: bytes | None, owner: int, zxid: int) -> None:
         self.data = data
-        self.owner = owner  # the session of an ephemeral one, else 0
+        self.owner = owner  # the session of an ephemeral node, otherwise 0
         self.version = 0
-        self.changes = 0  # of its children
+        self.changes = 0  # the version of its children
         self.created = self.modified = zxid
-        self.children: dict[str, None] = {}  # in order of creation: a set has none
+        self.children: dict[str, None] = {}  # in order of creation; a set has no order
 
     @property
     def stat(self) -> Stat:
-        """As a client gets it. Times of day are left out, for a replay."""
+        """Return the stat structure without times of day, so that a replay is identical."""
         size, count = len(self.data or b""), len(self.children)
         zxids = self.created, self.modified
         return Stat(*zxids, 0, 0, self.version, self.changes, 0, self.owner, size, count, 0)
 
 
 class Tree:
-    """All nodes. `events` collects what watchers must be told, until somebody takes them."""
+    """All nodes. `events` collects the watch events until `take_events`."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Znode] = {"/": Znode(b"", 0, 0)}
@@ -67,27 +67,27 @@ class Tree:
             protocol.TransactionRequest.opcode: self._transaction,
         }
 
-    def apply(self, request: Request, session_id: int = 0) -> Any:  # noqa: ANN401 - of many kinds
-        """Do it, whole, or raise a ZooKeeperError, and nothing is done."""
+    def apply(self, request: Request, session_id: int = 0) -> Any:  # noqa: ANN401 - the result depends on the request
+        """Apply a request as a whole, or raise a ZooKeeperError and change nothing."""
         verb = self._verbs.get(request.opcode)
         if verb is None:
-            raise ZooKeeperError("/", f"the fake knows no request {request.opcode}")
+            raise ZooKeeperError("/", f"the fake does not support opcode {request.opcode}")
         self._undo.clear()
         return verb(request, session_id)
 
     def end_session(self, session_id: int) -> None:
-        """Delete the nodes of a session."""
+        """Delete the ephemeral nodes of a session."""
         self.zxid += 1
         for path in self._ephemerals.pop(session_id, ()):
             self._remove(path)
 
     def take_events(self) -> list[WatchNotification]:
-        """What watchers must be told since the last time."""
+        """Return the watch events since the last call."""
         events, self.events = self.events, []
         return events
 
     def owned_by(self, session_id: int) -> list[str]:
-        """The ephemeral nodes of a session."""
+        """Return the ephemeral nodes of a session."""
         return list(self._ephemerals.get(session_id, ()))
 
     # --- reads -----------------------------------------------------------------------------------
@@ -179,12 +179,12 @@ class Tree:
 
     def _transaction(self, request: Request, session_id: int) -> list[Any]:
         results: list[Any] = []
-        told, zxid = len(self.events), self.zxid
+        event_count, zxid = len(self.events), self.zxid
         for index, part in enumerate(request.requests):
             try:
                 results.append(self._verbs[part.opcode](part, session_id))
             except ZooKeeperError as error:
-                del self.events[told:]
+                del self.events[event_count:]
                 self.zxid = zxid
                 for undo in reversed(self._undo):
                     undo()

@@ -1,4 +1,4 @@
-"""A TCP proxy that makes the faults of a real network, for tests.
+"""A TCP proxy that injects network faults, for tests.
 
 Put it in front of a Kafka broker or a ZooKeeper server and let clients connect to it::
 

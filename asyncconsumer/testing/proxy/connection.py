@@ -1,4 +1,4 @@
-"""One client's way through the proxy: two sockets, two pipes, and how it all ends."""
+"""A connection through the proxy: two sockets, two pipes and their end."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ _MOST_DRAINED = 2**26
 
 
 class Connection:
-    """A connection through the proxy. ``cut`` and ``reset`` end this one alone."""
+    """A connection through the proxy. ``cut`` and ``reset`` end only this connection."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Connection:
         self._up = Pipe(up, number, client, upstream)
         self._down = Pipe(down, number, upstream, client)
         self._ending = Ending.FIN
-        self._told = asyncio.Event()
+        self._ended = asyncio.Event()
         for side in (client, upstream):
             side.settimeout(0)
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -42,24 +42,24 @@ class Connection:
 
     @property
     def live(self) -> bool:
-        """Whether nobody has ended it yet."""
-        return not self._told.is_set()
+        """Whether the connection is open."""
+        return not self._ended.is_set()
 
     @property
     def held(self) -> int:
-        """Bytes that the proxy has read from either side and not handed on."""
+        """Bytes that the proxy has read and not delivered."""
         return self._up.held + self._down.held
 
     def cut(self) -> None:
-        """End it in order: both sides see EOF."""
+        """Close the connection. Both sides see EOF."""
         self._end(Ending.FIN)
 
     def reset(self) -> None:
-        """Break it off: both sides see ECONNRESET."""
+        """Reset the connection. Both sides see ECONNRESET."""
         self._end(Ending.RST)
 
     async def run(self, dial: Callable[[socket.socket], Awaitable[None]]) -> None:
-        """Carry bytes until both sides have finished, one is gone, or it is told to end."""
+        """Forward bytes until both sides are at EOF, one is gone, or the connection is ended."""
         try:
             async with asyncio.TaskGroup() as group:
                 start_task(group, self._obey())
@@ -68,8 +68,8 @@ class Connection:
             self._ending = Ending.RST if ended.subgroup(_is_reset) else Ending.FIN
 
     def close(self) -> None:
-        """Close both sockets, as it ended."""
-        self._told.set()
+        """Close both sockets in the way that the connection ended."""
+        self._ended.set()
         self._up.stop()
         self._down.stop()
         for side in (self._client, self._upstream):
@@ -78,10 +78,10 @@ class Connection:
     def _end(self, ending: Ending) -> None:
         if self.live:
             self._ending = ending
-            self._told.set()
+            self._ended.set()
 
     async def _obey(self) -> None:
-        await self._told.wait()
+        await self._ended.wait()
         raise Ended(self._ending)
 
     async def _carry(self, dial: Callable[[socket.socket], Awaitable[None]]) -> None:
@@ -101,7 +101,7 @@ def _is_reset(error: Exception) -> bool:
 
 
 def close(side: socket.socket, ending: Ending) -> None:
-    """Close one socket so that its peer sees this ending."""
+    """Close a socket so that its peer sees this ending."""
     with contextlib.suppress(OSError):
         if ending is Ending.RST:
             side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
@@ -112,7 +112,7 @@ def close(side: socket.socket, ending: Ending) -> None:
 
 
 def _drain(side: socket.socket) -> None:
-    # the kernel answers a close with RST, and not with FIN, while there are unread bytes
+    # with unread bytes, the kernel sends RST and not FIN on close
     for _ in range(_MOST_DRAINED // CHUNK):
         if not side.recv(CHUNK):
             return
@@ -122,5 +122,5 @@ async def _deliver(pipe: Pipe, back: Pipe) -> None:
     try:
         await pipe.deliver()
     except ReceiverGone:
-        # its RST came from where these bytes go to: it travels, and may be held, the other way
+        # the RST came from the receiver of these bytes, so it belongs to the other direction
         back.arrive(Ending.RST)

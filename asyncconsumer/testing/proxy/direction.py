@@ -1,4 +1,4 @@
-"""One direction of the network, shared by all connections."""
+"""A direction of the network, which all connections share."""
 
 import asyncio
 import contextlib
@@ -9,43 +9,43 @@ from random import Random
 from asyncconsumer.testing.proxy.faults import Faults
 
 
-class News:
-    """Wakes all who wait each time something has changed; they look for themselves what."""
+class ChangeSignal:
+    """A notification that wakes all waiters at each change."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
 
     def spread(self) -> None:
-        """Wake those who wait now."""
+        """Wake all current waiters."""
         self._next.set()
         self._next = asyncio.Event()
 
     async def wait(self, within: float = math.inf) -> None:
-        """Return at the next change, or after so many seconds."""
+        """Wait until the next change or until the timeout in seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within if within < math.inf else None):
                 await self._next.wait()
 
 
 class NetworkDirection:
-    """The faults of one direction as they stand, and how many bytes it has carried."""
+    """The current faults of a direction, and its byte count."""
 
-    def __init__(self, randomness: Random, progress: News) -> None:
+    def __init__(self, randomness: Random, progress: ChangeSignal) -> None:
         self.faults = Faults()
-        self.changed = News()
+        self.changed = ChangeSignal()
         self.carried = 0
         self.progress = progress
         self._randomness = randomness
 
     def alter(self, change: Callable[[Faults], Faults]) -> None:
-        """Replace the faults, and wake every pipe that waits because of the old ones."""
+        """Replace the faults, and wake the pipes that wait because of the old faults."""
         self.faults = change(self.faults)
         self.changed.spread()
 
     def carry(self, size: int) -> None:
-        """Count bytes that have been handed on."""
+        """Count delivered bytes."""
         self.carried += size
 
     def luck(self) -> float:
-        """Where in the jitter the next bytes fall, from 0 to 1."""
+        """Return the random jitter of the next bytes, from 0 to 1."""
         return self._randomness.random()

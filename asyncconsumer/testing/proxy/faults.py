@@ -1,4 +1,4 @@
-"""What a network may do to the bytes of one direction, as one immutable value."""
+"""The faults of one direction of a network, as an immutable value."""
 
 import enum
 import math
@@ -19,29 +19,29 @@ _THROTTLE_TICK = 0.05
 
 
 class Ending(enum.Enum):
-    """How a sender says that it has finished: in order, or by breaking off."""
+    """The end of a connection: FIN or RST."""
 
     FIN = enum.auto()
     RST = enum.auto()
 
 
 class Verdict(enum.Enum):
-    """What becomes of a frame that a hook has seen."""
+    """The decision of a hook about a frame."""
 
     PASS = enum.auto()
-    HOLD = enum.auto()  # it and all that follows wait for heal(), or for another on_frame()
-    DROP = enum.auto()  # it never arrives; what follows does
-    CUT = enum.auto()  # it never arrives; the connection ends with FIN on both sides
-    RESET = enum.auto()  # it never arrives; the connection ends with RST on both sides
+    HOLD = enum.auto()  # hold it and all later bytes until heal() or another on_frame()
+    DROP = enum.auto()  # drop it; later frames arrive
+    CUT = enum.auto()  # drop it; the connection ends with FIN on both sides
+    RESET = enum.auto()  # drop it; the connection ends with RST on both sides
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame on its way: what follows a length prefix of four bytes, big-endian."""
+    """A frame in transit: the bytes after a big-endian length prefix of four bytes."""
 
-    connection: int  # the number of its connection, from 0
-    index: int  # how many frames went before it on this connection, in this direction
-    body: bytes  # without the prefix; of a very long frame the first MiB
+    connection: int  # the index of its connection, from 0
+    index: int  # its index on this connection, in this direction
+    body: bytes  # without the prefix; only the first MiB of a long frame
 
 
 FrameHook: TypeAlias = Callable[[Frame], Verdict]
@@ -49,7 +49,7 @@ FrameHook: TypeAlias = Callable[[Frame], Verdict]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truncation:
-    """So many more bytes, then the end. Two are never equal: each one starts a new count."""
+    """A limit of bytes until the end. Each instance starts a new count, so two are never equal."""
 
     after: int
     ending: Ending
@@ -61,7 +61,7 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """The state of one direction. The default is a perfect network."""
+    """The faults of one direction. The default is none."""
 
     black_hole: bool = False
     delay: float = 0.0
@@ -80,22 +80,22 @@ class Faults:
         if not self.bytes_per_second > 0:
             raise ConfigError(
                 f"throttle: bytes_per_second must be more than 0, got {self.bytes_per_second}; "
-                "to let nothing pass use black_hole()"
+                "to hold all bytes use black_hole()"
             )
         if self.max_bytes < 1:
             raise ConfigError(f"slice: max_bytes must be 1 or more, got {self.max_bytes}")
 
     def latency(self, luck: float) -> float:
-        """Seconds on the way, for bytes that drew ``luck`` between 0 and 1."""
+        """Return the latency in seconds for a random ``luck`` from 0 to 1."""
         return self.delay + self.jitter * luck
 
     def gap(self, size: int) -> float:
-        """Seconds that must pass after a piece of this size before the next one."""
+        """Return the pause in seconds after a piece of this size."""
         return size / self.bytes_per_second + self.pause
 
     @property
     def piece(self) -> int:
-        """The most bytes to hand on at once."""
+        """Return the maximum size of a piece."""
         if self.bytes_per_second == math.inf:
             return min(self.max_bytes, CHUNK)
         return min(self.max_bytes, CHUNK, max(1, int(self.bytes_per_second * _THROTTLE_TICK)))

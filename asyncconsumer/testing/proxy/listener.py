@@ -1,4 +1,4 @@
-"""Where clients come in."""
+"""The listening socket of the proxy."""
 
 import asyncio
 import socket
@@ -6,19 +6,21 @@ from collections.abc import AsyncIterator
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.proxy.connection import close
-from asyncconsumer.testing.proxy.direction import News
+from asyncconsumer.testing.proxy.direction import ChangeSignal
 from asyncconsumer.testing.proxy.faults import Ending
 
 
-class Door:
-    """A listening socket that lets clients in, or resets them at once while it refuses.
+class ProxyListener:
+    """A listening socket that accepts clients, or resets them at once while it refuses.
 
-    The socket stays open while it refuses. Closing it would free the port for others, and would
-    change nothing if the caller keeps a duplicate: the kernel would go on accepting for that one.
+    The socket stays open while it refuses. To close it would free the port for other processes,
+    and would have no effect if the caller keeps a duplicate, for which the kernel still accepts.
     """
 
-    def __init__(self, given: socket.socket | None, progress: News) -> None:
-        self._listener = _duplicate(given) if given else socket.create_server(("127.0.0.1", 0))
+    def __init__(self, listener: socket.socket | None, progress: ChangeSignal) -> None:
+        self._listener = (
+            _duplicate(listener) if listener else socket.create_server(("127.0.0.1", 0))
+        )
         self._listener.settimeout(0)
         self._knock = asyncio.Event()
         asyncio.get_running_loop().add_reader(self._listener, self._knock.set)
@@ -30,15 +32,15 @@ class Door:
         self.refused = 0
 
     async def clients(self) -> AsyncIterator[socket.socket]:
-        """Those who are let in, for ever."""
+        """Yield accepted clients for ever."""
         while True:
-            # not loop.sock_accept(): one that is cancelled may lose a socket it has just accepted
+            # not loop.sock_accept(): if cancelled, it may lose an accepted socket
             await self._knock.wait()
             self._knock.clear()
             try:
                 client, _ = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
-                continue  # it knocked and went away
+                continue  # the client closed before the accept
             self.accepted += 1
             if self.refusing:
                 self.refused += 1
@@ -48,12 +50,12 @@ class Door:
                 yield client
 
     def close(self) -> None:
-        """Stop listening; a socket that the caller kept goes on."""
+        """Stop listening. A duplicate of the caller stays open."""
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
 
 
-def _duplicate(given: socket.socket) -> socket.socket:
-    if given.fileno() < 0 or not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        raise ConfigError(f"listener must be a socket that is bound and listens, got {given}")
-    return given.dup()
+def _duplicate(listener: socket.socket) -> socket.socket:
+    if listener.fileno() < 0 or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        raise ConfigError(f"listener must be a socket that is bound and listens, got {listener}")
+    return listener.dup()

@@ -1,4 +1,4 @@
-"""One direction of one connection: bytes are read, suffer the faults, are handed on."""
+"""One direction of a connection: it reads bytes, applies the faults and delivers."""
 
 import asyncio
 import socket
@@ -11,17 +11,17 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.proxy.direction import NetworkDirection
 from asyncconsumer.testing.proxy.faults import CHUNK, Ending, Faults, Frame, Truncation, Verdict
 from asyncconsumer.testing.proxy.frames import FrameFinder, Piece
-from asyncconsumer.testing.proxy.socket_reader import Intake
+from asyncconsumer.testing.proxy.socket_reader import SocketReader
 
 WINDOW = 4 * 2**20
-"""A pipe stops reading when it holds so many bytes; then the sender's own TCP fills up and blocks.
+"""The number of bytes at which a pipe stops reading. Then the TCP buffers of the sender fill up.
 
-It must be larger than what a hook sees of a frame (``frames.HEAD``).
+It must be larger than the part of a frame that hooks get (``frames.HEAD``).
 """
 
 
 class Ended(Exception):
-    """The whole connection is over, and how to close it."""
+    """The end of the whole connection, and how to close it."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending)
@@ -29,49 +29,49 @@ class Ended(Exception):
 
 
 class ReceiverGone(Exception):
-    """Nobody takes the bytes any more."""
+    """The receiver has closed its socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
     what: bytes | Ending
-    at: float
+    arrived_at: float
     luck: float
 
     def due(self, faults: Faults) -> float:
-        """When it reaches the other side."""
-        return self.at + faults.latency(self.luck)
+        """The time of delivery."""
+        return self.arrived_at + faults.latency(self.luck)
 
 
 class Pipe:
-    """Reads as fast as the window allows, delivers as the faults want, keeps the order."""
+    """A pipe that reads up to its window, delays by the faults and keeps the order."""
 
     def __init__(
         self, line: NetworkDirection, connection: int, source: socket.socket, sink: socket.socket
     ) -> None:
-        self.held = 0  # bytes read and neither handed on nor dropped
-        self.finished = asyncio.Event()  # the sender's FIN was handed on
+        self.held = 0  # bytes read and neither delivered nor dropped
+        self.finished = asyncio.Event()  # the FIN of the sender was delivered
         self._line = line
         self._connection = connection
-        self._intake = Intake(source, self.arrive)
+        self._reader = SocketReader(source, self.arrive)
         self._sink = sink
         self._arrivals: deque[_Arrival] = deque()
         self._readable = asyncio.Event()
         self._frames = FrameFinder()
         self._carried = 0
-        self._last_piece = (0.0, 0)  # when it was handed on, and its size
-        self._truncation: tuple[Truncation | None, int] = (None, 0)  # and where it falls
+        self._last_piece = (0.0, 0)  # the time of the last delivery, and its size
+        self._truncation: tuple[Truncation | None, int] = (None, 0)  # and its random jitter
 
     def start(self) -> None:
-        """Begin to read."""
-        self._intake.resume()
+        """Start reading."""
+        self._reader.resume()
 
     def stop(self) -> None:
-        """Read no more; to be called before the socket is closed."""
-        self._intake.pause()
+        """Stop reading. Call this before the socket is closed."""
+        self._reader.pause()
 
     def arrive(self, what: bytes | Ending) -> None:
-        """Let bytes, or the end of their sender, start on their way."""
+        """Queue received bytes, or the end of the sender."""
         now = asyncio.get_running_loop().time()
         self._arrivals.append(_Arrival(what, now, self._line.luck()))
         self._readable.set()
@@ -79,7 +79,7 @@ class Pipe:
             self._hold(len(what))
 
     async def deliver(self) -> NoReturn:
-        """Hand on what arrived, as the faults allow. Goes on after a FIN: a RST may follow it."""
+        """Deliver queued bytes under the faults. It continues after FIN, because RST may follow."""
         while True:
             await self._readable.wait()
             arrival = self._arrivals[0]
@@ -134,26 +134,26 @@ class Pipe:
                 raise Ended(faults.truncation.ending)
 
     async def _until(self, due: Callable[[Faults], float]) -> Faults:
-        """Wait for a moment of the loop's clock, and out of any black hole; give the faults then.
+        """Wait until a time of the loop's clock and the end of any black hole. Return the faults.
 
-        The moment follows from the faults, so it is asked for again whenever they change.
+        The time depends on the faults, so it is computed again at each change.
         """
         loop = asyncio.get_running_loop()
         while True:
             faults = self._line.faults
             if faults.black_hole:
                 await self._line.changed.wait()
-            elif (left := due(faults) - loop.time()) > 0:
-                await self._line.changed.wait(left)
+            elif (delay := due(faults) - loop.time()) > 0:
+                await self._line.changed.wait(delay)
             else:
                 return faults
 
     def _next_piece_due(self, faults: Faults) -> float:
-        at, size = self._last_piece
-        return at + faults.gap(size)
+        sent_at, size = self._last_piece
+        return sent_at + faults.gap(size)
 
     def _allowed(self, faults: Faults) -> int:
-        """How many bytes may still pass before a truncation, counted from when it was first met."""
+        """Return the number of bytes until a truncation, counted from its first use."""
         if faults.truncation is None:
             return CHUNK
         if faults.truncation is not self._truncation[0]:
@@ -163,9 +163,9 @@ class Pipe:
     def _hold(self, more: int) -> None:
         was_full, self.held = self.held >= WINDOW, self.held + more
         if self.held >= WINDOW:
-            self._intake.pause()
+            self._reader.pause()
         elif was_full:
-            self._intake.resume()
+            self._reader.resume()
         self._line.progress.spread()
 
 
@@ -174,7 +174,7 @@ async def _send(sink: socket.socket, data: memoryview) -> None:
         await asyncio.get_running_loop().sock_sendall(sink, data)
     except OSError as error:
         raise ReceiverGone from error
-    # a local socket that is closed has answered by now; if its FIN was read before, nothing else
+    # a closed local socket has answered by now; if its FIN was read before, nothing else
     # would notice until the next send
     if sink.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         raise ReceiverGone

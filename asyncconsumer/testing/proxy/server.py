@@ -1,20 +1,20 @@
-"""The proxy itself: it admits connections, and offers the faults as verbs."""
+"""The TCP proxy and its faults."""
 
 import asyncio
 import enum
 import socket
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from random import Random
-from types import TracebackType
-from typing import Self
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.errors import ClosedError, ConfigError
 from asyncconsumer.testing.proxy.connection import Connection
-from asyncconsumer.testing.proxy.direction import NetworkDirection, News
+from asyncconsumer.testing.proxy.direction import ChangeSignal, NetworkDirection
 from asyncconsumer.testing.proxy.faults import Direction, Ending, Faults, FrameHook, Truncation
-from asyncconsumer.testing.proxy.listener import Door
+from asyncconsumer.testing.proxy.listener import ProxyListener
 from asyncconsumer.testing.proxy.pipe import Ended
 
 
@@ -26,26 +26,26 @@ class _State(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What a proxy has seen so far."""
+    """The counts of a proxy."""
 
-    accepted: int  # connections taken from the listener, the refused ones included
-    refused: int  # reset at once: by refuse(), or because upstream could not be reached
+    accepted: int  # accepted connections, including the refused ones
+    refused: int  # reset at once: by refuse(), or because upstream was unreachable
     live: int
-    bytes_up: int  # handed on, client to server
-    bytes_down: int  # handed on, server to client
-    held: int  # read by the proxy and not yet handed on
+    bytes_up: int  # delivered, client to server
+    bytes_down: int  # delivered, server to client
+    held: int  # read by the proxy and not yet delivered
 
 
-class TcpProxy:
-    """Stands before a TCP server and makes the faults of a network between it and its clients.
+class TcpProxy(AsyncResource):
+    """A proxy in front of a TCP server that injects network faults.
 
-    ``listener`` is a socket that already listens. The proxy works on a duplicate, so the caller may
-    keep it and give it to the next proxy: the port stays the same. It becomes non-blocking.
+    ``listener`` is a listening socket. The proxy uses a duplicate, so the caller can keep the
+    socket and pass it to the next proxy: the port stays the same. It becomes non-blocking.
     Without one the proxy listens on a free port of 127.0.0.1. A name as ``upstream_host`` is
-    resolved to IPv4; IPv6 takes an address. ``seed`` makes the jitter of ``delay`` repeatable.
+    resolved to IPv4; for IPv6 pass an address. ``seed`` makes the jitter of ``delay`` repeatable.
 
-    The verbs take effect at once, on live and on later connections, and stay until ``heal``.
-    Those of different kinds combine; a second one of a kind replaces the first.
+    Faults take effect at once, on open and on later connections, and stay until ``heal``.
+    Different faults combine. A second fault of the same kind replaces the first.
     """
 
     def __init__(
@@ -63,59 +63,51 @@ class TcpProxy:
         self._upstream = upstream_host, upstream_port
         self._listener = listener
         self._state = _State.NEW
-        self._progress = News()
+        self._progress = ChangeSignal()
         randomness = Random(seed)  # noqa: S311 - jitter, not a secret
         self._up = NetworkDirection(randomness, self._progress)
         self._down = NetworkDirection(randomness, self._progress)
         self._connections: dict[int, Connection] = {}
         self._scope = asyncio.TaskGroup()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         if self._state is not _State.NEW:
-            raise ClosedError("a proxy is used once; make a new one")
-        self._door = Door(self._listener, self._progress)
+            raise ClosedError("a proxy can be used only once: create a new one")
+        self._proxy_listener = ProxyListener(self._listener, self._progress)
+        stack.callback(self._proxy_listener.close)
         await self._scope.__aenter__()
+        # the group gets no error of the block, because it would wrap it
+        stack.push_async_callback(self._scope.__aexit__, None, None, None)
         self._serving = start_task(self._scope, self._serve())
         self._state = _State.OPEN
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def _before_close(self, error: BaseException | None) -> None:
         self._state = _State.CLOSED
         self._progress.spread()
         self._serving.cancel()
-        try:
-            # an error of the block is not told to the scope: it would wrap it into a group
-            await self._scope.__aexit__(None, None, None)
-        finally:
-            self._door.close()
 
     @property
     def host(self) -> str:
-        """The address it listens on."""
+        """The address on which the proxy listens."""
         return self._once_open().host
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port on which the proxy listens."""
         return self._once_open().port
 
     @property
     def address(self) -> str:
-        """Host and port as clients take them, like ``127.0.0.1:12345``."""
+        """Host and port, like ``127.0.0.1:12345``."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """The live ones, oldest first."""
+        """The open connections, oldest first."""
         return tuple(each for each in self._connections.values() if each.live)
 
     def statistics(self) -> Statistics:
-        """The counts now; also after the end."""
+        """The current counts. They stay available after the end."""
         door = self._once_open()
         return Statistics(
             accepted=door.accepted,
@@ -127,84 +119,84 @@ class TcpProxy:
         )
 
     async def wait_for_connections(self, count: int) -> None:
-        """Wait until at least so many connections are live."""
+        """Wait until at least `count` connections are open."""
         await self.wait_until(lambda now: now.live >= count)
 
     async def wait_until(self, condition: Callable[[Statistics], bool]) -> None:
-        """Wait until the statistics are as wanted, like ``lambda now: now.held > 0``."""
+        """Wait until a condition on the statistics holds, like ``lambda now: now.held > 0``."""
         self._must_be_open()
         while not condition(self.statistics()):
             await self._progress.wait()
             self._must_be_open()
 
     def cut(self) -> None:
-        """Close all live connections in order: both sides see EOF."""
+        """Close all open connections. Both sides see EOF."""
         self._must_be_open()
         for connection in self.connections:
             connection.cut()
 
     def reset(self) -> None:
-        """Break off all live connections: both sides see ECONNRESET."""
+        """Reset all open connections. Both sides see ECONNRESET."""
         self._must_be_open()
         for connection in self.connections:
             connection.reset()
 
     def refuse(self) -> None:
-        """Reset new connections right after they are made. Live ones go on.
+        """Reset new connections right after the accept. Open ones stay open.
 
-        Clients see ECONNRESET on their first read and not ECONNREFUSED: the port stays taken, so
-        that nobody else gets it and a kept listener stays usable.
+        Clients see ECONNRESET on their first read and not ECONNREFUSED, because the port stays in
+        use: no other process can take it, and the listener of the caller stays usable.
         """
         self._must_be_open()
-        self._door.refusing = True
+        self._proxy_listener.refusing = True
 
     def black_hole(self, *, direction: Direction = "both") -> None:
-        """Lose all packets. Connections are accepted, and nothing is heard of them.
+        """Drop all packets. Connections are accepted, and no byte is delivered.
 
-        As TCP would send again what was lost, bytes are held and arrive after ``heal``, in order;
-        so do FIN and RST: the other side does not learn that a peer went away. A connection that
-        is made while ``up`` is black reaches upstream only after ``heal``. At most 4 MiB of each
-        connection are held; then reading stops, and the sender blocks like on a full TCP window.
+        Because TCP retransmits lost packets, bytes are held and arrive after ``heal``, in order.
+        FIN and RST are held as well. A connection that is made while ``up`` is black reaches
+        upstream only after ``heal``. At most 4 MiB of each connection are held; then reading
+        stops, and the sender blocks as with a full TCP window.
         """
         self._alter(direction, lambda faults: replace(faults, black_hole=True))
 
     def delay(self, seconds: float, jitter: float = 0.0, *, direction: Direction = "both") -> None:
-        """Let bytes arrive after ``seconds``, and up to ``jitter`` more. The order is kept."""
+        """Delay bytes by ``seconds`` and up to ``jitter`` more. The order is kept."""
         self._alter(direction, lambda faults: replace(faults, delay=seconds, jitter=jitter))
 
     def throttle(self, bytes_per_second: float, *, direction: Direction = "both") -> None:
-        """Let so many bytes pass in a second, for each connection and direction."""
+        """Limit the bytes per second of each connection and direction."""
         self._alter(direction, lambda faults: replace(faults, bytes_per_second=bytes_per_second))
 
     def slice(self, max_bytes: int, *, pause: float = 0.001, direction: Direction = "both") -> None:
-        """Hand bytes on in pieces not larger than this, ``pause`` seconds apart.
+        """Deliver bytes in pieces of at most ``max_bytes``, ``pause`` seconds apart.
 
-        A receiver that is slower than the pause may still read several pieces at once.
+        A receiver that is slower than the pause may read several pieces at once.
         """
         self._alter(direction, lambda faults: replace(faults, max_bytes=max_bytes, pause=pause))
 
     def truncate(self, *, after: int, direction: Direction = "down", reset: bool = False) -> None:
-        """Let ``after`` more bytes of each connection, live or later, pass; then cut it.
+        """Cut each connection, open or later, after ``after`` more bytes.
 
-        With ``after=0`` it is cut when the first byte comes. With ``reset`` it ends with RST,
-        which, as always in TCP, may overtake bytes that the receiver's kernel has not taken yet.
+        With ``after=0`` the first byte cuts it. With ``reset`` it ends with RST, which, as always
+        in TCP, may overtake bytes that the kernel of the receiver has not read yet.
         """
         truncation = Truncation(after, Ending.RST if reset else Ending.FIN)
         self._alter(direction, lambda faults: replace(faults, truncation=truncation))
 
     def on_frame(self, direction: Direction, callback: FrameHook) -> None:
-        """Ask ``callback`` about each frame before it is handed on; one callback a direction.
+        """Call ``callback`` for each frame before its delivery. A direction has one callback.
 
-        A frame already on its way passes unasked. While there is a callback, a frame is handed on
-        once it is complete (or its first MiB is). Bytes that are no frames pass unasked too. The
-        callback may use the verbs; what it raises ends the proxy, and comes out of its block.
+        The callback is not called for a frame that is already in transit, nor for bytes that are
+        not frames. With a callback, a frame is delivered after it (or its first MiB) is complete.
+        The callback may inject faults. An exception ends the proxy and is raised from its block.
         """
         self._alter(direction, lambda faults: replace(faults, on_frame=callback))
 
     def heal(self) -> None:
-        """Back to a perfect network: all faults and callbacks are gone, what was held goes on."""
+        """Remove all faults and callbacks, and deliver the held bytes."""
         self._must_be_open()
-        self._door.refusing = False
+        self._proxy_listener.refusing = False
         self._alter("both", lambda _: Faults())
 
     def _alter(self, direction: Direction, change: Callable[[Faults], Faults]) -> None:
@@ -219,23 +211,23 @@ class TcpProxy:
         if self._state is not _State.OPEN:
             raise ClosedError(f"the proxy is {self._state.value}")
 
-    def _once_open(self) -> Door:
+    def _once_open(self) -> ProxyListener:
         if self._state is _State.NEW:
             self._must_be_open()
-        return self._door
+        return self._proxy_listener
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
-            async for client in self._door.clients():
+            async for client in self._proxy_listener.clients():
                 self._admit(client, group)
 
     def _admit(self, client: socket.socket, group: asyncio.TaskGroup) -> None:
         family = socket.AF_INET6 if ":" in self._upstream[0] else socket.AF_INET
-        number = self._door.accepted - 1
+        number = self._proxy_listener.accepted - 1
         connection = Connection(number, client, socket.socket(family), self._up, self._down)
 
         def ended(_: asyncio.Task[None]) -> None:
-            # a callback and not a `finally`: a task cancelled before it began runs none of those
+            # a callback and not a `finally`: a task that is cancelled before its start runs none
             connection.close()
             del self._connections[number]
             self._progress.spread()
@@ -250,5 +242,5 @@ class TcpProxy:
         try:
             await asyncio.get_running_loop().sock_connect(upstream, self._upstream)
         except OSError:
-            self._door.refused += 1
+            self._proxy_listener.refused += 1
             raise Ended(Ending.RST) from None

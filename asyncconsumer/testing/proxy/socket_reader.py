@@ -1,4 +1,4 @@
-"""Reading a socket without a task: half the cost of a small message of ``loop.sock_recv``."""
+"""A socket reader without a task. A small message costs half as much as ``loop.sock_recv``."""
 
 import asyncio
 import socket
@@ -7,19 +7,19 @@ from collections.abc import Callable
 from asyncconsumer.testing.proxy.faults import CHUNK, Ending
 
 
-class Intake:
-    """Reads a socket whenever something has come, up to its end. Starts paused."""
+class SocketReader:
+    """A reader that reads a socket until EOF. It starts paused."""
 
     def __init__(self, source: socket.socket, arrive: Callable[[bytes | Ending], None]) -> None:
         self._source = source
         self._arrive = arrive
 
     def resume(self) -> None:
-        """Read on."""
+        """Resume reading."""
         asyncio.get_running_loop().add_reader(self._source, self._read)
 
     def pause(self) -> None:
-        """Leave what comes to the kernel, which holds a little and then stops the sender."""
+        """Pause reading. The kernel buffers a little and then blocks the sender."""
         asyncio.get_running_loop().remove_reader(self._source)
 
     def _read(self) -> None:

@@ -1,7 +1,7 @@
-"""What tests ask of a cluster: topics, partitions, leaders, users, access.
+"""Administration of a test cluster: topics, partitions, leaders, users and access.
 
-Each call opens a connection of its own to the broker it concerns, so an `Admin` belongs to no event
-loop and leaves nothing open.
+Each call opens its own connection to the broker, so an `Admin` is not bound to an event loop and
+leaves nothing open.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _LATEST: Final = -1  # as a timestamp
 
 
 class Admin:
-    """Administers a cluster through the unsecured listeners of its brokers."""
+    """An admin client that uses the unsecured listeners of the brokers."""
 
     def __init__(self, ports: Mapping[int, int]) -> None:
         self._ports = ports  # by broker id
@@ -63,7 +63,7 @@ class Admin:
         replication_factor: int = 1,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create it and wait until every live broker knows a leader for all of its partitions."""
+        """Create a topic and wait until every live broker knows the leaders of its partitions."""
         topic: tuple[Any, ...] = (
             name,
             partitions,
@@ -79,13 +79,13 @@ class Admin:
         await self.wait_for_topic(name, partitions)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete it and wait until every live broker has forgotten it."""
+        """Delete a topic and wait until no live broker knows it."""
         answer = await self._to_controller(DeleteTopicsRequest([name], _TIMEOUT_MS))
         for _, code in answer.topic_error_codes:
             _check(code, f"topic {name} could not be deleted")
         await self._until_everywhere(lambda topics: name not in topics, f"topic {name} to be gone")
 
-        async def name_is_free() -> bool:  # in ZooKeeper mode it is not at once
+        async def name_is_free() -> bool:  # in ZooKeeper mode the deletion is delayed
             rehearsal = CreateTopicsRequest([(name, 1, 1, [], [])], _TIMEOUT_MS, validate_only=True)
             answer = await self._to_controller(rehearsal)
             return all(code == 0 for _, code, _ in answer.topic_errors)
@@ -93,14 +93,14 @@ class Admin:
         await _until(name_is_free, f"the name {name} to be free again")
 
     async def add_partitions(self, name: str, total: int) -> None:
-        """Raise its number of partitions to `total` and wait until every live broker knows them."""
+        """Raise the number of partitions to `total` and wait until every live broker knows them."""
         request = CreatePartitionsRequest([(name, (total, None))], _TIMEOUT_MS, validate_only=False)
         for _, code, message in (await self._to_controller(request)).topic_errors:
             _check(code, f"{name} could not get {total} partitions: {message}")
         await self.wait_for_topic(name, total)
 
     async def wait_for_topic(self, name: str, partitions: int) -> None:
-        """Return once every live broker knows so many partitions of it, and leaders serve them."""
+        """Wait until every live broker knows the partitions, and the leaders serve them."""
 
         def known(topics: Mapping[str, Mapping[int, int]]) -> bool:
             leaders = topics.get(name, {}).values()
@@ -108,13 +108,13 @@ class Admin:
 
         await self._until_everywhere(known, f"topic {name} with {partitions} partitions")
 
-        async def served() -> bool:  # a leader may be known to all before it knows so itself
+        async def served() -> bool:  # all brokers may know a leader before the leader itself does
             return await self._serve(name)
 
         await _until(served, f"every partition of {name} to be served by its leader")
 
     async def leader(self, topic: str, partition: int) -> int:
-        """The id of the broker that leads a partition; -1 while none does."""
+        """Return the id of the leader of a partition, or -1."""
         for node in self._ports:
             try:
                 return (await self._topics(node))[topic][partition]
@@ -123,16 +123,16 @@ class Admin:
         raise AdminFailed(f"no broker knows {topic}[{partition}]")
 
     async def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Make broker `to` the leader of a partition, and a replica of it if it was none."""
+        """Make broker `to` the leader of a partition. If needed, make it a replica first."""
         replicas, _ = await self._replicas(topic, partition)
-        wanted = [to, *(node for node in replicas if node != to)][: len(replicas)]
-        request = AlterPartitionReassignmentsRequest(topic, partition, wanted)
+        replica_order = [to, *(node for node in replicas if node != to)][: len(replicas)]
+        request = AlterPartitionReassignmentsRequest(topic, partition, replica_order)
         answer = await self._to_controller(request)
         _check(answer.error_code, f"{topic}[{partition}] could not move: {answer.error_message}")
 
         async def in_place() -> bool:
             now, in_sync = await self._replicas(topic, partition)
-            return now == wanted and to in in_sync
+            return now == replica_order and to in in_sync
 
         await _until(in_place, f"broker {to} to hold {topic}[{partition}]")
 
@@ -143,13 +143,13 @@ class Admin:
         await _until(elected, f"broker {to} to lead {topic}[{partition}]")
 
     async def set_scram_password(self, user: str, password: str) -> None:
-        """Let `user` in on SCRAM listeners."""
+        """Set the password of `user` for SCRAM listeners."""
         answer = await self._to_controller(AlterUserScramCredentialsRequest(user, password))
         for _, code, message, _ in answer.results:
             _check(code, f"password of {user} could not be set: {message}")
 
     async def allow(self, user: str, resource: str, name: str, *operations: str) -> None:
-        """Let a user do something, e.g. `allow("alice", "topic", "orders", "read")`."""
+        """Grant a permission, for example `allow("alice", "topic", "orders", "read")`."""
         for operation in operations:
             request = CreateAclsRequest(
                 _RESOURCES[resource],
@@ -164,7 +164,7 @@ class Admin:
                 _check(code, f"access to {resource} {name} could not be granted: {message}")
 
     async def revoke(self, user: str, resource: str, name: str) -> None:
-        """Take back everything that `allow` gave a user on one resource."""
+        """Revoke all permissions of a user on one resource."""
         request = DeleteAclsRequest(
             _RESOURCES[resource], name, _LITERAL, f"User:{user}", "*", _ANY, _ANY
         )
@@ -172,11 +172,11 @@ class Admin:
             _check(code, f"access to {resource} {name} could not be revoked: {message}")
 
     async def brokers(self, ask: int) -> set[int]:
-        """The ids of the brokers that broker `ask` knows to be alive."""
+        """Return the ids of the live brokers, as broker `ask` knows them."""
         return {broker[0] for broker in (await self._metadata(ask)).brokers}
 
-    async def _to_controller(self, request: Request[Any]) -> Any:  # noqa: ANN401 - aiokafka's answers have no static fields
-        """Send to the controller; ask another broker who it is while one is being elected."""
+    async def _to_controller(self, request: Request[Any]) -> Any:  # noqa: ANN401 - responses of aiokafka are untyped
+        """Send a request to the controller. During an election, ask another broker for it."""
         answer: Any = None
 
         async def answered() -> bool:
@@ -203,7 +203,7 @@ class Admin:
         return await self._send(node, MetadataRequest(None, allow_auto_topic_creation=False))
 
     async def _topics(self, node: int) -> dict[str, dict[int, int]]:
-        """Topic -> partition -> leader, as one broker knows it."""
+        """Return topic -> partition -> leader, as one broker knows them."""
         return {
             name: {number: leader for _, number, leader, *_ in partitions}
             for code, name, _, partitions in (await self._metadata(node)).topics
@@ -211,20 +211,20 @@ class Admin:
         }
 
     async def _replicas(self, topic: str, partition: int) -> tuple[list[int], list[int]]:
-        """The replicas of a partition, the preferred leader first, and those in sync."""
+        """Return the replicas of a partition, the preferred leader first, and the in-sync ones."""
         for node in self._ports:
             try:
                 topics = (await self._metadata(node)).topics
             except (KafkaError, OSError, TimeoutError):
                 continue
             for _, name, _, partitions in topics:
-                for found in partitions:
-                    if (name, found[1]) == (topic, partition):
-                        return list(found[3]), list(found[4])
+                for row in partitions:
+                    if (name, row[1]) == (topic, partition):
+                        return list(row[3]), list(row[4])
         raise AdminFailed(f"there is no {topic}[{partition}]")
 
     async def _serve(self, topic: str) -> bool:
-        """Whether each partition's leader answers for it."""
+        """Return whether the leader of each partition serves it."""
         for node in self._ports:
             try:
                 leaders = (await self._topics(node))[topic]
@@ -248,7 +248,7 @@ class Admin:
                 try:
                     answers.append(met(await self._topics(node)))
                 except (KafkaError, OSError, TimeoutError):
-                    continue  # a broker that is down has no view
+                    continue  # a broker that is down has no metadata
             return bool(answers) and all(answers)
 
         await _until(everywhere, what)

@@ -1,4 +1,4 @@
-"""A process that is a member of a group as Kafka 1.1 and older have it, on ZooKeeper."""
+"""A process that is a member of a ZooKeeper group, as in Kafka 1.1 and older."""
 
 import secrets
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from asyncconsumer.testing.servers.member import MemberProcess
 CLASSIC_KAFKA: Final = "1.1.1"
 """The last release line that has the classic consumer."""
 
-# not Kafka's: a test does not wait a minute for a commit, and a member that joins may have to
-# outwait the session of one that died (6 s) before its tries are over
+# not the defaults: a test does not wait a minute for a commit, and a member that joins may have
+# to wait for the end of a dead session (6 s) before its retries are exhausted
 _DEFAULTS: Final = {
     "auto.commit.interval.ms": "200",
     "rebalance.backoff.ms": "300",
@@ -22,7 +22,7 @@ _DEFAULTS: Final = {
 
 
 async def fetch(progress: maven.Progress = maven.no_progress) -> list[Path]:
-    """The jars of the classic consumer, fetched unless the cache has them."""
+    """Return the jars of the classic consumer. Download them if they are not cached."""
     coordinates = (LOGGING, f"org.apache.kafka:kafka_2.12:{CLASSIC_KAFKA}")
     return await maven.class_path(f"Kafka {CLASSIC_KAFKA}", coordinates, progress)
 
@@ -39,5 +39,5 @@ class ClassicMember(MemberProcess):
 
     @property
     def consumer_id(self) -> str:
-        """Its name in ZooKeeper, below `/consumers/GROUP/ids`."""
+        """The name of the member below `/consumers/GROUP/ids`."""
         return f"{self.group}_{self.name}"

@@ -1,6 +1,6 @@
-"""Small Java programs, compiled when they are first needed and kept in the cache.
+"""A cache of small Java programs, compiled at first use.
 
-The compiler is Eclipse's, a jar like the others: a Java runtime is enough, a JDK is not needed.
+The compiler is the jar of Eclipse, so that a Java runtime suffices and a JDK is not needed.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _OPTIONS: Final = ("-17", "-proc:none", "-nowarn", "-encoding", "UTF-8")
 async def compiled(
     source: Path, java: Path, jars: Sequence[Path], progress: maven.Progress = maven.no_progress
 ) -> Path:
-    """The folder with the classes of a program that needs `jars`."""
+    """Return the folder with the classes of a program that needs `jars`."""
     name = "-".join(_COMPILER.split(":")[1:])
     compiler = await maven.class_path(name, [_COMPILER], progress)
     return await asyncio.to_thread(_compiled, source, java, jars, compiler)
@@ -33,11 +33,11 @@ async def compiled(
 def _compiled(source: Path, java: Path, jars: Sequence[Path], compiler: Sequence[Path]) -> Path:
     against = " ".join((_COMPILER, *_OPTIONS, *(jar.name for jar in jars)))
     version = hashlib.sha256(source.read_bytes() + against.encode()).hexdigest()[:16]
-    kept = maven.cache_folder() / "classes" / f"{source.stem}-{version}"
-    if kept.exists():
-        return kept
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent, prefix="compiling-") as folder:
+    target = maven.cache_folder() / "classes" / f"{source.stem}-{version}"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="compiling-") as folder:
         classes = Path(folder, "classes")
         path = os.pathsep.join(map(str, jars))
         arguments = (*_OPTIONS, "-cp", path, "-d", str(classes), str(source))
@@ -46,8 +46,8 @@ def _compiled(source: Path, java: Path, jars: Sequence[Path], compiler: Sequence
         if ran.returncode:
             raise CompileFailed(f"{source.name} does not compile:\n{ran.stdout}{ran.stderr}")
         try:
-            classes.rename(kept)  # whole, or not there
+            classes.rename(target)  # atomic: complete or absent
         except OSError:
-            if not kept.exists():  # by another process, meanwhile
+            if not target.exists():  # compiled by another process meanwhile
                 raise
-    return kept
+    return target

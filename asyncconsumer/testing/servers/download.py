@@ -1,10 +1,10 @@
-"""Resolving and downloading jars with jgo, a resolver in pure Python.
+"""Resolution and download of jars with jgo, a resolver in pure Python.
 
-So neither Maven itself nor the address of a repository is needed here. A repository of your own is
-asked instead if `$ASYNCCONSUMER_MAVEN_REPOSITORY` names one.
+It needs neither Maven nor the address of a repository. `$ASYNCCONSUMER_MAVEN_REPOSITORY` selects
+another repository.
 
-Jars of the default versions are pinned: they are not resolved, and each must have its SHA-256. For
-other versions the checksums of the repository must do, and a log line says so.
+Jars of the default versions are pinned: they are not resolved, and each must match its SHA-256.
+Other versions are verified by the checksums of the repository, and a log line says so.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _log: Final = logging.getLogger(__name__)
 def fetch(
     folder: Path, known_jars: Path, name: str, coordinates: Sequence[str], progress: maven.Progress
 ) -> list[Path]:
-    """Download the jars that `coordinates` need into `folder`, but for those among `known_jars`."""
+    """Download the jars of `coordinates` into `folder`, except those in `known_jars`."""
 
     def download(context: jgo.maven.MavenContext) -> list[Path]:
         with _unverified_as_errors():
@@ -57,7 +57,7 @@ def fetch_pinned(
     pinned: Mapping[str, str],
     progress: maven.Progress,
 ) -> list[Path]:
-    """Download exactly the pinned jars; FetchFailed if one does not have its SHA-256."""
+    """Download the pinned jars. Raise FetchFailed if a SHA-256 does not match."""
 
     def download(context: jgo.maven.MavenContext) -> list[Path]:
         return _resolved([_artifact_at(context, path) for path in pinned], progress)
@@ -67,7 +67,7 @@ def fetch_pinned(
         if (actual := maven.sha256(jar)) != expected:
             raise FetchFailed(
                 f"{jar.name} of {name} is not the jar that this package pins: its SHA-256 begins "
-                f"with {actual[:12]}, not {expected[:12]}. The download was changed or damaged: "
+                f"with {actual[:12]}, not {expected[:12]}. The download was changed or is corrupt: "
                 f"try again, and check the repository that {REPOSITORY_VARIABLE} names"
             )
     return jars
@@ -90,14 +90,14 @@ def _tried(
         try:
             return download(context)
         except requests.RequestException as error:
-            _empty(folder)  # the next try must not take half a download for a whole one
+            _empty(folder)  # the next attempt must not accept a partial download
             if not tries_left:
                 raise FetchFailed(
                     f"{name} is not in the cache ({maven.cache_folder()}) and its jars cannot be "
                     f"downloaded ({type(error).__name__}): connect to a network once, or set "
                     f"{REPOSITORY_VARIABLE} to a Maven repository that is reachable"
                 ) from error
-        except RuntimeError as error:  # jgo's word for "no repository has it"
+        except RuntimeError as error:  # the message of jgo if no repository has it
             missing = str(error).removeprefix("Artifact ").split(" not found")[0]
             raise UnknownVersion(
                 f"{name} cannot be had from Maven Central, which has no {missing}: "
@@ -107,7 +107,7 @@ def _tried(
 
 
 def _repository() -> str | None:
-    """The user's own repository; one that anybody on the way can change is refused."""
+    """Return the repository of the user. Reject plain http, because it can be tampered with."""
     repository = os.environ.get(REPOSITORY_VARIABLE)
     if not repository:
         return None
@@ -131,22 +131,22 @@ def _is_loopback(host: str) -> bool:
 def _artifacts(
     context: jgo.maven.MavenContext, coordinates: Sequence[str]
 ) -> list[jgo.maven.Artifact]:
-    """What the coordinates need, each artifact once."""
+    """Return the artifacts of the coordinates, each once."""
     artifacts: dict[tuple[str, str], jgo.maven.Artifact] = {}
     for coordinate in coordinates:
         group, artifact, version = coordinate.removesuffix(maven.ALONE).split(":")
-        wanted = context.project(group, artifact).at_version(version).artifact()
+        requested = context.project(group, artifact).at_version(version).artifact()
         if coordinate.endswith(maven.ALONE):
-            artifacts.setdefault((group, artifact), wanted)
+            artifacts.setdefault((group, artifact), requested)
             continue
-        inputs, transitive = context.resolver.resolve([jgo.maven.Dependency(wanted)])
+        inputs, transitive = context.resolver.resolve([jgo.maven.Dependency(requested)])
         for dependency in inputs + transitive:
             artifacts.setdefault((dependency.groupId, dependency.artifactId), dependency.artifact)
     return list(artifacts.values())
 
 
 def _artifact_at(context: jgo.maven.MavenContext, path: str) -> jgo.maven.Artifact:
-    """The artifact that a repository has at this path: group/artifact/version/file."""
+    """Return the artifact at a repository path: group/artifact/version/file."""
     *group, artifact, version, file = PurePosixPath(path).parts
     classifier = file.removeprefix(f"{artifact}-{version}").removesuffix(".jar").removeprefix("-")
     project = context.project(".".join(group), artifact)
@@ -155,11 +155,11 @@ def _artifact_at(context: jgo.maven.MavenContext, path: str) -> jgo.maven.Artifa
 
 def _resolved(artifacts: Sequence[jgo.maven.Artifact], progress: maven.Progress) -> list[Path]:
     jars = []
-    for done, found in enumerate(artifacts):
-        progress(found.filename, done, len(artifacts))
-        jar = found.resolve()
+    for done, artifact in enumerate(artifacts):
+        progress(artifact.filename, done, len(artifacts))
+        jar = artifact.resolve()
         if not zipfile.is_zipfile(jar):
-            raise FetchFailed(f"{jar.name} arrived damaged: it is not a jar; try again")
+            raise FetchFailed(f"{jar.name} is not a jar: the download is corrupt. Try again")
         jars.append(jar)
     progress("done", len(jars), len(jars))
     return jars
@@ -172,15 +172,15 @@ def _empty(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _unverified_as_errors() -> Iterator[None]:
-    """Jgo only logs that a download differs from its checksum, or has none; that must not pass."""
+    """Raise for downloads without a matching checksum, which jgo only logs."""
 
     class Refuse(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             message = record.getMessage()
             if "Checksum mismatch" in message:
-                raise FetchFailed(f"a download arrived damaged: {message}; try again")
+                raise FetchFailed(f"a download is corrupt: {message}. Try again")
             if "Could not fetch checksum" in message:
-                raise requests.ConnectionError(message)  # it is tried again
+                raise requests.ConnectionError(message)  # jgo tries again
             if "No remote checksum" in message:
                 raise FetchFailed(
                     f"a download cannot be verified: {message}. Take a repository that has "
@@ -190,8 +190,8 @@ def _unverified_as_errors() -> Iterator[None]:
     handler = Refuse(level=logging.DEBUG)
     logger = logging.getLogger("jgo")
     before = logger.level, logger.propagate
-    logger.setLevel(logging.DEBUG)  # that there is no checksum is a line of this level
-    logger.propagate = False  # nobody else asked for those lines
+    logger.setLevel(logging.DEBUG)  # a missing checksum is logged at this level
+    logger.propagate = False  # hide these lines from other handlers
     logger.addHandler(handler)
     try:
         yield

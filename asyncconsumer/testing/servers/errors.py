@@ -1,10 +1,10 @@
-"""What can go wrong before a server runs. Each message is one sentence that says what to do."""
+"""Errors of test servers. Each message is a sentence that says what to do."""
 
 from asyncconsumer.errors import ConsumerError
 
 
 class ServerError(ConsumerError):
-    """A server could not be had, started or steered."""
+    """A test server failed to download, start or respond."""
 
 
 class JavaMissing(ServerError):
@@ -12,7 +12,7 @@ class JavaMissing(ServerError):
 
 
 class UnknownVersion(ServerError):
-    """There is no such version of the server, or none that runs here."""
+    """The version of the server does not exist or is not supported."""
 
 
 class FetchFailed(ServerError):
@@ -20,19 +20,19 @@ class FetchFailed(ServerError):
 
 
 class DamagedCache(ServerError):
-    """A jar in the cache is not the one that was downloaded."""
+    """A jar in the cache differs from the downloaded one."""
 
 
 class CompileFailed(ServerError):
-    """The compiler refused a Java program; carries what it said."""
+    """The compiler rejected a Java program. The message has its output."""
 
 
 class PortInUse(ServerError):
-    """Something else listens on a port that was asked for by number."""
+    """Another process listens on a requested port."""
 
 
 class StartFailed(ServerError):
-    """The server's process ended, or did not get ready in time; carries the end of its log."""
+    """The server process ended or was not ready in time. The error has the end of its log."""
 
     def __init__(self, message: str, log_tail: str = "") -> None:
         super().__init__(f"{message}\n{log_tail}" if log_tail else message)

@@ -1,9 +1,9 @@
-"""Runs one server and sees to it that it never outlives whoever started it.
+"""A guard process that runs a server and ends it with the process that started it.
 
-Started as a program of its own (standard library only, so that it is up in milliseconds):
-`guard.py FOLDER COMMAND...`. Its standard input is a pipe that the starter never writes to: when
-the starter dies, however it dies, the pipe closes, the server is killed and FOLDER removed. Its
-first line of output is the server's process id.
+It is a program that uses only the standard library, so that it starts in milliseconds:
+`guard.py FOLDER COMMAND...`. Its standard input is a pipe that the starter never writes to. If the
+starter dies, the pipe closes, and the guard kills the server and removes FOLDER. Its first line of
+output is the process id of the server.
 """
 
 import os
@@ -15,7 +15,7 @@ import sys
 
 
 def main(folder: str, command: list[str]) -> int:
-    """Run `command` until it ends or the starter does; the exit code as a shell would give it."""
+    """Run `command` until it or the starter ends. Return the exit code as a shell does."""
     wake_read, wake_write = os.pipe()
     for end in (wake_read, wake_write):
         os.set_blocking(end, False)

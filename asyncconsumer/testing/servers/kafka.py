@@ -1,4 +1,4 @@
-"""Kafka from its Maven jars: 1 to 3 brokers, on KRaft or ZooKeeper, each steered by itself."""
+"""Kafka from its Maven jars: 1 to 3 brokers on KRaft or ZooKeeper."""
 
 import asyncio
 import base64
@@ -39,7 +39,7 @@ LAST_WITH_ZOOKEEPER: Final = "3.9.2"
 
 
 class Broker(Node):
-    """One broker of a cluster."""
+    """A broker of a cluster."""
 
     def __init__(
         self, node_id: int, process: ServerProcess, ports: Mapping[str, int], admin: Admin
@@ -53,7 +53,7 @@ class Broker(Node):
         return f"<broker {self.node_id} on {self.address()}, {self.process.state}>"
 
     def address(self, listener: Listener = INTERNAL) -> str:
-        """`host:port` of one of its listeners."""
+        """Return the `host:port` of a listener."""
         try:
             return f"{HOST}:{self.ports[listener.name]}"
         except KeyError:
@@ -62,11 +62,11 @@ class Broker(Node):
             ) from None
 
     async def leader_of(self, topic: str, partition: int) -> int:
-        """The broker that leads a partition, as this broker knows it; -1 while none does."""
+        """Return the id of the leader of a partition, as this broker knows it, or -1."""
         return await self._admin.leader(topic, partition)
 
     async def is_serving(self) -> bool:
-        """Whether it answers clients and counts itself among the live brokers."""
+        """Return whether the broker answers clients and reports itself as alive."""
         try:
             return self.node_id in await self._admin.brokers(ask=self.node_id)
         except (KafkaError, OSError, TimeoutError):
@@ -76,11 +76,12 @@ class Broker(Node):
 class Kafka(Servers):
     """A cluster: `async with Kafka(brokers=3) as kafka: kafka.bootstrap_servers`.
 
-    With `zookeeper`, a connection string such as `ZooKeeper.connect`, the brokers of a 3.x version
-    keep their state there; without, the cluster runs on KRaft. `listeners` adds secure ways in,
-    `proxied` one that clients reach through TCP proxies, `acls` turns authorization on (users of
-    SASL listeners may then do only what `admin.allow` grants), `racks` puts broker 1 into "rack-1"
-    and so on. Belongs to no event loop.
+    With `zookeeper`, a connection string such as `ZooKeeper.connect`, brokers of version 3.x use
+    ZooKeeper mode; otherwise the cluster uses KRaft. `listeners` adds secure listeners, `proxied`
+    one for clients behind TCP proxies. `acls` enables authorization: users of SASL listeners may
+    only do what `admin.allow` grants. `racks` puts broker 1 into "rack-1" and so on. `full_jit`
+    lets Java optimize fully, for measurements. Without it, TLS costs the broker six times more. The
+    cluster is not bound to an event loop.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Kafka(Servers):
         racks: bool = False,
         port: int | None = None,
         config: Mapping[str, str] | None = None,
+        full_jit: bool = False,
         progress: maven.Progress = maven.no_progress,
     ) -> None:
         super().__init__()
@@ -115,27 +117,28 @@ class Kafka(Servers):
         )
         self.certificates: Certificates | None = None
         self._wanted_port = port
+        self._full_jit = full_jit
         self._progress = progress
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients without any security connect, `host:port,...`."""
+        """The bootstrap servers of the unsecured listeners, `host:port,...`."""
         return self.addresses(INTERNAL)
 
     def addresses(self, listener: Listener) -> str:
-        """The brokers' addresses for one kind of listener, `host:port,...`."""
+        """Return the broker addresses of one listener, `host:port,...`."""
         return ",".join(broker.address(listener) for broker in self.brokers.values())
 
     def client_settings(
         self, listener: Listener = INTERNAL, user: str = "alice"
     ) -> dict[str, object]:
-        """What a client needs to connect, as keyword arguments for aiokafka's clients and ours."""
+        """Return the keyword arguments of a client for aiokafka and asyncconsumer."""
         settings = client_settings(listener, self.certificates, user)
         return {"bootstrap_servers": self.addresses(listener), **settings}
 
     @property
     def admin(self) -> Admin:
-        """Topics, partitions, leaders, users and access."""
+        """Administration of topics, partitions, leaders, users and access."""
         return Admin({node: broker.ports[INTERNAL.name] for node, broker in self.brokers.items()})
 
     @property
@@ -144,12 +147,12 @@ class Kafka(Servers):
         return f"Kafka {self.version}"
 
     async def fetch(self, progress: maven.Progress = maven.no_progress) -> list[Path]:
-        """The jars it runs from, fetched unless the cache has them."""
+        """Return the jars of the server. Download them if they are not cached."""
         coordinates = (LOGGING, f"org.apache.kafka:kafka_2.13:{self.version}")
         return await maven.class_path(self.title, coordinates, progress)
 
     async def start(self) -> None:
-        """Start every broker and wait until they know each other; on failure nothing is left."""
+        """Start all brokers and wait until they know each other. A failure stops all of them."""
         try:
             await self._prepare()
             await together(*(broker.start() for broker in self.brokers.values()))
@@ -169,7 +172,7 @@ class Kafka(Servers):
         self.proxy_listeners.clear()
 
     async def wait_until_whole(self, timeout: float = 60.0) -> None:
-        """Return once every broker knows all the others."""
+        """Wait until every broker knows all others."""
         everyone = set(self.brokers)
         try:
             async with asyncio.timeout(timeout):
@@ -182,7 +185,7 @@ class Kafka(Servers):
             ) from None
 
     async def heal(self) -> None:
-        """Bring back every broker that was paused, stopped or killed."""
+        """Resume or restart every broker that was paused, stopped or killed."""
         for broker in self.brokers.values():
             if broker.process.state == "paused":
                 broker.resume()
@@ -196,8 +199,8 @@ class Kafka(Servers):
         return False
 
     async def _prepare(self) -> None:
-        """Everything up to the first process: Java, jars, ports, folders, formatted storage."""
-        newest = 23 if self.version.startswith("3.") else None  # 3.x needs what Java 24 removed
+        """Prepare Java, jars, ports, folders and formatted storage."""
+        newest = 23 if self.version.startswith("3.") else None  # Java 24 removed what 3.x needs
         java = find_java(oldest=17, newest=newest)
         jars = await self.fetch(self._progress)
         self._folder = Path(tempfile.mkdtemp(prefix="asyncconsumer-kafka-"))
@@ -207,7 +210,7 @@ class Kafka(Servers):
         for number, own in enumerate(ports):
             node_id, folder = number + 1, self._folder / f"broker-{number + 1}"
             written = properties.write(self.plan, node_id, ports, folder, self.certificates)
-            command = java_command(java, jars, "kafka.Kafka", str(written))
+            command = java_command(java, jars, "kafka.Kafka", str(written), full_jit=self._full_jit)
             process = ServerProcess(f"Kafka broker {node_id}", command, folder, self._folder)
             admin = Admin({node_id: own[INTERNAL.name]})
             self.brokers[node_id] = Broker(node_id, process, own, admin)
@@ -215,11 +218,11 @@ class Kafka(Servers):
             await asyncio.to_thread(self._format, java, jars)
 
     def _take_ports(self, number: int) -> dict[str, int]:
-        """Ports for one broker: by listener, plus its controller's and its proxy's."""
+        """Reserve the ports of a broker: of its listeners, its controller and its proxy."""
         ports = {}
         for listener in self.plan.listeners:
-            wanted = self._wanted_port if listener is INTERNAL else None
-            ports[listener.name] = self._ports.take(None if wanted is None else wanted + number)
+            port = self._wanted_port if listener is INTERNAL else None
+            ports[listener.name] = self._ports.take(None if port is None else port + number)
         ports[properties.CONTROLLER] = self._ports.take()
         if PROXIED in self.plan.listeners:
             listening = self._ports.listen()
@@ -228,7 +231,7 @@ class Kafka(Servers):
         return ports
 
     def _format(self, java: Path, jars: Sequence[Path]) -> None:
-        """Format the first broker's storage with Kafka's tool; the others get a copy of it."""
+        """Format the storage of the first broker, and copy it for the others."""
         assert self._folder is not None
         first = self._folder / "broker-1"
         arguments = ("format", "-t", self.plan.cluster_id, "-c", str(first / properties.FILE))
@@ -250,7 +253,7 @@ class Kafka(Servers):
 
 
 def _random_id() -> str:
-    """An id as Kafka writes them; never with a leading dash, which its tools take for an option."""
+    """Return a random id. It has no leading dash, which the tools would parse as an option."""
     written = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
     return written if not written.startswith("-") else _random_id()
 

@@ -1,4 +1,4 @@
-"""The kinds of listener a test broker can offer, and what a client needs to reach each."""
+"""The listeners of a test broker, and the client settings for each."""
 
 import base64
 import json
@@ -31,17 +31,17 @@ _LOGIN_MODULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One way into a broker. The usual ones are the constants of this module."""
+    """A listener of a broker. The constants of this module are the usual ones."""
 
     name: str
     security_protocol: str = "PLAINTEXT"
     sasl_mechanism: str | None = None
     client_certificate: bool = False
-    certificate_host: str = HOST  # another name here makes a certificate that clients must refuse
+    certificate_host: str = HOST  # another name makes a certificate that clients must reject
 
     @property
     def encrypted(self) -> bool:
-        """Whether it speaks TLS."""
+        """Whether the listener uses TLS."""
         return self.security_protocol in ("SSL", "SASL_SSL")
 
 
@@ -68,7 +68,7 @@ SECURE: Final = (
 
 
 class Certificates:
-    """A certificate authority for one cluster, and its files for brokers and clients."""
+    """The certificate authority of a cluster, with files for brokers and clients."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ class Certificates:
         self.client_file = self._issue("client", "client.example")
 
     def broker_file(self, host: str) -> Path:
-        """Key and certificate of a broker known as `host`, as Kafka reads them."""
+        """Write key and certificate of a broker with the name `host`, in the format of Kafka."""
         return self._issue(f"broker-{host}", host)
 
     def _issue(self, name: str, host: str) -> Path:
@@ -88,14 +88,14 @@ class Certificates:
             issued = self._authority.issue_cert(host, common_name=host)
             key = load_pem_private_key(issued.private_key_pem.bytes(), password=None)
             path.write_bytes(
-                # Kafka takes a private key only in this one of its encodings
+                # Kafka accepts a private key only in this encoding
                 key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
                 + b"".join(blob.bytes() for blob in issued.cert_chain_pems)
             )
         return path
 
     def client_context(self, *, with_certificate: bool = False) -> ssl.SSLContext:
-        """A client's TLS settings that trust this authority."""
+        """Return a TLS context for clients that trusts this authority."""
         context = ssl.create_default_context(cafile=self.authority_file)
         if with_certificate:
             context.load_cert_chain(self.client_file)
@@ -103,14 +103,14 @@ class Certificates:
 
 
 class UnsecuredToken(AbstractTokenProvider):
-    """A token that the SASL_OAUTH listener takes: unsigned, for `subject`, good for `lifetime`."""
+    """A provider of unsigned tokens for `subject`, which the SASL_OAUTH listener accepts."""
 
     def __init__(self, subject: str, lifetime: timedelta = timedelta(hours=1)) -> None:
         self._subject = subject
         self._lifetime = lifetime
 
     async def token(self) -> str:
-        """A fresh token; with a negative lifetime one that has expired already."""
+        """Return a new token. With a negative lifetime it has already expired."""
         expires = datetime.now(UTC) + self._lifetime
         issued = min(datetime.now(UTC), expires) - timedelta(minutes=1)
         claims = {"sub": self._subject, "iat": issued.timestamp(), "exp": expires.timestamp()}
@@ -120,7 +120,7 @@ class UnsecuredToken(AbstractTokenProvider):
 
 
 def broker_settings(listener: Listener, certificates: Certificates | None) -> dict[str, str]:
-    """What a broker's properties need for a listener; only encrypted ones need certificates."""
+    """Return the broker properties of a listener. Only TLS listeners need certificates."""
     settings: dict[str, str] = {}
     prefix = f"listener.name.{listener.name.lower()}"
     if listener.encrypted:
@@ -149,7 +149,7 @@ def broker_settings(listener: Listener, certificates: Certificates | None) -> di
 def client_settings(
     listener: Listener, certificates: Certificates | None, user: str
 ) -> dict[str, object]:
-    """What a client needs besides `bootstrap_servers`, under the names that aiokafka and we use."""
+    """Return the client options besides `bootstrap_servers`, for aiokafka and asyncconsumer."""
     settings: dict[str, object] = {"security_protocol": listener.security_protocol}
     if listener.encrypted:
         assert certificates is not None

@@ -1,10 +1,9 @@
-"""Server jars: fetched from Maven Central once, kept in the user's cache, checked at each use.
+"""A cache of server jars from Maven Central, verified at each use.
 
-A download goes to a folder of its own and is moved
-into the cache only when it is whole, under a lock between processes: the cache never holds half a
-jar. What a server needs is written down as a manifest with a SHA-256 for each jar, so that later
-starts need no network and notice a damaged jar. For the default versions the manifest is part of
-this package (`pins.py`), and jars that differ from it are refused.
+A download goes to its own folder, and is moved into the cache under a lock between processes after
+it is complete. So the cache never holds a partial jar. A manifest has the jars of a server with
+their SHA-256, so that later starts need no network and detect a corrupt jar. For the default
+versions the manifest is part of this package (`pins.py`), and other jars are rejected.
 """
 
 import asyncio
@@ -33,25 +32,25 @@ Progress = Callable[[str, int, int], None]
 
 
 def no_progress(_what: str, _done: int, _total: int) -> None:
-    """For callers that do not show any."""
+    """Ignore the progress."""
 
 
 def cache_folder() -> Path:
-    """Where the jars live: `$ASYNCCONSUMER_CACHE`, or the user's cache folder."""
+    """Return the folder of the jars: `$ASYNCCONSUMER_CACHE`, or the cache folder of the user."""
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_path("asyncconsumer"))
 
 
 async def class_path(
     name: str, coordinates: Sequence[str], progress: Progress = no_progress
 ) -> list[Path]:
-    """The jars that `coordinates` (group:artifact:version) need, from the cache or fetched into it.
+    """Return the jars of `coordinates` (group:artifact:version), from the cache or downloaded.
 
-    `name` is what people call it ("Kafka 4.3.1"): it stands in messages and names the manifest.
+    `name` (such as "Kafka 4.3.1") appears in messages and is the name of the manifest.
     """
     stopping = threading.Event()
 
     def report(what: str, done: int, total: int) -> None:
-        if stopping.is_set():  # the thread cannot be cancelled, so it is asked
+        if stopping.is_set():  # a thread cannot be cancelled, so a flag stops it
             raise FetchFailed(f"fetching {name} was cancelled")
         progress(what, done, total)
 
@@ -74,9 +73,9 @@ def _class_path(
         return jars
     with store.locked(progress):
         if (jars := store.load(name, coordinates, pinned)) is not None:
-            return jars  # another process fetched it while we waited for the lock
+            return jars  # another process downloaded it during the wait for the lock
         with tempfile.TemporaryDirectory(dir=store.root, prefix="fetching-") as folder:
-            # imported when there is something to fetch: most starts find everything in the cache
+            # imported only for a download, because most starts use the cache
             from asyncconsumer.testing.servers import download
 
             if pinned is None:
@@ -87,7 +86,7 @@ def _class_path(
 
 
 class _Store:
-    """The cache on disk: jars in Maven's layout, and one manifest a server."""
+    """The cache on disk: jars in the layout of Maven, and one manifest per server."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -95,7 +94,7 @@ class _Store:
 
     @contextlib.contextmanager
     def locked(self, progress: Progress) -> Iterator[None]:
-        """Keep other processes out; who waits says so, and can be told to stop."""
+        """Hold the lock between processes. The wait is logged and can be stopped."""
         self.root.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(self.root / "fetch.lock")
         while True:
@@ -112,7 +111,7 @@ class _Store:
     def load(
         self, name: str, coordinates: Sequence[str], pinned: Mapping[str, str] | None
     ) -> list[Path] | None:
-        """The jars that are pinned, or of a manifest, each checked; None if one is not here yet."""
+        """Return the verified jars of the pins or of a manifest, or None if one is absent."""
         listed = self._listed(name, coordinates) if pinned is None else pinned
         if listed is None:
             return None
@@ -123,36 +122,36 @@ class _Store:
                 return None
             if (actual := sha256(jar)) != expected:
                 raise DamagedCache(
-                    f"{jar.name} in the cache is damaged (its SHA-256 begins with {actual[:12]}, "
-                    f"not {expected[:12]}): delete {jar} and start again, it is then fetched anew"
+                    f"{jar.name} in the cache is corrupt (its SHA-256 begins with {actual[:12]}, "
+                    f"not {expected[:12]}): delete {jar} to download it again"
                 )
             jars.append(jar)
         return jars
 
     def _listed(self, name: str, coordinates: Sequence[str]) -> dict[str, str] | None:
-        """The jars of the manifest in the cache; None if there is none that we wrote."""
+        """Return the jars of the manifest in the cache, or None without a valid manifest."""
         try:
             manifest = json.loads(manifest_of(self.root, name).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return None
         try:
-            told, listed = manifest["coordinates"], dict(manifest["jars"].items())
+            expected, listed = manifest["coordinates"], dict(manifest["jars"].items())
         except (KeyError, TypeError, AttributeError):
             return None
-        return listed if told == list(coordinates) else None
+        return listed if expected == list(coordinates) else None
 
     def keep(
         self, name: str, coordinates: Sequence[str], folder: Path, fetched: Sequence[Path]
     ) -> list[Path]:
-        """Move what was fetched into the cache, then write the manifest that vouches for it."""
+        """Move downloaded jars into the cache, then write the manifest."""
         jars = {}
         for jar in fetched:
             relative = jar.relative_to(folder if jar.is_relative_to(folder) else self.jars)
-            kept = self.jars / relative
-            if jar != kept:
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(jar, kept)
-            jars[relative.as_posix()] = sha256(kept)
+            target = self.jars / relative
+            if jar != target:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(jar, target)
+            jars[relative.as_posix()] = sha256(target)
         written = folder / "manifest.json"
         manifest = {"coordinates": list(coordinates), "jars": jars}
         written.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
@@ -161,11 +160,11 @@ class _Store:
 
 
 def manifest_of(root: Path, name: str) -> Path:
-    """The manifest of a server in a cache."""
+    """Return the path of the manifest of a server."""
     return root / f"{name.lower().replace(' ', '-')}.json"
 
 
 def sha256(path: Path) -> str:
-    """Of a file, as hexadecimal digits."""
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

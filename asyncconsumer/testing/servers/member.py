@@ -1,4 +1,4 @@
-"""A process that is a member of a group: started, watched, frozen, ended."""
+"""A process that is a member of a group, with its events and faults."""
 
 import asyncio
 import contextlib
@@ -7,10 +7,11 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.compiler import compiled
 from asyncconsumer.testing.servers.errors import ServerError
@@ -22,8 +23,8 @@ EVENTS: Final = "events"
 _PROGRAMS: Final = Path(__file__).parent / "programs"
 
 
-class MemberProcess(ABC):
-    """A process that is a member of a group. Belongs to no event loop."""
+class MemberProcess(AsyncResource):
+    """A process that is a member of a group. It is not bound to an event loop."""
 
     def __init__(self, group: str, name: str, properties: Mapping[str, str]) -> None:
         self.group = group
@@ -46,21 +47,21 @@ class MemberProcess(ABC):
 
     @property
     def process(self) -> ServerProcess:
-        """The process while there is one; its `log` tells what happens inside."""
+        """The current process. Its `log` has its output."""
         if self._process is None:
             raise ServerError(f"{self!r} has not been started")
         return self._process
 
     @abstractmethod
     async def _command(self, folder: Path, properties: Path) -> list[str]:
-        """The command that runs it."""
+        """Return the command of the process."""
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Whether its first rebalance is over."""
+        """Return whether the first rebalance is complete."""
 
     async def start(self) -> None:
-        """Start it; returns once it has been through its first rebalance."""
+        """Start the process and wait for its first rebalance."""
         if self._process is not None:
             raise ServerError(f"{self!r} has been started already: stop or kill it first")
         self._folder = folder = Path(tempfile.mkdtemp(prefix="asyncconsumer-member-"))
@@ -80,13 +81,13 @@ class MemberProcess(ABC):
         return self._is_ready()
 
     async def stop(self) -> None:
-        """End it in good order (SIGTERM): it commits and lets go of what it owns."""
+        """Stop the process with SIGTERM. It commits and releases its partitions."""
         if self._process is not None:
             await self._process.stop()
         self._forget()
 
     async def kill(self) -> None:
-        """SIGKILL it: what it owns is free only when its session is over."""
+        """Kill the process with SIGKILL. Its partitions are free after its session timeout."""
         if self._process is not None:
             await self._process.kill()
         self._forget()
@@ -98,15 +99,15 @@ class MemberProcess(ABC):
             self._folder = None
 
     def freeze(self) -> None:
-        """SIGSTOP it: beyond its session timeout the others take over what it believes to own."""
+        """Freeze the process with SIGSTOP. After the session timeout others get its partitions."""
         self.process.pause()
 
     def thaw(self) -> None:
-        """SIGCONT it."""
+        """Resume the process with SIGCONT."""
         self.process.resume()
 
     async def until(self, condition: Callable[[Self], bool], timeout: float = 60.0) -> None:
-        """Return once the condition holds of it; raise when it ends before, or after `timeout`."""
+        """Wait until a condition holds. Raise if the process ends before, or after `timeout`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not condition(self):
@@ -115,34 +116,26 @@ class MemberProcess(ABC):
                     await asyncio.sleep(_POLL_SECONDS)
         if not condition(self):
             log = self._process.log_tail() if self._process is not None else ""
-            raise ServerError(f"{self!r} did not get there within {timeout:.0f} s\n{log}")
+            raise ServerError(f"{self!r} did not meet the condition within {timeout:.0f} s\n{log}")
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.kill()
+        stack.push_async_callback(self.kill)
 
 
-class Told(ABC):
-    """What a member's program has told of itself, and how far that has been read."""
+class MemberLog(ABC):
+    """The events that the program of a member has written, and the read position."""
 
     def __init__(self) -> None:
         self.ready = False
         self._position = 0
 
-    def anew(self) -> None:
-        """The program is about to start again, or it has ended."""
+    def reset(self) -> None:
+        """Reset the state, because the program starts again or has ended."""
         self.ready, self._position = False, 0
 
     def read(self, events: Path) -> None:
-        """Take in what was written since; the last line may still be on its way."""
+        """Read the new lines. The last line may be incomplete."""
         if not events.exists():
             return
         with events.open("rb") as file:
@@ -155,47 +148,47 @@ class Told(ABC):
 
     @abstractmethod
     def _take(self, kind: str, event: dict[str, Any]) -> None:
-        """One thing that happened."""
+        """Handle one event."""
 
 
 def of_record(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a record as a program tells of it, its key and value as bytes again."""
+    """Return the fields of a record event, with key and value as bytes."""
     texts = {name: event[name] for name in ("key", "value")}
     return {**event, **{n: None if t is None else bytes.fromhex(t) for n, t in texts.items()}}
 
 
 class TellingMember(MemberProcess):
-    """A member that one of our own programs runs, which writes what happens into a file."""
+    """A member whose Java program writes its events into a file."""
 
-    _told: Told
+    _events: MemberLog
 
     async def _program(
         self, name: str, jars: Sequence[Path], progress: maven.Progress, *arguments: object
     ) -> list[str]:
-        """The command that runs a program of ours, compiled when it is first needed."""
+        """Return the command that runs a Java program, compiled at first use."""
         java, source = find_java(), _PROGRAMS / f"{name}.java"
         classes = await compiled(source, java, jars, progress)
         return java_command(java, [classes, *jars], name, *map(str, arguments), heap="128m")
 
     def _is_ready(self) -> bool:
         self._look()
-        return self._told.ready
+        return self._events.ready
 
     def _look(self) -> None:
         if self._folder is not None:
-            self._told.read(self._folder / EVENTS)
+            self._events.read(self._folder / EVENTS)
 
     def _forget(self) -> None:
         self._look()
-        self._told.anew()
+        self._events.reset()
         super()._forget()
 
 
 M = TypeVar("M", bound=MemberProcess)
 
 
-class MemberProcesses:
-    """Members that are ended together at the end of an `async with`."""
+class MemberProcesses(AsyncResource):
+    """Members that the end of the `async with` block stops."""
 
     def __init__(self) -> None:
         self._members: list[MemberProcess] = []
@@ -205,14 +198,9 @@ class MemberProcesses:
         await member.start()
         return member
 
-    async def __aenter__(self) -> Self:
-        return self
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.push_async_callback(self._kill)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _kill(self) -> None:
         await together(*(member.kill() for member in self._members))
         self._members.clear()

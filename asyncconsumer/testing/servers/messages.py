@@ -1,4 +1,4 @@
-"""Administrative requests that aiokafka lacks, or declares differently from version to version."""
+"""Administrative requests that aiokafka lacks or declares differently between versions."""
 
 import hashlib
 import secrets
@@ -107,15 +107,15 @@ _ALTER_USER_SCRAM_CREDENTIALS: Final = Api(
 
 
 class ElectLeadersRequest(TableRequest, api=_ELECT_LEADERS):
-    """Make the first of a partition's replicas its leader."""
+    """A request to make the first replica of a partition its leader."""
 
     def __init__(self, topic: str, partition: int) -> None:
-        wanted = [{"topic": topic, "partitions": [partition]}]
-        super().__init__({"election_type": 0, "partitions": wanted, "timeout_ms": _TIMEOUT_MS})
+        rows = [{"topic": topic, "partitions": [partition]}]
+        super().__init__({"election_type": 0, "partitions": rows, "timeout_ms": _TIMEOUT_MS})
 
 
 class AlterPartitionReassignmentsRequest(TableRequest, api=_ALTER_PARTITION_REASSIGNMENTS):
-    """Give one partition these replicas, the preferred leader first."""
+    """A request to set the replicas of a partition, the preferred leader first."""
 
     def __init__(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         rows = [{"partition_index": partition, "replicas": list(replicas)}]
@@ -124,7 +124,7 @@ class AlterPartitionReassignmentsRequest(TableRequest, api=_ALTER_PARTITION_REAS
 
 
 class AlterUserScramCredentialsRequest(TableRequest, api=_ALTER_USER_SCRAM_CREDENTIALS):
-    """Set one user's password for SCRAM-SHA-512."""
+    """A request to set the SCRAM-SHA-512 password of a user."""
 
     def __init__(self, user: str, password: str) -> None:
         salt = secrets.token_bytes(16)

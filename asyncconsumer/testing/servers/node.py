@@ -1,11 +1,12 @@
-"""One server, to be steered by itself, and several, started and ended together."""
+"""A server process, and a group of servers that start and stop together."""
 
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.testing.servers.ports import Ports
 from asyncconsumer.testing.servers.process import ServerProcess
 
@@ -14,43 +15,43 @@ if TYPE_CHECKING:
 
 
 class Node(ABC):
-    """`stop`, `kill`, `pause`, `resume` it, and `start` it again on the same port."""
+    """A server that can be stopped, killed, paused, resumed and restarted on the same port."""
 
     def __init__(self, process: ServerProcess) -> None:
         self.process = process
 
     @abstractmethod
     async def is_serving(self) -> bool:
-        """Whether it answers clients as a member of its cluster."""
+        """Return whether the server answers clients as a member of its cluster."""
 
     async def start(self) -> None:
-        """Start it; ready once it serves clients."""
+        """Start the server and wait until it serves clients."""
         await self.process.start(self.is_serving, timeout=90)
 
     async def stop(self) -> None:
-        """End it in good order: a broker hands its partitions over first."""
+        """Stop the server with SIGTERM. A broker moves its leaders first."""
         await self.process.stop()
 
     async def kill(self) -> None:
-        """SIGKILL it."""
+        """Kill the server with SIGKILL."""
         await self.process.kill()
 
     def pause(self) -> None:
-        """SIGSTOP it."""
+        """Pause the server with SIGSTOP."""
         self.process.pause()
 
     def resume(self) -> None:
-        """SIGCONT it."""
+        """Resume the server with SIGCONT."""
         self.process.resume()
 
     async def restart(self) -> None:
-        """Stop it and start it again on the same port."""
+        """Stop the server and start it again on the same port."""
         await self.stop()
         await self.start()
 
 
-class Servers(ABC):
-    """Nodes with a folder and ports of their own, from `start` to `stop` or as an `async with`."""
+class Servers(AsyncResource):
+    """Servers with their own folder and ports, from `start` to `stop` or as an `async with`."""
 
     def __init__(self) -> None:
         self._ports = Ports()
@@ -58,20 +59,20 @@ class Servers(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Start every node and wait until they serve; on failure nothing is left."""
+        """Start all servers and wait until they serve. A failure stops all of them."""
 
     @abstractmethod
     def _members(self) -> Sequence[Node]:
-        """The nodes there are now."""
+        """Return the current servers."""
 
     @abstractmethod
     def _forget(self) -> None:
-        """Let go of the nodes: they have ended."""
+        """Forget the servers after their end."""
 
     async def stop(self) -> None:
-        """End every node, remove their folder, give the ports back."""
+        """Stop all servers, remove their folder and release their ports."""
         for node in self._members():
-            await node.kill()  # nothing of it is kept, so there is nothing to end in good order
+            await node.kill()  # the data is removed, so a clean shutdown is not needed
         self._forget()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -79,18 +80,10 @@ class Servers(ABC):
         self._ports.close()
 
     def process_ids(self) -> set[int]:
-        """The child processes that it consists of now."""
+        """Return the ids of the current child processes."""
         guards = (node.process.guard_pid for node in self._members())
         return {pid for pid in guards if pid is not None}
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.stop()
+        stack.push_async_callback(self.stop)

@@ -1,7 +1,7 @@
 """The SHA-256 of every jar of the default servers, shipped with this package.
 
-So a repository or mirror cannot choose what runs here. After a default version has changed,
-`python -m asyncconsumer.testing.servers.pins` writes the file again. Review what has changed in it.
+So a repository or mirror cannot replace a jar. After a change of a default version,
+`python -m asyncconsumer.testing.servers.pins` writes the file again. Review the differences.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _FILE: Final = Path(__file__).with_name("pins.json")
 
 
 def pinned_jars(name: str, coordinates: Sequence[str]) -> Mapping[str, str] | None:
-    """The SHA-256 of each jar by its path in a repository; None if these are not pinned."""
+    """Return the SHA-256 of each jar by its path in a repository, or None without pins."""
     pin = _pins().get(name)
     if pin is None or pin["coordinates"] != list(coordinates):
         return None
@@ -37,7 +37,7 @@ async def _write() -> None:
     from asyncconsumer.testing import servers
     from asyncconsumer.testing.servers import classic
 
-    _pins().clear()  # what is resolved now is what is pinned
+    _pins().clear()  # the jars that are resolved now become the pins
     with tempfile.TemporaryDirectory() as folder:
         os.environ[maven.CACHE_VARIABLE] = folder
         await servers.Kafka(servers.DEFAULT_KAFKA).fetch()
@@ -50,11 +50,11 @@ async def _write() -> None:
             f"ZooKeeper {servers.DEFAULT_ZOOKEEPER}",
             f"Kafka {classic.CLASSIC_KAFKA}",
         }
-        found = {
+        pins = {
             name: json.loads(maven.manifest_of(Path(folder), name).read_text(encoding="utf-8"))
             for name in sorted(names)
         }
-    _FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    _FILE.write_text(json.dumps(pins, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

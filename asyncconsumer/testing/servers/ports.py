@@ -1,4 +1,4 @@
-"""Free ports that stay ours while a server on them is down."""
+"""Free ports that stay reserved while their server is down."""
 
 import errno
 import random
@@ -15,21 +15,21 @@ _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Ports:
-    """Reserves port numbers until `close`.
+    """A reservation of port numbers until `close`.
 
-    Taken below the range from which the system numbers outgoing connections: a client that dials
-    a dead server again and again would otherwise be given that very port, connect to itself and
-    keep the server from coming back. The reservation against other test runs is a UDP socket
-    bound to the same number: no file to clean up, and gone with the process.
+    The ports are below the ephemeral range of the system. Otherwise a client that reconnects to a
+    dead server could get that port as its own, connect to itself and block the restart of the
+    server. A UDP socket on the same number reserves a port against other test runs: it leaves no
+    file, and it ends with the process.
     """
 
     def __init__(self) -> None:
         self._reservations: list[socket.socket] = []
 
-    def take(self, wanted: int | None = None) -> int:
-        """Reserve `wanted`, or any free port."""
-        if wanted is not None:
-            return self._take(wanted)
+    def take(self, requested: int | None = None) -> int:
+        """Reserve a requested port, or any free port."""
+        if requested is not None:
+            return self._take(requested)
         for port in _shuffled_range():
             try:
                 return self._take(port)
@@ -57,20 +57,20 @@ class Ports:
         return port
 
     def listen(self) -> socket.socket:
-        """A listening socket on a free port, for proxies on one event loop after the other."""
+        """Return a listening socket on a free port, which successive proxies can share."""
         listener = socket.create_server((HOST, self.take()))
         self._reservations.append(listener)
         return listener
 
     def close(self) -> None:
-        """Give all of them back."""
+        """Release all ports."""
         for reservation in self._reservations:
             reservation.close()
         self._reservations.clear()
 
 
 def _shuffled_range() -> Iterator[int]:
-    """Every port that no outgoing connection is numbered with, in random order."""
+    """Return all ports outside the ephemeral range, in random order."""
     highest = 32_768
     if _EPHEMERAL_RANGE.exists():
         highest = int(_EPHEMERAL_RANGE.read_text().split()[0])

@@ -1,4 +1,4 @@
-"""One server process: started under a guard, watched, signalled, ended."""
+"""A server process that runs under a guard."""
 
 import asyncio
 import contextlib
@@ -23,13 +23,13 @@ Probe = Callable[[], Awaitable[bool]]
 
 
 class ServerProcess:
-    """A command that can be started, paused, killed, started again. Belongs to no event loop."""
+    """A process that can be started, paused, killed and restarted, on any event loop."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path, cleanup: Path) -> None:
         self.name = name
         self.log = folder / "server.log"
         self._command = command
-        self._cleanup = cleanup  # removed by the guard if this process dies without stopping it
+        self._cleanup = cleanup  # the guard removes it if this process dies
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._log_start = 0
@@ -47,23 +47,23 @@ class ServerProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process exists; a paused one does."""
+        """Whether the process exists. A paused process exists."""
         return self._guard is not None and self._guard.poll() is None
 
     @property
     def guard_pid(self) -> int | None:
-        """The process that this process sees as its child: the guard; None while it is down."""
+        """The process id of the guard, which is the child process, or None."""
         return self._guard.pid if self._guard is not None else None
 
     @property
     def pid(self) -> int:
-        """The server's own process id."""
+        """The process id of the server."""
         if not self.running:
             raise ServerError(f"{self.name} is down")
         return self._pid
 
     async def start(self, ready: Probe, timeout: float = 60.0) -> None:
-        """Start it and return once `ready` says so; if that fails, nothing is left running."""
+        """Start the process and wait for `ready`. A failure leaves no process."""
         if self.running:
             raise ServerError(f"{self.name} is already running")
         self._launch()
@@ -81,7 +81,7 @@ class ServerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us; we end it in our own order
+                start_new_session=True,  # Ctrl-C must not reach the server
             )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -111,7 +111,7 @@ class ServerProcess:
             ) from None
 
     def log_tail(self) -> str:
-        """What the log of this start says: from the first trouble on, or else its last lines."""
+        """Return the log of this start from its first error, otherwise its last lines."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode(errors="replace").splitlines()
@@ -120,22 +120,22 @@ class ServerProcess:
         return "\n".join(f"  | {line}" for line in lines[max(start, 0) :][:_LOG_LINES_SHOWN])
 
     def signal(self, number: signal.Signals) -> None:
-        """Send the server itself a signal."""
-        with contextlib.suppress(ProcessLookupError):  # it ended this very moment
+        """Send a signal to the server process."""
+        with contextlib.suppress(ProcessLookupError):  # the process has just ended
             os.kill(self.pid, number)
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): its sockets stay open, nothing answers."""
+        """Pause the process with SIGSTOP. Its sockets stay open and nothing answers."""
         self.signal(signal.SIGSTOP)
         self._paused = True
 
     def resume(self) -> None:
-        """Let a paused one go on (SIGCONT)."""
+        """Resume the process with SIGCONT."""
         self.signal(signal.SIGCONT)
         self._paused = False
 
     async def stop(self, timeout: float = 30.0) -> None:
-        """End it in good order (SIGTERM), or by force when that takes longer than `timeout`."""
+        """Stop the process with SIGTERM, or with SIGKILL after `timeout`."""
         if not self.running:
             return self._forget()
         if self._paused:
@@ -149,7 +149,7 @@ class ServerProcess:
         return self._forget()
 
     async def kill(self) -> None:
-        """End it at once (SIGKILL)."""
+        """Kill the process with SIGKILL."""
         if self.running:
             self.signal(signal.SIGKILL)
             await self._ended()
@@ -166,7 +166,7 @@ class ServerProcess:
 
 
 async def together(*steps: Awaitable[None]) -> None:
-    """Run steps side by side; the first trouble ends them all and is raised as itself."""
+    """Run coroutines concurrently. The first error cancels the others and is raised."""
 
     async def run(step: Awaitable[None]) -> None:
         await step

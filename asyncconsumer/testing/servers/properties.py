@@ -1,4 +1,4 @@
-"""A test broker's configuration, derived from one plan for the whole cluster."""
+"""The configuration of a test broker, derived from a plan of the cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ PROXY: Final = "PROXY"
 
 _SMALL_AND_QUICK: Final = {
     "group.initial.rebalance.delay.ms": "0",
-    # of KIP-848: a dead member is noticed after 6 s, not 45, and shares are worked out at once
+    # KIP-848: a dead member expires after 6 s, not 45, and assignments are computed at once
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "500",
@@ -36,7 +36,7 @@ _SMALL_AND_QUICK: Final = {
     "log.cleaner.backoff.ms": "500",
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "1000",
-    # a killed broker may come back once its old session ended: not the 9 and 18 s of production
+    # a killed broker can restart after the end of its old session, by default 9 and 18 s
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "1000",
     "zookeeper.session.timeout.ms": "6000",
@@ -45,7 +45,7 @@ _SMALL_AND_QUICK: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What all brokers of a cluster have in common."""
+    """The settings that all brokers of a cluster share."""
 
     cluster_id: str
     brokers: int
@@ -63,7 +63,7 @@ def write(
     folder: Path,
     certificates: Certificates | None,
 ) -> Path:
-    """Write broker `node_id`'s properties; `ports` are those of all brokers, by rising id."""
+    """Write the properties of broker `node_id`. `ports` has those of all brokers, by id."""
     folder.mkdir(parents=True)
     settings = {
         "log.dirs": str(folder / DATA),
@@ -134,5 +134,5 @@ def _authorization(plan: Plan) -> dict[str, str]:
         if plan.zookeeper is None
         else "kafka.security.authorizer.AclAuthorizer"
     )
-    # whoever has no login, the brokers among them, may do anything; users what ACLs grant
+    # clients without a login, and brokers, may do anything; users need ACLs
     return {"authorizer.class.name": by_mode, "super.users": "User:ANONYMOUS"}

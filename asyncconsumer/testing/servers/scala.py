@@ -1,10 +1,10 @@
-"""The classic consumer of Kafka 1.1 and older, which lives on ZooKeeper: the peer to agree with.
+"""The ZooKeeper consumer of Kafka 1.1 and older, as a reference for compatibility tests.
 
 async with ScalaConsumer(zookeeper.connect, "billing", {"orders": 2}) as member:
     await member.until_received(100)
     member.owned, member.records
 
-Runs on a broker in ZooKeeper mode, up to Kafka 3.9. Belongs to no event loop.
+It needs a broker in ZooKeeper mode, up to Kafka 3.9, and is not bound to an event loop.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.group.zookeeper.assignors import part_of
+from asyncconsumer.group.zookeeper.assignors import partitions_of_consumer
 from asyncconsumer.testing.servers import maven
 from asyncconsumer.testing.servers.classic import ClassicMember, fetch
 from asyncconsumer.testing.servers.member import (
     EVENTS,
+    MemberLog,
     MemberProcesses,
     TellingMember,
-    Told,
     of_record,
 )
 from asyncconsumer.testing.servers.scala_console import ScalaConsole
@@ -31,7 +31,7 @@ _FROM_THE_START: Final = {"auto.offset.reset": "smallest"}
 
 
 class ScalaRecord(NamedTuple):
-    """A record as one of the consumer's streams gave it out."""
+    """A record that a stream of the consumer returned."""
 
     topic: str
     partition: int
@@ -39,11 +39,11 @@ class ScalaRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     stream: int
-    at_ms: int  # when, since the epoch
+    at_ms: int  # seconds since the epoch
 
 
-class _Told(Told):
-    """What a member has told of itself."""
+class _ScalaMemberLog(MemberLog):
+    """The events that a member has reported."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,9 +51,9 @@ class _Told(Told):
         self.releases: list[set[TopicPartition]] = []
         self.owners: dict[TopicPartition, str] = {}
 
-    def anew(self) -> None:
-        """Nothing is owned by a program that does not run."""
-        super().anew()
+    def reset(self) -> None:
+        """Clear the owned partitions, because the program does not run."""
+        super().reset()
         self.owners = {}
 
     def _take(self, kind: str, event: dict[str, Any]) -> None:
@@ -75,11 +75,11 @@ class _Told(Told):
 
 
 class ScalaConsumer(TellingMember, ClassicMember):
-    """A member that reads `streams`: topics, or one filter, and how many streams of each.
+    """A member that reads `streams`: topics or one filter, each with its number of streams.
 
-    `pattern` says which: `static`, `white_list` or `black_list`. `properties` are the classic
-    consumer's; `name` is its `consumer.id`. What `owned`, `owners` and `releases` say is what the
-    consumer told its rebalance listener.
+    `pattern` is `static`, `white_list` or `black_list`. `properties` are those of the classic
+    consumer. `name` is its `consumer.id`. `owned`, `owners` and `releases` come from the calls of
+    its rebalance listener.
     """
 
     def __init__(
@@ -97,42 +97,42 @@ class ScalaConsumer(TellingMember, ClassicMember):
         if pattern not in PATTERNS:
             raise ConfigError(f"pattern must be one of {', '.join(PATTERNS)}, got {pattern!r}")
         if not streams or (pattern != "static" and len(streams) > 1):
-            raise ConfigError(f"streams has {len(streams)} entries: give topics, or one filter")
+            raise ConfigError(f"`streams` has {len(streams)} entries: give topics, or one filter")
         self._subscription = [pattern, *(word for pair in streams.items() for word in pair)]
         self._progress = progress
-        self._told: _Told = _Told()
+        self._events: _ScalaMemberLog = _ScalaMemberLog()
 
     @property
     def records(self) -> Sequence[ScalaRecord]:
-        """What its streams have given out since it was first started."""
+        """The records of its streams since the first start."""
         self._look()
-        return self._told.records
+        return self._events.records
 
     @property
     def owned(self) -> dict[TopicPartition, str]:
-        """Its own partitions and the threads that read them; none while it rebalances."""
-        return part_of(self.consumer_id, self.owners)
+        """The owned partitions and their threads. None during a rebalance."""
+        return partitions_of_consumer(self.consumer_id, self.owners)
 
     @property
     def owners(self) -> dict[TopicPartition, str]:
-        """Its whole group's partitions; with range, those of its own topics only."""
+        """The partitions of the whole group. With range, only those of its own topics."""
         self._look()
-        return self._told.owners
+        return self._events.owners
 
     @property
     def releases(self) -> Sequence[set[TopicPartition]]:
-        """What it let go of in each rebalance since it was first started."""
+        """The released partitions of each rebalance since the first start."""
         self._look()
-        return self._told.releases
+        return self._events.releases
 
     async def until_received(self, count: int, timeout: float = 60.0) -> None:
-        """Return once its streams have given out so many records."""
+        """Wait until its streams have returned `count` records."""
         await self.until(lambda member: len(member.records) >= count, timeout)
 
     async def until_owning(
         self, partitions: Collection[TopicPartition], timeout: float = 60.0
     ) -> None:
-        """Return once it owns these partitions and no others."""
+        """Wait until the member owns exactly these partitions."""
         await self.until(lambda member: member.owned.keys() == set(partitions), timeout)
 
     async def _command(self, folder: Path, properties: Path) -> list[str]:
@@ -142,7 +142,7 @@ class ScalaConsumer(TellingMember, ClassicMember):
 
 
 class ScalaConsumers(MemberProcesses):
-    """Members of groups on one ZooKeeper, ended together at the end of an `async with`."""
+    """The members on one ZooKeeper. The end of the `async with` block stops them."""
 
     def __init__(self, zookeeper: str, *, progress: maven.Progress = maven.no_progress) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class ScalaConsumers(MemberProcesses):
         name: str = "",
         properties: Mapping[str, str] | None = None,
     ) -> ScalaConsumer:
-        """A started `ScalaConsumer`."""
+        """Return a started `ScalaConsumer`."""
         member = ScalaConsumer(
             self._zookeeper,
             group,
@@ -178,7 +178,7 @@ class ScalaConsumers(MemberProcesses):
         name: str = "",
         properties: Mapping[str, str] | None = None,
     ) -> ScalaConsole:
-        """A started `ScalaConsole`."""
+        """Return a started `ScalaConsole`."""
         member = ScalaConsole(
             self._zookeeper,
             group,

@@ -1,4 +1,4 @@
-"""Kafka's console consumer of the time when it still had `--zookeeper`."""
+"""The old console consumer of Kafka with the `--zookeeper` option."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,11 +31,11 @@ class ScalaConsole(ClassicMember):
         super().__init__(zookeeper, group, name, properties or {})
         self._white_list = white_list
         self._progress = progress
-        self._log = ""  # as far as it was written when the process ended
+        self._log = ""  # up to the end of the process
 
     @property
     def values(self) -> list[str]:
-        """The values it has printed since its last start."""
+        """The printed values since the last start."""
         lines = self._written().split("\n")
         return [line.partition(_SEPARATOR)[2] for line in lines if _SEPARATOR in line]
 

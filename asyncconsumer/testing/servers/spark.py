@@ -1,6 +1,6 @@
-"""Spark for tests: sessions that start quickly, and the jars of its own Kafka source.
+"""Spark for tests: fast sessions, and the jars of the Kafka source of Spark.
 
-Those jars make it the peer to agree with, and to be measured against.
+The Kafka source of Spark is the reference for compatibility and for benchmarks.
 """
 
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SPARK: Final = "4.2.0"
 """The newest Spark whose Kafka source is on Maven Central."""
 SCALA: Final = "2.13"
-"""That of pyspark's jars: a worker that is not told looks for folders that a build leaves."""
+"""The Scala version of pyspark's jars. Without it a worker looks for the folders of a build."""
 
 # by hand: it says that it depends on a token provider of its own version, which was never published
 _JARS: Final = (
@@ -69,12 +69,12 @@ EXECUTORS: Final = {
 
 
 async def kafka_source_jars(progress: maven.Progress = maven.no_progress) -> list[Path]:
-    """For `spark.jars`, fetched unless the cache has them; pyspark brings the other ones."""
+    """Return the value of `spark.jars` for the Kafka source. pyspark has the other jars."""
     return await _alone(f"Spark {SPARK} Kafka source", _JARS, progress)
 
 
 async def delta_jars(progress: maven.Progress = maven.no_progress) -> list[Path]:
-    """For `spark.jars`, to write Delta tables with Spark itself."""
+    """Return the value of `spark.jars` for Delta tables."""
     return await _alone(f"Delta for Spark {SPARK}", _DELTA, progress)
 
 
@@ -90,10 +90,12 @@ def spark_session(
     jars: Sequence[Path] = (),
     python: str = sys.executable,
 ) -> "Iterator[SparkSession]":
-    """A session in a JVM of its own, which ends with the block; `config` overrides what is quick.
+    """Run a session in its own JVM, which ends with the block.
 
-    A JVM outlives its sessions otherwise, and takes jars and flags only when it starts. `python` is
-    what the workers run.
+    `config` overrides the defaults, which make it fast.
+
+    Otherwise a JVM outlives its sessions, and reads jars and flags only at its start. `python` is
+    the interpreter of the workers.
     """
     from pyspark.sql import SparkSession
 
@@ -116,7 +118,7 @@ def spark_session(
 
 @contextmanager
 def _home(master: str) -> Iterator[dict[str, str]]:
-    """Where Spark is at home: the workers of a local cluster put their folders there."""
+    """Return a folder for SPARK_HOME, where the workers of a local cluster put their folders."""
     if not master.startswith("local-cluster"):
         yield {}
         return
@@ -131,12 +133,12 @@ def _home(master: str) -> Iterator[dict[str, str]]:
 def _end_jvm() -> None:
     from pyspark import SparkContext
 
-    gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no other door to it
+    gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public access
     if gateway is None:
         return
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
     gateway.shutdown()
-    gateway.proc.stdin.close()  # what it waits for
+    gateway.proc.stdin.close()  # what the gateway waits for
     gateway.proc.wait(timeout=60)
 
 

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster from pyspark's own jars: a master, and workers that know nothing else.
+"""A Spark standalone cluster from the jars of pyspark: a master and isolated workers.
 
 async with SparkCluster() as cluster:
     with spark_session(cluster.master, python="python3") as spark: ...
@@ -20,7 +20,7 @@ from asyncconsumer.testing.servers.process import ServerProcess, together
 from asyncconsumer.testing.servers.spark import SCALA
 
 _PACKAGE: Final = "org.apache.spark.deploy"
-# as Spark's own scripts have it: what it reaches into, Java has closed since
+# as in the scripts of Spark, which uses internal packages of Java
 _OPENED: Final = ("java.lang", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch")
 
 
@@ -33,19 +33,19 @@ class SparkNode(Node):
         self.page = f"http://{HOST}:{page_port}/json/"
 
     async def state(self) -> "dict[str, object] | None":
-        """What its page tells; None while it tells nothing."""
+        """Return the state on its web page, or None."""
         return await asyncio.to_thread(_load, self.page)
 
     async def is_serving(self) -> bool:
-        """Whether its page is there, which comes last."""
+        """Return whether its web page responds, which starts last."""
         return await self.state() is not None
 
 
 class SparkCluster(Servers):
     """A master and workers, for `spark_session(cluster.master)`.
 
-    The workers, and the executors that they start, see nothing of the environment that they are
-    started from, and run in a folder of their own. `path` is where they find a `python3`.
+    Workers and executors do not inherit the environment, and run in their own folder. `path` is
+    where they find a `python3`.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class SparkCluster(Servers):
 
     @property
     def master(self) -> str:
-        """What a session is told."""
+        """The master URL."""
         return f"spark://{HOST}:{self.nodes[0].port}"
 
     def logs(self) -> str:
-        """All that executors have written so far, their Python workers included."""
+        """Return the output of all executors and their Python workers."""
         assert self._folder is not None
         files = sorted(self._folder.glob("worker-*/app-*/*/std*"))
         return "\n".join(file.read_text(errors="replace") for file in files)
 
     async def start(self) -> None:
-        """Start them and wait until the master knows all workers; on failure nothing is left."""
+        """Start all nodes and wait until the master knows all workers. A failure stops them."""
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="asyncconsumer-spark-"))
             master = self._node("master", "master.Master")
@@ -87,8 +87,8 @@ class SparkCluster(Servers):
             raise
 
     async def _is_whole(self) -> bool:
-        told = await self.nodes[0].state() or {}
-        return told.get("aliveworkers") == self._workers
+        state = await self.nodes[0].state() or {}
+        return state.get("aliveworkers") == self._workers
 
     def _node(self, name: str, main: str, *arguments: str) -> SparkNode:
         assert self._folder is not None
@@ -117,8 +117,8 @@ class SparkCluster(Servers):
             "SPARK_LOCAL_IP": HOST,
             "SPARK_SCALA_VERSION": SCALA,
         }
-        given = [f"{name}={value}" for name, value in known.items()]
-        return ["/usr/bin/env", "-i", *given, *command]
+        variables = [f"{name}={value}" for name, value in known.items()]
+        return ["/usr/bin/env", "-i", *variables, *command]
 
     def _members(self) -> list[SparkNode]:
         return self.nodes
@@ -129,8 +129,8 @@ class SparkCluster(Servers):
 
 def _load(page: str) -> "dict[str, object] | None":
     try:
-        with urllib.request.urlopen(page, timeout=5) as answer:  # noqa: S310 - our own address
-            told: dict[str, object] = json.load(answer)
-            return told
+        with urllib.request.urlopen(page, timeout=5) as answer:  # noqa: S310 - an address of this module
+            state: dict[str, object] = json.load(answer)
+            return state
     except (OSError, ValueError):
         return None

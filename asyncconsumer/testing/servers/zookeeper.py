@@ -20,7 +20,7 @@ from asyncconsumer.testing.servers.process import ServerProcess, together
 
 DEFAULT_ZOOKEEPER: Final = "3.9.4"
 
-# what the server needs besides what its own description names
+# jars that the server needs and its POM does not name
 _EXTRAS: Final = (
     "io.dropwizard.metrics:metrics-core:4.1.12.1",
     "org.xerial.snappy:snappy-java:1.1.10.5",
@@ -33,12 +33,12 @@ _CLOSE_SESSION: Final = -11
 
 
 class ZooKeeperNode(Node):
-    """One server of an ensemble."""
+    """A server of an ensemble."""
 
     def __init__(self, process: ServerProcess, port: int, tls_port: int = 0) -> None:
         super().__init__(process)
         self.port = port
-        self.tls_port = tls_port  # of a secure one
+        self.tls_port = tls_port  # of a secure ensemble
 
     def __repr__(self) -> str:
         return f"<{self.process.name} on {self.address}, {self.process.state}>"
@@ -49,7 +49,7 @@ class ZooKeeperNode(Node):
         return f"{HOST}:{self.port}"
 
     async def mode(self) -> str:
-        """`standalone`, `leader`, `follower`, or `down` while it serves nobody."""
+        """Return `standalone`, `leader`, `follower`, or `down` if it does not serve."""
         try:
             async with asyncio.timeout(2), _connection(self.port) as (reader, writer):
                 writer.write(b"srvr")
@@ -60,15 +60,15 @@ class ZooKeeperNode(Node):
         return match[1] if match else "down"
 
     async def is_serving(self) -> bool:
-        """Whether it is part of a quorum and answers clients."""
+        """Return whether the server is part of a quorum and answers clients."""
         return await self.mode() != "down"
 
 
 class ZooKeeper(Servers):
     """An ensemble of 1 or 3 servers: `async with ZooKeeper() as zookeeper: zookeeper.connect`.
 
-    A `secure` one also listens with TLS, for clients who trust `certificates`, and takes SASL
-    logins (DIGEST-MD5) of the users in `listeners.PASSWORDS`.
+    A `secure` ensemble also listens with TLS, for clients that trust `certificates`, and accepts
+    SASL logins (DIGEST-MD5) of the users in `listeners.PASSWORDS`.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ZooKeeper(Servers):
 
     @property
     def certificates(self) -> Certificates:
-        """What the clients of a secure one need to trust it."""
+        """The certificates that clients of a secure ensemble need."""
         if self._certificates is None:
             raise ConfigError("certificates: start a ZooKeeper(secure=True) first")
         return self._certificates
@@ -113,12 +113,12 @@ class ZooKeeper(Servers):
         return f"ZooKeeper {self.version}"
 
     async def fetch(self, progress: maven.Progress = maven.no_progress) -> list[Path]:
-        """The jars it runs from, fetched unless the cache has them."""
+        """Return the jars of the server. Download them if they are not cached."""
         coordinates = (LOGGING, f"org.apache.zookeeper:zookeeper:{self.version}", *_EXTRAS)
         return await maven.class_path(self.title, coordinates, progress)
 
     async def start(self) -> None:
-        """Start every node and wait for the quorum; on failure nothing is left."""
+        """Start all servers and wait for the quorum. A failure stops all of them."""
         try:
             await self._start()
         except BaseException:
@@ -155,18 +155,18 @@ class ZooKeeper(Servers):
         self.nodes.clear()
 
     async def leader(self) -> ZooKeeperNode:
-        """The node that leads the ensemble (or stands alone)."""
+        """Return the leader of the ensemble, or the standalone server."""
         for node in self.nodes:
             if await node.mode() in ("leader", "standalone"):
                 return node
         raise AdminFailed("the ZooKeeper ensemble has no leader")
 
     async def expire_session(self, session_id: int, password: bytes) -> None:
-        """End a client's session on the server, as its expiry would.
+        """End the session of a client on the server, as its expiry does.
 
-        ZooKeeper lets a second connection take a session over with its id and password; that one
-        then closes the session. The client's own connection is dropped, and when it comes back it
-        is told that its session expired.
+        A second connection takes over the session with its id and password, and then closes it.
+        The server drops the connection of the client, and reports the expiry when the client
+        reconnects.
         """
         node = await self.leader()
         async with asyncio.timeout(10), _connection(node.port) as (reader, writer):
@@ -181,7 +181,7 @@ class ZooKeeper(Servers):
                     f"ZooKeeper does not know session 0x{session_id:x} with that password: "
                     "it has expired already, or never was"
                 )
-            await reader.read()  # the server closes the connection when the session is gone
+            await reader.read()  # the server closes the connection after the session has ended
 
 
 def _write_config(
@@ -211,7 +211,7 @@ def _write_config(
 
 
 def _secure(config: Path, tls_port: int, certificates: Certificates) -> list[str]:
-    """Add TLS and SASL to a configuration; the flags that Java needs for it."""
+    """Add TLS and SASL to a configuration, and return the required Java flags."""
     settings = {
         "secureClientPort": tls_port,
         "secureClientPortAddress": HOST,

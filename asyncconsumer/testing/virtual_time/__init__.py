@@ -1,4 +1,4 @@
-"""Run asyncio code in virtual time, in the order of a seed, and fail on what it leaves behind.
+"""Asyncio on virtual time, in the order of a seed, with checks for leftovers.
 
 ```python
 @simulated(seeds=range(100))
@@ -45,7 +45,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SEED_VARIABLE: Final = "ASYNCCONSUMER_SEED"
-# Virtual seconds that cancelled tasks get for their last words.
+# Virtual seconds for the cleanup of cancelled tasks.
 _GRACE: Final = 24 * 3600.0
 
 
@@ -56,10 +56,10 @@ def run(
     limit: float | None = None,
     lag: float = 0.0,
 ) -> T:
-    """Like `asyncio.run`, on a `SimLoop`; what asyncio only logs is a failure here.
+    """Run a coroutine on a `SimLoop`. Problems that asyncio only logs are failures here.
 
-    A task still running when `main` returns raises LeftoverTasks. An exception that nobody asked
-    for raises UnhandledError. If `main` itself fails, both become notes on its exception.
+    A task still running when `main` returns raises LeftoverTasks. An exception that was never
+    retrieved raises UnhandledError. If `main` itself fails, both become notes on its exception.
     `limit`, in virtual seconds, raises VirtualTimeout. For `seed` and `lag` see SimLoop.
     """
     _refuse_to_nest(main)
@@ -70,7 +70,7 @@ def run(
         try:
             result = loop.run_until_complete(main() if callable(main) else main)
         except (Deadlock, Livelock, VirtualTimeout) as error:
-            _annotate(error, _wind_down(loop, unhandled))  # these name the tasks themselves
+            _annotate(error, _wind_down(loop, unhandled))  # these errors name the tasks
             raise
         except BaseException as error:
             _annotate(error, [*_leftovers(loop), *_wind_down(loop, unhandled)])
@@ -89,7 +89,7 @@ def _refuse_to_nest(main: object) -> None:
     except RuntimeError:
         return
     if inspect.iscoroutine(main):
-        main.close()  # or Python warns that it was never awaited
+        main.close()  # otherwise Python warns that it was never awaited
     raise SimulationError("run() inside a running event loop: call it from plain code")
 
 
@@ -99,7 +99,7 @@ def _annotate(error: BaseException, troubles: list[AssertionError]) -> None:
 
 
 def _started_by_the_code(task: "asyncio.Task[Any]") -> bool:
-    # an abandoned async generator is closed by a task of asyncio's own, which is no coroutine
+    # asyncio closes an abandoned async generator in its own task, which has no coroutine
     return inspect.iscoroutine(task.get_coro())
 
 
@@ -109,7 +109,7 @@ def _leftovers(loop: SimLoop) -> list[AssertionError]:
 
 
 def _wind_down(loop: SimLoop, unhandled: list[dict[str, Any]]) -> list[AssertionError]:
-    """Cancel what still runs, close generators, and say what was amiss."""
+    """Cancel remaining tasks, close generators and return the problems."""
     troubles: list[AssertionError] = []
     pending = loop.pending_tasks()
     for task in filter(_started_by_the_code, pending):
@@ -131,12 +131,12 @@ def _unseen(task: "asyncio.Task[Any]") -> dict[str, Any]:
 
 
 def _as_error(context: dict[str, Any]) -> UnhandledError:
-    """What the loop would have logged, as an exception."""
+    """Return the problem that the loop would log, as an exception."""
     task = context.get("task") or context.get("future")
-    who = f"{task.get_name()!r}: " if isinstance(task, asyncio.Task) else ""
+    source = f"{task.get_name()!r}: " if isinstance(task, asyncio.Task) else ""
     cause = context.get("exception")
-    what = context.get("message", "something went wrong")  # whoever calls the handler may omit it
-    error = UnhandledError(f"{who}{what}" + (f": {cause!r}" if cause else ""))
+    what = context.get("message", "something went wrong")  # the caller of the handler may omit it
+    error = UnhandledError(f"{source}{what}" + (f": {cause!r}" if cause else ""))
     error.__cause__ = cause
     return error
 
@@ -144,11 +144,10 @@ def _as_error(context: dict[str, Any]) -> UnhandledError:
 def simulated(
     seeds: Iterable[int | None] = range(100), *, limit: float | None = None, lag: float = 0.0
 ) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
-    """Make an `async def` test a plain one that runs once for each seed.
+    """Turn an `async def` test into a plain one that runs once for each seed.
 
-    A failure carries a note with its seed; ASYNCCONSUMER_SEED=17 in the environment runs that one
-    alone. Fixtures are passed through, made once for all seeds: what a seed may change is best made
-    inside the test.
+    A failure has a note with its seed. ASYNCCONSUMER_SEED=17 in the environment runs only that
+    seed. Fixtures are created once for all seeds, so create mutable objects inside the test.
     """
     chosen = list(seeds)
     if not chosen:

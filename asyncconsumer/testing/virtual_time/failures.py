@@ -1,4 +1,4 @@
-"""How a simulation fails, and the words it finds for it: who waits, and where."""
+"""The errors of a simulation, and descriptions of waiting tasks."""
 
 import asyncio
 import gc
@@ -12,15 +12,15 @@ _ASYNCIO: Final = str(Path(asyncio.__file__).parent)
 
 
 class Deadlock(AssertionError):
-    """Every task waits and no timer is set: nothing can ever happen again."""
+    """All tasks wait and no timer is set."""
 
 
 class Livelock(AssertionError):
-    """Callbacks run and run, and time stands still: somebody spins."""
+    """Too many callbacks ran while the virtual time did not advance."""
 
 
 class VirtualTimeout(AssertionError):
-    """The simulation is not over at the virtual time it was limited to."""
+    """The simulation did not end within its limit of virtual time."""
 
 
 class LeftoverTasks(AssertionError):
@@ -28,22 +28,22 @@ class LeftoverTasks(AssertionError):
 
 
 class UnhandledError(AssertionError):
-    """An exception reached nobody: a task that failed unasked, or a callback that raised."""
+    """An exception was never retrieved: of a task or of a callback."""
 
 
 class SimulationError(NotImplementedError):
-    """The code reached for the outside world, which a simulation does not have."""
+    """The code used a resource that a simulation does not have."""
 
 
 def describe(tasks: Collection["asyncio.Task[Any]"]) -> str:
-    """Each task on a line of its own: its name and where it stands."""
+    """Return one line for each task: its name and where it waits."""
     if not tasks:
         return "  (no task is pending)"
     return "\n".join(f"  {task.get_name()!r} {whereabouts(task)}" for task in tasks)
 
 
 def whereabouts(task: "asyncio.Task[Any]") -> str:
-    """Where `task` stands: the innermost line that is not asyncio's, then asyncio's."""
+    """Return where `task` waits: the innermost line outside asyncio, then the one inside."""
     coro = task.get_coro()
     frames = list(_frames(coro))
     if not frames:
@@ -61,7 +61,7 @@ def _line(frame: FrameType) -> str:
 
 
 def _frames(awaited: object) -> Iterator[FrameType]:
-    """The frames of everything that `awaited` waits through, outermost first."""
+    """Return the frames of the await chain of `awaited`, outermost first."""
     while awaited is not None:
         if inspect.iscoroutine(awaited):
             frame, inner = awaited.cr_frame, awaited.cr_await
@@ -70,7 +70,7 @@ def _frames(awaited: object) -> Iterator[FrameType]:
         elif inspect.isasyncgen(awaited):
             frame, inner = awaited.ag_frame, awaited.ag_await
         else:
-            # `async for` waits on an object that does not name its generator; the collector knows
+            # `async for` awaits an object without a reference to its generator; gc finds it
             inside = (part for part in gc.get_referents(awaited) if inspect.isasyncgen(part))
             frame, inner = None, next(inside, None)
         if frame is not None:

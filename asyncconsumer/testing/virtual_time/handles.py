@@ -1,7 +1,7 @@
-"""What a loop keeps for each callback: asyncio's handles, made in half the time.
+"""Callback handles of asyncio that are created in half the time.
 
-A simulation makes two of them for every step of a task. Asyncio's own constructors spend most of
-their time asking the loop whether it is in debug mode; where it is, asyncio's are used.
+A simulation creates two handles for each step of a task. The constructors of asyncio spend most of
+their time on the check for debug mode. In debug mode the handles of asyncio are used.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Call(asyncio.Handle):
-    """A callback for the next round."""
+    """A handle of a callback in the next round."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class Call(asyncio.Handle):
 
 
 class Timer(asyncio.TimerHandle):
-    """A callback for a later time."""
+    """A handle of a callback at a later time."""
 
     __slots__ = ()
 

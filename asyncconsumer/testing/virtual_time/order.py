@@ -1,14 +1,14 @@
-"""In which order the callbacks of a simulation run: what is kept and what the seed permutes.
+"""The order of callbacks in a simulation: what is kept and what the seed permutes.
 
-**What is kept.** Callbacks run in rounds, as in asyncio: whatever is ready when a round begins runs
-in it; what that schedules runs in the next. Within a round:
+**What is kept.** Callbacks run in rounds, as in asyncio. Callbacks that are ready at the start of
+a round run in it. Those that they schedule run in the next round. Within a round:
 
 1. What one callback scheduled runs in the order it was scheduled: tasks started by one step start
    in that order, the waiters of one `Event.set()` wake in that order, and after `sleep(0)` a task
    finds begun what it had scheduled before.
 2. A plain `call_soon` callback (anything but a step of a task) is never overtaken by what was
-   scheduled after it, by anybody. Transports and protocols live on this: `connection_made`, then
-   the data in order, then `connection_lost`.
+   scheduled after it, by any callback. Transports and protocols rely on this: `connection_made`,
+   then the data in order, then `connection_lost`.
 3. Timers fire in the order of their deadlines, never early. Those for one deadline that were set
    at the same moment fire in the order they were set: real time would have moved in between.
 
@@ -41,16 +41,16 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-# Deadlines this close are one moment, as in asyncio: 0.1 + 0.2 and 0.3 are the same time.
+# Deadlines within this distance are one moment, as in asyncio: 0.1 + 0.2 equals 0.3.
 _RESOLUTION: Final = 1e-9
-# The two callbacks by which a task of CPython moves on; `call_soon(task.cancel)` is no such step.
+# The two callbacks that step a task of CPython. `call_soon(task.cancel)` is not a step.
 _STEPS: Final = frozenset({None, "task_wakeup"})
 
 
 class Timers:
-    """The time and what is set for later.
+    """The virtual time and the pending timers.
 
-    A heap, as in asyncio, but one that compares in C and keeps equal deadlines in order.
+    A heap as in asyncio, but it compares in C and keeps the order of equal deadlines.
     """
 
     def __init__(self) -> None:
@@ -60,25 +60,25 @@ class Timers:
         self._tidy_at = 64
 
     def add(self, when: float, timer: asyncio.TimerHandle) -> None:
-        """Set `timer` for `when`, which lies ahead; one set for infinity never fires."""
+        """Set `timer` for the future time `when`. At infinity it never fires."""
         if when < math.inf:
             heapq.heappush(self._heap, (when, next(self._serial), self.now, timer))
         elif math.isnan(when):
-            raise ValueError("a timer needs a time, and NaN is none")
-        if len(self._heap) >= self._tidy_at:  # timeouts are mostly cancelled long before their time
+            raise ValueError("the time of a timer must not be NaN")
+        if len(self._heap) >= self._tidy_at:  # most timeouts are cancelled early
             self._heap = [entry for entry in self._heap if not entry[3].cancelled()]
             heapq.heapify(self._heap)
             self._tidy_at = 2 * len(self._heap) + 64
 
     def within(self, latest: float) -> bool:
-        """Whether a timer is set for a time no later than `latest`, cancelled or not."""
+        """Return whether a timer, cancelled or not, is set for `latest` or earlier."""
         return bool(self._heap) and self._heap[0][0] <= latest
 
     def advance(self, ready: list[asyncio.Handle], ends: list[int], latest: float) -> float:
-        """Go to the next deadline, if it is no later than `latest`, and add its timers to `ready`.
+        """Advance to the next deadline up to `latest`, and add its timers to `ready`.
 
         Timers that were set at one moment form a block; `ends` gets the end of the block before
-        each. The answer is the deadline, reached or not, and infinity when there is none.
+        each. Return the deadline, reached or not, or infinity if there is none.
         """
         heap = self._heap
         while heap and heap[0][3]._cancelled:  # noqa: SLF001 - the hot path
@@ -99,17 +99,17 @@ class Timers:
         return when
 
     def clear(self) -> None:
-        """Forget every timer."""
+        """Remove all timers."""
         self._heap.clear()
 
 
 def arrange(
     ready: list[asyncio.Handle], ends: list[int], draw: Callable[[], float] | None
 ) -> list[asyncio.Handle]:
-    """The callbacks of a round in an order that the rules permit, the last to run first.
+    """Return the callbacks of a round in a permitted order, the last to run first.
 
-    `ends` says where in `ready` each block but the last ends; `draw` gives random numbers from
-    0 to 1, and without it the order is that of asyncio.
+    `ends` has the end in `ready` of each block except the last. `draw` returns random numbers from
+    0 to 1; without it the order is that of asyncio.
     """
     if draw is None or not ends:
         return ready[::-1]
@@ -119,19 +119,19 @@ def arrange(
         movable = end
         while movable > start and _movable(ready[movable - 1]):
             movable -= 1
-        if movable < end:  # anywhere among what was scheduled later
+        if movable < end:  # anywhere among later callbacks
             blocks.insert(int(draw() * (len(blocks) + 1)), ready[movable:end])
-        if start < movable:  # ahead of all that was scheduled later
+        if start < movable:  # before all later callbacks
             blocks.append(ready[start:movable])
         end = start
     return [handle for block in blocks for handle in reversed(block)]
 
 
 def _movable(handle: asyncio.Handle) -> bool:
-    """Whether what was scheduled later may overtake: true of a timer and of a step of a task."""
+    """Return whether later callbacks may overtake: true for timers and steps of tasks."""
     if isinstance(handle, asyncio.TimerHandle):
         return True
-    callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001 - no other way to tell
+    callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio has no public access
     return (
         isinstance(getattr(callback, "__self__", None), asyncio.Task)
         and getattr(callback, "__name__", None) in _STEPS

@@ -1,9 +1,8 @@
 """An asyncio event loop with virtual time, whose order of callbacks is drawn from a seed.
 
-Time stands still while callbacks run and jumps to the next timer when none is ready. There is no
-outside world: no socket, no thread, no signal. So nothing but the seed decides what happens
-next, and "nothing ready and no timer set" is a proof that nothing will ever happen: a deadlock.
-`order.py` says which orders a seed may choose.
+Time does not advance while callbacks run, and jumps to the next timer if none is ready. There are
+no sockets, threads or signals. So the seed alone decides the order, and "nothing ready and no timer
+set" proves a deadlock. `order.py` defines the orders that a seed may choose.
 
 **What a seed cannot replay**: an order that the code takes from a set of strings or of objects
 hashed by address (tasks here are not: their hash is their number), from wall clock time, from
@@ -39,10 +38,10 @@ Awaited = Generator[Any, None, T] | Coroutine[Any, Any, T]
 
 
 class _Task(asyncio.Task[T]):
-    """A task that is the same in every replay.
+    """A task with the same hash in every replay.
 
-    A TaskGroup cancels its children in the order of a set, and so by their hashes. By default
-    these are addresses, which no seed governs.
+    A TaskGroup cancels its children in the order of a set, which depends on their hashes. The
+    default hashes are addresses, which do not depend on the seed.
     """
 
     def __init__(
@@ -55,11 +54,11 @@ class _Task(asyncio.Task[T]):
         return self._number
 
 
-class _Roll:
-    """The tasks that are not over, or whose failure nobody has seen.
+class _LiveTasks:
+    """The tasks that are not done, or whose exception was not retrieved.
 
-    It holds them, where asyncio does not: a task that the garbage collector takes away while it
-    waits goes at a moment that no seed governs.
+    It keeps references, which asyncio does not: otherwise the garbage collector could remove a
+    waiting task at a moment that does not depend on the seed.
     """
 
     def __init__(self) -> None:
@@ -87,41 +86,43 @@ class _Roll:
 
     @staticmethod
     def _unseen(task: "asyncio.Task[Any]") -> bool:
-        # what asyncio goes by when it logs "exception was never retrieved"
+        # the flag of asyncio for the log "exception was never retrieved"
         return bool(getattr(task, "_log_traceback", False))
 
 
-class _Patience:
-    """How many callbacks may still run before time moves, and who runs when none is left."""
+class _CallbackLimit:
+    """The limit of callbacks at one virtual time, and a sample of them for the error."""
 
     _SAMPLE: Final = 1000
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.left = limit
+        self.remaining = limit
         self._ran: collections.Counter[str] = collections.Counter()
         self._ran_at = 0.0
 
     def spend(self, ready: list[asyncio.Handle], now: float) -> None:
-        """Count what is to run. Once past the limit, note it too, and give up on a fair sample."""
-        if self.left >= len(ready):
-            self.left -= len(ready)
+        """Count callbacks. Beyond the limit, sample them, and raise after a fair sample."""
+        if self.remaining >= len(ready):
+            self.remaining -= len(ready)
             return
         if self._ran_at != now:
             self._ran_at = now
             self._ran.clear()
         self._ran.update(_who(handle) for handle in ready)
         if self._ran.total() >= self._SAMPLE:
-            self.left = self.limit
-            most = "\n".join(f"  {times} x {who}" for who, times in self._ran.most_common(5))
+            self.remaining = self.limit
+            busiest = "\n".join(
+                f"  {times} x {callback}" for callback, times in self._ran.most_common(5)
+            )
             raise Livelock(
                 f"over {self.limit} callbacks ran while time stood at {now}. "
-                f"Among the last {self._ran.total()}:\n{most}"
+                f"Among the last {self._ran.total()}:\n{busiest}"
             )
 
 
 class _InOrder(weakref.WeakKeyDictionary[Any, None]):
-    """The part of a WeakSet that asyncio needs for its generators, in order of insertion."""
+    """A WeakSet in order of insertion, with the methods that asyncio uses for generators."""
 
     def add(self, item: object) -> None:
         self[item] = None
@@ -131,16 +132,16 @@ class _InOrder(weakref.WeakKeyDictionary[Any, None]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """Virtual time, seeded order, no outside world; see the top of this module.
+    """An event loop with virtual time and seeded order. See the top of this module.
 
-    `seed` None means the plain order of asyncio. `limit` is the virtual time that the clock
-    may not pass (it may be moved while the loop lives), `lag` how late a busy loop may be,
-    `patience` how many callbacks may run before time moves.
+    With `seed` None the order is that of asyncio. `limit` is the maximum virtual time, which can
+    be changed while the loop runs. `lag` is the maximum delay of a busy loop. `patience` is the
+    maximum number of callbacks at one virtual time.
     """
 
-    virtual_time: Final = True  # consumers read it: they then start no thread
+    virtual_time: Final = True  # consumers read this flag and then start no thread
 
-    # set by BaseEventLoop, and not in its type stubs
+    # set by BaseEventLoop, but not in its type stubs
     _closed: bool = True  # until it is made
     _debug: bool
     _stopping: bool
@@ -164,27 +165,27 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.limit = math.inf if limit is None else limit
         self._lag = lag
-        self._landed = 0.0  # where the last jump ended: lag counts from here
+        self._landed = 0.0  # the time of the last jump, from which lag counts
         self._draw = None if seed is None else random.Random(seed).random  # noqa: S311 - for replay
-        self._patience = _Patience(patience)
+        self._callback_limit = _CallbackLimit(patience)
         self._timers = Timers()
-        self._roll = _Roll()
+        self._live_tasks = _LiveTasks()
         self._asyncgens = _InOrder()
         self._ready: list[asyncio.Handle] = []  # the next round
-        self._ends: list[int] = []  # where in it one callback's share ends and another's begins
-        self._todo: list[asyncio.Handle] = []  # this round, last one first
+        self._ends: list[int] = []  # the ends of the blocks in it
+        self._todo: list[asyncio.Handle] = []  # the current round, the last first
 
     def time(self) -> float:
-        """The virtual time, in seconds since the loop was made."""
+        """Return the virtual time, in seconds since the loop was created."""
         return self._timers.now
 
     def pending_tasks(self) -> list["asyncio.Task[Any]"]:
-        """The tasks that are not over, in the order of their creation."""
-        return self._roll.pending()
+        """Return the tasks that are not done, in order of creation."""
+        return self._live_tasks.pending()
 
     def unseen_failures(self) -> list["asyncio.Task[Any]"]:
-        """The tasks that failed and whose exception nobody has asked for, in that order."""
-        return self._roll.unseen()
+        """Return the failed tasks whose exception was not retrieved, in order of creation."""
+        return self._live_tasks.unseen()
 
     def create_task(
         self,
@@ -193,16 +194,16 @@ class SimLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: Context | None = None,
     ) -> "asyncio.Task[T]":
-        """Start a task; its default name counts from 1 in each loop, to be the same in a replay."""
+        """Start a task. Default names count from 1 in each loop, so that replays have the same."""
         task: asyncio.Task[T]
         if self.get_task_factory() is not None:
             task = super().create_task(coro, name=name, context=context)
         else:
             self._check_closed()
-            number = self._roll.next_number()
+            number = self._live_tasks.next_number()
             own_name = f"Task-{number}" if name is None else str(name)
             task = _Task(number, coro, self, own_name, context)
-        self._roll.add(task)
+        self._live_tasks.add(task)
         return task
 
     def call_at(
@@ -212,7 +213,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call back at a virtual time; a time that has passed means the next round."""
+        """Schedule a callback at a virtual time. A past time means the next round."""
         timer: asyncio.TimerHandle
         if self._debug or self._closed:
             self._check(callback, "call_at")
@@ -231,7 +232,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """Call back in the next round."""
+        """Schedule a callback in the next round."""
         handle: asyncio.Handle
         if self._debug or self._closed:
             self._check(callback, "call_soon")
@@ -242,13 +243,13 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def _check(self, callback: object, method: str) -> None:
-        """What asyncio checks always, and what it checks in debug mode."""
+        """Apply the checks of asyncio, including those of debug mode."""
         self._check_closed()
         self._check_thread()
         self._check_callback(callback, method)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Told by a timer; ours are tidied up by their number alone."""
+        """Ignore a cancelled timer, because `Timers` removes them by their number."""
 
     def call_soon_threadsafe(
         self,
@@ -256,7 +257,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """Like `call_soon`, from the loop's own thread; no other may call."""
+        """Schedule a callback from the thread of the loop. Other threads must not call it."""
         if self._thread_id not in {None, threading.get_ident()}:
             raise SimulationError(
                 "call_soon_threadsafe from another thread: when a thread gets its turn, no seed "
@@ -265,15 +266,15 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def close(self) -> None:
-        """Close the loop and forget everything it held."""
+        """Close the loop and drop all callbacks and tasks."""
         super().close()
         self._todo.clear()
         self._timers.clear()
-        self._roll.clear()
+        self._live_tasks.clear()
 
     def _run_once(self) -> None:
-        """Run round after round until `stop`."""
-        ready, ends, todo, patience = self._ready, self._ends, self._todo, self._patience
+        """Run rounds until `stop`."""
+        ready, ends, todo, patience = self._ready, self._ends, self._todo, self._callback_limit
         while True:
             if ready:
                 if self._lag:
@@ -282,8 +283,8 @@ class SimLoop(asyncio.BaseEventLoop):
                 if self._stopping:
                     return
                 self._jump()
-            if len(ready) == 1 and patience.left > 0 and not todo:
-                patience.left -= 1  # far the most frequent round, and the hot path
+            if len(ready) == 1 and patience.remaining > 0 and not todo:
+                patience.remaining -= 1  # the most frequent round, and the hot path
                 handle = ready.pop()
                 ends.clear()
                 if not handle._cancelled:  # noqa: SLF001 - a loop's own business
@@ -294,10 +295,10 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
 
     def _run_round(self) -> None:
-        """Run everything that is ready; first the rest of a round that was interrupted, if any."""
+        """Run all ready callbacks, first the rest of an interrupted round."""
         ready, ends, todo = self._ready, self._ends, self._todo
         if not todo:
-            self._patience.spend(ready, self.time())
+            self._callback_limit.spend(ready, self.time())
             todo.extend(arrange(ready, ends, self._draw))
             ready.clear()
             ends.clear()
@@ -309,12 +310,12 @@ class SimLoop(asyncio.BaseEventLoop):
                 handle._run()  # noqa: SLF001
 
     def _jump(self) -> None:
-        """Go to the next timer."""
+        """Advance to the next timer."""
         when = self._timers.advance(self._ready, self._ends, self.limit)
         if not self._ready:
             self._give_up(when)
         self._landed = when
-        self._patience.left = self._patience.limit
+        self._callback_limit.remaining = self._callback_limit.limit
 
     def _give_up(self, when: float) -> NoReturn:
         tasks = describe(self.pending_tasks())
@@ -325,14 +326,14 @@ class SimLoop(asyncio.BaseEventLoop):
         raise VirtualTimeout(f"not over after {self.limit} virtual seconds:\n{tasks}")
 
     def _be_late(self) -> None:
-        """Perhaps let the next timer come due while earlier work is still to be done."""
+        """Let the next timer fire before earlier work is done, at random."""
         reach = min(self._landed + self._lag, self.limit)
         if self._timers.within(reach) and self._draw is not None and self._draw() < 0.5:
             self._timers.advance(self._ready, self._ends, reach)
 
 
 def _who(handle: asyncio.Handle) -> str:
-    """What a handle runs, in words."""
+    """Describe the callback of a handle."""
     callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001 - as above
     task = getattr(callback, "__self__", None)
     if isinstance(task, asyncio.Task):

@@ -1,0 +1,40 @@
+"""Blocks that other code or a condition can end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def interruptible() -> AsyncIterator[asyncio.Timeout]:
+    """Run the block, and end it without an error when the yielded timeout is rescheduled to now."""
+    running = asyncio.timeout(None)
+    try:
+        async with running:
+            yield running
+    except TimeoutError:
+        if not running.expired():
+            raise
+
+
+@asynccontextmanager
+async def cancel_when(condition: Callable[[], bool], *, every: float) -> AsyncIterator[None]:
+    """Run the block, and end it without an error when the condition holds.
+
+    The condition is checked every `every` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+    async with interruptible() as running:
+
+        def check() -> None:
+            if condition():
+                running.reschedule(loop.time())
+            else:
+                timers[:] = [loop.call_later(every, check)]
+
+        timers.append(loop.call_later(every, check))
+        try:
+            yield
+        finally:
+            timers[0].cancel()

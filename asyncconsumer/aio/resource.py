@@ -1,0 +1,43 @@
+"""A base class for objects that are used in an ``async with`` block."""
+
+import abc
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+
+class AsyncResource(abc.ABC):
+    """An object with an ``async with`` block.
+
+    A subclass implements `_open`, which registers on an exit stack everything that the end of the
+    block must close. If opening fails or is cancelled, the part that was opened is closed again.
+    """
+
+    _stack: AsyncExitStack
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        try:
+            await self._before_close(error)
+        finally:
+            await self._stack.__aexit__(kind, error, where)
+
+    @abc.abstractmethod
+    async def _open(self, stack: AsyncExitStack) -> None:
+        """Open this object, and register on `stack` what the end of the block closes."""
+
+    async def _before_close(self, error: BaseException | None) -> None:  # noqa: B027 - optional
+        """Do the work that needs everything open, such as final commits, at the end of the block.
+
+        `error` is the exception that ended the block, if any. The stack is closed in any case.
+        """

@@ -1,0 +1,34 @@
+"""Waits for a condition, and for an event with a time limit."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+POLL_SECONDS: Final = 0.05
+
+
+async def wait_until(
+    predicate: Callable[[], bool | Awaitable[bool]], *, every: float = POLL_SECONDS
+) -> None:
+    """Wait until `predicate`, a function or a coroutine function, returns True.
+
+    Call it at once and then every `every` seconds. Raise the exceptions that it raises. This is for
+    rare conditions that no `asyncio.Event` announces.
+    """
+    while True:
+        result = predicate()
+        if inspect.isawaitable(result):
+            result = await result
+        if result:
+            return
+        await asyncio.sleep(every)
+
+
+async def wait_set(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait until an event is set, or for `seconds`. Return whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

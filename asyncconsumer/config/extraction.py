@@ -1,0 +1,77 @@
+"""Config objects made from options by name."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from asyncconsumer.config.connection import ConnectionConfig
+from asyncconsumer.config.fetch import FetchConfig
+from asyncconsumer.config.tls import refuse_tls_options
+from asyncconsumer.config.validation import refuse_unknown
+from asyncconsumer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Config = TypeVar("Config", bound="DataclassInstance")
+
+
+def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
+    """Raise for options that are valid alone and conflict with each other."""
+    if fetch.fetch_max_wait_ms >= connection.request_timeout_ms:
+        raise ConfigError(
+            f"`fetch_max_wait_ms` ({fetch.fetch_max_wait_ms}) must be less than "
+            f"`request_timeout_ms` ({connection.request_timeout_ms}), because a fetch that waits "
+            "would time out"
+        )
+    if fetch.fetch_max_bytes > connection.max_frame_bytes:
+        raise ConfigError(
+            f"`fetch_max_bytes` ({fetch.fetch_max_bytes}) must not be more than "
+            f"`max_frame_bytes` ({connection.max_frame_bytes}), because larger responses are "
+            "refused"
+        )
+
+
+def split(
+    options: Mapping[str, Any], own: Iterable[str] = ()
+) -> tuple[ConnectionConfig, FetchConfig]:
+    """Return the configs for the options of a reader; `own` are names of its other options.
+
+    Raises for unknown options and for options that conflict.
+    """
+    check_names(options, own)
+    remaining = without_none(options)
+    connection, fetch = extract(remaining, ConnectionConfig), extract(remaining, FetchConfig)
+    check_together(connection, fetch)
+    return connection, fetch
+
+
+def refuse_both(config: object, options: Mapping[str, object]) -> None:
+    """Raise if there are a config object and options."""
+    if config is not None and options:
+        names = ", ".join(f"`{name}`" for name in sorted(options))
+        raise ConfigError(f"`config` cannot be combined with options, got {names} as well")
+
+
+def check_names(options: Mapping[str, Any], own: Iterable[str]) -> None:
+    """Raise for an unknown option, or if `bootstrap_servers` is missing."""
+    refuse_tls_options(options)
+    refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
+    without_none(options)
+
+
+def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are not None, which means the default as in other clients.
+
+    Raises if `bootstrap_servers` is missing.
+    """
+    remaining = {name: value for name, value in options.items() if value is not None}
+    if "bootstrap_servers" not in remaining:
+        raise ConfigError("`bootstrap_servers` is missing. Name at least one as 'host:port'")
+    return remaining
+
+
+def extract(options: dict[str, Any], kind: type[Config]) -> Config:
+    """Remove the options of `kind` from `options` and return a config made of them."""
+    own = {field.name for field in fields(kind)} & options.keys()
+    return kind(**{name: options.pop(name) for name in own})

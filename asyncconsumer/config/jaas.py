@@ -1,0 +1,78 @@
+"""The login of Java's `sasl.jaas.config`. Errors never contain its text, which has a password."""
+
+import re
+from typing import Final
+
+from asyncconsumer.errors import ConfigError
+
+_MODULE: Final = re.compile(
+    r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE
+)
+_OPTION: Final = re.compile(
+    r"""\s*([\w.$-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"';=]+))""", re.DOTALL
+)
+_END: Final = re.compile(r"\s*;\s*")
+_ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
+_ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_MECHANISMS: Final = {
+    "PlainLoginModule": ("PLAIN",),
+    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+}
+_OTHER_MODULES: Final = {
+    "OAuthBearerLoginModule": "Remove it, and pass `sasl_oauth_token_provider` as a keyword "
+    "argument",
+    "Krb5LoginModule": "Remove it. Set `sasl_kerberos_service_name`, and create a ticket with "
+    "kinit or set KRB5_CLIENT_KTNAME to a keytab",
+}
+
+
+def parse_jaas(text: str, mechanism: object = None) -> dict[str, str]:
+    """Return the options of the user name and password in a `sasl.jaas.config`.
+
+    Raise ConfigError for modules without a counterpart, and for a module of another `mechanism`.
+    """
+    module, values = _parse(text)
+    if module in _OTHER_MODULES:
+        raise ConfigError(f"`sasl.jaas.config` has a {module}. {_OTHER_MODULES[module]}")
+    if module not in _MECHANISMS:
+        raise ConfigError(
+            "`sasl.jaas.config` has an unknown login module. The modules are "
+            f"{', '.join(_MECHANISMS)}"
+        )
+    mechanisms = _MECHANISMS[module]
+    if mechanism is not None and mechanism not in mechanisms:
+        raise ConfigError(
+            f"`sasl.jaas.config` has a {module}, but `sasl.mechanism` is {mechanism}. Set "
+            f"`sasl.mechanism` to {' or '.join(mechanisms)}"
+        )
+    if values.keys() != {"username", "password"}:
+        raise ConfigError(
+            f"`sasl.jaas.config` with a {module} must have a username and a password, and no other "
+            "options"
+        )
+    return {
+        "sasl_plain_username": values["username"],
+        "sasl_plain_password": values["password"],
+    }
+
+
+def _parse(text: str) -> tuple[str, dict[str, str]]:
+    """Return the class name of the login module, without its package, and its options."""
+    values: dict[str, str] = {}
+    if (head := _MODULE.match(text)) is not None:
+        position = head.end()
+        while (option := _OPTION.match(text, position)) is not None:
+            quoted = option[2] if option[2] is not None else option[3]
+            values[option[1]] = option[4] if quoted is None else _ESCAPE.sub(_unescaped, quoted)
+            position = option.end()
+        if _END.fullmatch(text, position):
+            return head[1].rpartition(".")[2], values
+    raise ConfigError(
+        "`sasl.jaas.config` cannot be parsed. It must have the form: MODULE required "
+        'username="..." password="...";'
+    )
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match[1]
+    return chr(int(escape, 8)) if escape[0] in "01234567" else _ESCAPED.get(escape, escape)

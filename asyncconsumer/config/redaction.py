@@ -1,0 +1,35 @@
+"""Names of options with secret values."""
+
+import re
+from typing import Final
+
+REDACTED: Final = "(redacted)"
+_SECRET: Final = re.compile(
+    r"passw(or)?d|passphrase|secret|jaas|token|credential|private\.?key"
+    r"|(^|\.)(auth|sasl|key|pem|pin)$"
+)
+_BASE64_KEY: Final = re.compile(r"M[A-Za-z0-9+/=]{50,}")  # a PEM string without its first line
+_PATH_OR_PEM: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the name of an option, known or unknown, suggests a secret value."""
+    return _SECRET.search(re.sub("[_-]", ".", name.lower())) is not None
+
+
+def redacted(name: str, value: object) -> object:
+    """Return the value of an option, or a placeholder if it is or may be a secret.
+
+    The text of a certificate or key is replaced too, because it may contain a private key.
+    """
+    if value is None:
+        return None
+    if is_secret(name) or (name in _PATH_OR_PEM and not is_path(str(value))):
+        return REDACTED
+    return value
+
+
+def is_path(text: str) -> bool:
+    """Return whether an option that is a path or a PEM string looks like a path."""
+    is_pem = "-----" in text or _BASE64_KEY.fullmatch(text) is not None
+    return len(text) < 256 and text.isprintable() and not is_pem

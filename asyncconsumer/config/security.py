@@ -1,0 +1,147 @@
+"""The options of encryption and authentication."""
+
+import importlib.util
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from asyncconsumer.config.choices import (
+    SASL_MECHANISMS,
+    SECURITY_PROTOCOLS,
+    SaslMechanism,
+    SecurityProtocol,
+)
+from asyncconsumer.config.hosts import parse_hosts
+from asyncconsumer.config.tls import TLS_OPTIONS, create_context
+from asyncconsumer.config.tokens import TokenSource, provider_of
+from asyncconsumer.config.validation import one_of, text, tls_context
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.types import Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityConfig:
+    """TLS, login and allowed hosts. `SecurityOptions` describes each option.
+
+    ``tls`` is the SSL context of connections, made from the options when the config is created.
+    """
+
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    allowed_hosts: str | Sequence[str] | None = None
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = field(default=None, repr=False)
+    ssl_keyfile: str | None = field(default=None, repr=False)
+    ssl_password: str | None = field(default=None, repr=False)
+    sasl_mechanism: SaslMechanism | None = None
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_oauth_token_provider: TokenSource | None = field(default=None, repr=False)
+    sasl_kerberos_service_name: str = "kafka"
+    sasl_kerberos_domain_name: str | None = None
+
+    tls: ssl.SSLContext | None = field(init=False, repr=False, compare=False, default=None)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether connections use TLS."""
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether connections log in with SASL."""
+        return self.security_protocol.startswith("SASL")
+
+    def allows(self, address: Address) -> bool:
+        """Return whether this client may connect to `address`."""
+        hosts = self.allowed_hosts
+        return hosts is None or parse_hosts("allowed_hosts", hosts).have(address.host)
+
+    def check_security(self) -> None:
+        """Raise for options that are not valid, alone or together."""
+        if self.allowed_hosts is not None:
+            parse_hosts("allowed_hosts", self.allowed_hosts)
+        one_of("security_protocol", self.security_protocol, SECURITY_PROTOCOLS)
+        self._check_tls()
+        if self.sasl_mechanism is not None:
+            one_of("sasl_mechanism", self.sasl_mechanism, SASL_MECHANISMS)
+        if self.logs_in:
+            self._check_login()
+        else:
+            self._refuse_login()
+
+    def _check_tls(self) -> None:
+        tls_context("ssl_context", self.ssl_context)
+        options = [name for name in TLS_OPTIONS if getattr(self, name) is not None]
+        for name in options:
+            if name != "ssl_context":
+                text(name, getattr(self, name))
+        if options and not self.encrypted:
+            raise ConfigError(
+                f"`{options[0]}` is set, but `security_protocol` {self.security_protocol} does not "
+                f"use TLS. Set `security_protocol` to SSL or SASL_SSL, or remove `{options[0]}`"
+            )
+        if self.ssl_context is not None and len(options) > 1:
+            raise ConfigError(f"`ssl_context` and `{options[1]}` are both set. Remove one of them")
+        if self.ssl_certfile is None:
+            for name in ("ssl_keyfile", "ssl_password"):
+                if name in options:
+                    raise ConfigError(f"`{name}` needs `ssl_certfile`")
+        if self.encrypted:
+            files = self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile, self.ssl_password
+            object.__setattr__(self, "tls", self.ssl_context or create_context(*files))
+
+    def _refuse_login(self) -> None:
+        for name in _LOGIN_ONLY:
+            if getattr(self, name) is not None:
+                raise ConfigError(
+                    f"`{name}` is set, but `security_protocol` {self.security_protocol} does not "
+                    f"log in. Set `security_protocol` to SASL_SSL or SASL_PLAINTEXT, or remove "
+                    f"`{name}`"
+                )
+
+    def _check_login(self) -> None:
+        mechanism = self.sasl_mechanism
+        if mechanism is None:
+            raise ConfigError(
+                f"`security_protocol` {self.security_protocol} needs `sasl_mechanism`, one of "
+                f"{', '.join(SASL_MECHANISMS)}"
+            )
+        for name in _NEEDED.get(mechanism, ("sasl_plain_username", "sasl_plain_password")):
+            if not getattr(self, name):
+                raise ConfigError(f"`sasl_mechanism` {mechanism} needs `{name}`")
+        if self.sasl_oauth_token_provider is not None:
+            self._check_token_provider()
+        if mechanism == "GSSAPI" and importlib.util.find_spec("gssapi") is None:
+            raise ConfigError(
+                "`sasl_mechanism` GSSAPI needs the gssapi package: run `pip install gssapi`"
+            )
+
+    def _check_token_provider(self) -> None:
+        source = self.sasl_oauth_token_provider
+        if (provider := provider_of(source)) is None:
+            raise ConfigError(
+                "`sasl_oauth_token_provider` must be a function without arguments that returns a "
+                f"token, or an aiokafka.abc.AbstractTokenProvider, got a {type(source).__name__}"
+            )
+        object.__setattr__(self, "sasl_oauth_token_provider", provider)
+
+
+def security_options(config: SecurityConfig) -> dict[str, Any]:
+    """Return the security options of a config by name."""
+    return {
+        field.name: getattr(config, field.name) for field in fields(SecurityConfig) if field.init
+    }
+
+
+_LOGIN_ONLY: Final = (  # not the options with defaults, nor the mechanism
+    "sasl_plain_username",
+    "sasl_plain_password",
+    "sasl_oauth_token_provider",
+    "sasl_kerberos_domain_name",
+)
+_NEEDED: Final = {
+    "OAUTHBEARER": ("sasl_oauth_token_provider",),
+    "GSSAPI": ("sasl_kerberos_service_name",),
+}

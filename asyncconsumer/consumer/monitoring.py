@@ -1,0 +1,40 @@
+"""Events, counts, stalls and progress of a consumer."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.events import EventStream, Stalled
+from asyncconsumer.fetch.manager import FetchManager, Progress
+from asyncconsumer.types import TopicPartition
+
+
+class MonitoringOperations(ABC):
+    """The part of a consumer that reports on its fetch engine."""
+
+    _scope: Scope
+
+    @abstractmethod
+    def _fetch_manager(self) -> FetchManager:
+        """Return the fetch manager of an open consumer."""
+
+    def events(self) -> EventStream:
+        """Return an iterator over events from now on: rebalances, skipped offsets and stalls."""
+        self._scope.check_open()
+        return self._fetch_manager().events.listen()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The number of events so far by event name, plus ``dropped commits``."""
+        self._scope.check_open()
+        return self._fetch_manager().events.counts
+
+    def stalled(self) -> Mapping[TopicPartition, Stalled]:
+        """Return the assigned partitions that should make progress and do not, with the reason."""
+        self._scope.check_open()
+        return self._fetch_manager().stalled()
+
+    def progress(self) -> Mapping[TopicPartition, Progress]:
+        """Return the fetch position, log end, broker and last fetch of each assigned partition."""
+        self._scope.check_open()
+        return self._fetch_manager().progress()

@@ -1,0 +1,61 @@
+"""The check of the assignment by a static leader that returns to its group.
+
+The coordinator answers it with the last assignment and starts no rebalance (KIP-345, KIP-814). New
+partitions may have been added meanwhile, and only a leader watches for these. So the leader reads
+from the coordinator which partitions are assigned, and compares them with the existing ones.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final
+
+from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.group.classic.coordinator_client import CoordinatorClient
+from asyncconsumer.group.classic.leader import JoinResult
+from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
+
+_log: Final = logging.getLogger(__name__)
+
+
+class LeaderReturn:
+    """A check that is pending from the return of a static leader until it succeeds."""
+
+    def __init__(self, client: CoordinatorClient, topics: SubscribedTopics) -> None:
+        self._client = client
+        self._topics = topics
+        self._pending: JoinResult | None = None
+        self._began = asyncio.Event()
+        self._log = RateLimitedLogger(_log)
+
+    def on_generation(self, joined: JoinResult) -> None:
+        """Begin a check if this member may be a leader that returned; otherwise drop any check."""
+        self._pending = joined if joined.may_be_returned_leader else None
+        if self._pending is not None:
+            self._began.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until a check begins, at most this many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._began.wait()
+        self._began.clear()
+
+    async def resume(self) -> None:
+        """Resume watching the assigned partitions if this member leads.
+
+        An error leaves the check pending, so that the next call repeats it.
+        """
+        if (joined := self._pending) is None:
+            return
+        try:
+            group = await self._client.describe()
+        except ConsumerError as error:
+            self._log.warning("the assignment of the returned leader is not checked: %s", error)
+            return
+        if self._pending is not joined or not group.stable:
+            return  # a rebalance has begun or has ended
+        self._pending = None
+        if joined.leads or joined.leader not in group.member_ids:
+            self._topics.resume(group.assigned)

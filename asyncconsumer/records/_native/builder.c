@@ -1,0 +1,266 @@
+/* MessageBuilder: makes a message of each record. See asyncconsumer.records.message, the same in Python. */
+
+#include "builder.h"
+
+#include "errors.h"
+#include "message.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+static PyObject *awaited_message; /* the class that awaits deserializers */
+
+/* As `types.coroutine` makes them. */
+bool is_generator_coroutine(PyObject *object)
+{
+    if (!PyGen_CheckExact(object))
+        return false;
+#if PY_VERSION_HEX < 0x030C0000
+    return (((PyGenObject *)object)->gi_code->co_flags & CO_ITERABLE_COROUTINE) != 0;
+#else
+    PyCodeObject *code = PyGen_GetCode((PyGenObject *)object);
+    bool is_coroutine = (code->co_flags & CO_ITERABLE_COROUTINE) != 0;
+    Py_DECREF(code);
+    return is_coroutine;
+#endif
+}
+
+static bool is_awaitable(PyObject *object)
+{
+    PyAsyncMethods *methods = Py_TYPE(object)->tp_as_async;
+    return (methods != NULL && methods->am_await != NULL) || is_generator_coroutine(object);
+}
+
+/* The error of an interceptor is reported, and the record stays as it was. */
+static int report_interceptor(MessageBuilder *self, PyObject *record)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return -1;
+    PyObject *error = error_fetch();
+    PyObject *answer = PyObject_CallFunctionObjArgs(self->intercept_failed, error, record, NULL);
+    Py_DECREF(error);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
+/* Whether a record that an interceptor returned has the partition and offset of the original: 1, 0 or -1. */
+static int is_same_place(PyObject *returned, PyObject *record)
+{
+    Record *a = (Record *)returned, *b = (Record *)record;
+    int same = PyObject_RichCompareBool(a->topic, b->topic, Py_EQ);
+    if (same == 1)
+        same = PyObject_RichCompareBool(a->partition, b->partition, Py_EQ);
+    return same == 1 ? PyObject_RichCompareBool(a->offset, b->offset, Py_EQ) : same;
+}
+
+static int check_intercepted(PyObject *returned, PyObject *record)
+{
+    if (returned == record)
+        return 0;
+    if (!Py_IS_TYPE(returned, &Record_Type)) {
+        PyErr_Format(PyExc_TypeError, "on_consume() must return a record, not %.100s", Py_TYPE(returned)->tp_name);
+        return -1;
+    }
+    int same = is_same_place(returned, record);
+    if (same == 0)
+        PyErr_SetString(PyExc_ValueError, "on_consume() must return a record of the same partition and offset");
+    return same == 1 ? 0 : -1;
+}
+
+PyObject *builder_intercept(MessageBuilder *self, PyObject *record)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->interceptors); i++) {
+        PyObject *returned = PyObject_CallOneArg(PyTuple_GET_ITEM(self->interceptors, i), record);
+        if (returned != NULL && check_intercepted(returned, record) == 0) {
+            Py_SETREF(record, returned);
+            continue;
+        }
+        Py_XDECREF(returned);
+        if (report_interceptor(self, record) < 0) {
+            Py_DECREF(record);
+            return NULL;
+        }
+    }
+    return record;
+}
+
+/* Has `fail` raise its own error in place of the one that is set. */
+static void translate_failure(MessageBuilder *self, PyObject *record, const char *part)
+{
+    PyObject *error = error_fetch();
+    PyObject *answer = PyObject_CallFunction(self->fail, "OOs", error, record, part);
+    if (answer != NULL) { /* it raised nothing, so the first error is raised */
+        Py_DECREF(answer);
+        error_raise(error);
+        return;
+    }
+    Py_DECREF(error);
+}
+
+static inline PyObject *build_part(MessageBuilder *self, PyObject *record, PyObject *data, PyObject *function,
+                                   bool takes_record, const char *part)
+{
+    if (function == NULL || data == Py_None)
+        return Py_NewRef(data);
+    PyObject *made = PyObject_CallOneArg(function, takes_record ? record : data);
+    if (made == NULL && self->fail != NULL && !takes_record)
+        translate_failure(self, record, part);
+    return made;
+}
+
+/* Steals `key` and `value`. */
+static PyObject *await_parts(MessageBuilder *self, PyObject *record, PyObject *key, PyObject *value)
+{
+    PyObject *awaitable = PyObject_CallFunctionObjArgs(awaited_message, (PyObject *)self, record, key, value, NULL);
+    Py_DECREF(key);
+    Py_DECREF(value);
+    return awaitable;
+}
+
+static void drop_part(PyObject *part)
+{
+    if (PyCoro_CheckExact(part)) { /* it would warn that it was never awaited */
+        PyObject *error = error_fetch();
+        error_ignored(PyObject_CallMethod(part, "close", NULL));
+        error_raise(error);
+    }
+    Py_DECREF(part);
+}
+
+enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made)
+{
+    *made = NULL;
+    if (self->key == NULL && self->value == NULL && self->commit == NULL) {
+        *made = Py_NewRef(record);
+        return BUILD_DONE;
+    }
+    Record *source = (Record *)record;
+    PyObject *key = build_part(self, record, source->key, self->key, self->key_takes_record, "key");
+    if (key == NULL)
+        return BUILD_ERROR;
+    PyObject *value = build_part(self, record, source->value, self->value, self->value_takes_record, "value");
+    if (value == NULL) {
+        drop_part(key);
+        return BUILD_ERROR;
+    }
+    bool awaits = (self->value != NULL && is_awaitable(value)) || (self->key != NULL && is_awaitable(key));
+    *made = awaits ? await_parts(self, record, key, value) : message_from(record, key, value, self->commit);
+    return *made == NULL ? BUILD_ERROR : awaits ? BUILD_AWAITS : BUILD_DONE;
+}
+
+static PyObject *optional(PyObject *given) { return given == Py_None ? NULL : Py_NewRef(given); }
+
+static PyObject *builder_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"key", "value", "key_takes_record", "value_takes_record", "commit", "fail",
+                            "interceptors", "intercept_failed", NULL};
+    PyObject *key = Py_None, *value = Py_None, *commit = Py_None, *fail = Py_None, *interceptors = NULL;
+    PyObject *intercept_failed = Py_None;
+    int key_takes_record = 0, value_takes_record = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OO$ppOOO!O:MessageBuilder", names, &key, &value,
+                                     &key_takes_record, &value_takes_record, &commit, &fail, &PyTuple_Type,
+                                     &interceptors, &intercept_failed))
+        return NULL;
+    MessageBuilder *self = (MessageBuilder *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->key = optional(key);
+    self->value = optional(value);
+    self->key_takes_record = key_takes_record;
+    self->value_takes_record = value_takes_record;
+    self->commit = optional(commit);
+    self->fail = optional(fail);
+    self->interceptors = interceptors ? Py_NewRef(interceptors) : PyTuple_New(0);
+    self->intercept_failed = Py_NewRef(intercept_failed);
+    if (self->interceptors == NULL)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static int builder_traverse(MessageBuilder *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->key);
+    Py_VISIT(self->value);
+    Py_VISIT(self->commit);
+    Py_VISIT(self->fail);
+    Py_VISIT(self->interceptors);
+    Py_VISIT(self->intercept_failed);
+    return 0;
+}
+
+/* `interceptors` stays: a tuple breaks its cycles itself. */
+static int builder_clear(MessageBuilder *self)
+{
+    Py_CLEAR(self->key);
+    Py_CLEAR(self->value);
+    Py_CLEAR(self->commit);
+    Py_CLEAR(self->fail);
+    Py_XSETREF(self->intercept_failed, Py_NewRef(Py_None));
+    return 0;
+}
+
+static void builder_dealloc(MessageBuilder *self)
+{
+    PyObject_GC_UnTrack(self);
+    builder_clear(self);
+    Py_CLEAR(self->interceptors);
+    Py_CLEAR(self->intercept_failed);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyObject *builder_intercept_method(MessageBuilder *self, PyObject *record)
+{
+    if (!Py_IS_TYPE(record, &Record_Type)) {
+        PyErr_Format(PyExc_TypeError, "record must be a Record, not %.100s", Py_TYPE(record)->tp_name);
+        return NULL;
+    }
+    return builder_intercept(self, Py_NewRef(record));
+}
+
+static PyObject *builder_build_method(MessageBuilder *self, PyObject *record)
+{
+    PyObject *made = NULL;
+    if (!Py_IS_TYPE(record, &Record_Type))
+        PyErr_Format(PyExc_TypeError, "record must be a Record, not %.100s", Py_TYPE(record)->tp_name);
+    else
+        builder_build(self, record, &made);
+    return made;
+}
+
+static PyMethodDef builder_methods[] = {
+    {"intercept", (PyCFunction)builder_intercept_method, METH_O,
+     "intercept(record, /)\n--\n\nReturn the record after all interceptors. The error of an interceptor is reported."},
+    {"build", (PyCFunction)builder_build_method, METH_O,
+     "build(record, /)\n--\n\nReturn the message of a record, or an awaitable that returns it."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef builder_members[] = {
+    {"commit", T_OBJECT, offsetof(MessageBuilder, commit), READONLY, "Commits a message; or None."},
+    {"fail", T_OBJECT, offsetof(MessageBuilder, fail), READONLY, "Raises the error for a failed deserializer; or None."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject MessageBuilder_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "asyncconsumer.records._records.MessageBuilder",
+    .tp_doc = PyDoc_STR("MessageBuilder(key=None, value=None, *, key_takes_record=False, value_takes_record=False, "
+                        "commit=None, fail=None, interceptors=(), intercept_failed=None)\n--\n\n"
+                        "Makes messages of records. See asyncconsumer.records.message, the same in Python."),
+    .tp_basicsize = sizeof(MessageBuilder),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_new = builder_new,
+    .tp_dealloc = (destructor)builder_dealloc,
+    .tp_traverse = (traverseproc)builder_traverse,
+    .tp_clear = (inquiry)builder_clear,
+    .tp_members = builder_members,
+    .tp_methods = builder_methods,
+};
+
+int builder_prepare(PyObject *module)
+{
+    PyObject *helper = PyImport_ImportModule("asyncconsumer.records.message");
+    awaited_message = helper ? PyObject_GetAttrString(helper, "AwaitedMessage") : NULL;
+    Py_XDECREF(helper);
+    return awaited_message == NULL ? -1 : PyModule_AddType(module, &MessageBuilder_Type);
+}

@@ -1,0 +1,31 @@
+/* MessageBuilder, which makes messages of records. */
+
+#ifndef ASYNCCONSUMER_BUILDER_H
+#define ASYNCCONSUMER_BUILDER_H
+
+#include "native.h"
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *key, *value;        /* functions of bytes or of a record; NULL: the bytes are kept */
+    bool key_takes_record, value_takes_record;
+    PyObject *commit;             /* commits a message; or NULL */
+    PyObject *fail;               /* raises the error for a failed function; or NULL */
+    PyObject *interceptors;       /* a tuple of functions of a record */
+    PyObject *intercept_failed;   /* called with the error of an interceptor and the record */
+} MessageBuilder;
+
+extern PyTypeObject MessageBuilder_Type;
+
+enum Built { BUILD_ERROR = -1, BUILD_AWAITS, BUILD_DONE };
+
+/* Returns the record after all interceptors. Steals `record`; NULL with an exception. */
+PyObject *builder_intercept(MessageBuilder *self, PyObject *record);
+
+/* BUILD_DONE: *made is the message. BUILD_AWAITS: *made is an awaitable that returns the message. */
+enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made);
+
+bool is_generator_coroutine(PyObject *object);
+int builder_prepare(PyObject *module);
+
+#endif

@@ -1,0 +1,242 @@
+/* The next item of the records in hand: a record, or the message that the builder makes of it.
+
+   A record whose message is not ready is put back into its Records. So positions, commits and revocations see it as
+   not delivered, and a cancelled wait loses nothing. What is known of it is kept as the pending record. */
+
+#include "stream.h"
+
+#include "errors.h"
+
+void pending_clear(PendingRecord *pending)
+{
+    PyObject *record = pending->record, *value = pending->value;
+    pending->kind = NOTHING;
+    pending->of = NULL;
+    pending->record = pending->value = NULL;
+    Py_XDECREF(record);
+    Py_XDECREF(value);
+}
+
+void pending_set(PendingRecord *pending, enum Pending kind, PyObject *value)
+{
+    if (pending->kind == NOTHING) {
+        Py_XDECREF(value);
+        return;
+    }
+    pending->kind = kind;
+    Py_XSETREF(pending->value, value);
+}
+
+static inline void hand_out(AsyncRecords *stream, const Records *current)
+{
+    stream->handed_out++;
+    stream->last_offset = current->given;
+    stream->in_hand = true;
+    if (stream->remaining > 0)
+        stream->remaining--;
+}
+
+/* Goes on with the pending record. Its message or awaitable, if there is one, goes to *item. */
+static enum Outcome resume_pending(PendingRecord *pending, MessageBuilder *builder, PyObject **item)
+{
+    enum Pending kind = pending->kind;
+    PyObject *value = pending->value;
+    pending->kind = RETRY;
+    pending->value = NULL;
+    switch (kind) {
+    case MESSAGE:
+        *item = value;
+        return ITEM;
+    case AWAITABLE:
+        *item = value;
+        return ITEM_AWAITS;
+    case FAILED:
+        error_raise(value);
+        return ITEM_ERROR;
+    default: {
+        PyObject *record = Py_NewRef(pending->record);
+        enum Built built = builder_build(builder, record, item);
+        Py_DECREF(record);
+        return built == BUILD_DONE ? ITEM : built == BUILD_AWAITS ? ITEM_AWAITS : ITEM_ERROR;
+    }
+    }
+}
+
+/* Makes an item of a record that was taken now. Steals `record`. */
+static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Records *current, int64_t offset,
+                               PyObject *record, PyObject **item)
+{
+    if (PyTuple_GET_SIZE(builder->interceptors) > 0)
+        record = builder_intercept(builder, record);
+    enum Built built = record == NULL ? BUILD_ERROR : builder_build(builder, record, item);
+    if (built == BUILD_DONE) {
+        Py_DECREF(record);
+        return ITEM;
+    }
+    if (stream->builder != builder) /* it was replaced meanwhile: the new one begins with the record as it was */
+        Py_XDECREF(record);
+    else if (record != NULL) {
+        stream->pending.kind = RETRY;
+        stream->pending.of = current;
+        stream->pending.offset = offset;
+        Py_XSETREF(stream->pending.record, record);
+    }
+    return built == BUILD_AWAITS ? ITEM_AWAITS : ITEM_ERROR;
+}
+
+/* As next_item; with NO_ITEM and `*skipped`, a record was passed over. */
+static enum Outcome take_item(AsyncRecords *stream, MessageBuilder *builder, Records *current, PyObject **item,
+                              bool *skipped)
+{
+    Sight sight;
+    PyObject *record = records_take(current, &sight);
+    if (record == NULL)
+        return PyErr_Occurred() ? READ_ERROR : NO_ITEM;
+    PendingRecord *pending = &stream->pending;
+    enum Outcome outcome;
+    if (pending->kind != NOTHING && (pending->of != current || pending->offset != sight.offset))
+        pending_clear(pending);
+    if (pending->kind == NOTHING)
+        outcome = build_item(stream, builder, current, sight.offset, record, item);
+    else {
+        Py_DECREF(record);
+        *skipped = pending->kind == SKIP;
+        outcome = *skipped ? ITEM : resume_pending(pending, builder, item);
+    }
+    if (outcome == ITEM && pending->kind != NOTHING)
+        pending_clear(pending);
+    records_settle(current, outcome == ITEM ? NULL : &sight);
+    if (*skipped) {
+        stream->handed_out++;
+        return NO_ITEM;
+    }
+    return outcome;
+}
+
+enum Outcome next_item(AsyncRecords *stream, PyObject **item)
+{
+    Records *current = stream->current;
+    MessageBuilder *builder = stream->builder;
+    enum Outcome outcome = NO_ITEM;
+    if (current == NULL)
+        return NO_ITEM;
+    Py_INCREF(current);
+    if (builder == NULL) {
+        *item = records_next(current);
+        outcome = *item != NULL ? ITEM : PyErr_Occurred() ? READ_ERROR : NO_ITEM;
+    }
+    else {
+        bool skipped;
+        Py_INCREF(builder); /* code that runs meanwhile may replace it */
+        do {
+            skipped = false;
+            outcome = take_item(stream, builder, current, item, &skipped);
+        } while (skipped && stream->current == current);
+        Py_DECREF(builder);
+    }
+    if (outcome == ITEM)
+        hand_out(stream, current);
+    Py_DECREF(current);
+    return outcome;
+}
+
+int skip_pending(AsyncRecords *stream)
+{
+    Records *current = stream->current;
+    Sight sight;
+    if (stream->pending.kind != SKIP || current == NULL || stream->pending.of != current)
+        return 0;
+    Py_INCREF(current);
+    PyObject *record = records_take(current, &sight);
+    bool failed = record == NULL && PyErr_Occurred() && current->error == NULL;
+    if (record != NULL) {
+        records_settle(current, sight.offset == stream->pending.offset ? NULL : &sight);
+        Py_DECREF(record);
+        pending_clear(&stream->pending);
+    }
+    else if (!failed)
+        PyErr_Clear(); /* the Records raise it again */
+    Py_DECREF(current);
+    return failed ? -1 : 0;
+}
+
+/* Whether refill() must be called, though there may be records: 1, 0, or -1 with an exception. The monotonic clock
+   stands still while the machine is suspended; the wall clock does not. */
+int is_late(const AsyncRecords *stream)
+{
+    if (stream->clock == NULL)
+        return monotonic_seconds() >= stream->deadline || wall_seconds() >= stream->wall_deadline;
+    PyObject *time = PyObject_CallNoArgs(stream->clock);
+    if (time == NULL)
+        return -1;
+    double now = PyFloat_AsDouble(time);
+    Py_DECREF(time);
+    return now == -1.0 && PyErr_Occurred() ? -1 : now >= stream->deadline;
+}
+
+/* --- many items at once ---------------------------------------------------------------------------------- */
+
+enum { ITEMS_BETWEEN_LOOKS = 64 }; /* at the clock */
+
+static int may_take(const AsyncRecords *self)
+{
+    if (self->current == NULL || self->ended || self->remaining == 0 || self->handed_out >= RECORDS_BETWEEN_PAUSES)
+        return 0;
+    int late = self->deadline < Py_HUGE_VAL ? is_late(self) : 0;
+    return late < 0 ? -1 : !late;
+}
+
+/* Keeps an outcome that only a Step can deal with. */
+static int keep_outcome(AsyncRecords *self, enum Outcome outcome, PyObject *item)
+{
+    if (outcome == ITEM_AWAITS) {
+        pending_set(&self->pending, AWAITABLE, item);
+        return 0;
+    }
+    if (outcome == NO_ITEM)
+        return 0;
+    if (outcome == READ_ERROR && self->current != NULL && self->current->error != NULL) {
+        PyErr_Clear(); /* the Records raise it again */
+        return 0;
+    }
+    if (outcome == READ_ERROR || self->pending.kind != RETRY || !PyErr_ExceptionMatches(PyExc_Exception))
+        return -1;
+    pending_set(&self->pending, FAILED, error_fetch());
+    return 0;
+}
+
+PyObject *stream_take(AsyncRecords *self, PyObject *args)
+{
+    PyObject *items;
+    Py_ssize_t most, taken = 0;
+    if (!PyArg_ParseTuple(args, "O!n:take", &PyList_Type, &items, &most))
+        return NULL;
+    if (self->waiting != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "another task already waits for the next record");
+        return NULL;
+    }
+    self->in_hand = false;
+    Records *first = self->current;
+    while (taken < most && self->current == first) {
+        if (taken % ITEMS_BETWEEN_LOOKS == 0 || self->handed_out >= RECORDS_BETWEEN_PAUSES || self->remaining == 0) {
+            int may = may_take(self);
+            if (may < 0)
+                return NULL;
+            if (!may)
+                break;
+        }
+        PyObject *item = NULL;
+        enum Outcome outcome = next_item(self, &item);
+        if (outcome != ITEM) {
+            if (keep_outcome(self, outcome, item) < 0)
+                return NULL;
+            break;
+        }
+        int appended = PyList_Append(items, item);
+        Py_DECREF(item);
+        if (appended < 0)
+            return NULL;
+        taken++;
+    }
+    return PyLong_FromSsize_t(taken);
+}

@@ -1,0 +1,104 @@
+"""The state of delivery: the chunk that is being read, and the acknowledged offsets."""
+
+from collections.abc import Collection
+
+from asyncconsumer.buffer.chunk import Chunk
+from asyncconsumer.records import decoding
+from asyncconsumer.types import Offset, TopicPartition
+
+
+class Delivery:
+    """The chunk that a stream delivers, and how far each partition is acknowledged.
+
+    A record is undelivered until it is returned to the reader. It is acknowledged when the reader
+    asks for the next one. `AsyncRecords` knows the first, and this class the second.
+    """
+
+    def __init__(self, records: decoding.AsyncRecords) -> None:
+        self.chunk: Chunk | None = None  # that is being delivered
+        self.is_new = False  # nothing of the chunk was delivered yet
+        self._records = records
+        self._whole = False  # the chunk was delivered as a whole, not record by record
+        self._acknowledged = -1  # the chunk is acknowledged up to this offset
+        self._finished: dict[TopicPartition, int] = {}  # by chunks before
+
+    @property
+    def begun(self) -> Chunk | None:
+        """The chunk, if some of it was delivered."""
+        return None if self.is_new else self.chunk
+
+    def hold(self, chunk: Chunk) -> None:
+        """Make `chunk` the next one to deliver."""
+        self.chunk, self.is_new = chunk, True
+        self._acknowledged = chunk.records.next_offset
+
+    def begin(self, *, whole: bool) -> None:
+        """Record that the chunk is delivered from now on."""
+        self.is_new, self._whole = False, whole
+
+    def acknowledge(self) -> None:
+        """Count all that was delivered as processed."""
+        if self.begun is not None:
+            self._acknowledged = self.begun.records.next_offset
+            self._whole = False
+
+    def finish_chunk(self, chunk: Chunk) -> None:
+        """Record that a chunk was read to its end, and acknowledged."""
+        self._finish(chunk, chunk.next_offset)
+
+    def suspend(self) -> Chunk:
+        """Return the chunk, which is acknowledged up to its position and delivered later."""
+        assert self.chunk is not None
+        chunk = self.chunk
+        self._finish(chunk, max(chunk.records.next_offset, chunk.offset))
+        self.drop()
+        return chunk
+
+    def _finish(self, chunk: Chunk, offset: int) -> None:
+        self._finished[chunk.partition] = Offset(offset, leader_epoch=chunk.leader_epoch)
+
+    def drop(self) -> None:
+        """Forget the chunk. Its undelivered records stay unacknowledged."""
+        self.chunk, self.is_new = None, False
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Forget the acknowledged offset of a partition."""
+        self._finished.pop(partition, None)
+
+    # --- queries ---------------------------------------------------------------------------------
+
+    @property
+    def is_unacknowledged(self) -> bool:
+        """Whether a delivered record is not acknowledged yet."""
+        return self.begun is not None and (self._whole or self._is_ahead(self.begun))
+
+    def is_unacknowledged_of(self, partitions: Collection[TopicPartition]) -> bool:
+        """Return whether a delivered record of these partitions is not acknowledged yet."""
+        chunk = self.chunk
+        return chunk is not None and chunk.partition in partitions and self._is_ahead(chunk)
+
+    def _is_ahead(self, chunk: Chunk) -> bool:
+        return chunk.records.next_offset > max(self._acknowledged, chunk.offset)
+
+    @property
+    def whole_partition(self) -> TopicPartition | None:
+        """The partition of the chunk, if it was delivered as a whole and is unacknowledged."""
+        return self.begun.partition if self.begun is not None and self._whole else None
+
+    def finished(self) -> dict[TopicPartition, int]:
+        """Return, for each partition, the offset after the last acknowledged record."""
+        finished, chunk = dict(self._finished), self.chunk
+        if chunk is not None:
+            records, done = self._records, max(chunk.offset, self._acknowledged)
+            if records.current is chunk.records and records.last_offset >= chunk.offset:
+                # also a request that was cancelled acknowledges the record before it
+                read = records.last_offset if records.in_hand else chunk.records.next_offset
+                done = max(done, read)
+            finished[chunk.partition] = Offset(done, leader_epoch=chunk.leader_epoch)
+        return finished
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the offset after the last delivered record, or None if there is none."""
+        if self.chunk is not None and self.chunk.partition == partition:
+            return self.chunk.records.next_offset
+        return self._finished.get(partition)

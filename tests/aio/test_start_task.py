@@ -1,0 +1,184 @@
+"""Tasks begin after their starter has returned, whatever the loop's task factory does."""
+
+import asyncio
+import inspect
+from collections.abc import Coroutine, Generator
+from contextvars import Context
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer.aio.concurrency import for_each
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.start_task import start_task
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.errors import ConnectFailed
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.connection import BrokerConnection
+from asyncconsumer.net.pool import BrokerPool, Traffic
+from tests.support.fake_connections import K, Wire, metadata_answer
+
+EAGER: Any = getattr(asyncio, "eager_task_factory", None)  # since 3.12
+
+
+def plain(
+    loop: asyncio.AbstractEventLoop,
+    coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+    *,
+    name: str | None = None,
+    context: Context | None = None,
+    **more: Any,
+) -> asyncio.Task[Any]:
+    """A factory as instrumentation libraries install them."""
+    return asyncio.Task(coro, loop=loop, name=name, context=context, **more)
+
+
+@pytest.fixture(
+    params=[
+        None,
+        plain,
+        pytest.param(EAGER, marks=pytest.mark.skipif(EAGER is None, reason="needs Python 3.12")),
+    ],
+    ids=["none", "plain", "eager"],
+)
+async def factory(request: pytest.FixtureRequest) -> None:
+    asyncio.get_running_loop().set_task_factory(request.param)
+
+
+pytestmark = [pytest.mark.fast, pytest.mark.usefixtures("factory")]
+
+
+def is_closed(coroutine: Coroutine[Any, Any, None]) -> bool:
+    assert inspect.iscoroutine(coroutine)
+    return inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+
+
+async def test_the_first_step_runs_after_the_task_is_stored() -> None:
+    seen: list[asyncio.Task[None] | None] = []
+    stored: dict[str, asyncio.Task[None]] = {}
+
+    async def work() -> None:
+        seen.append(stored.get("task"))
+
+    async with asyncio.TaskGroup() as group:
+        stored["task"] = start_task(group, work(), "a name")
+        assert seen == []
+        assert stored["task"].get_name() == "a name"
+    assert seen == [stored["task"]]
+
+
+async def test_a_task_begins_in_the_next_turn_of_the_loop() -> None:
+    order: list[str] = []
+
+    async def work() -> None:
+        order.append("work")
+
+    async with asyncio.TaskGroup() as group:
+        start_task(group, work())
+        asyncio.get_running_loop().call_soon(order.append, "after")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert order == ["work", "after"]
+
+
+async def test_what_is_cancelled_before_its_first_step_is_closed() -> None:
+    begun: list[bool] = []
+
+    async def work() -> None:
+        begun.append(True)
+
+    coroutine = work()
+    task = start_task(asyncio.get_running_loop(), coroutine)
+    task.cancel()
+    await asyncio.wait({task})
+    await asyncio.sleep(0)  # callbacks
+    assert task.cancelled()
+    assert begun == []
+    assert is_closed(coroutine), "Python would warn that it was never awaited"
+
+
+async def test_what_cannot_be_started_is_closed() -> None:
+    async def work() -> None: ...
+
+    async with asyncio.TaskGroup() as group:
+        pass
+    coroutine = work()
+    with pytest.raises(RuntimeError):
+        start_task(group, coroutine)
+    assert is_closed(coroutine)
+
+
+async def test_a_scope_forgets_a_task_that_ends_at_once() -> None:
+    async def work() -> int:
+        return 7
+
+    async with Scope("test") as scope:
+        task = scope.start(work(), "work")
+        assert not task.done()
+        assert await scope.outcome(task) == 7
+        await asyncio.sleep(0)
+        assert scope._tasks == set()
+
+
+async def test_all_are_tried_though_the_first_fails_at_once() -> None:
+    tried: list[int] = []
+
+    async def work(number: int) -> None:
+        tried.append(number)
+        raise ConnectFailed(K, f"number {number}")
+
+    with pytest.raises(ConnectFailed, match="number 0"):
+        await for_each(range(5), work)
+    assert tried == [0, 1, 2, 3, 4]
+
+
+# --- whoever joins a task under way must not join one that is over -------------------------------
+
+
+async def open_at_once(address: Any, config: ConnectionConfig) -> BrokerConnection:
+    """An opening that never suspends, so that an eager task would end before it is stored."""
+    wire = Wire(address)
+    wire.answer = lambda request: metadata_answer({1: ("k", 9092)}, {"t": (None, 0, {0: (1, 0)})})
+    return wire.connection
+
+
+async def fail_at_once(address: Any, config: ConnectionConfig) -> BrokerConnection:
+    raise ConnectFailed(address, "nobody listens")
+
+
+CONFIG = ConnectionConfig(
+    bootstrap_servers="k:9092", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1
+)
+
+
+async def test_connections_are_opened_again_and_again() -> None:
+    async with BrokerPool(CONFIG, randomness=Random(1), opener=open_at_once) as brokers:
+        async with asyncio.timeout(10):
+            first = await brokers.connection(K, Traffic.FETCH)
+            first.close()
+            await first.wait_closed()
+            second = await brokers.connection(K, Traffic.FETCH)
+        assert second is not first
+        assert second.usable
+        assert brokers._openings == {}
+
+
+async def test_a_failed_opening_is_not_joined_by_those_who_ask_later() -> None:
+    async with BrokerPool(CONFIG, randomness=Random(1), opener=fail_at_once) as brokers:
+        for _ in range(3):
+            with pytest.raises(ConnectFailed):
+                async with asyncio.timeout(10):
+                    await brokers.connection(K, Traffic.FETCH)
+            assert brokers._openings == {}
+
+
+async def test_each_refresh_of_metadata_asks_again() -> None:
+    async with (
+        BrokerPool(CONFIG, randomness=Random(1), opener=open_at_once) as brokers,
+        Cluster(brokers, randomness=Random(2)) as cluster,
+        asyncio.timeout(10),
+    ):
+        await brokers.connection(K, Traffic.CONTROL)
+        answers = [await cluster.refresh(["t"]) for _ in range(3)]
+        assert len({id(metadata) for metadata in answers}) == 3

@@ -1,0 +1,237 @@
+import asyncio
+import traceback
+
+import pytest
+
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
+from asyncconsumer.buffer.chunk import Chunk
+from asyncconsumer.errors import ClosedError, ConsumerError, CorruptRecords
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import TopicPartition
+from tests.support.chunks import A, B, C, chunk
+
+
+def filled(budget: Budget, channel: Channel, tp: TopicPartition, size: int) -> Chunk:
+    pushed = chunk(tp, size=size)
+    budget.take(size)
+    channel.push(pushed)
+    return pushed
+
+
+def test_partitions_take_turns_each_in_its_order() -> None:
+    channel = Channel(Budget(1000))
+    for tp, offset in ((A, 0), (A, 3), (A, 6), (B, 0), (C, 0), (B, 3)):
+        channel.push(chunk(tp, offset, size=1))
+    got = [(chunk.partition, chunk.offset) for chunk in iter(channel.pop_now, None)]
+    assert got == [(A, 0), (B, 0), (C, 0), (A, 3), (B, 3), (A, 6)]
+
+
+def test_bytes_are_held_until_the_reader_is_done_with_them() -> None:
+    budget = Budget(1000)
+    channel = Channel(budget)
+    chunk = filled(budget, channel, A, 300)
+    assert (channel.buffered_bytes, budget.free) == (300, 700)
+    assert channel.pop_now() is chunk
+    assert (channel.buffered_bytes, budget.free) == (300, 700)
+    channel.done(chunk)
+    assert (channel.buffered_bytes, budget.free) == (0, 1000)
+    channel.done(chunk)
+    assert budget.free == 1000
+    assert (channel.peak, budget.peak) == (300, 300)
+
+
+def test_a_channel_that_nobody_reads_leaves_half_to_a_second_and_a_third_to_a_third() -> None:
+    budget = Budget(1200)
+    channels = [Channel(budget) for _ in range(3)]
+    for channel in channels:
+        while channel.has_room():
+            filled(budget, channel, A, 1)
+    assert [channel.buffered_bytes for channel in channels] == [600, 300, 150]
+    assert budget.free == 150
+    late = Channel(budget)
+    assert late.has_room()
+
+
+def test_who_waits_for_room_is_told_once_that_some_is_free() -> None:
+    budget, bell, other = Budget(10), asyncio.Event(), asyncio.Event()
+    budget.take(10)
+    budget.notify_on_release(bell)
+    budget.notify_on_release(other)
+    budget.cancel_notify(other)
+    budget.give_back(1)
+    assert bell.is_set()
+    assert not other.is_set()
+    bell.clear()
+    budget.give_back(1)
+    assert not bell.is_set()
+
+
+async def test_those_who_wait_for_room_are_served_in_turn() -> None:
+    budget, served = Budget(10), []
+    bells = [asyncio.Event() for _ in range(20)]
+
+    async def wait(number: int) -> None:
+        await bells[number].wait()
+        served.append(number)
+
+    budget.take(10)
+    async with asyncio.TaskGroup() as group:
+        for number in range(20):
+            group.create_task(wait(number))
+        for bell in (*bells, *bells[:5]):  # a second request keeps its place
+            budget.notify_on_release(bell)
+        await asyncio.sleep(0)
+        budget.give_back(1)
+    assert served == list(range(20))
+
+
+def test_a_held_partition_keeps_what_it_has_and_others_go_on() -> None:
+    channel = Channel(Budget(1000))
+    channel.push(chunk(A, 0))
+    channel.push(chunk(B, 0))
+    channel.hold(A)
+    channel.hold(A)
+    channel.push(chunk(A, 3))
+    channel.hold(C)
+    channel.push(chunk(C, 0))
+    assert [chunk.partition for chunk in iter(channel.pop_now, None)] == [B]
+    assert A in channel
+    channel.release(A)
+    channel.release(A)
+    assert [chunk.offset for chunk in iter(channel.pop_now, None)] == [0, 3]
+    channel.release(C)
+    assert [chunk.partition for chunk in iter(channel.pop_now, None)] == [C]
+
+
+def test_dropping_a_partition_gives_back_what_waits_and_ends_what_is_being_read() -> None:
+    budget = Budget(1000)
+    channel = Channel(budget)
+    in_hand = filled(budget, channel, A, 100)
+    filled(budget, channel, A, 200)
+    chunk = filled(budget, channel, B, 300)
+    assert channel.pop_now() is in_hand
+    assert next(in_hand.records).offset == 0
+    assert channel.drop(A) == 1
+    assert list(in_hand.records) == []
+    assert budget.used == 400  # a delivered record is still in memory
+    channel.done(in_hand)
+    assert budget.used == 300
+    assert channel.pop_now() is chunk
+    assert channel.pop_now() is None
+
+
+def test_a_held_partition_can_be_dropped() -> None:
+    budget = Budget(1000)
+    channel = Channel(budget)
+    filled(budget, channel, A, 100)
+    channel.hold(A)
+    channel.drop(A)
+    assert budget.used == 0
+    filled(budget, channel, A, 100)  # it is redelivered, and no longer held
+    assert channel.pop_now() is not None
+
+
+def test_an_error_comes_after_everything_good_of_its_partition() -> None:
+    channel = Channel(Budget(1000))
+    channel.push(chunk(A, 0))
+    channel.fail(A, CorruptRecords("t", 0, 3, "broken"))
+    channel.push(chunk(B, 0))
+    assert [channel.pop_now(), channel.pop_now()] != [None, None]
+    with pytest.raises(CorruptRecords):
+        channel.pop_now()
+    assert channel.pop_now() is None
+
+
+def test_an_interruption_comes_first_and_once() -> None:
+    channel = Channel(Budget(1000))
+    channel.push(chunk(A, 0))
+    channel.interrupt(ConsumerError("now"))
+    with pytest.raises(ConsumerError, match="now"):
+        channel.pop_now()
+    assert channel.pop_now() is not None
+
+
+@simulated(range(30))
+async def test_close_reaches_every_reader_and_so_does_an_error() -> None:
+    for error in (None, ConsumerError("over")):
+        channel = Channel(Budget(1000))
+        ends: list[object] = []
+
+        async def read(channel: Channel = channel, ends: list[object] = ends) -> None:
+            try:
+                ends.append(await channel.pop())
+            except ConsumerError as raised:
+                ends.append(raised)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(read())
+            await asyncio.sleep(1)
+            channel.close(error)
+            channel.close(ConsumerError("a later reason"))
+        assert [(type(end), str(end)) for end in ends] == [(type(error), str(error))] * 3
+        with pytest.raises(ClosedError):
+            channel.push(chunk(A))
+        assert channel.closed
+        assert not channel.has_room()
+
+
+async def test_what_is_there_can_be_read_after_the_close() -> None:
+    channel = Channel(Budget(1000))
+    channel.push(chunk(A))
+    channel.close()
+    assert await channel.pop() is not None
+    assert await channel.pop() is None
+
+
+async def test_the_error_of_a_closed_channel_does_not_grow_with_every_reader() -> None:
+    channel = Channel(Budget(1000))
+    channel.close(ConsumerError("over"))
+    lengths = set()
+    for _ in range(10):
+        with pytest.raises(ConsumerError, match="over") as caught:
+            await channel.pop()
+        lengths.add(len(list(traceback.walk_tb(caught.value.__traceback__))))
+    assert len(lengths) == 1
+
+
+@simulated(range(50))
+async def test_a_cancelled_pop_loses_nothing() -> None:
+    channel = Channel(Budget(10**6))
+    got: list[int] = []
+
+    async def read() -> None:
+        while (chunk := await channel.pop()) is not None:
+            got.append(chunk.offset)
+
+    reader = asyncio.get_running_loop().create_task(read())
+    for offset in range(0, 60, 3):
+        await asyncio.sleep(0)
+        channel.push(chunk(A, offset))
+        if offset % 2:
+            reader.cancel()
+            await asyncio.wait({reader})
+            reader = asyncio.get_running_loop().create_task(read())
+    channel.close()
+    await reader
+    assert got == list(range(0, 60, 3))
+
+
+async def test_a_reader_with_much_to_read_lets_others_run() -> None:
+    channel = Channel(Budget(10**9))
+    for offset in range(0, 3000, 3):
+        channel.push(chunk(A, offset, size=10_000))
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.get_running_loop().create_task(other())
+    for _ in range(1000):
+        await channel.pop()
+    task.cancel()
+    assert 20 < turns < 200  # 10 MB at 256 KB a turn

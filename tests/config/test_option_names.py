@@ -1,0 +1,88 @@
+"""Names of options are checked before anything else, for every class that takes options."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from asyncconsumer import (
+    ConfigError,
+    Consumer,
+    ConsumerApp,
+    ConsumerConnector,
+    RangeReader,
+    SimpleConsumer,
+)
+from asyncconsumer.config import MemberConfig
+
+pytestmark = pytest.mark.fast
+
+CLASSES: list[Callable[..., Any]] = [Consumer, ConsumerApp, SimpleConsumer, RangeReader]
+
+
+@pytest.mark.parametrize("make", CLASSES)
+@pytest.mark.parametrize(
+    "name", ["bootstrap_server", "bootstrap.servers", "brokers", "servers", "BootstrapServers"]
+)
+def test_a_wrong_name_of_the_servers_is_told_and_not_that_they_are_missing(
+    make: Callable[..., Any], name: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"unknown option .* Did you mean `bootstrap_servers`"):
+        make(**{name: "k:9092"})
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_a_wrong_name_is_told_before_a_wrong_value(make: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="Did you mean `fetch_min_bytes`"):
+        make(bootstrap_servers="k:9092", check_crcs="yes", fetch_min_byte=1)
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_missing_servers_are_told(make: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="`bootstrap_servers` is missing"):
+        make(client_id="a")
+
+
+def test_a_connector_takes_its_own_names() -> None:
+    with pytest.raises(ConfigError, match="Did you mean `zookeeper_connect`"):
+        ConsumerConnector(group_id="g", zookeeper_connects="z:2181")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("value_deserialiser", "value_deserializer"),
+        ("session.timeout.ms", "session_timeout_ms"),
+        ("group", "group_id"),
+        ("auto.offset.rest", "auto_offset_reset"),
+    ],
+)
+def test_other_spellings_are_recognised(name: str, right: str) -> None:
+    options: dict[str, Any] = {name: "x"}
+    with pytest.raises(ConfigError, match=f"Did you mean `{right}`"):
+        Consumer("t", bootstrap_servers="k:9092", group_id="g", **options)
+
+
+def test_none_stands_for_the_default() -> None:
+    options: dict[str, Any] = dict.fromkeys(
+        ["rebalance_timeout_ms", "max_poll_records", "client_rack", "interceptors", "listener"]
+    )
+    consumer: Consumer = Consumer("t", bootstrap_servers="k:9092", **options)
+    assert consumer.config.member.rebalance_timeout_ms == 300_000
+    SimpleConsumer("k:9092", client_id=None)  # type: ignore[arg-type]
+
+
+def test_a_mechanism_alone_is_accepted_where_nobody_logs_in() -> None:
+    consumer: Consumer = Consumer(bootstrap_servers="k:9092", sasl_mechanism="PLAIN")
+    assert not consumer.config.connection.logs_in
+    with pytest.raises(ConfigError, match="`sasl_plain_password` is set, but `security_protocol`"):
+        Consumer(bootstrap_servers="k:9092", sasl_mechanism="PLAIN", sasl_plain_password="p")
+    with pytest.raises(ConfigError, match="Did you mean PLAIN"):
+        Consumer(bootstrap_servers="k:9092", sasl_mechanism="PLAN")  # type: ignore[arg-type]
+
+
+def test_the_grace_follows_a_short_rebalance_timeout() -> None:
+    assert MemberConfig(rebalance_timeout_ms=3_000).revoke_grace_ms == 3_000
+    assert MemberConfig().revoke_grace_ms == 10_000
+    with pytest.raises(ConfigError, match="revoke_grace_ms"):
+        MemberConfig(rebalance_timeout_ms=3_000, revoke_grace_ms=4_000)

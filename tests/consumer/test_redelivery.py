@@ -1,0 +1,407 @@
+"""Records that failed, were aborted or were corrupt, and their redelivery, on virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer.consumer.dead_letters import DeadLetterProducer
+from asyncconsumer.consumer.stream import ConsumerStream
+from asyncconsumer.errors import ConfigError, CorruptRecords
+from asyncconsumer.serdes import make_deserializer
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.virtual_time import simulated
+from tests.support.fake_consumer import make_consumer
+
+pytestmark = pytest.mark.fast
+
+AT = TopicPartition("t", 0)
+
+
+@asynccontextmanager
+async def world(records: int, *, one_by_one: bool = False) -> AsyncIterator[GroupCluster]:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        for _ in range(records if one_by_one else 1):
+            cluster.append("t", 0, 1 if one_by_one else records)
+        yield cluster
+
+
+def damage(cluster: GroupCluster, base: int) -> None:
+    batches = cluster.view.partition(AT).log.batches
+    for number, batch in enumerate(batches):
+        if batch.base == base:
+            spoiled = bytearray(batch.data)
+            spoiled[-3] ^= 1
+            batches[number] = batch._replace(data=bytes(spoiled))
+
+
+def bad_at(offset: int) -> Any:
+    """Of the values that the fake writes, which name their offset."""
+
+    def make(data: bytes) -> bytes:
+        if data.split(b"/")[2] == b"%d" % offset:
+            raise ValueError("bad")
+        return data
+
+    return make_deserializer(make)
+
+
+class Producer:
+    """A transactional one, as far as a consumer can tell."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.offsets: list[int] = []
+        self._now: list[int] = []
+        self._offset = -1
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        self._now, self._offset = [], -1
+        yield
+        await asyncio.sleep(0.01)
+        self.sent += self._now
+        self.offsets.append(self._offset)
+
+    def send(self, what: int) -> None:
+        self._now.append(what)
+
+    async def send_offsets_to_transaction(self, offsets: Any, group: str) -> None:
+        (self._offset,) = offsets.values()
+
+
+# --- a corrupt batch -----------------------------------------------------------------------------
+
+
+@simulated([1])
+async def test_a_damaged_batch_is_skipped() -> None:
+    async with world(8, one_by_one=True) as cluster:
+        damage(cluster, 2)
+        async with make_consumer(cluster, on_poison="skip", idle_timeout_ms=20_000) as consumer:
+            assert [record.offset async for record in consumer] == [0, 1, 3, 4, 5, 6, 7]
+            assert consumer.counts["record_unreadable"] == 1
+
+
+@simulated([1])
+async def test_who_is_told_of_damage_can_seek_over_it() -> None:
+    async with world(6, one_by_one=True) as cluster:
+        damage(cluster, 2)
+        got: list[int] = []
+        async with make_consumer(cluster, idle_timeout_ms=20_000) as consumer:
+            try:
+                async for record in consumer:
+                    got.append(record.offset)  # noqa: PERF401 - it fails on the way
+            except CorruptRecords as error:
+                consumer.seek(AT, error.resume or 0)
+            got += [record.offset async for record in consumer]
+        assert got == [0, 1, 3, 4, 5]
+
+
+# --- an end, and then back -----------------------------------------------------------------------
+
+
+@simulated([1])
+async def test_a_job_whose_transaction_is_aborted_reads_it_again() -> None:
+    async with world(10) as cluster:
+        producer, failures = Producer(), 0
+        async with make_consumer(cluster, commit_policy="manual", stop_at="end") as consumer:
+            async for record in consumer:
+                try:
+                    async with consumer.transaction(producer):
+                        producer.send(record.offset)
+                        if record.offset == 4 and not failures:
+                            failures += 1
+                            raise ValueError("the second time it works")  # noqa: TRY301
+                except ValueError:
+                    continue
+        assert producer.sent == list(range(10))
+
+
+@simulated(seeds=range(3))
+async def test_a_job_that_is_paused_ends_after_it_was_resumed() -> None:
+    async with world(5, one_by_one=True) as cluster:
+        got: list[int] = []
+        async with make_consumer(cluster, stop_at="end") as consumer, asyncio.TaskGroup() as tasks:
+            async for record in consumer:
+                got.append(record.offset)
+                if record.offset == 1:
+                    consumer.pause(AT)
+                    tasks.create_task(_resume_later(consumer))
+        assert got == [*range(5)]
+
+
+async def _resume_later(consumer: Consumer[Any, Any]) -> None:
+    await asyncio.sleep(60)
+    consumer.resume(AT)
+
+
+@simulated([1])
+async def test_a_job_whose_task_died_is_read_to_its_end_by_another() -> None:
+    async with world(10) as cluster:
+        got: list[int] = []
+
+        async def read(consumer: Consumer[Any, Any], dies_at: int) -> None:
+            async for record in consumer:
+                await asyncio.sleep(0.1)
+                if record.offset == dies_at:
+                    raise ValueError("over this one")
+                got.append(record.offset)
+
+        async with make_consumer(cluster, stop_at="end") as consumer:
+            for dies_at in (4, -1):
+                try:
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(read(consumer, dies_at))
+                except* ValueError:
+                    pass  # the next one goes on
+        assert got == list(range(10))
+
+
+@simulated(seeds=range(3))
+async def test_what_comes_late_is_read_by_a_stream_that_has_a_reader() -> None:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 3)
+        for number, count in enumerate((2, 40, 5)):
+            for _ in range(count):
+                cluster.append("t", number, 1)
+        got: list[tuple[int, int]] = []
+        ended = asyncio.Event()
+
+        async def read(stream: ConsumerStream[Any, Any], pause: float) -> None:
+            async for record in stream:
+                await asyncio.sleep(pause)
+                got.append((record.partition, record.offset))
+            ended.set()
+
+        ours = make_consumer(cluster, stop_at="end")
+        async with ours as consumer, asyncio.TaskGroup() as tasks, make_consumer(cluster) as two:
+            await two.wait_assigned()
+            while len(consumer.assignment) != 2:
+                await asyncio.sleep(0.1)
+            for number, stream in enumerate(consumer.streams(2)):
+                tasks.create_task(read(stream, number * 2.0))
+            await ended.wait()
+        assert sorted(got) == [
+            *((0, n) for n in range(2)), *((1, n) for n in range(40)), *((2, n) for n in range(5)),
+        ]  # fmt: skip
+
+
+@simulated([1])
+async def test_a_stream_for_which_there_is_no_partition_ends_at_once() -> None:
+    async with world(2_000, one_by_one=True) as cluster:
+        options: dict[str, Any] = {"partitions": [AT], "group_id": None, "stop_at": "end"}
+        little = {"max_buffered_bytes": 2**16, "max_partition_fetch_bytes": 2**12}
+        async with make_consumer(cluster, (), **options, **little) as consumer:
+            streams = consumer.streams(3)
+            for stream in reversed(streams):
+                results = [record.offset async for record in stream]
+                assert len(results) == (2_000 if stream is streams[0] else 0)
+
+
+@simulated(seeds=range(3))
+async def test_a_job_goes_on_when_all_was_fetched_and_a_rebalance_takes_it_for_a_moment() -> None:
+    async with world(10) as cluster:
+        got: list[int] = []
+        async with make_consumer(cluster, stop_at="end") as consumer:
+            async for record in consumer:
+                got.append(record.offset)
+                if got.count(4) == 1 and record.offset == 4:  # all is given up, and comes back
+                    async with make_consumer(cluster) as other:
+                        await other.wait_assigned()
+        assert got == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9]  # that was not finished in time
+
+
+# --- a wait that was given up --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["batches", "chunks", "arrow"])
+def test_a_timeout_does_not_end_the_iterator(way: str) -> None:
+    @simulated([1])
+    async def played() -> None:
+        async with world(3) as cluster, make_consumer(cluster) as consumer:
+            ways: dict[str, Callable[[], AsyncIterator[Any]]]
+            ways = {"batches": consumer.batches, "chunks": consumer.chunks, "arrow": consumer.arrow}
+            iterator = ways[way]()
+            await anext(iterator)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5):
+                    await anext(iterator)
+            cluster.append("t", 0, 2)
+            async with asyncio.timeout(60):
+                assert await anext(iterator) is not None
+
+    played()
+
+
+@simulated([1])
+async def test_what_arrow_cannot_be_asked_for_is_told_before_anything_comes() -> None:
+    async with world(0) as cluster, make_consumer(cluster) as consumer:
+        with pytest.raises(ConfigError, match="no_such"):
+            consumer.arrow(columns=("offset", "no_such"))
+        with pytest.raises(ConfigError, match="max_rows=0"):
+            consumer.arrow(max_rows=0)
+
+
+@simulated([1])
+async def test_every_way_to_read_ends_when_nothing_comes() -> None:
+    async with world(3) as cluster:
+        for way in ("batches", "chunks", "arrow"):
+            options: dict[str, Any] = {"group_id": way, "idle_timeout_ms": 1_000}
+            async with make_consumer(cluster, **options) as consumer, asyncio.timeout(60):
+                assert len([part async for part in getattr(consumer, way)()]) == 1
+
+
+@simulated([1])
+async def test_poison_is_not_passed_over_because_its_letter_took_too_long() -> None:
+    written: list[int] = []
+
+    async def slow(self: DeadLetterProducer, producer: Any, letters: list[Any]) -> list[Any]:
+        await asyncio.sleep(1)
+        written.extend(record.record.offset for record in letters)
+        for record in letters:
+            record.written.set()
+        return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeadLetterProducer, "_write", slow)
+        async with world(4) as cluster:
+            options = {"on_poison": "dead_letter", "dead_letter_topic": "dead"}
+            async with make_consumer(cluster, value_deserializer=bad_at(2), **options) as consumer:
+                got: list[int] = []
+                iterator = aiter(consumer)
+                async with asyncio.timeout(600):
+                    while len(got) < 3:
+                        try:
+                            async with asyncio.timeout(0.6):
+                                got.append((await anext(iterator)).offset)
+                        except TimeoutError:
+                            assert written or max(got) < 2  # nothing behind it yet
+                assert got == [0, 1, 3]
+                assert set(written) == {2}
+
+
+# --- transactions take what was handed out, and no more ------------------------------------------
+
+
+@simulated([1])
+async def test_what_was_not_handed_out_is_in_no_transaction() -> None:
+    async with world(10) as cluster:
+        producer = Producer()
+        options = {"commit_policy": "manual", "value_deserializer": bad_at(5)}
+        async with make_consumer(cluster, **options) as consumer:
+            batch = await anext(consumer.batches(10, 5_000))
+            async with consumer.transaction(producer):
+                for message in batch:
+                    producer.send(message.offset)
+        assert producer.sent == [0, 1, 2, 3, 4]
+        assert producer.offsets == [5]
+
+
+@simulated([1])
+async def test_what_is_in_no_transaction_yet_is_read_again_after_a_task_died() -> None:
+    async with world(9) as cluster:
+        producer = Producer()
+
+        async def read(consumer: Consumer[Any, Any], dies_at: int) -> None:
+            held: list[int] = []
+            async for record in consumer:
+                held.append(record.offset)
+                if record.offset == dies_at:
+                    raise ValueError("over this one")
+                if len(held) == 3:
+                    async with consumer.transaction(producer):
+                        for offset in held:
+                            producer.send(offset)
+                    held = []
+
+        async with make_consumer(cluster, commit_policy="manual", stop_at="end") as consumer:
+            for dies_at in (4, -1):
+                try:
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(read(consumer, dies_at))
+                except* ValueError:
+                    pass  # the next one goes on
+        assert producer.sent == list(range(9))
+        assert producer.offsets == [3, 6, 9]
+
+
+@simulated([1])
+async def test_several_readers_have_no_end_and_no_transaction_in_common() -> None:
+    async with world(1) as cluster:
+        async with make_consumer(cluster, commit_policy="manual", max_records=3) as consumer:
+            with pytest.raises(ConfigError, match="`max_records` ends a single reader"):
+                consumer.streams(2)
+            with pytest.raises(ConfigError, match="`max_records` ends a single reader"):
+                consumer.partitions()
+        async with make_consumer(cluster, commit_policy="manual") as other:
+            other.streams(2)
+            with pytest.raises(ConfigError, match="has divided this consumer"):
+                other.transaction(Producer())
+
+
+# --- the loop that everybody writes --------------------------------------------------------------
+
+
+async def records(consumer: Consumer[Any, Any], work: Callable[[int], Any]) -> None:
+    async for record in consumer:
+        await work(record.offset)
+
+
+async def batches(consumer: Consumer[Any, Any], work: Callable[[int], Any]) -> None:
+    async for batch in consumer.batches(max_records=1):
+        for record in batch:
+            await work(record.offset)
+
+
+async def chunks(consumer: Consumer[Any, Any], work: Callable[[int], Any]) -> None:
+    async for chunk in consumer.chunks():
+        for record in chunk:
+            await work(record.offset)
+
+
+@pytest.mark.parametrize("read", [records, batches, chunks])
+@pytest.mark.parametrize("options", [{}, {"value_deserializer": bytes}], ids=["raw", "messages"])
+@pytest.mark.parametrize("failure", ["error", "timeout"])
+@simulated([1, 2])
+async def test_a_body_that_fails_gets_it_again_in_the_same_task(
+    read: Callable[..., Any], options: dict[str, Any], failure: str
+) -> None:
+    done: list[int] = []
+    failed = 0
+
+    async def work(offset: int) -> None:
+        nonlocal failed
+        if offset == 2 and failed < 2:
+            failed += 1
+            if failure == "error":
+                raise OSError("the database is away")
+            await asyncio.sleep(100)
+        done.append(offset)
+
+    async with world(5, one_by_one=True) as cluster, make_consumer(cluster, **options) as consumer:
+        while 4 not in done:
+            try:
+                async with asyncio.timeout(1):
+                    await read(consumer, work)
+            except (OSError, TimeoutError):
+                assert 2 not in done or failed == 2
+    assert done[-3:] == [2, 3, 4]
+    assert done[:2] == [0, 1]
+    assert read is chunks or len(done) == 5  # a chunk is redelivered as a whole
+    assert cluster.storage.offsets["g"][AT]["offset"] in (4, 5)
+
+
+@simulated([1, 2])
+async def test_a_break_says_that_it_is_done() -> None:
+    async with world(5) as cluster, make_consumer(cluster) as consumer:
+        seen: list[int] = []
+        while len(seen) < 5:
+            async for record in consumer:
+                seen.append(record.offset)
+                break
+    assert seen == [0, 1, 2, 3, 4]

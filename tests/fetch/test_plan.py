@@ -1,0 +1,210 @@
+"""Incremental fetch requests for thousands of partitions."""
+
+import struct
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from asyncconsumer.buffer.budget import Budget
+from asyncconsumer.buffer.channel import Channel
+from asyncconsumer.config import EngineConfig, FetchConfig
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.fetch.cursor import Cursor, FetchTarget
+from asyncconsumer.fetch.fetch_request import PartitionFetch
+from asyncconsumer.fetch.fetch_session import FetchSession
+from asyncconsumer.fetch.fetcher import Fetcher, Report
+from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.plan import FetchPlan
+from asyncconsumer.net.connection import RawResponse
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_kafka.fetch_codec import encode
+from asyncconsumer.testing.fake_kafka.state import BrokerEndpoint
+from asyncconsumer.testing.virtual_time import run
+from asyncconsumer.types import Address, TopicPartition
+from tests.support.worlds.fetch import FETCH
+
+pytestmark = pytest.mark.fast
+
+OLD, NEW = UUID(int=1), UUID(int=2)
+NOTHING_CAME = RawResponse(17, memoryview(struct.pack(">ihi", 0, 0, 77) + b"\x01\x00"))
+UNIT = 1000
+
+
+def at(number: int) -> TopicPartition:
+    return TopicPartition("t", number)
+
+
+class Broker:
+    """A broker's view of a fetch session, request by request."""
+
+    def __init__(self, session: FetchSession) -> None:
+        self.session = session
+
+    def told(self) -> tuple[dict[int, int], list[int]]:
+        """The offsets by partition of the next request, and what it has forgotten."""
+        versions = {1: (4, 17)}
+        message = self.session.request(FetchConfig(), versions, max_wait_ms=1, rack="", max_bytes=1)
+        values = message.prepare(versions)
+        self.session.parse_response(NOTHING_CAME)
+        rows = [row for topic in values.topics for row in topic["partitions"]]
+        forgotten = [number for topic in values.forgotten for number in topic["partitions"]]
+        return {row.partition: row.fetch_offset for row in rows}, forgotten
+
+
+def test_of_the_places_that_a_broker_names_only_possible_ones_are_taken() -> None:
+    reported = [
+        BrokerEndpoint(node, Address(host, port), None)
+        for node, (host, port) in enumerate([("k", 9092), ("", 9092), ("k", 0), ("k", 70_000)])
+    ]
+    raw = RawResponse(17, memoryview(encode(17, 0, (0, 77), {}, reported)))
+    assert FetchSession().parse_response(raw).nodes == {0: Address("k", 9092)}
+
+
+def test_a_session_tells_only_what_changed() -> None:
+    session = FetchSession()
+    broker = Broker(session)
+    for number in range(1000):
+        session.add(at(number), PartitionFetch(0, UNIT, 0, OLD))
+    assert broker.told() == (dict.fromkeys(range(1000), 0), [])
+    session.add(at(7), PartitionFetch(5, UNIT, 0, OLD))
+    session.add(at(8), PartitionFetch(0, UNIT, 0, OLD))  # as before
+    session.remove(at(9))
+    assert broker.told() == ({7: 5}, [9])
+    assert broker.told() == ({}, [])
+    session.add(at(7), PartitionFetch(0, UNIT, 0, NEW))  # of the new topic of that name
+    assert broker.told() == ({7: 0}, [7])
+    session.remove(at(7))
+    session.add(at(7), PartitionFetch(0, UNIT, 0, NEW))  # before any listener was called
+    assert broker.told() == ({}, [])
+
+
+def test_a_session_that_starts_over_tells_everything_that_is_wanted() -> None:
+    session = FetchSession()
+    broker = Broker(session)
+    for number in range(3):
+        session.add(at(number), PartitionFetch(0, UNIT, 0, OLD))
+    broker.told()
+    session.add(at(0), PartitionFetch(5, UNIT, 0, OLD))
+    session.remove(at(1))
+    session.reset()
+    reported, forgotten = broker.told()
+    assert list(reported.items()) == [(2, 0), (0, 5)]  # what something came for is last in the line
+    assert forgotten == []
+
+
+class Engine:
+    """A plan with cursors for two channels that share a budget."""
+
+    def __init__(self) -> None:
+        self.budget = Budget(10 * UNIT)
+        self.channels = Channel(self.budget), Channel(self.budget)
+        self.session = FetchSession()
+        self.broker = Broker(self.session)
+        self.plan = FetchPlan(self.budget)
+        self.cursors = [
+            Cursor.of(at(number), FetchTarget(self.channels[number % 2], 0)) for number in range(4)
+        ]
+        for cursor in self.cursors:
+            self.plan.add(cursor)
+
+    def told(self) -> tuple[dict[int, int], list[int]] | None:
+        return self.broker.told() if self.plan.apply_to(self.session, UNIT, UNIT) else None
+
+    def fill(self, channel: int, size: int) -> None:
+        self.budget.take(size)
+        self.channels[channel].buffered_bytes += size
+
+
+def test_a_plan_looks_only_at_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    assert engine.told() == (dict.fromkeys(range(4), 0), [])
+    looked_at: list[int] = []
+    ask = Cursor.to_fetch
+
+    def noted(self: Cursor, max_bytes: int) -> PartitionFetch:
+        looked_at.append(self.partition.partition)
+        return ask(self, max_bytes)
+
+    monkeypatch.setattr(Cursor, "to_fetch", noted)
+    engine.cursors[2].advance(9, 0)
+    engine.plan.mark_changed(engine.cursors[2])
+    engine.cursors[3].paused = True
+    engine.plan.mark_changed(engine.cursors[3])
+    assert engine.told() == ({2: 9}, [3])
+    assert looked_at == [2]
+
+
+def test_partitions_of_a_full_channel_are_left_out_until_it_has_room() -> None:
+    engine = Engine()
+    engine.told()
+    engine.fill(0, 6 * UNIT)
+    assert engine.told() == ({}, [0, 2])
+    assert engine.plan.held_back
+    engine.fill(1, 4 * UNIT)
+    assert engine.told() is None  # nobody has room: nothing to ask for, and nothing to forget
+    engine.fill(1, -4 * UNIT)
+    engine.fill(0, -6 * UNIT)
+    assert engine.told() == ({0: 0, 2: 0}, [])
+    assert not engine.plan.held_back
+
+
+def test_who_was_asked_for_is_known_by_its_version() -> None:
+    engine = Engine()
+    engine.told()
+    first = engine.cursors[0]
+    engine.plan.remove(first)
+    first.detach()
+    assert engine.plan.requested_cursor(first.partition) is None  # an answer is on its way
+    engine.plan.add(first)
+    engine.told()
+    assert engine.plan.requested_cursor(first.partition) is first
+    engine.plan.remove(first)
+    engine.told()
+    assert first.partition not in engine.plan.requested
+
+
+def test_when_nobody_had_room_for_a_while_nothing_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine()
+    engine.told()
+    monkeypatch.setattr(Cursor, "to_fetch", None)
+    engine.fill(0, 10 * UNIT)
+    assert engine.told() is None
+    engine.fill(0, -10 * UNIT)
+    assert engine.told() == ({}, [])
+
+
+async def read_all(refusals: list[Report], monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Fetcher._report
+
+    def noted(self: Fetcher, reported: Report) -> None:
+        refusals.append(reported)
+        report(self, reported)
+
+    monkeypatch.setattr(Fetcher, "_report", noted)
+    async with FakeCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 2)
+        session = KafkaClient(
+            cluster.config(), patience_ms=0, randomness=Random(2), opener=cluster.open
+        )
+        async with session:
+            manager = FetchManager(
+                session.brokers, session.cluster, FETCH, EngineConfig(), randomness=Random(3)
+            )
+            async with manager:
+                channel = manager.channel()
+                manager.reconcile({at(number): FetchTarget(channel, 0) for number in range(2)})
+                records = aiter(Stream(channel))
+                for number in (0, 1, 0, 1, 0):
+                    cluster.append(*at(number), 40, batches=4, size=50)
+                    for _ in range(40):
+                        await anext(records)
+
+
+def test_the_next_request_goes_on_behind_what_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals: list[Report] = []  # what comes twice is refused, and read again in the right place
+    run(read_all(refusals, monkeypatch), seed=1, lag=0.001, limit=1000)
+    assert refusals == []

@@ -1,0 +1,205 @@
+"""The times of heartbeats, on virtual time."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import inf
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.errors import RequestTimedOut
+from asyncconsumer.group.classic.heartbeats import Heartbeats
+from asyncconsumer.group.classic.reactions import Reaction
+from asyncconsumer.testing.virtual_time import simulated
+from asyncconsumer.types import Address, MemberIdentity
+
+if TYPE_CHECKING:
+    from asyncconsumer.net.coordinator import Coordinator
+
+pytestmark = pytest.mark.fast
+
+HERE = Address("here", 9092)
+INTERVAL = 1.0
+
+
+class Listening:
+    """A coordinator to whom all is well, and when it was told so by a member."""
+
+    group_id = "g"
+    address = HERE
+
+    def __init__(self) -> None:
+        self.heard: list[float] = []
+
+    async def request(self, *_: Any, **__: Any) -> Any:
+        self.heard.append(asyncio.get_running_loop().time())
+        return SimpleNamespace(to_object=lambda: {"error_code": 0})
+
+    @asynccontextmanager
+    async def reached(self, _: Any) -> AsyncIterator["Listening"]:
+        yield self
+
+
+@asynccontextmanager
+async def beating(randomness: Random) -> AsyncIterator[tuple[Heartbeats, list[float]]]:
+    listening = Listening()
+    heartbeats = Heartbeats(
+        cast("Coordinator", listening),
+        session_ms=6000,
+        rebalance_ms=60_000,
+        interval_ms=int(INTERVAL * 1000),
+        randomness=randomness,
+        suspensions=Suspensions(),
+    )
+
+    async def run() -> None:
+        async for news in heartbeats.results():
+            raise AssertionError(news)
+
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(run())
+        yield heartbeats, listening.heard
+        task.cancel()
+
+
+def begin(heartbeats: Heartbeats, generation: int = 1) -> float:
+    now = asyncio.get_running_loop().time()
+    heartbeats.begin(MemberIdentity("m", generation, None), now, HERE)
+    return now
+
+
+@simulated(range(3))
+async def test_members_of_a_generation_go_on_in_step() -> None:
+    randomness, everyone = Random(1), []
+    for _ in range(5):
+        async with beating(randomness) as (heartbeats, heard):
+            began = begin(heartbeats)
+            await asyncio.sleep(10)
+            again = begin(heartbeats, 2)
+            await asyncio.sleep(10)
+        gaps = [later - earlier for earlier, later in itertools.pairwise(heard)]
+        assert max(gaps) <= INTERVAL + 0.001
+        assert len(heard) <= 20 / (0.5 * INTERVAL) + 4
+        everyone.append([moment - (began if moment < again else again) for moment in heard])
+    for other in everyone[1:]:
+        assert other == pytest.approx(everyone[0], abs=0.01)
+
+
+@simulated([1])
+async def test_a_session_does_not_always_end_just_after_the_heartbeats_of_others() -> None:
+    session = 6.0
+    async with beating(Random(1)) as (heartbeats, heard):
+        begin(heartbeats)
+        await asyncio.sleep(200)
+    ends = [last + session for last in heard if last < 150]
+    waits = [next(moment for moment in heard if moment > end) - end for end in ends]
+    assert sum(waits) / len(waits) < 0.6 * INTERVAL
+
+
+class Silent(Listening):
+    """Out of reach for a while; then it says yes to anybody."""
+
+    def __init__(self, until: float) -> None:
+        super().__init__()
+        self._until = until
+
+    async def request(self, *asked: Any, timeout: float = 0.0, **__: Any) -> Any:
+        wait = self._until - asyncio.get_running_loop().time()
+        if wait > timeout:
+            await asyncio.sleep(timeout)
+            raise RequestTimedOut(HERE, "nothing")
+        await asyncio.sleep(max(wait, 0.0))
+        return await super().request(*asked)
+
+
+async def after_a_silence_of(seconds: float) -> tuple[float, list[Reaction]]:
+    """Until when a member is certain of its place then, and what it hears."""
+    heartbeats = Heartbeats(
+        cast("Coordinator", Silent(seconds)),
+        session_ms=6000,
+        rebalance_ms=60_000,
+        interval_ms=1000,
+        randomness=Random(1),
+        suspensions=Suspensions(),
+    )
+    reported: list[Reaction] = []
+
+    async def run() -> None:
+        async for news in heartbeats.results():
+            reported.append(news.reaction)
+            heartbeats.end()
+
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(run())
+        begin(heartbeats)
+        await asyncio.sleep(8.0)
+        deadline = heartbeats.deadline
+        task.cancel()
+    return deadline, reported
+
+
+@simulated(range(20))
+async def test_an_answer_within_the_session_keeps_it() -> None:
+    deadline, reported = await after_a_silence_of(5.0)
+    assert deadline > 8.0
+    assert reported == []
+
+
+@simulated(range(20))
+async def test_an_answer_after_the_session_proves_nothing() -> None:
+    """A coordinator that is still reading the group knows nobody, and says so to nobody."""
+    deadline, reported = await after_a_silence_of(6.1)
+    assert deadline == -inf
+    assert reported == [Reaction.REJOIN_EMPTY]
+
+
+@simulated([1])
+async def test_signs_of_life_by_others_that_came_after_the_session_prove_nothing() -> None:
+    async with beating(Random(1)) as (heartbeats, _):
+        began = begin(heartbeats)
+        heartbeats.heartbeat_from_thread(began + 4.9)
+        assert heartbeats.deadline == pytest.approx(began + 4.9 + 5.4)
+        heartbeats.heartbeat_from_thread(began + 4.9 + 5.1)
+        assert heartbeats.deadline == pytest.approx(began + 4.9 + 5.4)
+
+
+@simulated(range(3))
+async def test_who_hurries_sends_some_more_and_goes_on_as_usual() -> None:
+    async with beating(Random(1)) as (heartbeats, heard):
+        began = begin(heartbeats)
+        heartbeats.hurry()
+        await asyncio.sleep(0.5)
+        assert len([moment for moment in heard if moment < began + 0.5]) >= 4
+        await asyncio.sleep(9.5)
+        late = [moment for moment in heard if moment >= began + 5]
+        assert 5 <= len(late) <= 10  # one to two an interval
+
+
+@simulated(range(3))
+@pytest.mark.parametrize(("seconds", "joins_in_time"), [(15, True), (30, False)])
+async def test_signs_of_life_by_others_do_not_tell_of_a_rebalance_that_we_have_to_join(
+    seconds: int, *, joins_in_time: bool
+) -> None:
+    """A member that joins too late may ask while others own its former assignment."""
+    heartbeats = Heartbeats(
+        cast("Coordinator", Listening()),
+        session_ms=6000,
+        rebalance_ms=20_000,
+        interval_ms=1000,
+        randomness=Random(1),
+        suspensions=Suspensions(),
+    )
+    began = begin(heartbeats)
+    for _ in range(seconds):  # the event loop is blocked
+        await asyncio.sleep(1)
+        heartbeats.heartbeat_from_thread(asyncio.get_running_loop().time())
+    assert heartbeats.deadline == pytest.approx(began + 18)
+    with heartbeats.joining():
+        certain = began + seconds + 5.4 if joins_in_time else began + 18
+        assert heartbeats.deadline == pytest.approx(certain)
+    assert heartbeats.deadline == pytest.approx(began + 18)

@@ -1,0 +1,179 @@
+"""Random faults on a classic group: one owner, no loss, commits that only advance.
+
+`make simulate` runs the schedules by the ten thousand.
+"""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+import pytest
+
+from asyncconsumer.group.assignors import CooperativeStickyAssignor
+from asyncconsumer.group.classic.attempt import RejoinSignal
+from asyncconsumer.group.classic.heartbeats import HeartbeatResult, Heartbeats
+from asyncconsumer.group.classic.member import MemberEvent
+from asyncconsumer.group.classic.membership import ClassicMembership
+from asyncconsumer.group.classic.reactions import Reaction
+from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
+from asyncconsumer.group.membership import Assignment
+from asyncconsumer.testing.fake_kafka.group_state import FakeGroup
+from tests.support.planted_bugs import (
+    partitions_that_are_lost_are_read_on,
+    what_is_in_hand_counts_as_finished,
+)
+from tests.support.schedules import Bug, must_find, play_all
+from tests.support.worlds.classic_group import run_schedule
+
+
+def test_one_owner_delivers_nothing_is_lost_and_commits_go_forward() -> None:
+    play_all(run_schedule)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# --- bugs that the schedules must find -----------------------------------------------------------
+
+
+def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClassicMembership, "deadline", property(lambda self: inf))
+
+
+def a_session_counts_from_some_time_after_the_answer(patch: pytest.MonkeyPatch) -> None:
+    answered = Heartbeats._answered
+
+    def late(self: Heartbeats, sent_at: float, *, stable: bool) -> None:
+        answered(self, now() + 2.0, stable=stable)
+
+    patch.setattr(Heartbeats, "_answered", late)
+
+
+def heartbeats_are_not_listened_to(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClassicMembership, "_on_heartbeat_result", lambda self, news: None)
+
+
+def a_loss_heard_by_heartbeat_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    hear = ClassicMembership._on_heartbeat_result
+
+    def deaf(self: ClassicMembership, news: HeartbeatResult) -> None:
+        if news.reaction not in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
+            hear(self, news)
+
+    patch.setattr(ClassicMembership, "_on_heartbeat_result", deaf)
+
+
+def a_loss_is_taken_for_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
+    hear = ClassicMembership._on_heartbeat_result
+
+    def wrong(self: ClassicMembership, news: HeartbeatResult) -> None:
+        if news.reaction in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
+            self._heartbeats._answered(now(), stable=True)
+            self._rejoin.request("as if it were revoked")
+        else:
+            hear(self, news)
+
+    patch.setattr(ClassicMembership, "_on_heartbeat_result", wrong)
+
+
+def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    async def quiet(self: ClassicMembership) -> Assignment | None:
+        self._member.on(MemberEvent.JOIN)
+        return None
+
+    patch.setattr(ClassicMembership, "_begin", quiet)
+
+
+def partitions_are_kept_while_an_eager_member_joins(patch: pytest.MonkeyPatch) -> None:
+    async def hasty(self: ClassicMembership) -> Assignment | None:
+        self._member.on(MemberEvent.RELEASED)
+        return None
+
+    patch.setattr(ClassicMembership, "_release", hasty)
+
+
+def what_was_taken_is_kept(patch: pytest.MonkeyPatch) -> None:
+    take_part = ClassicMembership._join_generation
+
+    async def greedy(self: ClassicMembership) -> Assignment | None:
+        partitions = vars(self).setdefault("kept", {})
+        assignment = await take_part(self)
+        if assignment is None:
+            return None
+        partitions |= assignment.partitions
+        return replace(assignment, partitions=dict(partitions))
+
+    patch.setattr(ClassicMembership, "_join_generation", greedy)
+
+
+def what_was_taken_is_not_given_to_others(patch: pytest.MonkeyPatch) -> None:
+    request = RejoinSignal.request
+
+    def silent(self: RejoinSignal, reason: str) -> None:
+        if not reason.startswith("partitions were revoked"):
+            request(self, reason)
+
+    patch.setattr(RejoinSignal, "request", silent)
+
+
+def what_is_lost_is_committed_as_if_it_were_revoked(patch: pytest.MonkeyPatch) -> None:
+    """Brokers refuse that, by the generation: here they do not, for otherwise it does no harm."""
+    end = Heartbeats.end
+
+    def lasting(self: Heartbeats) -> None:
+        identity = self.identity
+        end(self)
+        self.identity = identity
+
+    async def revoked(self: ClassicMembership) -> Assignment | None:
+        if self._owned:
+            self._owned = frozenset()
+            return Assignment()
+        self._member.on(MemberEvent.JOIN)
+        return None
+
+    patch.setattr(FakeGroup, "may_commit", lambda self, requested: 0)
+    patch.setattr(Heartbeats, "end", lasting)
+    patch.setattr(ClassicMembership, "lost", False)
+    patch.setattr(ClassicMembership, "_begin", revoked)
+
+
+def growth_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    async def blind(self: SubscribedTopics) -> str | None:
+        return None
+
+    patch.setattr(SubscribedTopics, "changed", blind)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        nothing_is_fenced,
+        a_session_counts_from_some_time_after_the_answer,
+        heartbeats_are_not_listened_to,
+        a_loss_heard_by_heartbeat_is_ignored,
+        a_loss_is_taken_for_a_sign_of_life,
+        a_loss_is_not_told,
+        partitions_are_kept_while_an_eager_member_joins,
+        what_is_lost_is_committed_as_if_it_were_revoked,
+        growth_is_not_noticed,
+        what_is_in_hand_counts_as_finished,
+        partitions_that_are_lost_are_read_on,
+    ],
+    ids=lambda bug: bug.__name__,
+)
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    must_find(run_schedule)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [what_was_taken_is_kept, what_was_taken_is_not_given_to_others],
+    ids=lambda bug: bug.__name__,
+)
+def test_a_bug_planted_in_cooperation_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    must_find(partial(run_schedule, kinds=[CooperativeStickyAssignor]))

@@ -1,0 +1,92 @@
+"""Random faults on a KIP-848 group: one owner, no loss, commits that only advance.
+
+`make simulate` runs the schedules by the ten thousand.
+"""
+
+from math import inf
+
+import pytest
+
+from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
+from asyncconsumer.group.kip848.state import MemberState848, Phase, Timeouts
+from asyncconsumer.group.kip848.topic_watch import Partitions
+from asyncconsumer.types import MemberIdentity
+from tests.support.planted_bugs import (
+    offsets_are_not_loaded,
+    partitions_that_are_lost_are_read_on,
+    what_is_in_hand_counts_as_finished,
+)
+from tests.support.schedules import Bug, must_find, play_all
+from tests.support.worlds.kip848_group import run_schedule
+
+
+def test_one_owner_delivers_nothing_is_lost_and_commits_go_forward() -> None:
+    play_all(run_schedule)
+
+
+# --- bugs that the schedules must find -----------------------------------------------------------
+
+
+def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ConsumerGroupMembership, "deadline", property(lambda self: inf))
+
+
+def letting_go_may_take_for_ever(patch: pytest.MonkeyPatch) -> None:
+    right = Timeouts.end
+
+    def end(self: Timeouts, start: float, timeout: float) -> float:
+        return inf if timeout == self.rebalance else right(self, start, timeout)
+
+    patch.setattr(Timeouts, "end", end)
+
+
+def it_is_acknowledged_before_the_receipt(patch: pytest.MonkeyPatch) -> None:
+    right = MemberState848.hand_over
+
+    def hand_over(self: MemberState848, goal: Partitions) -> None:
+        right(self, goal)
+        self.confirm(goal)
+
+    patch.setattr(MemberState848, "hand_over", hand_over)
+
+
+def who_was_fenced_joins_again_as_if_nothing_was_lost(patch: pytest.MonkeyPatch) -> None:
+    def mark_fenced(self: MemberState848) -> None:
+        self._forget(Phase.JOINING)
+
+    patch.setattr(MemberState848, "mark_fenced", mark_fenced)
+
+
+def commits_are_those_of_the_first_epoch(patch: pytest.MonkeyPatch) -> None:
+    first: dict[ConsumerGroupMembership, MemberIdentity] = {}
+
+    def old(self: ConsumerGroupMembership) -> MemberIdentity | None:
+        state = self._state
+        now = MemberIdentity(state.member_id, state.epoch, self._config.group_instance_id)
+        return None if self.lost else first.setdefault(self, now)
+
+    patch.setattr(ConsumerGroupMembership, "identity", property(old))
+
+
+def the_coordinator_is_never_told_what_we_own(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemberState848, "unacknowledged", property(lambda self: False))
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        nothing_is_fenced,
+        letting_go_may_take_for_ever,
+        it_is_acknowledged_before_the_receipt,
+        who_was_fenced_joins_again_as_if_nothing_was_lost,
+        commits_are_those_of_the_first_epoch,
+        the_coordinator_is_never_told_what_we_own,
+        what_is_in_hand_counts_as_finished,
+        partitions_that_are_lost_are_read_on,
+        offsets_are_not_loaded,
+    ],
+    ids=lambda bug: bug.__name__,
+)
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    must_find(run_schedule)

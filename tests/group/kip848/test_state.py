@@ -1,0 +1,232 @@
+"""The state machine of a KIP-848 member, without a network."""
+
+from math import inf
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from asyncconsumer import errors
+from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.errors import BrokerError
+from asyncconsumer.group.kip848.state import (
+    REACTIONS,
+    HeartbeatReaction,
+    MemberState848,
+    Phase,
+    Timeouts,
+    reaction,
+)
+from asyncconsumer.group.kip848.topic_watch import Partitions, ResolvedSubscription
+from asyncconsumer.group.subscription import PatternSubscription, TopicSubscription
+
+pytestmark = pytest.mark.fast
+
+T = UUID(int=1)
+NAMED = ResolvedSubscription(TopicSubscription(["t"]), frozenset({"t"}))
+
+
+def some(*numbers: int) -> Partitions:
+    return {T: frozenset(numbers)} if numbers else {}
+
+
+def answer(epoch: int, *numbers: int, changed: bool = True) -> dict[str, Any]:
+    reported = [[[T, list(numbers), {}]] if numbers else [], {}] if changed else None
+    return {"member_epoch": epoch, "heartbeat_interval_ms": 2000, "assignment": reported}
+
+
+class Played(MemberState848):
+    """One whose heartbeats are answered as a test says."""
+
+    def __init__(self) -> None:
+        super().__init__("me", Timeouts(45, 100, Suspensions()))
+
+    def beat(self, moment: float, reported: dict[str, Any] | None = None) -> Any:
+        """One heartbeat; without an answer it is lost, as the membership treats it."""
+        words = self.next_fields(NAMED, regexes=True)
+        self.on_send(moment)
+        if reported is None:
+            self.resend_everything()
+        else:
+            self.on_response(reported, words, moment)
+        return words
+
+
+def joined(*numbers: int) -> Played:
+    state = Played()
+    state.beat(0, answer(1, *numbers))
+    state.hand_over(state.target)
+    state.confirm(state.target)
+    state.beat(1, answer(1, changed=False))
+    return state
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+ROWS = [
+    (errors.FencedMemberEpoch, HeartbeatReaction.REJOIN),
+    (errors.UnknownMemberId, HeartbeatReaction.REJOIN),
+    (errors.GroupIdNotFound, HeartbeatReaction.REJOIN_OR_END),
+    (errors.CoordinatorLoading, HeartbeatReaction.RETRY),
+    (errors.CoordinatorNotAvailable, HeartbeatReaction.RETRY),
+    (errors.NotCoordinator, HeartbeatReaction.RETRY),
+    (errors.UnreleasedInstanceId, HeartbeatReaction.RETRY),
+    (errors.FencedInstanceId, HeartbeatReaction.END),
+    (errors.GroupAccessDenied, HeartbeatReaction.END),
+    (errors.GroupMaxSizeReached, HeartbeatReaction.END),
+    (errors.InconsistentGroupProtocol, HeartbeatReaction.END),
+    (errors.InvalidGroupId, HeartbeatReaction.END),
+    (errors.InvalidRegularExpression, HeartbeatReaction.END),
+    (errors.InvalidRequest, HeartbeatReaction.END),
+    (errors.TopicAccessDenied, HeartbeatReaction.END),
+    (errors.UnsupportedAssignor, HeartbeatReaction.END),
+    (errors.UnsupportedVersion, HeartbeatReaction.UNSUPPORTED),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), ROWS, ids=lambda member: getattr(member, "__name__", "")
+)
+def test_the_table_of_errors(kind: type[BrokerError], expected: HeartbeatReaction) -> None:
+    assert reaction(BrokerError.from_code(kind.code, "g")) is expected
+
+
+def test_the_table_has_no_other_rows() -> None:
+    assert {kind for kind, _ in ROWS} == REACTIONS.keys()
+
+
+def test_errors_that_are_not_in_the_table_say_themselves_what_helps() -> None:
+    assert reaction(errors.BrokerTimedOut("g")) is HeartbeatReaction.RETRY
+    assert reaction(errors.ConnectionLost("k:9092", "gone")) is HeartbeatReaction.RETRY
+    assert reaction(BrokerError.from_code(999, "g")) is HeartbeatReaction.END
+    assert reaction(errors.WrongCredentials("k:9092", "no")) is HeartbeatReaction.END
+
+
+# --- what is said --------------------------------------------------------------------------------
+
+
+def test_everything_is_said_once_and_then_only_what_changed() -> None:
+    state = Played()
+    words = state.beat(0, answer(1, 0, 1))
+    assert (words.everything, words.topics, words.topic_regex) == (True, ["t"], "")
+    assert words.owned == {}
+    state.hand_over(state.target)
+    state.confirm(state.target)
+    words = state.beat(1, answer(1, changed=False))
+    assert (words.everything, words.topics, words.topic_regex) == (False, None, None)
+    assert words.owned == some(0, 1)
+    assert state.beat(2, answer(1, changed=False))[1:] == (None, None, None, None)
+
+
+def test_everything_is_said_again_after_an_answer_was_lost() -> None:
+    state = joined(0, 1)
+    state.beat(2)
+    words = state.beat(3, answer(2, 0))
+    assert words.everything
+    assert (words.topics, words.owned) == (["t"], some(0, 1))
+    assert state.epoch == 2
+
+
+def test_everything_is_said_again_after_another_spoke_for_us() -> None:
+    state = joined(0)
+    state.heartbeat_from_thread(5)
+    assert state.beat(6, answer(1, 0)).everything
+
+
+def test_a_pattern_is_said_as_it_is_or_as_what_matches() -> None:
+    state, pattern = (
+        Played(),
+        ResolvedSubscription(PatternSubscription("t.*"), frozenset({"t1", "t2"})),
+    )
+    words = state.next_fields(pattern, regexes=True)
+    assert (words.topics, words.topic_regex) == ([], "t.*")
+    words = state.next_fields(pattern, regexes=False)
+    assert (words.topics, words.topic_regex) == (["t1", "t2"], None)
+
+
+def test_what_is_read_and_what_is_about_to_be_are_owned_until_there_is_a_receipt() -> None:
+    state = joined(0, 1)
+    state.beat(2, answer(1, 0))
+    state.hand_over(some(0))
+    assert state.beat(3, answer(1, changed=False)).owned == some(0, 1)
+    state.confirm(some(0))
+    assert state.unacknowledged
+    assert state.beat(4, answer(2, 0, 2)).owned == some(0)
+    state.hand_over(some(0, 2))  # somebody begins to read it, and then it is taken back
+    state.resend_everything()
+    assert state.beat(5, answer(2, 0)).owned == some(0, 2)
+
+
+def test_the_coordinator_is_told_that_nothing_was_taken_up() -> None:
+    state = joined(0)
+    state.beat(2, answer(2, 0, 1))
+    state.beat(3, answer(2, changed=False))
+    state.beat(4, answer(2, 0))  # before anybody looked
+    assert state.unacknowledged
+    assert state.beat(5, answer(3, changed=False)).owned == some(0)
+
+
+# --- how long it is certain ----------------------------------------------------------------------
+
+
+def test_what_is_ours_is_so_for_a_session_after_the_last_heartbeat_was_sent() -> None:
+    state = Played()
+    assert state.certain_until == -inf
+    state.beat(10, answer(1, 0))
+    assert state.certain_until == pytest.approx(10 + 40.5)
+    state.beat(12)
+    assert state.certain_until == pytest.approx(10 + 40.5)
+    state.heartbeat_from_thread(14)
+    assert state.certain_until == pytest.approx(14 + 40.5)
+    state.set_session_timeout(10)
+    assert state.certain_until == pytest.approx(14 + 9)
+
+
+def test_what_is_taken_away_has_to_be_let_go_of_in_time() -> None:
+    state = joined(0, 1)
+    state.beat(2, answer(1, 0))
+    for now in range(4, 90, 2):
+        state.beat(now, answer(1, changed=False))
+    assert state.certain_until == pytest.approx(2 + 90)
+    state.confirm(some(0))
+    state.beat(90, answer(2, changed=False))
+    assert state.certain_until == pytest.approx(90 + 40.5)
+
+
+def test_an_answer_that_was_lost_may_have_taken_something_away() -> None:
+    state = joined(0, 1)
+    state.beat(2)
+    for now in range(4, 80, 2):
+        state.heartbeat_from_thread(now)
+    assert state.certain_until == pytest.approx(2 + 90)
+    state.beat(80, answer(1, 0))  # and it had
+    assert state.certain_until == pytest.approx(2 + 90)
+    state.confirm(some(0))
+    state.beat(81, answer(2, changed=False))
+    assert state.certain_until == pytest.approx(81 + 40.5)
+
+
+def test_an_answer_that_waited_does_not_stand_for_a_later_one_that_nobody_read() -> None:
+    state = joined(0, 1)
+    words = state.next_fields(NAMED, regexes=True)
+    state.on_send(2)
+    for now in range(4, 80, 2):  # the event loop is blocked
+        state.heartbeat_from_thread(now)
+    state.on_response(answer(1, changed=False), words, 2)
+    assert state.certain_until == pytest.approx(2 + 90)
+    assert state.beat(80, answer(1, 0)).everything
+    assert state.certain_until == pytest.approx(2 + 90)
+
+
+def test_what_was_lost_is_known_until_we_join_again() -> None:
+    state = joined(0, 1)
+    state.mark_fenced()
+    assert (state.phase, state.owned, state.certain_until) == (Phase.FENCED, some(0, 1), -inf)
+    state.confirm(some(0))
+    assert state.owned == some(0, 1)
+    state.rejoin()
+    words = state.beat(9, answer(5))
+    assert (words.everything, words.owned, state.epoch) == (True, {}, 5)
+    state.end()
+    state.rejoin()
+    assert state.phase is Phase.OUT

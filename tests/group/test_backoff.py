@@ -1,0 +1,100 @@
+"""Backoff with a coordinator that ends each generation at once, and with failing brokers."""
+
+import asyncio
+import logging
+from random import Random
+from typing import Any
+
+import pytest
+
+from asyncconsumer.errors import FencedMemberEpoch, IllegalGeneration, RebalanceInProgress
+from asyncconsumer.protocol.classic_group import HEARTBEAT, JOIN_GROUP
+from asyncconsumer.protocol.consumer_group import CONSUMER_GROUP_HEARTBEAT
+from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
+from asyncconsumer.testing.fake_kafka.broker import Handler, Request
+from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
+from asyncconsumer.testing.fake_kafka.tables import handler
+from asyncconsumer.testing.virtual_time import simulated
+from tests.support.fake_consumer import make_consumer
+
+pytestmark = pytest.mark.fast
+
+
+class Refusing(GroupCluster):
+    """Every heartbeat is answered with an error; joins are counted."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        self.joins = 0
+        super().__init__(Random(1), brokers=1)
+
+    def _handlers(self) -> dict[int, Handler]:
+        handlers = super()._handlers()
+        join = handlers[JOIN_GROUP.key]
+
+        def count(request: Request) -> None:
+            self.joins += 1
+            join.answer(request)
+
+        return {
+            **handlers,
+            JOIN_GROUP.key: join._replace(answer=count),
+            HEARTBEAT.key: handler(
+                HEARTBEAT, lambda _, __: {"throttle_time_ms": 0, "error_code": self.code}
+            ),
+        }
+
+
+@pytest.mark.parametrize("error", [IllegalGeneration, RebalanceInProgress])
+def test_generations_that_end_at_once_are_joined_less_and_less_often(
+    error: type[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    @simulated(range(3))
+    async def run() -> None:
+        caplog.clear()
+        async with Refusing(error.code) as cluster:
+            cluster.add_topic("t", 3)
+            async with make_consumer(cluster) as consumer:
+                await asyncio.sleep(60)
+                joins, cluster.code = cluster.joins, 0
+                await asyncio.sleep(10)
+                assert consumer.assignment  # and once it is well again it goes on
+            assert 10 < joins < 120
+            assert len(caplog.records) < 100
+
+    run()
+
+
+@simulated(range(3))
+async def test_a_member_of_the_newer_protocol_does_not_storm_its_coordinator_either() -> None:
+    groups, asked = ConsumerGroups(Random(1), session_timeout=10.0), 0
+    heartbeat = groups.handlers[CONSUMER_GROUP_HEARTBEAT.key]
+    fence = handler(CONSUMER_GROUP_HEARTBEAT, lambda _, __: REFUSED)
+
+    def every_second(request: Request) -> None:
+        nonlocal asked
+        asked += 1
+        (heartbeat if asked % 2 else fence).answer(request)
+
+    reported = {**HANDLERS, **groups.handlers}
+    reported[CONSUMER_GROUP_HEARTBEAT.key] = heartbeat._replace(answer=every_second)
+    async with FakeCluster(Random(1), brokers=1, handlers=reported) as cluster:
+        cluster.add_topic("t", 3)
+        async with make_consumer(cluster, group_protocol="consumer"):
+            await asyncio.sleep(60)
+            assert 10 < asked < 240
+        groups.close()
+
+
+REFUSED: Any = {
+    "throttle_time_ms": 0,
+    "error_code": FencedMemberEpoch.code,
+    "error_message": "fenced",
+    "member_id": "",
+    "member_epoch": 0,
+    "heartbeat_interval_ms": 1000,
+    "assignment": None,
+}

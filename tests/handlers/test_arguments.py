@@ -1,0 +1,160 @@
+"""Arguments of handlers, and declarations that are refused."""
+
+import functools
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from asyncconsumer import ConfigError, ConsumerApp, Key, Record, Value
+from asyncconsumer.handlers.arguments import arguments_of
+from asyncconsumer.records.record import Headers
+from asyncconsumer.serdes import make_deserializer
+
+pytestmark = pytest.mark.fast
+
+RECORD = Record("t", 0, 5, key=b"k", value=b'{"id": 7}', headers=[("a", b"1"), ("a", b"2")])
+
+
+class Order(BaseModel):
+    id: int
+
+
+ORDER = Order(id=7)
+
+
+def given(function: Callable[..., Any]) -> list[object]:
+    return [argument.read(RECORD) for argument in arguments_of("h", function, batch=False)]
+
+
+async def stored(store: str, order: Order) -> None: ...
+
+
+class Shop:
+    async def sell(self, order: Order) -> None: ...
+
+    async def __call__(self, order: Order) -> None: ...
+
+
+def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def inner(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    "function",
+    [functools.partial(stored, "store"), Shop().sell, Shop(), decorated(Shop().sell)],
+    ids=["partial", "method", "object", "decorated"],
+)
+def test_whatever_can_be_called_is_given_what_it_is_annotated_with(
+    function: Callable[..., Any],
+) -> None:
+    assert given(function) == [ORDER]
+
+
+def test_headers_are_pairs_or_a_dict() -> None:
+    def pairs(headers: Headers) -> None: ...
+    def by_name(headers: dict[str, bytes], order: Order) -> None: ...
+
+    assert given(pairs) == given(lambda headers: None) == [RECORD.headers]
+    assert given(by_name) == [{"a": b"2"}, ORDER]
+
+
+def test_names_of_a_record_are_not_given_its_value() -> None:
+    def topic(order: Order, topic: str) -> None: ...
+    def meant(topic: Annotated[Order, Value], offset: Annotated[str, Key]) -> None: ...
+    def odd(order: Order, headers: Order) -> None: ...
+
+    for function in (topic, lambda timestamp: None):
+        with pytest.raises(ConfigError, match="take the Record"):
+            given(function)
+    with pytest.raises(ConfigError, match="headers are a tuple of pairs"):
+        given(odd)
+    assert given(meant) == [ORDER, "k"]
+
+
+def test_a_method_of_no_object_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not bound to an object"):
+        given(Shop.sell)
+
+
+class Depends:
+    """As web frameworks have it."""
+
+    def __init__(self, dependency: Callable[[], object]) -> None:
+        self.dependency = dependency
+
+
+def get_db() -> str:
+    return "db"
+
+
+Db = Annotated[str, Depends(get_db)]
+INJECTED = Depends(get_db)
+AVRO = make_deserializer(Order)
+
+
+def annotated(db: Annotated[str, Depends(get_db)]) -> None: ...
+def second(order: Order, db: Db) -> None: ...
+def optional(order: Order, db: Db | None) -> None: ...
+def doubly(db: Annotated[Db, "of the shop"]) -> None: ...
+def with_default(order: Order, db: Db = "") -> None: ...
+def by_default(order: Order, db: Any = INJECTED) -> None: ...
+def constrained(order: Annotated[Order, Field(description="sold")]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function", [annotated, second, optional, doubly, with_default, by_default, constrained]
+)
+def test_what_nobody_injects_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match=r"parameter '(db|order)'.*Dependencies are not injected"):
+        given(function)
+
+
+def test_in_a_batch_it_is_refused_as_well() -> None:
+    def inside(orders: list[Order], dbs: list[Db]) -> None: ...
+    def environment(dbs: Annotated[list[str], Depends(get_db)]) -> None: ...
+    def meant(numbers: list[Annotated[list[int], Value]]) -> None: ...
+
+    for function in (inside, environment):
+        with pytest.raises(ConfigError, match="Dependencies are not injected"):
+            arguments_of("h", function, batch=True)
+    assert len(arguments_of("h", meant, batch=True)) == 1
+
+
+def test_what_belongs_to_the_type_of_the_value_is_left_to_it() -> None:
+    def numbers(values: list[Annotated[int, Field(gt=0)]], record: Record) -> None: ...
+    def meant(order: Annotated[Order, Depends(get_db), Value]) -> None: ...
+
+    assert len(arguments_of("h", numbers, batch=False)) == 2
+    assert given(meant) == [ORDER]
+
+
+def test_a_second_parameter_is_not_given_the_value_silently() -> None:
+    def same(order: dict[str, Any], other: dict[str, Any]) -> None: ...
+    def bare(order: Order, db) -> None: ...  # type: ignore[no-untyped-def] # noqa: ANN001
+    def beside(order: Annotated[Order, Value], db: str) -> None: ...
+    def deserialized(db: str, order: Annotated[Order, AVRO]) -> None: ...
+    def three(record: Record, key: str, order: Order, db: str) -> None: ...
+
+    for function in (same, bare, beside, deserialized, three):
+        with pytest.raises(ConfigError, match=r"'(other|db)' and '.*' would both get the value"):
+            given(function)
+
+
+def test_the_value_is_given_twice_to_whoever_says_so() -> None:
+    def twice(order: Annotated[Order, Value], text: Annotated[str, Value]) -> None: ...
+    def others(key: str, again: Annotated[str, Key], record: Record, headers: Headers) -> None: ...
+
+    assert given(twice) == [ORDER, '{"id": 7}']
+    assert given(others) == ["k", "k", RECORD, RECORD.headers]
+
+
+def test_it_is_told_when_the_handler_is_registered() -> None:
+    app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
+    with pytest.raises(ConfigError, match="handler second, parameter 'db'"):
+        app.handler("t")(second)

@@ -1,0 +1,145 @@
+"""Offsets that may be committed, in whatever order records are finished."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncconsumer import Record
+from asyncconsumer.handlers.commit_metadata import encode
+from asyncconsumer.handlers.ledger import Ledger
+from asyncconsumer.protocol.messages import EARLIEST
+from asyncconsumer.types import Offset
+
+pytestmark = pytest.mark.fast
+
+
+def begin(ledger: Ledger, offset: int) -> None:
+    """Start a record that waits in its handler."""
+    ledger.add([Record("t", 0, offset)], [1])
+    ledger.start_all()
+
+
+def committed(ledger: Ledger) -> Offset:
+    offset = ledger.committable()
+    assert offset is not None
+    return offset
+
+
+def test_nothing_is_committed_beyond_the_first_that_is_not_finished() -> None:
+    ledger = Ledger(10)
+    for offset in range(10, 15):
+        begin(ledger, offset)
+    ledger.advance_position(15, 7)
+    progress = [int(committed(ledger))]
+    for offset in (12, 10, 14, 11, 13):
+        ledger.finish(offset)
+        progress.append(int(committed(ledger)))
+    assert progress == [10, 10, 11, 11, 13, 15]
+    assert committed(ledger).leader_epoch == 7
+    assert committed(ledger).metadata == ""
+
+
+def test_where_to_begin_is_not_known_before_it_was_read() -> None:
+    ledger = Ledger(EARLIEST)
+    assert ledger.committable() is None
+    ledger.advance_position(3, 0)
+    assert committed(ledger) == 3
+
+
+def test_offsets_without_a_record_hold_nothing_up() -> None:
+    ledger = Ledger(0)
+    for offset in (3, 9):  # the others were compacted away
+        begin(ledger, offset)
+    ledger.advance_position(20, 0)  # and markers of transactions follow
+    ledger.finish(3)
+    assert committed(ledger) == 9
+    ledger.finish(9)
+    assert committed(ledger) == 20
+
+
+def test_what_was_finished_before_is_told_again_until_it_was_passed() -> None:
+    first = Ledger(0)
+    for offset in range(10):
+        begin(first, offset)
+    first.advance_position(10, 0)
+    for offset in (2, 3, 7):
+        first.finish(offset)
+    second = Ledger(committed(first))
+    assert [n for n in range(10) if second.is_finished(n)] == [2, 3, 7]
+    begin(second, 0)
+    second.advance_position(1, 0)
+    third = Ledger(committed(second))  # it was killed before it got any further
+    assert [n for n in range(10) if third.is_finished(n)] == [2, 3, 7]
+
+
+def beyond(kept_epoch: int, *met: int) -> list[int]:
+    """Return the offsets that count as finished beyond a commit of these leaders."""
+    first = Ledger(0)
+    for offset in range(5):
+        begin(first, offset)
+    first.advance_position(5, kept_epoch)
+    for offset in (2, 3):
+        first.finish(offset)
+    second = Ledger(committed(first))
+    for epoch in met:
+        second.set_leader_epoch(epoch)
+    return [n for n in range(5) if second.is_finished(n)]
+
+
+def test_what_a_later_leader_wrote_was_not_finished_by_anyone() -> None:
+    assert beyond(3, 1, 3) == [2, 3]
+    assert beyond(3, 3, 4) == []
+    assert beyond(3, 4, 3) == []
+
+
+@pytest.mark.parametrize(("retained", "met"), [(-1, 0), (0, -1), (-1, -1)])
+def test_where_the_leader_is_not_known_records_are_repeated_rather_than_lost(
+    retained: int, met: int
+) -> None:
+    assert beyond(retained, met) == []
+
+
+def test_what_was_finished_before_keeps_its_leader_until_it_was_passed() -> None:
+    ledger = Ledger(Offset(0, leader_epoch=3, metadata=encode(0, [(2, 3)])))
+    ledger.set_leader_epoch(1)
+    begin(ledger, 0)
+    ledger.advance_position(1, 1)
+    assert committed(ledger).leader_epoch == 3
+    ledger.advance_position(9, 2)
+    assert committed(ledger).leader_epoch == 2
+
+
+OPERATIONS = st.lists(st.tuples(st.sampled_from("rfffkm"), st.integers(0, 40)), max_size=60)
+
+
+@given(OPERATIONS)
+def test_nothing_is_lost_and_what_was_told_is_not_repeated(moves: list[tuple[str, int]]) -> None:
+    """Read (r), finish (f), commit (m), be killed (k), in any order; offsets 5n are not there."""
+    retained = Offset(0)
+    ledger, in_hand, position = Ledger(retained), list[int](), 0
+    finished: set[int] = set()  # as far as this ledger can know
+    known: set[int] = set()  # when the last commit was made
+    for move, number in moves:
+        if move == "r":
+            for offset in range(position, position + 1 + number % 7):
+                if offset % 5 and not ledger.is_finished(offset):
+                    assert offset not in known
+                    begin(ledger, offset)
+                    in_hand.append(offset)
+            position += 1 + number % 7
+            ledger.advance_position(position, 0)
+        elif move == "f" and in_hand:
+            done = in_hand.pop(number % len(in_hand))
+            ledger.finish(done)
+            finished.add(done)
+        elif move == "m":
+            reported = committed(ledger)
+            assert reported >= retained
+            retained, known = reported, set(finished)
+            later = Ledger(reported)
+            failure_headers = {
+                n for n in range(position + 50) if n % 5 and (n < reported or later.is_finished(n))
+            }
+            assert failure_headers == finished
+        elif move == "k":
+            ledger, in_hand, position, finished = Ledger(retained), [], int(retained), set(known)

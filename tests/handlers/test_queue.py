@@ -1,0 +1,353 @@
+"""Order, concurrency, limits, holding and losing: on virtual time, without a broker."""
+
+import asyncio
+from collections import defaultdict
+from math import inf
+from random import Random
+
+import pytest
+
+from asyncconsumer.errors import HandlerCancelled, HandlerFailed
+from asyncconsumer.handlers.batches import Batch
+from asyncconsumer.handlers.draining import drain
+from asyncconsumer.handlers.partition_work import WorkState
+from asyncconsumer.testing.virtual_time import simulated
+from tests.support.fake_handlers import A, B, open_bench, record, settle, submit
+
+pytestmark = pytest.mark.fast
+
+# --- order ---------------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(5))
+async def test_of_a_key_one_record_is_worked_on_after_the_other() -> None:
+    async with open_bench(ordering="key", concurrency=10) as bench:
+        work = bench.queue.open(A, 0, None)
+        keys = [b"a", b"a", b"b", None, b"a", None, b"b"]
+        submit(bench.queue, work, [record(n, key) for n, key in enumerate(keys)])
+        await settle()
+        assert sorted(bench.begun) == [0, 2, 3, 5]  # records without a key have no order
+        await bench.finish(2, 5)
+        assert sorted(bench.begun) == [0, 2, 3, 5, 6]
+        assert work.ledger.committable() == 0
+        await bench.finish(0)
+        assert bench.begun[-1] == 1
+        await bench.finish(1)
+        assert bench.begun[-1] == 4
+        await bench.finish(3, 4, 6)
+        assert work.ledger.committable() == 7
+        assert work.busy == {}
+
+
+@simulated(seeds=range(5))
+async def test_the_same_key_in_two_partitions_is_two_keys() -> None:
+    async with open_bench(concurrency=10) as bench:
+        for tp in (A, B):
+            submit(bench.queue, bench.queue.open(tp, 0, None), [record(tp.partition, b"k", tp)])
+        await settle()
+        assert sorted(bench.begun) == [0, 1]
+
+
+@simulated(seeds=range(5))
+async def test_of_a_partition_one_record_is_worked_on_after_the_other() -> None:
+    async with open_bench(ordering="partition", concurrency=10) as bench:
+        work = bench.queue.open(A, 0, None)
+        submit(bench.queue, work, [record(n) for n in range(3)])
+        submit(bench.queue, work, [record(n) for n in range(3, 5)])
+        for number in range(5):
+            await settle()
+            assert bench.begun == list(range(number + 1))
+            await bench.finish(number)
+        submit(bench.queue, work, [record(5)])
+        await settle()
+        assert bench.begun[-1] == 5
+
+
+@simulated(seeds=range(5))
+async def test_without_order_as_many_as_may_be_are_worked_on() -> None:
+    async with open_bench(ordering="none", concurrency=7) as bench:
+        work = bench.queue.open(A, 0, None)
+        submit(bench.queue, work, [record(n, b"k") for n in range(20)])
+        await settle()
+        assert len(bench.words) == 7
+        while bench.words:
+            await bench.finish(*bench.words)
+        assert sorted(bench.begun) == list(range(20))
+        assert bench.most_at_once == 7
+
+
+@simulated(seeds=range(30))
+async def test_every_key_keeps_its_order_whatever_its_records_take() -> None:
+    random = Random(asyncio.get_running_loop().time() + 5)
+    seen: dict[bytes, list[int]] = defaultdict(list)
+    async with open_bench(ordering="key", concurrency=20) as bench:
+        work = bench.queue.open(A, 0, None)
+        records = [record(n, b"%d" % random.randrange(15)) for n in range(300)]
+        keys = {each.offset: each.key or b"" for each in records}
+        remaining = list(records)
+        while len(bench.begun) < 300 or bench.words:
+            if remaining and random.random() < 0.5:
+                count = random.randrange(1, 40)
+                submit(bench.queue, work, remaining[:count])
+                del remaining[:count]
+            await settle()
+            working = [keys[offset] for offset in bench.words]
+            assert len(set(working)) == len(working)
+            if bench.words:
+                await bench.finish(
+                    *random.sample(list(bench.words), random.randint(1, len(bench.words)))
+                )
+        for offset in bench.begun:
+            seen[keys[offset]].append(offset)
+        assert all(offsets == sorted(offsets) for offsets in seen.values())
+        assert work.ledger.committable() == 300
+        assert (bench.queue.load.count, bench.queue.load.size) == (0, 0)
+
+
+# --- batches -------------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(5))
+async def test_a_batch_is_full_or_has_waited() -> None:
+    batch = Batch(max_records=4, max_wait_ms=50)
+    async with open_bench(ordering="partition", concurrency=10, batch=batch) as bench:
+        work = bench.queue.open(A, 0, None)
+        submit(bench.queue, work, [record(n) for n in range(6)])
+        await settle()
+        assert bench.batches == [[0, 1, 2, 3]]  # the next waits for the one before
+        await bench.finish(0)
+        assert bench.batches == [[0, 1, 2, 3]]
+        await asyncio.sleep(0.06)
+        assert bench.batches == [[0, 1, 2, 3], [4, 5]]
+        await bench.finish(4)
+        assert work.ledger.committable() == 6
+        assert not work.timers
+
+
+@simulated(seeds=range(5))
+async def test_batches_by_key_keep_its_order_and_others_go_on() -> None:
+    batch = Batch(max_records=3, max_wait_ms=10)
+    async with open_bench(ordering="key", concurrency=8, batch=batch) as bench:
+        work = bench.queue.open(A, 0, None)
+        keys = [b"%d" % (n % 10) for n in range(100)]
+        submit(bench.queue, work, [record(n, key) for n, key in enumerate(keys)])
+        while work.count:
+            await asyncio.sleep(0.02)
+            batches = [{keys[offset] for offset in batch} for batch in bench.batches]
+            working = [
+                batches[i] for i, results in enumerate(bench.batches) if results[0] in bench.words
+            ]
+            assert sum(map(len, working)) == len(set().union(*working))
+            await bench.finish(*bench.words)
+        order: dict[bytes, list[int]] = defaultdict(list)
+        for results in bench.batches:
+            for offset in results:
+                order[keys[offset]].append(offset)
+        assert all(offsets == sorted(offsets) for offsets in order.values())
+        assert max(map(len, bench.batches)) == 3
+        assert bench.most_at_once > 1
+
+
+@simulated(seeds=range(5))
+async def test_batches_without_order_are_made_side_by_side() -> None:
+    batch = Batch(max_records=2, max_wait_ms=10)
+    async with open_bench(ordering="none", concurrency=3, batch=batch) as bench:
+        work = bench.queue.open(A, 0, None)
+        submit(bench.queue, work, [record(n) for n in range(6)])
+        await settle()
+        assert sorted(bench.batches) == [[0, 1], [2, 3], [4, 5]]
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(5))
+async def test_a_partition_that_is_stuck_leaves_room_for_others() -> None:
+    async with open_bench(ordering="none", concurrency=50, max_in_flight=12) as bench:
+        stuck, other = bench.queue.open(A, 0, None), bench.queue.open(B, 0, None)
+        taken = 0
+        while bench.queue.has_room(stuck):
+            submit(bench.queue, stuck, [record(taken, tp=A)])
+            taken += 1
+        assert taken == 6
+        taken = 0
+        while bench.queue.has_room(other):
+            submit(bench.queue, other, [record(100 + taken, tp=B)])
+            taken += 1
+        assert taken == 3
+        await settle()
+        waiting = asyncio.get_running_loop().create_task(bench.queue.wait_for_room(other))
+        await settle()
+        assert not waiting.done()
+        await bench.finish(100, 101, 102)
+        assert await waiting
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100, 256, 1000])
+@simulated(seeds=range(1))
+async def test_a_partition_may_submit_half_of_what_is_free(limit: int) -> None:
+    async with open_bench(ordering="none", max_in_flight=limit, max_in_flight_bytes=10**6) as bench:
+        work = bench.queue.open(A, 0, None)
+        assert bench.queue.room(work) == ((limit + 1) // 2, 500_000)
+        submit(bench.queue, work, [record(n) for n in range((limit + 1) // 2)])
+        assert not bench.queue.has_room(work)
+
+
+@simulated(seeds=range(5))
+async def test_bytes_are_bounded_as_well() -> None:
+    async with open_bench(ordering="none", max_in_flight_bytes=100_000) as bench:
+        work = bench.queue.open(A, 0, None)
+        taken = 0
+        while bench.queue.has_room(work):
+            submit(bench.queue, work, [record(taken, size=10_000)])
+            taken += 1
+        assert taken == 5
+        await settle()
+        await bench.finish(0, 1)
+        assert bench.queue.has_room(work)
+
+
+# --- holding and losing --------------------------------------------------------------------------
+
+
+@simulated(seeds=range(5))
+async def test_what_is_held_begins_nothing_and_goes_on_after_it() -> None:
+    async with open_bench(ordering="key", concurrency=4) as bench:
+        work = bench.queue.open(A, 0, None)
+        submit(bench.queue, work, [record(n, b"%d" % (n % 4)) for n in range(8)])
+        await settle()
+        bench.queue.hold(work)
+        settled = asyncio.get_running_loop().create_task(bench.queue.wait_idle(work))
+        await bench.finish(0, 1)
+        assert len(bench.begun) == 4
+        assert not settled.done()
+        assert not bench.queue.has_room(work)
+        await bench.finish(2, 3)
+        await settled
+        assert sorted(bench.begun) == [0, 1, 2, 3]
+        bench.queue.release(work)
+        await settle()
+        assert sorted(bench.begun) == list(range(8))
+        await bench.finish(4, 5, 6, 7)
+        assert work.ledger.committable() == 8
+
+
+@simulated(seeds=range(5))
+async def test_a_lost_partition_is_cancelled_and_forgotten_and_the_workers_live() -> None:
+    async with open_bench(ordering="key", concurrency=2) as bench:
+        work = bench.queue.open(A, 0, None)
+        submit(bench.queue, work, [record(n, b"%d" % n) for n in range(6)])
+        await settle()
+        bench.queue.end(work)
+        await settle()
+        assert (bench.words, len(bench.begun)) == ({}, 2)
+        assert (bench.queue.load.count, bench.queue.load.size) == (0, 0)
+        again = bench.queue.open(A, 0, None)
+        submit(bench.queue, again, [record(n, b"%d" % n) for n in range(2)])
+        await settle()
+        assert len(bench.words) == 2
+        await bench.finish(0, 1)
+        assert again.ledger.committable() == 2
+
+
+@simulated(seeds=range(5))
+async def test_a_partition_that_comes_back_waits_for_what_is_still_ending() -> None:
+    ending = asyncio.Event()
+    async with open_bench(ordering="key", concurrency=2) as bench:
+        work = bench.queue.open(A, 0, None)
+
+        async def stubborn(item: object) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await ending.wait()
+
+        bench.running.workers._call = stubborn
+        async with asyncio.TaskGroup() as group:
+            worker = group.create_task(bench.work())
+            submit(bench.queue, work, [record(0, b"k"), record(1, b"j"), record(2, b"i")])
+            await settle()
+            bench.queue.end(work)
+            again = bench.queue.open(A, 0, None)
+            room = group.create_task(bench.queue.wait_for_room(again))
+            await settle()
+            assert not room.done()
+            ending.set()
+            assert await room
+            worker.cancel()
+        await bench.finish(*bench.words)
+
+
+class Gate:
+    """A fence that a test opens and shuts."""
+
+    deadline = inf
+
+
+@simulated(seeds=range(5))
+async def test_nothing_begins_while_it_may_be_somebody_elses() -> None:
+    gate = Gate()
+    async with open_bench(ordering="none", concurrency=3) as bench:
+        work = bench.queue.open(A, 0, gate)
+        gate.deadline = -inf
+        submit(bench.queue, work, [record(n) for n in range(5)])
+        await asyncio.sleep(10)
+        assert bench.begun == []
+        gate.deadline = inf
+        await asyncio.sleep(0.1)
+        assert len(bench.begun) == 3
+        gate.deadline = -inf
+        await bench.finish(*bench.words)
+        await asyncio.sleep(10)
+        assert len(bench.begun) == 3
+        bench.queue.end(work)
+        await asyncio.sleep(1)
+        assert len(bench.begun) == 3
+
+
+# --- failing -------------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(5))
+async def test_a_handler_that_is_cancelled_by_others_has_failed() -> None:
+    async with open_bench(concurrency=1) as bench:
+        work = bench.queue.open(A, 0, None)
+        submit(bench.queue, work, [record(0)])
+        await settle()
+        bench.words[0].cancel()  # something that it waited for
+        await settle()
+        assert isinstance(bench.failure, HandlerFailed)
+        assert isinstance(bench.failure.__cause__, HandlerCancelled)
+        assert work.ledger.committable() == 0
+
+
+# --- draining ------------------------------------------------------------------------------------
+
+
+@simulated(seeds=range(5))
+async def test_draining_lets_finish_what_runs_and_begins_nothing() -> None:
+    async with open_bench(ordering="none", concurrency=3) as bench:
+        work = bench.queue.open(A, 0, None)
+        submit(bench.queue, work, [record(n) for n in range(9)])
+        await settle()
+        draining = asyncio.get_running_loop().create_task(drain([bench.queue], 60))
+        await bench.finish(*bench.words)
+        assert await draining
+        assert len(bench.begun) == 3
+        assert work.ledger.committable() == 3
+        assert work.state is WorkState.OPEN
+
+
+@simulated(seeds=range(5))
+async def test_what_takes_too_long_is_cut_short_and_told() -> None:
+    async with open_bench(ordering="none", concurrency=3) as bench:
+        work = bench.queue.open(A, 0, None)
+        submit(bench.queue, work, [record(n) for n in range(9)])
+        await settle()
+        await bench.finish(0)
+        running = sorted(bench.words)
+        drained = await drain([bench.queue], 20)
+        assert not drained
+        assert {tp: sorted(offsets) for tp, offsets in drained.cut_short.items()} == {A: running}
+        assert bench.words == {}
+        assert work.ledger.committable() == 1

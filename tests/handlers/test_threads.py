@@ -1,0 +1,154 @@
+"""Threads that hang: those that are given up take nothing from what comes after them."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Record
+from asyncconsumer.aio.wait import wait_until
+from asyncconsumer.errors import HandlerTimedOut
+from asyncconsumer.handlers.arguments import Argument
+from asyncconsumer.handlers.invoke import Call, caller
+from asyncconsumer.handlers.threads import HandlerThreads
+from tests.support.fake_handlers import record
+
+pytestmark = pytest.mark.fast
+SPARE = 16
+
+
+class Hanging:
+    """A handler that hangs with records up to an offset, until a test lets it go."""
+
+    def __init__(self, below: int) -> None:
+        self.began: list[int] = []
+        self.go = threading.Event()
+        self.threads = HandlerThreads("h", 2)
+        self._below = below
+
+    def handle(self, record: Record) -> None:
+        self.began.append(record.offset)
+        if record.offset < self._below:
+            self.go.wait()
+
+    @property
+    def call(self) -> Call:
+        return self._caller(200)
+
+    @property
+    def call_without_timeout(self) -> Call:
+        return self._caller(None)
+
+    def _caller(self, timeout_ms: int | None) -> Call:
+        whole, threads = Argument(lambda record: record), self.threads
+        return caller(
+            "h", self.handle, [whole], batch=False, timeout_ms=timeout_ms, threads=threads
+        )
+
+
+@asynccontextmanager
+async def hanging(below: int) -> AsyncIterator[Hanging]:
+    bench = Hanging(below)
+    try:
+        yield bench
+    finally:
+        bench.go.set()
+        await bench.threads.close()
+
+
+async def test_those_that_hang_leave_threads_for_others() -> None:
+    async with hanging(below=4) as bench:
+        for offset in range(4):
+            with pytest.raises(HandlerTimedOut):
+                await bench.call(record(offset))
+        for offset in range(4, 8):
+            await bench.call(record(offset))
+        assert bench.began == list(range(8))
+
+
+async def test_waiting_for_a_thread_is_not_the_handlers_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with hanging(below=SPARE) as bench:
+        async with asyncio.TaskGroup() as group:
+            hung = [group.create_task(timed_out(bench.call, offset)) for offset in range(SPARE)]
+        assert all(task.result() for task in hung)
+        late = asyncio.get_running_loop().create_task(timed_out(bench.call, 99))
+        await asyncio.sleep(0.5)  # more than it may take
+        assert not late.done()
+        assert 99 not in bench.began
+        assert "16 threads were given up" in caplog.text
+        bench.go.set()
+        assert not await late
+        assert bench.began[-1] == 99
+
+
+async def test_without_a_timeout_no_call_is_queued_behind_threads_that_hang() -> None:
+    """A revoked partition cancels its calls as well, so their threads count in the same way."""
+    loop = asyncio.get_running_loop()
+    async with hanging(below=SPARE) as bench:
+        for offset in range(SPARE):
+            task = loop.create_task(timed_out(bench.call_without_timeout, offset))
+            await wait_until(lambda offset=offset: offset in bench.began)  # type: ignore[misc]
+            task.cancel()
+            await asyncio.wait([task])
+        late = loop.create_task(timed_out(bench.call_without_timeout, 99))
+        await asyncio.sleep(0.1)
+        assert 99 not in bench.began  # two threads are free, but only for calls that are awaited
+        bench.go.set()
+        await late
+        assert bench.began[-1] == 99
+
+
+async def timed_out(call: Call, offset: int) -> bool:
+    try:
+        await call(record(offset))
+    except HandlerTimedOut:
+        return True
+    return False
+
+
+async def called(function: Callable[..., Any], offset: int = 0) -> None:
+    """As a handler is, without a timeout of its own."""
+    threads, whole = HandlerThreads("h", 2), Argument(lambda record: record)
+    call = caller("h", function, [whole], batch=False, timeout_ms=None, threads=threads)
+    try:
+        async with asyncio.timeout(5):
+            await call(record(offset))
+    finally:
+        await threads.close()
+
+
+async def test_a_coroutine_in_a_plain_decorator_is_awaited() -> None:
+    """A coroutine is recognised only by its result. To drop it would lose the record."""
+    done: list[int] = []
+
+    async def handle(record: Record) -> None:
+        await asyncio.sleep(0)
+        done.append(record.offset)
+
+    def decorated(record: Record) -> Any:
+        return handle(record)
+
+    await called(decorated, offset=7)
+    assert done == [7]
+
+
+async def test_what_it_raises_is_told_also_if_that_is_what_no_future_takes() -> None:
+    def handle(record: Record) -> None:
+        next(iter(()))
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await called(handle)
+
+
+async def test_it_sees_the_context_of_its_app() -> None:
+    tenant = ContextVar("tenant", default="nobody")
+    seen: list[str] = []
+    tenant.set("ann")
+    await called(lambda record: seen.append(tenant.get()))
+    assert seen == ["ann"]

@@ -1,0 +1,104 @@
+"""Corrupt logs on the disk of a real broker: good records, then one typed error."""
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from asyncconsumer import CorruptRecords, SimpleConsumer
+from asyncconsumer.fetch.direct.partition_stream import PartitionStream
+from asyncconsumer.testing.servers import Kafka
+
+GOOD, AFTER = 30, 20  # records before the corrupt batch, and after it
+
+
+def flip_a_value(batch: bytearray) -> None:
+    batch[-3] ^= 0xFF
+
+
+def claim_two_gigabytes(batch: bytearray) -> None:
+    batch[8:12] = struct.pack(">i", 2**31 - 1)
+
+
+def claim_less_than_nothing(batch: bytearray) -> None:
+    batch[8:12] = struct.pack(">i", -5)
+
+
+def become_of_magic_seven(batch: bytearray) -> None:
+    batch[16] = 7
+
+
+DAMAGES = [flip_a_value, claim_two_gigabytes, claim_less_than_nothing, become_of_magic_seven]
+
+
+def damage(log: Path, number: int, how: Callable[[bytearray], None]) -> None:
+    """Spoil one batch of a log file."""
+    data, offset = bytearray(log.read_bytes()), 0
+    for _ in range(number):
+        offset += 12 + struct.unpack_from(">i", data, offset + 8)[0]
+    size = 12 + struct.unpack_from(">i", data, offset + 8)[0]
+    batch = data[offset : offset + size]
+    how(batch)
+    with log.open("r+b") as file:  # in place, as a failing disk would
+        file.seek(offset)
+        file.write(batch)
+
+
+async def collect(stream: PartitionStream, results: list[bytes | None]) -> None:
+    async for record in stream:
+        results.append(record.value)  # noqa: PERF401 - what came before an error must count
+
+
+@pytest.fixture(scope="module")
+def spoiled() -> Iterator[Kafka]:
+    """A broker whose logs were corrupted while it runs."""
+    kafka = Kafka()
+
+    async def prepare() -> None:
+        await kafka.start()
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+            for how in DAMAGES:
+                await kafka.admin.create_topic(how.__name__)
+                for number in range(GOOD + 1 + AFTER):
+                    await producer.send_and_wait(how.__name__, b"%d" % number)
+        data = kafka.brokers[1].process.log.parent / "data"
+        for how in DAMAGES:
+            (log,) = (data / f"{how.__name__}-0").glob("*.log")
+            damage(log, GOOD, how)
+
+    try:
+        with asyncio.Runner() as runner:
+            runner.run(prepare())
+        yield kafka
+    finally:
+        with asyncio.Runner() as runner:
+            runner.run(kafka.stop())
+
+
+@pytest.mark.parametrize("how", DAMAGES, ids=lambda how: how.__name__)
+async def test_good_records_come_first_and_then_the_error_names_the_place(
+    spoiled: Kafka, how: Callable[[bytearray], None]
+) -> None:
+    results: list[bytes | None] = []
+    async with SimpleConsumer(spoiled.bootstrap_servers, retry_timeout_ms=2_000) as consumer:
+        stream = consumer.read(how.__name__, 0, end=GOOD + 1 + AFTER)
+        async with asyncio.timeout(30):
+            with pytest.raises(CorruptRecords) as caught:
+                await collect(stream, results)
+    assert results == [b"%d" % number for number in range(GOOD)]
+    assert (caught.value.topic, caught.value.partition) == (how.__name__, 0)
+    assert caught.value.offset == GOOD
+
+
+async def test_what_lies_behind_the_damage_can_be_read(spoiled: Kafka) -> None:
+    topic = flip_a_value.__name__
+    async with SimpleConsumer(spoiled.bootstrap_servers) as consumer:
+        with pytest.raises(CorruptRecords) as caught:
+            await collect(consumer.read(topic, 0), [])
+        resume = caught.value.resume
+        assert resume == GOOD + 1
+        rest = [r.value async for r in consumer.read(topic, 0, resume, end=GOOD + 1 + AFTER)]
+    assert rest == [b"%d" % number for number in range(GOOD + 1, GOOD + 1 + AFTER)]

@@ -1,0 +1,70 @@
+"""Members of asyncconsumer and of the Java client in one KIP-848 group."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.servers import JavaConsumer, JavaConsumers
+from asyncconsumer.types import TopicPartition
+from tests.support.connector_members import steadily
+from tests.support.helpers import until
+from tests.support.kip848_readers import Reading, reading
+
+JAVA = {"group.protocol": "consumer"}
+
+
+def divided(topic: str, count: int, *members: Reading | JavaConsumer) -> bool:
+    """Whether each partition has one owner, and shares are even."""
+    shares = [set(member.owned) for member in members]
+    everything = {TopicPartition(topic, number) for number in range(count)}
+    sizes = [len(share) for share in shares]
+    together: set[TopicPartition] = set().union(*shares)
+    return together == everything and sum(sizes) == count and max(sizes) - min(sizes) <= 1
+
+
+def received(*members: Reading | JavaConsumer) -> Counter[bytes]:
+    total: Counter[bytes] = Counter()
+    for member in members:
+        if isinstance(member, Reading):
+            total += member.values
+        else:
+            total.update(record.value or b"" for record in member.records)
+    return total
+
+
+def twice(values: Counter[bytes]) -> set[bytes]:
+    return {value for value, count in values.items() if count > 1}
+
+
+async def test_members_of_both_kinds_come_and_go_and_nothing_is_lost(
+    kafka: KafkaHandle, java_consumers: JavaConsumers
+) -> None:
+    topic, group, servers = await kafka.topic(partitions=6), kafka.group(), kafka.bootstrap_servers
+
+    async def java(name: str) -> JavaConsumer:
+        return await java_consumers.start(group, [topic], name=name, properties=JAVA)
+
+    async def all_have(values: Iterable[bytes], *members: Reading | JavaConsumer) -> None:
+        await until(lambda: set(received(*members)) >= set(values))
+
+    async with reading(servers, group, topic) as reader, steadily(kafka, topic) as sent:
+        await until(lambda: divided(topic, 6, reader) and len(reader.values) > 20)
+        other = await java("a")
+        await until(lambda: divided(topic, 6, reader, other))
+        third = await java("b")
+        async with reading(servers, group, topic) as two:
+            await until(lambda: divided(topic, 6, reader, other, third, two))
+            await until(lambda: bool(two.values))
+            await third.stop()
+            await until(lambda: divided(topic, 6, reader, other, two))
+            await all_have(list(sent), reader, other, third, two)
+            # everybody who gave something up had committed it
+            assert not twice(received(reader, other, third, two))
+            await other.kill()
+            await until(lambda: divided(topic, 6, reader, two))
+        await until(lambda: divided(topic, 6, reader))
+        await all_have(list(sent), reader, other, third, two)
+    everybody = received(reader, other, third, two)
+    assert set(everybody) >= set(sent)
+    # again came only what the one that was killed had not committed
+    assert twice(everybody) <= {record.value for record in other.records}

@@ -1,0 +1,249 @@
+"""KIP-848 members on a real coordinator."""
+
+import asyncio
+from math import inf
+from random import Random
+
+import pytest
+
+from asyncconsumer.errors import (
+    ConsumerProtocolUnsupported,
+    FencedInstanceId,
+    InvalidRegularExpression,
+    UnsupportedAssignor,
+)
+from asyncconsumer.group.subscription import PatternSubscription, TopicSubscription
+from asyncconsumer.net.pool import Traffic
+from asyncconsumer.offsets.kafka import KafkaOffsets
+from asyncconsumer.protocol.consumer_group import STATIC_LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
+from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle, KafkaWithZooKeeper
+from asyncconsumer.types import MemberIdentity, TopicPartition
+from tests.support.helpers import until
+from tests.support.kip848_members import Follower, open_member, partitions, split
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range", None])
+async def test_members_share_a_topic_come_and_go(kafka: KafkaHandle, assignor: str | None) -> None:
+    topic, group, servers = await kafka.topic(partitions=5), kafka.group(), kafka.bootstrap_servers
+    async with open_member(servers, group, [topic], group_remote_assignor=assignor) as member:
+        await until(lambda: split(topic, 5, member))
+        assert member.membership.identity is not None
+        before = set(member.has)
+        async with open_member(servers, group, [topic], group_remote_assignor=assignor) as two:
+            await until(lambda: split(topic, 5, member, two))
+            # what it was to let go of was taken away alone, and what stays was in every share
+            assert all(
+                member.has <= set(assignment.partitions) <= before
+                for assignment in member.assignments
+            )
+            assert not member.lost
+        assert two.membership.lost
+        assert two.membership.deadline == -inf
+        assert two.membership.identity is None
+        assert two.membership.heartbeat is None
+        await until(lambda: split(topic, 5, member))
+
+
+async def test_what_is_taken_away_is_kept_from_others_until_there_is_a_receipt(
+    kafka: KafkaHandle,
+) -> None:
+    topic, group, servers = await kafka.topic(partitions=2), kafka.group(), kafka.bootstrap_servers
+    async with open_member(servers, group, [topic]) as member:
+        await until(lambda: split(topic, 2, member))
+        member.willing.clear()
+        async with open_member(servers, group, [topic]) as two:
+            await until(lambda: len(member.has) == 1)
+            await until(lambda: two.membership.identity is not None)
+            deadline = member.membership.deadline
+            await until(lambda: member.membership.deadline > deadline + 1)  # it lives on meanwhile
+            assert not two.has
+            member.willing.set()
+            await until(lambda: split(topic, 2, member, two))
+
+
+async def test_a_member_that_died_is_missed_after_a_session(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(partitions=2), kafka.group(), kafka.bootstrap_servers
+    async with open_member(servers, group, [topic]) as member:
+        async with open_member(servers, group, [topic], leave=False) as two:
+            await until(lambda: split(topic, 2, member, two))
+            session = two.membership.deadline - asyncio.get_running_loop().time()
+            assert session < 6  # as the broker tells, which waits for 45 s by default
+        await until(lambda: split(topic, 2, member))
+
+
+async def test_who_was_given_up_loses_everything_and_joins_again(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(partitions=2), kafka.group(), kafka.bootstrap_servers
+    async with open_member(servers, group, [topic], rebalance_timeout_ms=1000) as member:
+        await until(lambda: split(topic, 2, member))
+        first = member.membership.identity
+        member.willing.clear()  # so it does not revoke in time
+        async with open_member(servers, group, [topic]) as two:
+            await until(lambda: len(member.has) == 1)
+            fenced_at = member.membership.deadline
+            await until(lambda: member.membership.lost)
+            assert asyncio.get_running_loop().time() > fenced_at
+            assert member.epoch == -1
+            await until(lambda: split(topic, 2, two))
+            member.willing.set()
+            await until(lambda: split(topic, 2, member, two))
+            assert member.lost
+            again = member.membership.identity
+            assert first is not None
+            assert again is not None
+            assert again.member_id == first.member_id
+
+
+async def test_a_static_member_comes_back_to_what_it_had(
+    kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group, servers = await kafka.topic(partitions=4), kafka.group(), kafka.bootstrap_servers
+    async with open_member(servers, group, [topic]) as member:
+        async with open_member(servers, group, [topic], group_instance_id="i") as two:
+            await until(lambda: split(topic, 4, member, two))
+            had, epoch, reported = two.has, member.epoch, len(member.assignments)
+        async with (
+            open_member(servers, group, [topic], group_instance_id="i") as again,
+            open_member(servers, group, [topic], group_instance_id="i") as too_many,
+        ):
+            await until(lambda: again.has == had or too_many.has == had)
+            await until(lambda: "live member still has the same `group_instance_id`" in caplog.text)
+            first, second = (again, too_many) if again.has else (too_many, again)
+            assert not second.assignments
+            await first.membership.leave()
+            await until(lambda: second.has == had)
+        assert (member.epoch, len(member.assignments)) == (epoch, reported)
+
+
+async def test_another_takes_over_from_a_static_member_that_is_away(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(partitions=1), kafka.group(), kafka.bootstrap_servers
+    async with open_member(servers, group, [topic], group_instance_id="i", leave=False) as member:
+        await until(lambda: split(topic, 1, member))
+        async with open_member(servers, group, [topic], group_instance_id="i") as two:
+            await _go_away(member)
+            await until(lambda: split(topic, 1, two))
+            await until(lambda: member.error is not None)
+        assert isinstance(member.error, FencedInstanceId)
+        assert member.membership.lost
+
+
+async def _go_away(follower: Follower) -> None:
+    """Say for it that it leaves for a while; it does not know."""
+    identity = follower.membership.identity
+    assert identity is not None
+    async with follower.coordinator.reached(Traffic.GROUP) as connection:
+        farewell = ConsumerGroupHeartbeatRequest(
+            follower.coordinator.group_id,
+            identity.member_id,
+            STATIC_LEAVE_EPOCH,
+            instance_id=identity.instance_id,
+        )
+        assert (await connection.request(farewell)).error_code == 0
+
+
+async def test_a_pattern_takes_topics_that_come_later_and_partitions_that_are_added(
+    kafka: KafkaHandle,
+) -> None:
+    group, servers = kafka.group(), kafka.bootstrap_servers
+    stem = await kafka.topic(partitions=1)
+    async with open_member(servers, group, PatternSubscription(f"{stem}.*")) as member:
+        await until(lambda: member.has == partitions(stem, 0))
+        assert not member.assignments[-1].fresh
+        await kafka.admin.create_topic(f"{stem}-more", partitions=2)
+        later = partitions(f"{stem}-more", 0, 1)
+        await until(lambda: member.has == partitions(stem, 0) | later)
+        assert member.assignments[-1].fresh == later
+        await kafka.admin.add_partitions(stem, 2)
+        await until(lambda: member.has == partitions(stem, 0, 1) | later)
+        assert member.assignments[-1].fresh == later | partitions(stem, 1)
+        assert not member.lost
+
+
+async def test_a_subscription_can_change(kafka: KafkaHandle) -> None:
+    group, servers = kafka.group(), kafka.bootstrap_servers
+    here, existing = await kafka.topic(partitions=2), await kafka.topic(partitions=1)
+    async with open_member(servers, group, [here]) as member:
+        await until(lambda: member.has == partitions(here, 0, 1))
+        member.membership.subscribe(TopicSubscription([here, existing]))
+        await until(lambda: member.has == partitions(here, 0, 1) | partitions(existing, 0))
+        member.membership.subscribe(PatternSubscription(existing))
+        await until(lambda: member.has == partitions(existing, 0))
+        member.membership.subscribe(TopicSubscription([here]))
+        await until(lambda: member.has == partitions(here, 0, 1))
+        assert not member.lost
+
+
+async def test_a_topic_that_is_made_anew_is_fresh(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(partitions=1), kafka.group(), kafka.bootstrap_servers
+    async with open_member(servers, group, [topic]) as member:
+        await until(lambda: member.has == partitions(topic, 0))
+        await kafka.admin.delete_topic(topic)
+        await until(lambda: not member.has)
+        await kafka.admin.create_topic(topic, partitions=1)
+        await until(lambda: member.has == partitions(topic, 0))
+        assert member.assignments[-1].fresh == member.has
+
+
+async def test_what_a_broker_refuses_for_good_is_raised(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(), kafka.group(), kafka.bootstrap_servers
+    async with open_member(servers, group, [topic], group_remote_assignor="fair") as member:
+        await until(lambda: member.error is not None)
+    assert isinstance(member.error, UnsupportedAssignor)
+    assert "Supported assignors: uniform, range" in str(member.error)
+    async with open_member(servers, group, PatternSubscription("a", text="(")) as two:
+        await until(lambda: two.error is not None)
+    assert isinstance(two.error, InvalidRegularExpression)
+    assert "`(` is not a valid regular expression" in str(two.error)
+
+
+async def test_an_old_broker_does_not_know_the_protocol(kafka_zk: KafkaWithZooKeeper) -> None:
+    topic, group = await kafka_zk.topic(), kafka_zk.group()
+    async with open_member(kafka_zk.bootstrap_servers, group, [topic]) as member:
+        await until(lambda: member.error is not None)
+    assert isinstance(member.error, ConsumerProtocolUnsupported)
+    assert 'Set `group_protocol="classic"`' in str(member.error)
+
+
+async def test_commits_are_those_of_a_member(kafka: KafkaHandle) -> None:
+    topic, group, servers = await kafka.topic(), kafka.group(), kafka.bootstrap_servers
+    tp = TopicPartition(topic, 0)
+    async with open_member(servers, group, [topic]) as member:
+        await until(lambda: split(topic, 1, member))
+
+        def offsets(identity: MemberIdentity | None) -> KafkaOffsets:
+            return KafkaOffsets(
+                member.coordinator,
+                patience_ms=0,
+                randomness=Random(1),
+                identity=lambda: identity,
+            )
+
+        await offsets(member.membership.identity).commit({tp: 7})
+        assert await offsets(None).load([tp]) == {tp: 7}
+
+
+async def test_the_coordinator_restarts_and_nobody_rebalances(kafka_cluster: KafkaCluster) -> None:
+    topic, group = await kafka_cluster.topic(partitions=4), kafka_cluster.group()
+    servers = kafka_cluster.bootstrap_servers
+    async with (
+        open_member(servers, group, [topic]) as member,
+        open_member(servers, group, [topic]) as two,
+    ):
+        await until(lambda: split(topic, 4, member, two))
+        epochs, reported = (
+            (member.epoch, two.epoch),
+            (len(member.assignments), len(two.assignments)),
+        )
+        where = await member.coordinator.find()
+        broker = next(
+            broker for broker in kafka_cluster.brokers.values() if broker.address() == str(where)
+        )
+        await broker.restart()
+
+        def heard_elsewhere(follower: Follower) -> bool:
+            beat = follower.membership.heartbeat
+            return beat is not None and beat[0] != where
+
+        await until(lambda: heard_elsewhere(member) and heard_elsewhere(two))
+        assert (member.epoch, two.epoch) == epochs
+        assert (len(member.assignments), len(two.assignments)) == reported
+        assert split(topic, 4, member, two)

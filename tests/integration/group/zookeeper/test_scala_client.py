@@ -1,0 +1,281 @@
+"""Members of asyncconsumer and of the Scala consumer in one group."""
+
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.new_partitions import NewPartitions
+
+from asyncconsumer.group.zookeeper.assignors import (
+    GroupInfo,
+    GroupMemberInfo,
+    by_range,
+    round_robin,
+)
+from asyncconsumer.group.zookeeper.filters import Blacklist, Whitelist
+from asyncconsumer.testing.handles import KafkaWithZooKeeper
+from asyncconsumer.testing.servers import ScalaConsole, ScalaConsumers
+from asyncconsumer.types import TopicPartition
+from tests.support.connector_members import (
+    Ours,
+    all_of,
+    equal,
+    numbers,
+    open_member,
+    received,
+    send,
+    shares,
+    steadily,
+)
+from tests.support.connector_process import OwnConsumer
+from tests.support.helpers import until
+from tests.support.zookeeper_nodes import Watchful, nodes_of
+
+SHORT_SESSION = {"zookeeper.session.timeout.ms": "3000"}
+
+
+@pytest.mark.parametrize(("strategy", "rule"), [("range", by_range), ("roundrobin", round_robin)])
+async def test_they_divide_partitions_as_two_scala_members_would(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers, strategy: str, rule: Any
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=8), kafka_zk.group()
+    await send(kafka_zk, topic, 80)
+    properties = {"partition.assignment.strategy": strategy}
+    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
+        scala = await scala_consumers.start(group, {topic: 2}, name="s", properties=properties)
+        await scala.until_received(80)
+        ours_too: Any = {"partition_assignment_strategy": strategy}
+        async with open_member(kafka_zk, group, {topic: 3}, "o", **ours_too) as ours:
+            expected = shares(topic, 8, (scala.consumer_id, 2), (ours.id, 3), strategy=rule)
+            await until(lambda: equal(nodes.owners(), expected))
+            await send(kafka_zk, topic, 80, 80)
+            await until(lambda: all_of(numbers(topic, 160), scala, ours))
+        # the member left: what we had goes back, from where we committed
+        everything = [TopicPartition(topic, n) for n in range(8)]
+        await scala.until_owning(everything)
+        await send(kafka_zk, topic, 80, 160)
+        await until(lambda: all_of(numbers(topic, 240), scala, ours))
+        assert max(received(ours).values()) == 1
+        assert not set(received(ours)) & set(numbers(topic, 80, 160))
+
+
+async def test_a_killed_scala_member_is_replaced_and_nothing_is_lost(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
+    scala = await scala_consumers.start(group, {topic: 1}, name="s")
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        open_member(kafka_zk, group, {topic: 1}, "o") as ours,
+    ):
+        await until(
+            lambda: equal(nodes.owners(), shares(topic, 4, (scala.consumer_id, 1), (ours.id, 1)))
+        )
+        await send(kafka_zk, topic, 100)
+        await until(lambda: all_of(numbers(topic, 100), scala, ours))
+        await scala.kill()
+        await send(kafka_zk, topic, 100, 100)
+        await until(lambda: equal(nodes.owners(), shares(topic, 4, (ours.id, 1))))
+        await until(lambda: all_of(numbers(topic, 200), scala, ours))
+        assert max(received(ours).values()) == 1
+
+
+async def test_wildcards_take_topics_that_appear_later(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    group = kafka_zk.group()
+    first = await kafka_zk.topic(partitions=2)
+    pattern = f"{first}.*"
+    scala = await scala_consumers.start(group, {pattern: 1}, pattern="white_list", name="s")
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        open_member(kafka_zk, group, Whitelist(pattern), "o", streams=2) as ours,
+    ):
+        members = [
+            GroupMemberInfo(scala.consumer_id, {first: 1}),
+            GroupMemberInfo(ours.id, {first: 2}),
+        ]
+        expected = by_range(GroupInfo(members, {first: range(2)}))
+        await until(lambda: equal(nodes.owners(), expected))
+        later = f"{first}-later"
+        await kafka_zk.server.admin.create_topic(later, partitions=5)
+        both = {first: range(2), later: range(5)}
+        members = [
+            GroupMemberInfo(scala.consumer_id, dict.fromkeys(both, 1)),
+            GroupMemberInfo(ours.id, dict.fromkeys(both, 2)),
+        ]
+        await until(lambda: equal(nodes.owners(), by_range(GroupInfo(members, both))))
+        await send(kafka_zk, later, 50)
+        await until(lambda: all_of(numbers(later, 50), scala, ours))
+
+
+async def test_partitions_that_are_added_are_divided_too(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
+    scala = await scala_consumers.start(group, {topic: 1}, name="s")
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        open_member(kafka_zk, group, {topic: 1}, "o", auto_offset_reset="largest") as ours,
+    ):
+        threads = (scala.consumer_id, 1), (ours.id, 1)
+        await until(lambda: equal(nodes.owners(), shares(topic, 2, *threads)))
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka_zk.bootstrap_servers)
+        await admin.start()
+        try:
+            await admin.create_partitions({topic: NewPartitions(6)})
+        finally:
+            await admin.close()
+        await until(lambda: equal(nodes.owners(), shares(topic, 6, *threads)))
+        await send(kafka_zk, topic, 60)
+        await until(lambda: all_of(numbers(topic, 60), scala, ours))
+
+
+async def test_both_stores_have_what_either_side_committed(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
+    await send(kafka_zk, topic, 40)
+    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
+        options: Any = {"offsets_storage": "kafka", "dual_commit_enabled": True}
+        async with open_member(kafka_zk, group, {topic: 1}, "o", **options) as ours:
+            await until(lambda: all_of(numbers(topic, 40), ours))
+        assert sum((await nodes.offsets()).values()) == 40
+        properties = {"offsets.storage": "kafka", "dual.commit.enabled": "true"}
+        scala = await scala_consumers.start(group, {topic: 1}, name="s", properties=properties)
+        await send(kafka_zk, topic, 10, 40)
+        await until(lambda: all_of(numbers(topic, 50), scala, ours))
+        assert set(received(scala)) == set(numbers(topic, 10, 40))
+
+
+async def test_several_streams_of_several_topics_are_shared_by_both_sides(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    group = kafka_zk.group()
+    wide, narrow = await kafka_zk.topic(partitions=7), await kafka_zk.topic(partitions=3)
+    ones = {wide: 2, narrow: 1}
+    others = {wide: 3, narrow: 2}
+    scala = await scala_consumers.start(group, ones, name="s")
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        open_member(kafka_zk, group, others, "o") as ours,
+    ):
+        members = [GroupMemberInfo(scala.consumer_id, ones), GroupMemberInfo(ours.id, others)]
+        expected = by_range(GroupInfo(members, {wide: range(7), narrow: range(3)}))
+        await until(lambda: equal(nodes.owners(), expected))
+        for topic in ones:
+            await send(kafka_zk, topic, 70)
+        sent = [*numbers(wide, 70), *numbers(narrow, 70)]
+        await until(lambda: all_of(sent, scala, ours))
+        assert received(ours)
+        assert received(scala)
+        assert max(received(ours, scala).values()) == 1
+
+
+async def test_of_a_black_list_both_sides_read_what_it_leaves(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    group = kafka_zk.group()
+    left_out, read = await kafka_zk.topic(partitions=2), await kafka_zk.topic(partitions=4)
+    pattern = f"(?!{read}).*"  # all topics of all tests but one
+    scala = await scala_consumers.start(group, {pattern: 1}, pattern="black_list", name="s")
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        open_member(kafka_zk, group, Blacklist(pattern), "o") as ours,
+    ):
+        await until(
+            lambda: equal(nodes.owners(), shares(read, 4, (scala.consumer_id, 1), (ours.id, 1)))
+        )
+        await send(kafka_zk, left_out, 10)
+        await send(kafka_zk, read, 40)
+        await until(lambda: all_of(numbers(read, 40), scala, ours))
+        assert set(received(scala, ours)) == set(numbers(read, 40))
+        assert received(scala)
+        assert received(ours)
+
+
+async def test_a_console_consumer_is_a_member_like_any_other(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
+    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
+        async with open_member(kafka_zk, group, {topic: 1}, "o") as ours:
+            await send(kafka_zk, topic, 20)
+            await until(lambda: all_of(numbers(topic, 20), ours))
+            console = await scala_consumers.start_console(group, topic)
+            both = (console.consumer_id, 1), (ours.id, 1)
+            await until(lambda: equal(nodes.owners(), shares(topic, 4, *both)))
+            await send(kafka_zk, topic, 40, 20)
+            await until(lambda: _with_console(console, ours) >= set(numbers(topic, 60)))
+            assert console.values
+        await send(kafka_zk, topic, 40, 60)
+        await until(lambda: _with_console(console, ours) >= set(numbers(topic, 100)))
+        assert max(received(ours).values()) == 1
+        assert not set(received(ours)) & {value.encode() for value in console.values}
+
+
+def _with_console(console: ScalaConsole, ours: Ours) -> set[bytes]:
+    return set(received(ours)) | {value.encode() for value in console.values}
+
+
+async def test_a_member_of_ours_that_is_killed_is_replaced_by_a_scala_one(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
+    scala = await scala_consumers.start(group, {topic: 1}, name="s")
+    async with (
+        nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
+        OwnConsumer(
+            kafka_zk.zookeeper_connect, group, {topic: 1}, name="o", properties=SHORT_SESSION
+        ) as ours,
+    ):
+        both = (scala.consumer_id, 1), (ours.consumer_id, 1)
+        await until(lambda: equal(nodes.owners(), shares(topic, 4, *both)))
+        await send(kafka_zk, topic, 100)
+        await until(lambda: all_of(numbers(topic, 100), scala, ours))
+        await ours.kill()
+        await send(kafka_zk, topic, 100, 100)
+        await scala.until_owning([TopicPartition(topic, n) for n in range(4)])
+        await until(lambda: all_of(numbers(topic, 200), scala, ours))
+        assert max(received(ours).values()) == 1
+
+
+def delivered_ms(consumer: OwnConsumer, tp: TopicPartition) -> list[int]:
+    return [record.at_ms for record in consumer.records if (record.topic, record.partition) == tp]
+
+
+async def test_a_member_of_ours_that_stood_still_does_nothing_with_what_it_lost(
+    kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
+) -> None:
+    topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
+    scala = await scala_consumers.start(group, {topic: 1}, name="s")
+    ours = OwnConsumer(
+        kafka_zk.zookeeper_connect, group, {topic: 1}, name="o", properties=SHORT_SESSION
+    )
+    ours.pause = 0.01  # so that there is always something before it that was fetched already
+    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes, ours:
+        both = shares(topic, 4, (scala.consumer_id, 1), (ours.consumer_id, 1))
+        mine = [member for member, name in both.items() if name.startswith(ours.consumer_id)]
+        await until(lambda: equal(nodes.owners(), both))
+        async with steadily(kafka_zk, topic) as sent, Watchful(nodes) as watchful:
+            await until(lambda: len(ours.records) > 100)
+            ours.freeze()
+            await scala.until_owning([TopicPartition(topic, n) for n in range(4)])
+            taken_ms = await nodes.claimed_ms()
+            ahead = len(scala.records) + 100
+            await until(lambda: len(scala.records) > ahead)
+            ours.thaw()
+            await until(lambda: equal(nodes.owners(), both))
+            regained_ms = await nodes.claimed_ms()
+            # It reads on: what is sent must not end before it had its share of it again.
+            await until(
+                lambda: all(
+                    delivered_ms(ours, member)[-1] >= regained_ms[member] for member in mine
+                )
+            )
+        await until(lambda: all_of(sent, scala, ours))
+        assert not watchful.steps_back
+        for member in mine:
+            times = delivered_ms(ours, member)
+            assert min(times) < taken_ms[member]
+            assert not [time for time in times if taken_ms[member] <= time < regained_ms[member]]

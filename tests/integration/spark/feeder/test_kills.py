@@ -1,0 +1,47 @@
+"""Feeders that are killed, or stand still for longer than their session: each record once."""
+
+import asyncio
+import signal
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.support.delta_runtime import delta_rs as delta_rs
+from tests.support.feeder_tables import repeated
+from tests.support.helpers import until
+from tests.support.kills.feeder import PARTITIONS, SINKS, Feeders, kills
+from tests.support.real_consumer import send
+
+
+@pytest.mark.parametrize("kind", SINKS)
+async def test_each_record_is_there_once_however_often_a_feeder_is_killed(
+    kafka: KafkaHandle, tmp_path: Path, kind: str
+) -> None:
+    topic, group = await kafka.topic(partitions=PARTITIONS), kafka.group()
+    with Feeders(kafka.bootstrap_servers, topic, group, kind, tmp_path) as feeders:
+        await kills(kafka, feeders, 1, Random(kind))
+
+
+async def test_a_feeder_that_stood_still_writes_nothing_that_is_anothers_by_then(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, range(3000))
+    with Feeders(kafka.bootstrap_servers, topic, group, "landing", tmp_path) as feeders:
+        feeders.start("zombie", "slow landing", static=False)
+        await until(lambda: feeders.files() > 0)
+        feeders.signal("zombie", signal.SIGSTOP)
+        before = feeders.files()
+        assert before < 60  # of 75: the next ones are in its hands
+        feeders.start("other", static=False)
+        await until(lambda: feeders.files() > before)  # when the session is over
+        await until(lambda: len(feeders.held()) >= 3000)
+        feeders.signal("zombie", signal.SIGCONT)
+        await send(kafka, topic, range(3000, 3500))
+        await until(lambda: len(set(feeders.held())) == 3500)
+        await asyncio.sleep(0.5)  # what it had in its hands would be there by now
+        values = feeders.held()
+    assert repeated(values) == []
+    assert values == list(range(3500))

@@ -1,0 +1,675 @@
+"""Equality with Spark's own source: the same query gives the same rows.
+
+In one file, which one process runs: a Spark takes long to start.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asyncconsumer.consumer.simple import SimpleConsumer
+from asyncconsumer.spark import lag
+from asyncconsumer.spark.source.offsets import from_json, to_json
+from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.servers import Kafka
+from asyncconsumer.types import TopicPartition
+from tests.support.helpers import delete_records, produce, until
+from tests.support.protobuf_messages import Line, Order, descriptor_set
+from tests.support.spark_queries import OURS, OWN, T0, Rows, World, as_text, fill, frame, made, rows
+
+Options = Callable[[World], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def world(_kafka_server: Kafka) -> World:
+    return made(KafkaHandle(_kafka_server, "spark"))
+
+
+def _three(world: World, *places: int) -> dict[str, Any]:
+    return {world.plain: {str(number): place for number, place in enumerate(places)}}
+
+
+SAME: dict[str, tuple[Options, int]] = {
+    "all": (lambda w: {"subscribe": w.plain}, 90),
+    "earliest and latest": (
+        lambda w: {"subscribe": w.plain, "startingOffsets": "earliest", "endingOffsets": "latest"},
+        90,
+    ),
+    "two topics": (lambda w: {"subscribe": f"{w.plain}, {w.other}"}, 110),
+    "a pattern": (
+        lambda w: {"subscribePattern": f"{w.plain[:-1]}[{w.plain[-1]}{w.other[-1]}]"},
+        110,
+    ),
+    "a pattern matches anywhere": (lambda w: {"subscribePattern": f"{w.plain[5:]}$"}, 90),
+    "partitions by hand": (lambda w: {"assign": {w.plain: [0, 2]}}, 60),
+    "offsets": (
+        lambda w: {
+            "subscribe": w.plain,
+            "startingOffsets": _three(w, 2, -2, 7),
+            "endingOffsets": _three(w, 5, -1, 8),
+        },
+        34,
+    ),
+    "nothing between": (
+        lambda w: {
+            "subscribe": w.plain,
+            "startingOffsets": _three(w, 2, 2, 2),
+            "endingOffsets": _three(w, 2, 2, 2),
+        },
+        0,
+    ),
+    "an empty topic": (lambda w: {"subscribe": w.empty}, 0),
+    "from a moment": (lambda w: {"subscribe": w.plain, "startingTimestamp": T0 + 30_000}, 60),
+    "to a moment": (lambda w: {"subscribe": w.plain, "endingTimestamp": T0 + 30_000}, 30),
+    "to a moment in the future": (
+        lambda w: {"subscribe": w.plain, "endingTimestamp": T0 + 10**9},
+        90,
+    ),
+    "moments of partitions": (
+        lambda w: {
+            "subscribe": w.plain,
+            "startingOffsetsByTimestamp": _three(w, T0, T0 + 30_001, T0 + 60_000),
+            "endingOffsetsByTimestamp": _three(w, T0 + 9_000, T0 + 60_000, T0 + 10**9),
+        },
+        23,
+    ),
+    "a moment counts more than offsets": (
+        lambda w: {
+            "subscribe": w.plain,
+            "startingOffsets": "earliest",
+            "startingOffsetsByTimestamp": _three(w, T0, T0, T0),
+            "startingTimestamp": T0 + 30_000,
+        },
+        60,
+    ),
+    "moments count more than offsets": (
+        lambda w: {
+            "subscribe": w.plain,
+            "startingOffsets": "earliest",
+            "startingOffsetsByTimestamp": _three(w, T0, T0 + 30_000, T0 + 60_000),
+        },
+        60,
+    ),
+    "a moment without records, strategy latest": (
+        lambda w: {
+            "subscribe": w.plain,
+            "startingTimestamp": T0 + 10**9,
+            "startingOffsetsByTimestampStrategy": "latest",
+        },
+        0,
+    ),
+    "minPartitions": (lambda w: {"subscribe": w.plain, "minPartitions": 7}, 90),
+    "maxRecordsPerPartition": (lambda w: {"subscribe": w.plain, "maxRecordsPerPartition": 8}, 90),
+    "headers": (lambda w: {"subscribe": w.plain, "includeHeaders": "true"}, 90),
+    "timestamps of the broker": (lambda w: {"subscribe": w.stamped}, 10),
+    "transactions, uncommitted": (lambda w: {"subscribe": w.transactions}, 20),
+    "transactions, committed": (
+        lambda w: {"subscribe": w.transactions, "kafka.isolation.level": "read_committed"},
+        10,
+    ),
+    "a trimmed topic": (lambda w: {"subscribe": w.trimmed}, 20),
+    "what is gone, if that is no failure": (
+        lambda w: {
+            "subscribe": w.trimmed,
+            "startingOffsets": {w.trimmed: {"0": 3}},
+            "failOnDataLoss": "false",
+        },
+        20,
+    ),
+    "options of Java's consumer": (
+        lambda w: {
+            "subscribe": w.plain,
+            "groupIdPrefix": "mine",
+            "kafka.max.poll.records": 10,
+            "kafka.fetch.max.bytes": 100_000,
+            "kafka.max.partition.fetch.bytes": 2_000,
+            "kafkaConsumer.pollTimeoutMs": 10_000,
+        },
+        90,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_rows_are_those_of_sparks_own_source(spark: SparkSession, world: World, case: str) -> None:
+    of, count = SAME[case]
+    own, ours = (frame(spark, source, world.kafka, **of(world)) for source in (OWN, OURS))
+    assert ours.schema == own.schema
+    results = rows(ours)
+    assert results == rows(own)
+    assert len(results) == count
+
+
+def test_compaction_leaves_gaps(spark: SparkSession, world: World) -> None:
+    # to a fixed end: the cleaner may be at work
+    limits = {"endingOffsets": {world.compacted: {"0": 57}}, "subscribe": world.compacted}
+    own, ours = (rows(frame(spark, source, world.kafka, **limits)) for source in (OWN, OURS))
+    assert ours == own
+    assert len(ours) < 20
+
+
+@pytest.mark.parametrize("options", [{"minPartitions": 7}, {"minPartitions": 2}])
+def test_tasks_are_as_many_as_sparks_own(
+    spark: SparkSession, world: World, options: dict[str, Any]
+) -> None:
+    own, ours = (
+        frame(spark, source, world.kafka, subscribe=world.plain, **options).rdd.getNumPartitions()
+        for source in (OWN, OURS)
+    )
+    assert ours == own
+
+
+def test_small_ranges_share_a_task(spark: SparkSession, world: World) -> None:
+    def tasks(**options: Any) -> int:
+        data = frame(spark, OURS, world.kafka, subscribe=world.plain, **options)
+        return data.rdd.getNumPartitions()
+
+    assert tasks() == 1
+    assert tasks(recordsPerTask=1) == 3
+    assert tasks(maxRecordsPerPartition=8) == 12  # of 30 each
+
+
+REFUSED: dict[str, tuple[Options, str]] = {
+    "no topic": (lambda w: {}, "got none of them"),
+    "two ways to name topics": (
+        lambda w: {"subscribe": w.plain, "subscribePattern": "x"},
+        "got subscribe and subscribePattern",
+    ),
+    "to start at the end": (
+        lambda w: {"subscribe": w.plain, "startingOffsets": "latest"},
+        "`startingOffsets` can't be latest for batch queries",
+    ),
+    "to end at the start": (
+        lambda w: {"subscribe": w.plain, "endingOffsets": "earliest"},
+        "`endingOffsets` can't be earliest for batch queries",
+    ),
+    "to start one partition at the end": (
+        lambda w: {"subscribe": w.plain, "startingOffsets": _three(w, 0, -1, 0)},
+        "can't be latest",
+    ),
+    "to end one partition at the start": (
+        lambda w: {"subscribe": w.plain, "endingOffsets": _three(w, 1, -2, 1)},
+        "can't be earliest",
+    ),
+    "some of the partitions": (
+        lambda w: {"subscribe": w.plain, "startingOffsets": _three(w, 0, 1)},
+        "must name all partitions",
+    ),
+    "moments of some of the partitions": (
+        lambda w: {"subscribe": w.plain, "startingOffsetsByTimestamp": _three(w, T0)},
+        "must name all partitions",
+    ),
+    "what is no JSON": (lambda w: {"subscribe": w.plain, "startingOffsets": "first"}, "not JSON"),
+    "a moment that nothing is as new as": (
+        lambda w: {"subscribe": w.plain, "startingTimestamp": T0 + 10**9},
+        "has no record at or after",
+    ),
+    "a start behind the end": (
+        lambda w: {
+            "subscribe": w.plain,
+            "startingOffsets": _three(w, 5, 0, 0),
+            "endingOffsets": _three(w, 3, 1, 1),
+        },
+        "is after its ending offset",
+    ),
+    "what is gone": (
+        lambda w: {"subscribe": w.trimmed, "startingOffsets": {w.trimmed: {"0": 3}}},
+        "7 offsets before 10 are gone",
+    ),
+    "auto.offset.reset": (
+        lambda w: {"subscribe": w.plain, "kafka.auto.offset.reset": "earliest"},
+        "cannot be set",
+    ),
+    "a topic that is not there": (lambda w: {"subscribe": "nowhere"}, "'nowhere'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_sparks_own_source_refuses_is_refused(
+    spark: SparkSession, world: World, case: str
+) -> None:
+    of, message = REFUSED[case]
+    options = {**of(world), "fetchOffset.numRetries": 1, "fetchOffset.retryIntervalMs": 1}
+    with pytest.raises(Exception):  # noqa: B017, PT011 - of many kinds, all of them Java's
+        rows(frame(spark, OWN, world.kafka, **options))
+    with pytest.raises(PySparkException, match=message):
+        rows(frame(spark, OURS, world.kafka, **options))
+
+
+def test_an_end_beyond_the_log_is_refused(spark: SparkSession, world: World) -> None:
+    # Spark's own source waits for it, for two minutes
+    options = {"subscribe": world.other, "endingOffsets": {world.other: {"0": 99}}}
+    with pytest.raises(PySparkException, match="the log ends at 20"):
+        rows(frame(spark, OURS, world.kafka, **options))
+    options["failOnDataLoss"] = "false"
+    assert len(rows(frame(spark, OURS, world.kafka, **options))) == 20
+
+
+def test_a_narrower_schema_is_read_for_less(spark: SparkSession, world: World) -> None:
+    narrow = (
+        spark.read.format(OURS)
+        .option("kafka.bootstrap.servers", world.kafka.bootstrap_servers)
+        .option("subscribe", world.plain)
+        .schema("offset bigint, value binary, partition int, topic string")
+        .load()
+    )
+    whole = frame(spark, OWN, world.kafka, subscribe=world.plain)
+    assert rows(narrow) == rows(whole.select("offset", "value", "partition", "topic"))
+    for schema, message in (
+        ("value string", "type of column value is binary, not string"),
+        ("valeu binary", "Unknown column 'valeu'"),
+    ):
+        with pytest.raises(PySparkException, match=message):
+            (
+                spark.read.format(OURS)
+                .option("kafka.bootstrap.servers", world.kafka.bootstrap_servers)
+                .option("subscribe", world.plain)
+                .schema(schema)
+                .load()
+                .collect()
+            )
+
+
+def test_isolation_levels_do_not_share_a_client(spark: SparkSession, world: World) -> None:
+    for level, count in (("read_committed", 10), ("read_uncommitted", 20), ("read_committed", 10)):
+        options = {"subscribe": world.transactions, "kafka.isolation.level": level}
+        assert frame(spark, OURS, world.kafka, **options).count() == count
+
+
+def test_filters_are_handed_down_where_spark_does_so(spark: SparkSession, world: World) -> None:
+    since = f"timestamp >= timestamp_millis({T0 + 60_000}) and key is not null"
+    queries = ["partition = 1", "offset > 20 and partition in (0, 2)", since, "partition = 9"]
+    options = {"subscribe": world.plain, "recordsPerTask": 1}
+
+    def loaded(**more: Any) -> DataFrame:
+        return frame(spark, OURS, world.kafka, **options, **more)
+
+    whole = [rows(loaded().where(query)) for query in queries]
+    assert loaded(pushFilters=True).where("partition = 1").rdd.getNumPartitions() == 3
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        assert [rows(loaded(pushFilters=True).where(query)) for query in queries] == whole
+        assert loaded(pushFilters=True).where("partition = 1").rdd.getNumPartitions() == 1
+        once = loaded()  # Spark keeps one plan for all that follows
+        assert rows(once.where("partition = 1")) == whole[0]
+        assert once.count() == 90
+        assert once.where("partition = 0").union(once.where("partition = 1")).count() == 60
+        assert {row["partition"] for row in once.where("partition < 2").collect()} == {0, 1}
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+
+def test_a_setting_for_timestamps_does_not_change_ours(spark: SparkSession, world: World) -> None:
+    usual = frame(spark, OURS, world.kafka, subscribe=world.plain)
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        ours = frame(spark, OURS, world.kafka, subscribe=world.plain)
+        assert ours.schema == frame(spark, OWN, world.kafka, subscribe=world.plain).schema
+        assert rows(ours) == rows(usual)
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+
+def test_values_as_columns(spark: SparkSession, kafka: KafkaHandle) -> None:
+    topic = asyncio.run(kafka.topic())
+    values = [b'{"id": %d, "tags": ["a"]}' % number for number in range(5)] + [b"oops"]
+    asyncio.run(produce(topic, values, bootstrap_servers=kafka.bootstrap_servers))
+    typed = (
+        spark.read.format(OURS)
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("valueFormat", "json")
+        .schema("value struct<id: bigint, tags: array<string>>, _corrupt_record string")
+    )
+    results = typed.load().select("value.id", "value.tags", "_corrupt_record").collect()
+    assert [tuple(row) for row in results] == [
+        *((number, ["a"], None) for number in range(5)),
+        (None, None, "oops"),
+    ]
+    assert typed.option("mode", "dropMalformed").load().count() == 5
+    with pytest.raises(PySparkException, match="is not the json of the schema"):
+        typed.option("mode", "failFast").load().collect()
+
+
+def test_protobuf_values_as_columns(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic, file = asyncio.run(kafka.topic()), tmp_path / "shop.desc"
+    file.write_bytes(descriptor_set())
+    order = Order(id=1, color="RED", lines=[Line(sku="a")], stock={"x": 0}, large=2**64 - 1)
+    order.at.FromSeconds(1_700_000_000)
+    order.took.FromSeconds(90)
+    values = [order.SerializeToString(), b"oops", Order().SerializeToString()]
+    asyncio.run(produce(topic, values, bootstrap_servers=kafka.bootstrap_servers))
+    typed = (
+        spark.read.format(OURS)
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("valueFormat", "protobuf")
+        .option("messageName", "Order")
+        .option("descFilePath", str(file))
+    )
+    assert typed.load().count() == 3
+    file.unlink()  # whoever has a query has all that it needs
+    typed = typed.option("descFilePath", "").option(
+        "messageName", "tests.support.protobuf_messages.Order"
+    )
+    first, *rest = typed.load().select("offset", "value").collect()
+    assert first.value.asDict() == {
+        **dict.fromkeys(first.value.asDict()),
+        "id": 1,
+        "color": "RED",
+        "lines": [Row(sku="a", count=None)],
+        "numbers": [],
+        "colors": [],
+        "times": [],
+        "byid": {},
+        "stock": {"x": 0},
+        "large": -1,
+        "at": datetime.fromtimestamp(1_700_000_000),  # noqa: DTZ006 - as Spark has it in Python
+        "took": timedelta(seconds=90),
+    }
+    assert [row.value is None for row in rest] == [True, False]
+    declared = typed.schema("value struct<id: bigint, color: int>, _corrupt_record string")
+    results = declared.load().select("value.id", "value.color", "_corrupt_record").collect()
+    assert [tuple(row) for row in results] == [
+        (1, 1, None),
+        (None, None, "oops"),
+        (None, None, None),
+    ]
+    assert declared.option("mode", "dropMalformed").load().count() == 2
+    with pytest.raises(PySparkException, match=r"@1 is not the protobuf of the schema"):
+        declared.option("mode", "failFast").load().collect()
+
+
+# --- streams -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["read", "readStream"])
+def test_a_misspelt_option_is_told_at_load(spark: SparkSession, kind: str) -> None:
+    reader = getattr(spark, kind).format(OURS).option("kafka.bootstrap.servers", "localhost:1")
+    reader = reader.option("subscribe", "t").option("startingOffset", "earliest")
+    with pytest.raises(PySparkException, match="Did you mean `startingOffsets"):
+        reader.load()
+
+
+class Stream:
+    """A query that may be run again and again: each run reads what is there, then ends."""
+
+    def __init__(
+        self, spark: SparkSession, source: str, kafka: KafkaHandle, folder: Path, **options: Any
+    ) -> None:
+        self._spark = spark
+        self._kafka = kafka
+        self._folder = folder / source
+        self.source = source
+        self.options = {"startingOffsets": "earliest", **options}
+        self.batches: list[int] = []  # how many rows each had
+
+    def run(self, **options: Any) -> Rows:
+        """All rows that have ever been written."""
+        self._written(availableNow=True, **options)
+        return self.rows()
+
+    def start(self, **options: Any) -> StreamingQuery:
+        """Run until it is stopped."""
+        return self._written(processingTime="0 seconds", **options)
+
+    def rows(self) -> Rows:
+        return rows(self._spark.read.parquet(str(self._folder / "out")))
+
+    def _written(self, **how: Any) -> StreamingQuery:
+        trigger = {
+            name: how.pop(name) for name in ("availableNow", "processingTime") if name in how
+        }
+        reader = self._spark.readStream.format(self.source).options(
+            **{"kafka.bootstrap.servers": self._kafka.bootstrap_servers},
+            **as_text({**self.options, **how}),
+        )
+        query = (
+            reader.load()
+            .writeStream.format("parquet")
+            .option("path", str(self._folder / "out"))
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .trigger(**trigger)
+            .start()
+        )
+        if "availableNow" in trigger:
+            try:
+                query.awaitTermination(60)
+            finally:
+                query.stop()
+            self.batches += [progress["numInputRows"] for progress in query.recentProgress]
+        return query
+
+
+Make = Callable[..., list[Stream]]
+
+
+@pytest.fixture
+def both(spark: SparkSession, kafka: KafkaHandle, tmp_path: Path) -> Make:
+    def make(**options: Any) -> list[Stream]:
+        return [Stream(spark, source, kafka, tmp_path, **options) for source in (OWN, OURS)]
+
+    return make
+
+
+def same(streams: list[Stream], **options: Any) -> Rows:
+    own, ours = (stream.run(**options) for stream in streams)
+    assert ours == own
+    assert streams[0].batches == streams[1].batches
+    return ours
+
+
+async def test_a_stream_goes_on_where_it_was(kafka: KafkaHandle, both: Make) -> None:
+    topic = await kafka.topic(partitions=2)
+    streams = both(subscribe=topic, maxOffsetsPerTrigger=35, includeHeaders="true")
+    await fill(kafka, topic, 40, 2)
+    assert len(same(streams)) == 40
+    assert len(streams[1].batches) > 1  # of 35 at the most, as limited
+    await kafka.admin.add_partitions(topic, 3)
+    await fill(kafka, topic, 30, 3, start=40)
+    assert len(same(streams)) == 70  # new partitions from their beginning
+    assert len(streams[1].run()) == 70  # nothing new, and nothing twice
+
+
+async def test_a_checkpoint_of_sparks_own_source_is_read_on(kafka: KafkaHandle, both: Make) -> None:
+    topic = await kafka.topic(partitions=2)
+    own, _ = both(subscribe=topic)
+    await fill(kafka, topic, 20, 2)
+    assert len(own.run()) == 20
+    await fill(kafka, topic, 10, 2, start=20)
+    own.source = OURS  # only the format's name changes
+    assert len({row[3:5] for row in own.run()}) == len(own.rows()) == 30
+
+
+async def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
+    kafka: KafkaHandle, both: Make
+) -> None:
+    topic = await kafka.topic(partitions=2)
+    _, stream = both(subscribe=topic)
+    for number, source in enumerate((OURS, OWN, OURS, OURS, OWN)):
+        stream.source = source
+        await fill(kafka, topic, 10, 2, start=10 * number)
+        assert len({row[3:5] for row in stream.run()}) == len(stream.rows()) == 10 * (number + 1)
+
+
+@pytest.mark.parametrize("count", [15, 10])  # more than were read, and as many
+async def test_a_topic_that_was_created_again_between_two_runs(
+    kafka: KafkaHandle, both: Make, count: int
+) -> None:
+    topic = await kafka.topic()
+    _, ours = both(subscribe=topic)
+    await fill(kafka, topic, 10)
+    assert len(ours.run()) == 10
+    assert len(ours.run()) == 10  # nothing new is no loss
+    await kafka.admin.delete_topic(topic)
+    await kafka.admin.create_topic(topic)
+    await fill(kafka, topic, count)
+    with pytest.raises(StreamingQueryException, match="was deleted and re-created, its id was"):
+        ours.run()
+    assert len(ours.run(failOnDataLoss="false")) == count
+    await fill(kafka, topic, 5, start=count)
+    assert len(ours.run()) == count + 5
+
+
+async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    topic = await kafka.topic(partitions=2)
+    await fill(kafka, topic, 4, 2)
+
+    def start(source: str, mode: str = "") -> StreamingQuery:
+        reader = spark.readStream.format(source).options(
+            **{"kafka.bootstrap.servers": kafka.bootstrap_servers}, subscribe=topic
+        )
+        if mode:
+            schema = "topic string, partition int, offset bigint, value struct<id: int>"
+            reader = reader.schema(schema).options(valueFormat="json", mode=mode)
+        return (
+            reader.load()  # from the latest, as streams begin
+            .select("topic", "partition", "offset")
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+
+    query = start(OURS, "FAILFAST")
+    try:
+        await until(lambda: query.status["message"] == "Waiting for data to arrive")
+        await fill(kafka, topic, 6, 2, start=4)
+        with pytest.raises(StreamingQueryException, match="is not the json"):
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+    for source, mode in ((OURS, "PERMISSIVE"), (OWN, "")):  # which can read on as well
+        await fill(kafka, topic, 2, 2, start=10)
+        query = start(source, mode)
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    results = rows(spark.read.parquet(str(tmp_path / "out")))
+    assert [row[1:] for row in results] == [
+        (number, offset) for number in (0, 1) for offset in range(2, 7)
+    ]
+
+
+async def test_what_is_lost_is_told_or_left_out(kafka: KafkaHandle, both: Make) -> None:
+    topic = await kafka.topic()
+    streams = both(subscribe=topic)
+    await fill(kafka, topic, 10)
+    same(streams)
+    await fill(kafka, topic, 20, start=10)
+    await delete_records(kafka, topic, 0, before=25)
+    for stream in streams:
+        with pytest.raises(StreamingQueryException) as caught:
+            stream.run()
+    assert "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE" in str(caught.value)
+    assert "15 offsets before 25 are gone" in str(caught.value)
+    assert [row[4] for row in same(streams, failOnDataLoss="false")] == [*range(10), *range(25, 30)]
+
+
+async def test_topics_that_are_gone_or_created_anew(kafka: KafkaHandle, both: Make) -> None:
+    retained, gone, anew = [await kafka.topic() for _ in range(3)]
+    streams = both(subscribePattern=f"{retained}|{gone}|{anew}")
+    for topic in (retained, gone, anew):
+        await fill(kafka, topic, 5)
+    assert len(same(streams)) == 15
+    await kafka.admin.delete_topic(gone)
+    await kafka.admin.delete_topic(anew)
+    await kafka.admin.create_topic(anew)
+    await fill(kafka, anew, 2)
+    await fill(kafka, retained, 5, start=5)
+    with pytest.raises(StreamingQueryException) as caught:
+        streams[1].run()
+    assert "KAFKA_DATA_LOSS.PARTITIONS_DELETED" in str(caught.value)
+    assert f"{gone}[0] were deleted" in str(caught.value)
+    assert len(same(streams, failOnDataLoss="false")) == 20
+    await fill(kafka, anew, 8, start=2)
+    assert len(same(streams, failOnDataLoss="false")) == 28
+
+
+async def test_a_stream_that_runs_on(kafka: KafkaHandle, both: Make) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    _, ours = both(subscribe=topic, commitToGroup=group, maxOffsetsPerTrigger=1000)
+    await fill(kafka, topic, 10, 2)
+    query = ours.start()
+    try:
+        query.processAllAvailable()
+        await kafka.admin.add_partitions(topic, 3)
+        await fill(kafka, topic, 30, 3, start=10)
+        query.processAllAvailable()
+        assert len(ours.rows()) == 40
+        await fill(kafka, topic, 3, 3)
+        query.processAllAvailable()
+        progress = query.lastProgress
+        assert progress is not None
+        (source,) = json.loads(progress.json)["sources"]
+        assert source["latestOffset"] == {topic: {"0": 16, "1": 16, "2": 11}}
+        assert to_json(from_json(source["endOffset"])) == source["latestOffset"]
+        assert len(source["endOffset"]) == 2  # and an entry with the topic's id
+        assert lag(progress)["maxOffsetsBehindLatest"] == 0
+    finally:
+        query.stop()
+    assert await committed(kafka, group, topic, 3) == [16, 16, 11]
+
+
+async def test_a_group_is_told_of_all_that_a_stream_has_read(
+    kafka: KafkaHandle, both: Make
+) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    _, ours = both(subscribe=topic, commitToGroup=group)
+    await fill(kafka, topic, 10, 2)
+    assert len(ours.run()) == 10
+    assert await committed(kafka, group, topic, 2) == [5, 5]  # after its only micro-batch
+    await fill(kafka, topic, 10, 2, start=10)
+    assert len(ours.run()) == 20
+    assert await committed(kafka, group, topic, 2) == [10, 10]
+
+
+async def committed(kafka: KafkaHandle, group: str, topic: str, count: int) -> list[int | None]:
+    places = [TopicPartition(topic, number) for number in range(count)]
+    async with SimpleConsumer(kafka.bootstrap_servers) as simple:
+        result = await simple.fetch_offsets(group, places)
+    return [result[tp] for tp in places]
+
+
+async def test_a_stream_waits_for_enough(kafka: KafkaHandle, both: Make) -> None:
+    topic = await kafka.topic()
+    _, ours = both(subscribe=topic, minOffsetsPerTrigger=20, maxTriggerDelay="10m")
+    await fill(kafka, topic, 5)
+    query = ours.start()
+    try:
+        query.processAllAvailable()  # the first is never waited with
+        assert len(ours.rows()) == 5
+        await fill(kafka, topic, 10, start=5)
+        query.processAllAvailable()
+        assert len(ours.rows()) == 5
+        await fill(kafka, topic, 10, start=15)
+        query.processAllAvailable()
+        assert len(ours.rows()) == 25
+    finally:
+        query.stop()
+
+
+def test_a_stream_has_no_end(spark: SparkSession, kafka: KafkaHandle) -> None:
+    data = (
+        spark.readStream.format(OURS)
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("subscribe", asyncio.run(kafka.topic()))
+        .option("endingOffsets", "latest")
+        .load()
+    )
+    assert isinstance(data, DataFrame)
+    with pytest.raises(Exception, match="`endingOffsets` applies to batch queries only"):
+        data.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination(30)

@@ -1,0 +1,64 @@
+"""The examples, run as their users run them."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from asyncconsumer import Batch, ConsumerApp
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.support.example_services import Service, open_service
+from tests.support.helpers import until
+
+AIOHTTP = [sys.executable, "-m", "examples.aiohttp_service"]
+FASTAPI = [sys.executable, *("-m", "uvicorn", "examples.fastapi_service:api", "--workers", "2")]
+
+
+async def lives(service: Service, kafka: KafkaHandle, *command: str, workers: int) -> None:
+    """Keep orders, answer for them, stand a pause of the brokers, and drain; the rest is left."""
+    every_process = 1 if workers == 1 else 12  # connections: almost certainly some for each
+    await service.send(100)
+    service.start(*command)
+    await service.says("/kafka/ready", 200, every_process)
+    await service.keeps_them_all()
+    status, partitions = await service.get("/partitions")
+    assert (status, {0, 1} >= set(partitions)) == (200, True)
+    (broker,) = kafka.server.brokers.values()
+    broker.pause()
+    try:
+        await service.says("/kafka/ready", 503, every_process)
+        assert (await service.get("/kafka/live"))[0] == 200
+    finally:
+        broker.resume()
+    await service.says("/kafka/ready", 200, every_process)
+    assert await service.ends_in_the_midst() == 0, service.told
+
+
+async def has_the_rest_kept(service: Service) -> None:
+    """By the next member of the group: nothing that was sent is lost, or there twice."""
+    app = ConsumerApp(
+        bootstrap_servers=service.environment["BROKERS"],
+        group_id=service.environment["GROUP"],
+        auto_offset_reset="earliest",
+    )
+
+    @app.handler(service.topic, batch=Batch(max_records=50, max_wait_ms=20))
+    async def keep(orders: list[bytes]) -> None:
+        service.keep(json.loads(order)["number"] for order in orders)
+
+    async with app:
+        await until(lambda: len(service.kept()) >= service.sent)
+    assert service.kept() == Counter(range(service.sent))
+    assert "Traceback" not in service.told, service.told
+
+
+async def test_a_fastapi_service_of_two_processes(kafka: KafkaHandle, tmp_path: Path) -> None:
+    async with open_service(kafka, tmp_path) as service:
+        await lives(service, kafka, *FASTAPI, "--port", str(service.port), workers=2)
+        await has_the_rest_kept(service)
+
+
+async def test_an_aiohttp_service(kafka: KafkaHandle, tmp_path: Path) -> None:
+    async with open_service(kafka, tmp_path) as service:
+        await lives(service, kafka, *AIOHTTP, str(service.port), workers=1)
+        await has_the_rest_kept(service)

@@ -1,0 +1,130 @@
+"""`asyncconsumer run` as a program: workers, output and exit codes."""
+
+import asyncio
+import signal
+import sys
+from contextlib import aclosing
+from pathlib import Path
+
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from asyncconsumer.testing.handles import KafkaHandle
+from tests.integration.workers.test_examples import has_the_rest_kept
+from tests.support.example_services import Program, Service, open_service
+from tests.support.helpers import until
+
+RUN = [sys.executable, "-c", "from asyncconsumer.cli import main; main()", "run"]
+QUICK = """
+from asyncconsumer import ConsumerApp
+from examples import worker
+
+app = ConsumerApp(
+    bootstrap_servers=worker.BROKERS,
+    group_id=worker.GROUP,
+    auto_offset_reset="earliest",
+    heartbeat_interval_ms=300,
+)
+app.handler(worker.TOPIC, concurrency=4)(worker.store_order)
+"""
+
+
+def workers(service: Service) -> set[int]:
+    """Their process ids."""
+    return {child.pid for child in psutil.Process(service.process.pid).children()}
+
+
+async def test_workers_are_kept_replaced_and_drained(kafka: KafkaHandle, tmp_path: Path) -> None:
+    module = tmp_path / "orders_app.py"
+    module.write_text(QUICK)
+    async with open_service(kafka, tmp_path) as service:
+        service.start(*RUN, "orders_app:app", "--workers", "2", "--port", str(service.port))
+        await service.says("/ready", 200)
+        _, status = await service.get("/status")
+        assert set(status["workers"]) == {"1", "2"}
+        assert set(status["lag"][service.topic]) == {"0", "1"}
+        _, text = await service.get("/metrics")
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        ready = {s.labels["worker"]: s.value for s in families["asyncconsumer_ready"].samples}
+        assert ready == {"1": 1, "2": 1}
+
+        first = workers(service)
+        psutil.Process(min(first)).terminate()
+        await service.tells("has ended: exit code 0; restart in 0.")
+        await service.tells(" is up, process ", times=3)
+        second = workers(service)
+        assert len(second & first) == 1
+
+        module.write_text("import nowhere\n")
+        service.process.send_signal(signal.SIGHUP)
+        await service.tells(
+            "the old workers continue: orders_app cannot be imported: ModuleNotFoundError"
+        )
+        await until(lambda: workers(service) == second)
+
+        module.write_text(QUICK)
+        await service.send(300)
+        service.process.send_signal(signal.SIGHUP)
+        await service.tells("reload: done")
+        assert len(workers(service)) == 2
+        assert not workers(service) & second
+
+        assert await service.ends_in_the_midst() == 0, service.told
+        assert "draining for up to 20 s" in service.told
+        await has_the_rest_kept(service)
+
+
+PATIENT = """
+from asyncconsumer import ConsumerApp
+from examples import worker
+
+app = ConsumerApp(
+    bootstrap_servers=worker.BROKERS,
+    group_id=worker.GROUP,
+    auto_offset_reset="earliest",
+    group_protocol={protocol!r},
+    {session}
+)
+app.handler(worker.TOPIC, concurrency=4)(worker.store_order)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_the_group_does_not_wait_for_a_worker_that_was_killed(
+    kafka: KafkaHandle, tmp_path: Path, protocol: str, count: int
+) -> None:
+    """The session of the killed worker would last for 45 s or longer."""
+    session = "session_timeout_ms=600_000" if protocol == "classic" else ""
+    module = PATIENT.format(protocol=protocol, session=session)
+    (tmp_path / "orders_app.py").write_text(module)
+    async with open_service(kafka, tmp_path) as service:
+        service.start(*RUN, "orders_app:app", "--workers", str(count), "--port", str(service.port))
+        await service.tells(" is up, process ", times=count)
+        await service.says("/ready", 200)
+        await asyncio.sleep(1.5)  # each tells its member id once a second
+        for child in psutil.Process(service.process.pid).children()[:1]:
+            child.kill()
+        await service.send(50)
+        await until(lambda: len(service.kept()) == service.sent, seconds=35)
+        assert await service.ends() == 0, service.told
+
+
+async def test_a_second_signal_does_not_wait(kafka: KafkaHandle, tmp_path: Path) -> None:
+    async with open_service(kafka, tmp_path) as service:
+        await service.send(1)
+        service.start(*RUN, "tests.support.slow_app:app", "--grace", "600")
+        await until(lambda: service.alive() and service.store.exists())
+        service.process.send_signal(signal.SIGINT)
+        await service.tells("draining for up to 600 s")
+        assert await service.ends(signal.SIGINT) == 1
+        assert f"did not finish 1 records: {service.topic}[0]@0" in service.told
+
+
+async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
+    async with aclosing(Program(tmp_path)) as program:
+        program.start(*RUN, "no_such:app")
+        assert await program.ends(None) == 2
+        why = "ModuleNotFoundError: No module named 'no_such'"
+        assert program.told == f"error: no_such cannot be imported: {why}\n"

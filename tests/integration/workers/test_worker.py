@@ -1,0 +1,118 @@
+"""A worker process whose supervisor is the test."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.workers.process import WorkerProcess, WorkerSpec
+from tests.support.example_services import ROOT, Service, open_service
+from tests.support.helpers import until
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@asynccontextmanager
+async def worker(
+    service: Service, monkeypatch: pytest.MonkeyPatch, target: str, *, grace: float = 60
+) -> AsyncIterator[WorkerProcess]:
+    for name, value in service.environment.items():
+        monkeypatch.setenv(name, value)
+    job = WorkerSpec(target=target, grace=grace, uvloop=True)
+    async with Scope("test") as scope:
+        started = await WorkerProcess.start(1, job, lambda _: None)
+        scope.start(started.watch(), "watch")
+        try:
+            yield started
+        finally:
+            started.kill()
+            await until(started.ended.is_set)
+
+
+async def test_a_worker_that_loses_its_supervisor_drains(
+    kafka: KafkaHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_service(kafka, tmp_path) as service:
+        await service.send(100)
+        async with worker(service, monkeypatch, "examples.worker:app") as running:
+            await until(lambda: len(service.kept()) > 20)
+            await running.detach()
+            await until(running.ended.is_set)
+            assert running.reason == "exit code 0"
+        await service.send(10)
+        async with worker(service, monkeypatch, "examples.worker:app") as running:
+            await until(lambda: len(service.kept()) == service.sent and _lag_of(running) == 0)
+            running.drain()
+            await until(running.ended.is_set)
+        assert service.kept() == Counter(range(service.sent))
+
+
+async def test_what_does_not_end_within_the_grace_is_cut_short_and_told(
+    kafka: KafkaHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_service(kafka, tmp_path) as service:
+        await service.send(1)
+        async with worker(service, monkeypatch, "tests.support.slow_app:app", grace=0.2) as running:
+            await until(service.store.exists)
+            os.kill(running.pid, signal.SIGTERM)
+            await until(running.ended.is_set)
+            assert running.unfinished == f"1 records: {service.topic}[0]@0"
+            assert running.reason == "exit code 1"
+
+
+async def test_to_be_asked_twice_is_to_be_asked_once(
+    kafka: KafkaHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_service(kafka, tmp_path) as service:
+        await service.send(1)
+        async with worker(service, monkeypatch, "tests.support.slow_app:app") as running:
+            await until(service.store.exists)
+            for _ in range(2):  # a service manager, and the supervisor that it asked as well
+                os.kill(running.pid, signal.SIGTERM)
+                running.drain()
+            await until(lambda: _state_of(running) == "draining")
+            (tmp_path / "enough").touch()
+            await until(running.ended.is_set)
+            assert (running.reason, running.unfinished) == ("exit code 0", None)
+
+
+TELLS_ITS_NAME = """
+from asyncconsumer import ConfigError, ConsumerApp
+
+class App(ConsumerApp):
+    async def __aenter__(self):
+        raise ConfigError(self._options["group_instance_id"])
+
+app = App(bootstrap_servers="k:1", group_id="g", group_instance_id="billing")
+"""
+
+
+async def test_workers_of_a_static_member_have_a_name_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one name for all of them each would fence the others, for ever."""
+    (tmp_path / "named.py").write_text(TELLS_ITS_NAME)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    job = WorkerSpec(target="named:app", grace=1, uvloop=False)
+    running = await WorkerProcess.start(7, job, lambda _: None)
+    await running.watch()
+    assert running.reason == "billing-7"
+
+
+def _lag_of(running: WorkerProcess) -> int | None:
+    """Once it knows its partitions."""
+    status = running.status
+    return status.total_lag if status is not None and status.lag else None
+
+
+def _state_of(running: WorkerProcess) -> str | None:
+    return None if running.status is None else running.status.state

@@ -1,0 +1,244 @@
+"""Checks of names and prose: Kafka's and asyncio's vocabulary, in plain English."""
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+pytestmark = pytest.mark.fast
+
+ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
+PACKAGE = ROOT / "asyncconsumer"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+FOLDERS = ("asyncconsumer", "benchmarks", "examples", "tests")
+SOURCES = sorted(
+    path
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")
+    if path != Path(__file__)  # this module has to name the retired words
+)
+GENERATED = ROOT / "docs" / "file-map.md"  # has docstrings, which are checked in their modules
+DOCUMENTS = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")} - {GENERATED})
+
+RETIRED_IDENTIFIERS: Final = frozenset(
+    {
+        "accel", "companions_of", "deserializer_of", "fare_well", "give_way", "heeded_by",
+        "homeless", "is_worker", "keep_back", "last_sign", "learn_end", "learn_seeds",
+        "look_again", "max_blocked_ms", "max_inflated_bytes", "nobody_knows",
+        "polls_for_nobody", "reluctance", "sign_of_life", "still_has", "that_tell_sizes",
+        "those_there", "told_by", "told_of", "truth_of", "waits_for_share", "whole_of", "wish_of",
+    }
+)  # fmt: skip
+"""Identifiers of an older vocabulary. The glossary in DESIGN.md has the current terms."""
+
+RETIRED_PARTS: Final = re.compile(
+    r"anew|bells?|companions?|flights?|heard|homeless|lanes?|letters?|ours|standing|suffers?"
+    r"|told|whoever|wish|wishes"
+)
+"""Words that no part of an identifier may be."""
+
+ALLOWED_TERMS: Final = re.compile(r"(?i)dead_?letters?|in_?flight|ascii_letters")
+"""Terms of Kafka and of Python that contain a retired word."""
+
+OF_THE_ALPHABET: Final = ("cli/consume/command.py", "cli/consume/format.py", "regex_parser.py")
+"""Modules in which a letter is a letter of the alphabet."""
+
+FILLER_NAMES: Final = frozenset(
+    {"at", "found", "given", "kept", "left", "most", "one", "there", "told", "wanted", "who"}
+)
+"""Names of variables and parameters that say nothing about the value."""
+
+RETIRED_WORDS: Final = re.compile(
+    r"""(?ix) \b (
+        anew | bells? | comes?\ again | companions? | damage[ds]? | for\ who
+        | (?<!in\ )(?<!in-) flights? | giv(?:e|es|ing)\ way | hears? | heard | homeless | in\ hand
+        | lanes? | lets?\ go | letting\ go | (?<!dead\ )(?<!dead-)(?<!two\ ) letters? (?!,\ digits)
+        | our | ours | ourselves | signs?\ of\ life | so\ many | standing | suffers? | told | we
+        | (?<!(?:user|eone|yone|ople|tors|ader)\ )(?<!users\ )who | whoever | wish | wishes
+    ) \b | \b (?<!\d\ ) (?-i:us) \b """
+)
+"""Words that no docstring, comment, message or document may contain."""
+
+RETIRED_STARTS: Final = re.compile(
+    r"(?:All (?:that|of it)|Also|And|As above|But|How|It|Its|Nobody|Not|Nothing|So many|Such"
+    r"|That|The same|Them|These|They|This|Those|What|Where|Which|Who|Whoever|Whom|Whose)\b"
+    r"(?! (?:class|function|method|module|package)\b)"
+)
+"""Starts of docstrings that do not stand alone: pronouns and relatives without a noun."""
+
+
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(source)))
+
+
+@cache
+def tokens(source: str) -> tuple[tuple[int, str], ...]:
+    """Return the type and the text of the names and comments."""
+    return tuple(
+        (token.type, token.string)
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type in (tokenize.NAME, tokenize.COMMENT)
+    )
+
+
+def classes(source: str) -> Iterator[str]:
+    for node in nodes(source):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+
+
+def silent_predicates(source: str) -> Iterator[str]:
+    """Yield the functions that are named as predicates and return None."""
+    for node in nodes(source):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            asks = node.name.lstrip("_").startswith(("is_", "has_"))
+            returns = node.returns
+            if asks and isinstance(returns, ast.Constant) and returns.value is None:
+                yield node.name
+
+
+def docstring_starts(source: str) -> Iterator[str]:
+    """Yield the first lines of docstrings that start with a pronoun or a headless relative."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in nodes(source):
+        text = ast.get_docstring(node) if isinstance(node, documented) else None
+        if text and RETIRED_STARTS.match(text):
+            yield text.splitlines()[0]
+
+
+def comments(source: str) -> Iterator[str]:
+    return (text for kind, text in tokens(source) if kind == tokenize.COMMENT)
+
+
+def texts(source: str) -> Iterator[str]:
+    """Yield docstrings, messages and comments. A string without a space is no prose."""
+    for node in nodes(source):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+    yield from comments(source)
+
+
+def retired_words(text: str) -> Iterator[str]:
+    """Yield retired words with the text around them. Code in backquotes is left out."""
+    prose = " ".join(re.sub(r"(`+).*?\1", "``", text, flags=re.DOTALL).split())
+    for match in RETIRED_WORDS.finditer(prose):
+        yield f"{match[0]!r} in {prose[max(0, match.start() - 30) : match.end() + 30]!r}"
+
+
+def prose(source: str) -> Iterator[str]:
+    for text in texts(source):
+        yield from retired_words(text)
+
+
+def identifiers(source: str) -> Iterator[str]:
+    """Yield identifiers that are retired, or that have a retired word in them."""
+    names = {text for kind, text in tokens(source) if kind == tokenize.NAME}
+    for name in sorted(names):
+        parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", ALLOWED_TERMS.sub("_", name))
+        if name in RETIRED_IDENTIFIERS or any(map(RETIRED_PARTS.fullmatch, map(str.lower, parts))):
+            yield name
+
+
+def fillers(source: str) -> Iterator[str]:
+    """Yield the filler names that are assigned, or that are parameters."""
+    for node in nodes(source):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        else:
+            continue
+        if name in FILLER_NAMES:
+            yield f"{name}, line {node.lineno}"
+
+
+CHECKS: Final[dict[str, Callable[[str], Iterator[str]]]] = {
+    "docstring starts": docstring_starts,
+    "prose": prose,
+    "identifiers": identifiers,
+    "filler names": fillers,
+}
+
+NOT_CLEAN: Final[dict[str, str]] = {
+    "prose": ("tests"),
+    "identifiers": ("tests"),
+}
+"""The packages that do not pass a check yet. A package that passes must leave the list."""
+
+
+def package(path: Path) -> str:
+    """Return the package of a module: a part of asyncconsumer, or a folder of the repository."""
+    folder, *rest = path.relative_to(ROOT).parts
+    return rest[0].removesuffix(".py") if folder == "asyncconsumer" else folder
+
+
+def findings(check: Callable[[str], Iterator[str]]) -> dict[str, list[str]]:
+    result = defaultdict(list)
+    for path in SOURCES:
+        of_the_alphabet = str(path).endswith(OF_THE_ALPHABET)
+        for finding in check(path.read_text(encoding="utf-8")):
+            if of_the_alphabet and finding.strip("_").lower() in ("letter", "letters"):
+                continue
+            result[package(path)].append(f"{path.relative_to(ROOT)}: {finding}")
+    return result
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_language(name: str) -> None:
+    listed = set(NOT_CLEAN.get(name, "").split())
+    result = findings(CHECKS[name])
+    assert [line for key in sorted(result.keys() - listed) for line in result[key]] == []
+    assert listed - result.keys() == set(), "clean by now: remove them from NOT_CLEAN"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_documents_have_no_retired_word(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    before, _, glossary = text.partition("## Glossary\n")
+    current = re.sub(r"\|[^|\n]*\|$", "|", glossary, flags=re.MULTILINE)  # without former terms
+    assert list(retired_words(before + current)) == []
+
+
+def test_no_class_name_is_defined_twice() -> None:
+    modules = defaultdict(list)
+    for path in MODULES:
+        if not path.is_relative_to(PACKAGE / "testing"):
+            for name in classes(path.read_text(encoding="utf-8")):
+                modules[name].append(str(path.relative_to(PACKAGE)))
+    assert {name: places for name, places in modules.items() if len(places) > 1} == {}
+
+
+def test_predicates_return_a_value() -> None:
+    result = {
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in MODULES
+        for name in silent_predicates(path.read_text(encoding="utf-8"))
+    }
+    assert result == set()
+
+
+def test_the_checks_detect_violations() -> None:
+    source = (
+        '"""What is here."""\n'
+        "class A: ...\nclass A: ...\n"
+        "def is_done() -> None:\n"
+        '    """It is told so, `told` apart."""\n'
+        "    give_way()  # for who waits in flight\n"
+        "class DeadLetter:\n"
+        '    """This class is fine, a user who reads it as well, and so are dead letters."""\n'
+        "    letterOfOurs, one, in_flight, told_us = (), 1, 'told', 'we said so'\n"
+    )
+    assert list(classes(source)) == ["A", "A", "DeadLetter"]
+    assert list(silent_predicates(source)) == ["is_done"]
+    assert list(docstring_starts(source)) == ["What is here.", "It is told so, `told` apart."]
+    assert [found.split()[0] for found in prose(source)] == ["'told'", "'we'", "'for"]
+    assert list(identifiers(source)) == ["give_way", "letterOfOurs", "told_us"]
+    assert list(fillers(source)) == ["one, line 9"]

@@ -1,0 +1,142 @@
+"""The public API: a frozen list of names, complete for all types of public methods."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+import asyncconsumer
+from asyncconsumer import errors, serdes
+
+pytestmark = pytest.mark.fast
+
+FROZEN = [
+    "EARLIEST",
+    "LATEST",
+    "AppHealth",
+    "AppOptions",
+    "Assignor",
+    "Batch",
+    "Blacklist",
+    "ClassicConfig",
+    "ClassicOptions",
+    "ClosedError",
+    "ConfigError",
+    "Consumer",
+    "ConsumerApp",
+    "ConsumerConfig",
+    "ConsumerConnector",
+    "ConsumerError",
+    "ConsumerOptions",
+    "ConsumerRebalanceListener",
+    "ConsumerStream",
+    "CorruptRecords",
+    "Drained",
+    "Event",
+    "EventStream",
+    "FetchResult",
+    "Health",
+    "HealthState",
+    "Interceptor",
+    "Key",
+    "Leader",
+    "Message",
+    "MessageStream",
+    "Offset",
+    "OffsetAndTimestamp",
+    "OffsetRange",
+    "OffsetStore",
+    "PartitionStream",
+    "Progress",
+    "RangeReader",
+    "ReaderOptions",
+    "RebalanceListener",
+    "Rebalanced",
+    "Record",
+    "RecordAbandoned",
+    "RecordUnreadable",
+    "Records",
+    "Recovered",
+    "Recreated",
+    "Retried",
+    "Retry",
+    "SimpleConsumer",
+    "Skipped",
+    "Stalled",
+    "Status",
+    "Stream",
+    "TopicFilter",
+    "TopicPartition",
+    "TransactionalProducer",
+    "Truncated",
+    "Value",
+    "Whitelist",
+]
+
+ENTRY_POINTS = (
+    asyncconsumer.Consumer,
+    asyncconsumer.ConsumerApp,
+    asyncconsumer.ConsumerConnector,
+    asyncconsumer.SimpleConsumer,
+    asyncconsumer.RangeReader,
+)
+INTERNAL = {"Environment", "ConnectionConfig"}
+"""Types of parameters for tests, and of properties for the package itself."""
+ARROW = {"pa": SimpleNamespace(RecordBatch=bytes)}  # imported for type checkers only
+UNLISTED_METHODS = {"by_partition", "producer"}  # for `ConsumerApp`
+
+
+def test_the_list_of_public_names_changes_only_on_purpose() -> None:
+    assert asyncconsumer.__all__ == FROZEN
+
+
+def test_every_public_name_can_be_imported_and_is_listed_three_times() -> None:
+    tree = ast.parse(Path(asyncconsumer.__file__).read_text())
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("asyncconsumer.")
+        for alias in node.names
+    }
+    assert imported == set(asyncconsumer.__all__) == set(asyncconsumer._MODULE_OF)
+    for name in asyncconsumer.__all__:
+        assert getattr(asyncconsumer, name) is not None
+
+
+def classes(hint: Any) -> Iterator[type]:
+    """Yield the classes in a type, at any depth."""
+    if isinstance(hint, type):
+        yield hint
+    for argument in get_args(hint):
+        yield from classes(argument)
+
+
+def annotated(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield the public methods and properties of a class, and the constructor."""
+    yield "__init__", kind.__init__  # type: ignore[misc] # of exactly this class
+    for name, member in inspect.getmembers(kind):
+        if not name.startswith("_"):
+            yield name, member.fget if isinstance(member, property) else member
+
+
+@pytest.mark.parametrize("kind", ENTRY_POINTS, ids=lambda kind: kind.__name__)
+def test_every_type_of_a_public_method_is_public(kind: type) -> None:
+    public = {getattr(asyncconsumer, name) for name in asyncconsumer.__all__}
+    public |= {kind for kind in vars(errors).values() if isinstance(kind, type)} | {
+        getattr(serdes, name) for name in serdes.__all__
+    }
+    missing = {
+        f"{name}: {result.__name__}"
+        for name, member in annotated(kind)
+        if inspect.isfunction(member) and name not in UNLISTED_METHODS
+        for hint in get_type_hints(member, localns=ARROW).values()
+        for result in classes(hint)
+        if result.__module__.startswith("asyncconsumer")
+        and result not in public
+        and result.__name__ not in INTERNAL
+    }
+    assert missing == set()

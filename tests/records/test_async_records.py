@@ -1,0 +1,371 @@
+import asyncio
+import contextlib
+import gc
+import weakref
+from types import ModuleType
+
+import pytest
+
+from asyncconsumer.errors import CorruptRecords
+from asyncconsumer.records._pure import AsyncRecords, Records
+from tests.support.record_encoder import batch, rows
+
+pytestmark = pytest.mark.fast
+
+
+class Source:
+    """Gives record sets one by one; what is an exception is raised, what is a future is awaited."""
+
+    def __init__(self, decoder: ModuleType, *answers: object) -> None:
+        self.decoder = decoder
+        self.answers = list(answers)
+        self.calls = 0
+
+    async def refill(self) -> Records | None:
+        self.calls += 1
+        answer = self.answers[0] if self.answers else None
+        if isinstance(answer, asyncio.Future):
+            await answer  # a cancelled one is redelivered
+        if self.answers:
+            self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(answer, bytes):
+            records: Records = self.decoder.Records(answer, topic="t", partition=0)
+            return records
+        return await self.refill() if isinstance(answer, asyncio.Future) else None
+
+
+def stream_of(decoder: ModuleType, *answers: object) -> tuple[AsyncRecords, Source]:
+    source = Source(decoder, *answers)
+    stream: AsyncRecords = decoder.AsyncRecords(source.refill)
+    return stream, source
+
+
+async def offsets(stream: AsyncRecords) -> list[int]:
+    return [record.offset async for record in stream]
+
+
+async def test_records_of_all_sets_in_order(decoder: ModuleType) -> None:
+    stream, source = stream_of(decoder, batch(rows(3)), b"", batch(rows(2, 3)), batch(rows(0)))
+    assert await offsets(stream) == [0, 1, 2, 3, 4]
+    assert source.calls == 5
+
+
+async def test_the_end_is_the_end_for_ever(decoder: ModuleType) -> None:
+    stream, source = stream_of(decoder, batch(rows(1)))
+    await offsets(stream)
+    assert await offsets(stream) == []
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    assert await anext(stream, "nothing") == "nothing"
+    assert source.calls == 2
+    assert stream.current is None
+
+
+async def test_while_records_are_in_hand_nobody_waits(decoder: ModuleType) -> None:
+    stream, _ = stream_of(decoder, batch(rows(3)))
+    await anext(stream)
+    step = stream.__anext__()
+    with pytest.raises(StopIteration) as caught:  # what a finished await looks like from below
+        step.__await__().__next__()
+    assert caught.value.value.offset == 1
+
+
+async def test_what_was_handed_out_can_be_seen(decoder: ModuleType) -> None:
+    stream, _ = stream_of(decoder, batch(rows(2, 10)), batch(rows(1, 12)))
+    assert (stream.current, stream.last_offset) == (None, -1)
+    seen = []
+    async for record in stream:
+        assert stream.current is not None
+        seen.append((record.offset, stream.last_offset, stream.current.next_offset))
+    assert seen == [(10, 10, 11), (11, 11, 12), (12, 12, 13)]
+
+
+async def test_the_set_that_was_read_is_still_in_hand_when_more_is_asked_for(
+    decoder: ModuleType,
+) -> None:
+    asked_after = []
+
+    async def refill() -> Records | None:
+        asked_after.append(stream.current.next_offset if stream.current else None)
+        first = 10 * len(asked_after)
+        if first > 20:
+            return None
+        records: Records = decoder.Records(batch(rows(2, first)), topic="t", partition=0)
+        return records
+
+    stream: AsyncRecords = decoder.AsyncRecords(refill)
+    assert await offsets(stream) == [10, 11, 20, 21]
+    assert asked_after == [None, 12, 22]
+
+
+async def test_a_wait_for_more_lets_other_tasks_run(decoder: ModuleType) -> None:
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stream, _ = stream_of(decoder, gate, batch(rows(2)))
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(offsets(stream))
+        await asyncio.sleep(0)
+        assert not reading.done()
+        gate.set_result(None)
+    assert reading.result() == [0, 1]
+
+
+async def test_a_cancelled_wait_loses_nothing(decoder: ModuleType) -> None:
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stream, source = stream_of(decoder, batch(rows(2)), gate, batch(rows(2, 2)))
+    assert [(await anext(stream)).offset for _ in range(2)] == [0, 1]
+    for _ in range(3):
+        source.answers[0] = asyncio.get_running_loop().create_future()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await anext(stream)
+    source.answers.pop(0)
+    assert await offsets(stream) == [2, 3]
+    assert source.calls == 6
+
+
+async def test_cancelling_the_task_reaches_what_it_waits_for(decoder: ModuleType) -> None:
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stream, _ = stream_of(decoder, gate)
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(offsets(stream))
+        await asyncio.sleep(0)
+        reading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reading
+    assert gate.cancelled()
+
+
+async def test_a_refill_that_survives_cancellation_is_heard(decoder: ModuleType) -> None:
+    async def stubborn() -> Records | None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.get_running_loop().create_future()
+        records: Records = decoder.Records(batch(rows(1, 7)), topic="t", partition=0)
+        return records
+
+    stream: AsyncRecords = decoder.AsyncRecords(stubborn)
+    results = []
+
+    async def read() -> None:
+        results.append((await anext(stream)).offset)
+
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(read())
+        await asyncio.sleep(0)
+        reading.cancel()
+    assert results == [7]
+
+
+async def test_a_refill_that_waits_again_after_an_exception_is_waited_for(
+    decoder: ModuleType,
+) -> None:
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_future(), loop.create_future()
+
+    async def patient() -> Records | None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await first
+        await second
+        records: Records = decoder.Records(batch(rows(1, 7)), topic="t", partition=0)
+        return records
+
+    stream: AsyncRecords = decoder.AsyncRecords(patient)
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(anext(stream))
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.sleep(0)
+        second.set_result(None)
+    assert reading.result().offset == 7
+
+
+async def test_an_exception_of_refill_comes_out_and_the_next_step_goes_on(
+    decoder: ModuleType,
+) -> None:
+    stream, _ = stream_of(decoder, batch(rows(1)), OSError("gone"), batch(rows(1, 1)))
+    assert (await anext(stream)).offset == 0
+    with pytest.raises(OSError, match="gone"):
+        await anext(stream)
+    assert await offsets(stream) == [1]
+
+
+async def test_damage_comes_out_and_can_be_skipped(decoder: ModuleType) -> None:
+    damaged = batch(rows(1)) + batch(rows(2, 1), crc=1) + batch(rows(1, 3))
+    stream, source = stream_of(decoder, damaged, batch(rows(1, 4)))
+    assert (await anext(stream)).offset == 0
+    for _ in range(2):
+        with pytest.raises(CorruptRecords):
+            await anext(stream)
+    assert source.calls == 1
+    assert stream.current is not None
+    stream.current.skip_corrupt()
+    assert await offsets(stream) == [3, 4]
+
+
+@pytest.mark.parametrize("wrong", [b"bytes", 7, [1]])
+async def test_a_refill_must_give_records(decoder: ModuleType, wrong: object) -> None:
+    async def refill() -> object:
+        return wrong
+
+    with pytest.raises(TypeError, match="Records or None"):
+        await anext(decoder.AsyncRecords(refill))
+
+
+async def test_a_refill_must_be_a_coroutine_function(decoder: ModuleType) -> None:
+    with pytest.raises(TypeError):
+        decoder.AsyncRecords(None)
+    with pytest.raises(TypeError):
+        await anext(decoder.AsyncRecords(lambda: 7))
+
+
+async def test_a_refill_may_give_any_awaitable(decoder: ModuleType) -> None:
+    class Soon:
+        def __await__(self):  # type: ignore[no-untyped-def]  # noqa: ANN204
+            yield from asyncio.sleep(0).__await__()
+            return None
+
+    assert await offsets(decoder.AsyncRecords(Soon)) == []
+
+
+async def test_awaiting_the_same_step_twice_is_refused(decoder: ModuleType) -> None:
+    stream, _ = stream_of(decoder, batch(rows(3)))
+    step = stream.__anext__()
+    await step
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
+            await step
+    assert await offsets(stream) == [1, 2]
+
+
+async def test_two_tasks_that_wait_at_once_are_refused(decoder: ModuleType) -> None:
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stream, _ = stream_of(decoder, gate, batch(rows(2)))
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(offsets(stream))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="another task already waits"):
+            await anext(stream)
+        gate.set_result(None)
+    assert reading.result() == [0, 1]
+
+
+async def test_steps_may_be_awaited_in_any_order(decoder: ModuleType) -> None:
+    stream, _ = stream_of(decoder, batch(rows(3)))
+    first, second = stream.__anext__(), stream.__anext__()
+    assert (await second).offset == 0
+    assert (await first).offset == 1
+
+
+async def test_an_exception_thrown_before_the_start_comes_out(decoder: ModuleType) -> None:
+    stream, source = stream_of(decoder, batch(rows(1)))
+    step = stream.__anext__()
+    with pytest.raises(ValueError, match="early"):
+        step.throw(ValueError("early"))
+    assert source.calls == 0
+    with pytest.raises(RuntimeError):
+        await step
+    assert await offsets(stream) == [0]
+
+
+async def test_closing_a_step_frees_the_place(decoder: ModuleType) -> None:
+    closed = []
+
+    async def refill() -> Records | None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            closed.append(True)
+        return None
+
+    stream: AsyncRecords = decoder.AsyncRecords(refill)
+    step = stream.__anext__()
+    step.send(None)
+    with pytest.raises(RuntimeError, match="another task"):
+        await anext(stream)
+    step.close()
+    assert closed == [True]
+    other = stream.__anext__()
+    other.send(None)
+    other.close()
+    other.close()
+
+
+async def test_an_abandoned_step_frees_the_place(decoder: ModuleType) -> None:
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stream, source = stream_of(decoder, gate, batch(rows(1)))
+    step = stream.__anext__()
+    step.send(None)
+    del step
+    gc.collect()
+    source.answers.pop(0)
+    assert await offsets(stream) == [0]
+
+
+async def test_a_cycle_through_refill_is_collected(decoder: ModuleType) -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.stream: AsyncRecords = decoder.AsyncRecords(self.refill)
+
+        async def refill(self) -> Records | None:
+            records: Records = decoder.Records(batch(rows(2)), topic="t", partition=0)
+            return records
+
+    owner = Owner()
+    await anext(owner.stream)
+    gone = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert gone() is None
+
+
+async def test_records_are_made_one_at_a_time_and_not_kept(decoder: ModuleType) -> None:
+    stream, _ = stream_of(decoder, batch(rows(1000)))
+    count = 0
+    async for record in stream:
+        assert isinstance(record, decoder.Record)
+        count += 1
+    assert count == 1000
+
+
+async def test_after_the_deadline_refill_is_asked_before_each_record(decoder: ModuleType) -> None:
+    now = 0.0
+    records = decoder.Records(batch(rows(4)), topic="t", partition=0)
+    asked: list[int] = []
+
+    async def refill() -> Records | None:
+        asked.append(stream.last_offset)
+        return records if len(asked) < 4 else None
+
+    stream: AsyncRecords = decoder.AsyncRecords(refill, clock=lambda: now)
+    stream.deadline = 10.0
+    assert (await anext(stream)).offset == 0
+    assert (await anext(stream)).offset == 1
+    assert asked == [-1]
+    now = 10.0
+    assert (await anext(stream)).offset == 2  # refill gave the same records again
+    assert asked == [-1, 1]
+    records.close()  # lost meanwhile
+    assert await offsets(stream) == []
+    assert asked == [-1, 1, 2, 2]
+
+
+async def test_without_a_clock_the_deadline_is_by_the_loops(decoder: ModuleType) -> None:
+    stream, source = stream_of(decoder, batch(rows(3)), batch(rows(3, 3)))
+    stream.deadline = asyncio.get_running_loop().time() + 3600
+    await anext(stream)
+    await anext(stream)
+    assert source.calls == 1
+    stream.deadline = asyncio.get_running_loop().time() - 1
+    assert (await anext(stream)).offset == 3
+    assert source.calls == 2
+
+
+async def test_a_clock_that_fails_is_told(decoder: ModuleType) -> None:
+    async def refill() -> Records | None:
+        return None
+
+    stream: AsyncRecords = decoder.AsyncRecords(refill, clock=lambda: 1 / 0)
+    stream.deadline = 1.0
+    with pytest.raises(ZeroDivisionError):
+        await anext(stream)

@@ -1,0 +1,74 @@
+"""Token providers of OAUTHBEARER."""
+
+import asyncio
+import threading
+
+import pytest
+from aiokafka.abc import AbstractTokenProvider
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.options.kafka import kafka_properties, make_configs
+from asyncconsumer.spark.options.security import load_token_provider
+
+pytestmark = pytest.mark.fast
+
+
+class Tokens(AbstractTokenProvider):
+    async def token(self) -> str:
+        return "a token"
+
+
+TOKENS, NUMBER = Tokens(), 3
+
+
+async def waited_for() -> str:
+    await asyncio.sleep(0)
+    return "a token"
+
+
+def slow() -> str:
+    assert threading.current_thread() is not threading.main_thread()
+    return "a token"
+
+
+class Holder:
+    call = staticmethod(waited_for)
+    partly = staticmethod(lambda: waited_for())
+
+
+@pytest.mark.parametrize(
+    "name", ["Tokens", "TOKENS", "waited_for", "slow", "Holder.call", "Holder.partly"]
+)
+async def test_what_makes_tokens(name: str) -> None:
+    assert await load_token_provider(f"{__name__}:{name}").token() == "a token"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "Java's login modules and callback handlers cannot run here"),
+        ("no.such:thing", "No module named 'no'"),
+        (f"{__name__}:nothing", "has no attribute 'nothing'"),
+        (__name__, "'module:name' of a function"),
+        (f"{__name__}:NUMBER", "is int"),
+    ],
+)
+def test_what_does_not(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_token_provider(name)
+
+
+def test_a_login_by_token_as_java_is_told_of_it() -> None:
+    kafka = {
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://a/b",
+        "kafka.sasl.login.callback.handler.class": "some.Handler",
+        "kafka.sasl.jaas.config": "...OAuthBearerLoginModule required clientSecret=secret;",
+    }
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.oauth\.token\.provider") as caught:
+        kafka_properties(kafka)
+    assert "clientSecret" not in str(caught.value)
+    result = kafka_properties({**kafka, "kafka.sasl.oauth.token.provider": f"{__name__}:Tokens"})
+    assert isinstance(make_configs(result)[0].sasl_oauth_token_provider, Tokens)

@@ -1,0 +1,18 @@
+"""A Python that has what the package needs, but not the package: as an executor's may be."""
+
+import sysconfig
+import venv
+from pathlib import Path
+
+LEFT_OUT = "asyncconsumer"
+
+
+def bare_python(folder: Path, *, without: tuple[str, ...] = ()) -> Path:
+    """Return the executable. Files that make editable installs visible are left out."""
+    venv.create(folder, symlinks=True)
+    (path,) = folder.glob("lib/python*/site-packages")
+    for result in Path(sysconfig.get_path("purelib")).iterdir():
+        name = result.name.lower()
+        if LEFT_OUT not in name and result.suffix != ".pth" and not name.startswith(without):
+            (path / result.name).symlink_to(result)
+    return folder / "bin" / "python3"

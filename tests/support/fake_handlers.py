@@ -1,0 +1,98 @@
+"""Handlers without a broker: a handler that a test holds in its hands."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from math import inf
+from random import Random
+from typing import Any
+
+from asyncconsumer import ConsumerError, Record, TopicPartition
+from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.events import EventBus
+from asyncconsumer.handlers.handler import Handler, HandlerOptions
+from asyncconsumer.handlers.partition_work import PartitionWork, measure
+from asyncconsumer.handlers.queue import WorkQueue
+from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
+
+AROUND = AppContext(Environment(randomness=Random(1)), EventBus())
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def record(offset: int, key: bytes | None = None, tp: TopicPartition = A, size: int = 1) -> Record:
+    return Record(tp.topic, tp.partition, offset, key=key, value=b"v" * size)
+
+
+def submit(queue: WorkQueue, work: PartitionWork, records: Sequence[Record]) -> None:
+    """As a pump does, without asking for room."""
+    taken: list[Record] = []
+    sizes: list[int] = []
+    measure(records, inf, taken, sizes)
+    queue.submit(work, taken, sizes)
+    work.ledger.advance_position(records[-1].offset + 1, 0)
+
+
+class Bench:
+    """A handler whose calls a test begins, ends and fails: each waits for its word."""
+
+    def __init__(self, **handling: Any) -> None:
+        self.begun: list[int] = []  # first offsets, in their order
+        self.batches: list[list[int]] = []
+        self.most_at_once = 0
+        self.words: dict[int, asyncio.Future[None]] = {}
+        self.failure: Exception | None = None
+        how = HandlerOptions(**handling)
+        function = self._batch if how.batch else self._one
+        handler = Handler(function, frozenset({"t"}), None, how)
+        self.running = HandlerRuntime(handler, group="g", dead_letters={}, context=AROUND)
+        self.queue = self.running.queue
+
+    async def _one(self, record: Record) -> None:
+        await self._until_told(record.offset)
+
+    async def _batch(self, records: list[Record]) -> None:
+        self.batches.append([record.offset for record in records])
+        await self._until_told(records[0].offset)
+
+    async def _until_told(self, offset: int) -> None:
+        self.begun.append(offset)
+        self.words[offset] = word = asyncio.get_running_loop().create_future()
+        self.most_at_once = max(self.most_at_once, len(self.words))
+        try:
+            await word
+        finally:
+            del self.words[offset]
+
+    async def finish(self, *offsets: int) -> None:
+        for offset in offsets:
+            self.words[offset].set_result(None)
+        await settle()
+
+    async def fail(self, offset: int, error: Exception) -> None:
+        self.words[offset].set_exception(error)
+        await settle()
+
+    async def work(self) -> None:
+        try:
+            await self.running.workers.work()
+        except ConsumerError as error:
+            self.failure = error
+
+
+@asynccontextmanager
+async def open_bench(**handling: Any) -> AsyncIterator[Bench]:
+    bench = Bench(**handling)
+    async with asyncio.TaskGroup() as group:
+        count = bench.running.handler.handling.concurrency
+        tasks = [group.create_task(bench.work()) for _ in range(count)]
+        try:
+            yield bench
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def settle() -> None:
+    """Let all that can happen now happen: virtual time does not pass meanwhile."""
+    for _ in range(60):
+        await asyncio.sleep(0)

@@ -1,0 +1,125 @@
+"""Programs that do each record exactly once, to be killed: offsets are kept with what is made.
+
+`sqlite`: a loop with the offsets beside its results, in one transaction of a database. `handlers`:
+the same with an app, whose handler itself keeps both. `transaction`: what is made goes to Kafka,
+and the offsets with it.
+"""
+
+import asyncio
+import signal
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+
+from asyncconsumer import Consumer, ConsumerApp, Record, TopicPartition
+from asyncconsumer.streams.messages import Message
+
+Program = Callable[[str, Path, dict[str, Any]], Coroutine[Any, Any, None]]
+
+
+class Beside:
+    """Offsets in the database of the results."""
+
+    def __init__(self, path: Path) -> None:
+        self.database = sqlite3.connect(path, isolation_level="IMMEDIATE", timeout=30)
+        self.database.execute("PRAGMA synchronous=OFF")  # the machine is not what is killed
+
+    async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        retained = dict(self.database.execute("SELECT partition, next FROM offsets"))
+        return {tp: retained.get(tp.partition) for tp in partitions}
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        with self.database:  # commits what was inserted as well
+            rows = [(tp.partition, int(offset)) for tp, offset in offsets.items()]
+            self.database.executemany("REPLACE INTO offsets VALUES (?, ?)", rows)
+
+
+class Kept(Beside):
+    """A store whose handlers have committed their records with the results."""
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None: ...
+
+    def keep(self, life: str, record: Record) -> None:
+        """Store the result of a record and its offset in one transaction."""
+        with self.database:
+            row = life, record.partition, record.offset
+            self.database.execute("INSERT INTO handled VALUES (?, ?, ?)", row)
+            offset = record.partition, record.offset + 1
+            self.database.execute("REPLACE INTO offsets VALUES (?, ?)", offset)
+
+
+async def until_told(work: Awaitable[None]) -> None:
+    """Run it until SIGTERM."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await work
+
+
+async def into_database(life: str, path: Path, options: dict[str, Any]) -> None:
+    topic, chance, longest = options.pop("topic"), Random(), options.pop("longest")
+    del options["concurrency"]
+    store = Beside(path)
+
+    async def work() -> None:
+        async with Consumer(topic, offsets=store, commit_policy="manual", **options) as consumer:
+            async for batch in consumer.batches(max_records=20, max_wait_ms=10):
+                for record in batch:
+                    row = life, record.partition, record.offset
+                    store.database.execute("INSERT INTO handled VALUES (?, ?, ?)", row)
+                await asyncio.sleep(chance.random() * longest)
+                if await consumer.commit(_behind(batch)) != _behind(batch):
+                    store.database.rollback()  # somebody else's by now
+
+    await until_told(work())
+
+
+async def with_handlers(life: str, path: Path, options: dict[str, Any]) -> None:
+    topic, chance, longest = options.pop("topic"), Random(), options.pop("longest")
+    store = Kept(path)
+    concurrency = options.pop("concurrency")
+    app = ConsumerApp(offsets=store, **options)
+
+    @app.handler(topic, ordering="partition", concurrency=concurrency)
+    async def handle(record: Record) -> None:
+        await asyncio.sleep(chance.random() * longest / 10)  # one after the other
+        store.keep(life, record)
+
+    await app.run()
+
+
+async def in_transactions(life: str, path: Path, options: dict[str, Any]) -> None:
+    topic, chance, longest = options.pop("topic"), Random(), options.pop("longest")
+    del options["concurrency"]
+    sink, servers = options.pop("sink"), options["bootstrap_servers"]
+
+    async def work() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=servers, transactional_id=sink)
+        async with Consumer(topic, commit_policy="manual", **options) as consumer, producer:
+            async for batch in consumer.batches(max_records=20, max_wait_ms=10):
+                async with consumer.transaction(producer):
+                    for record in batch:
+                        made = f"{life} {record.partition} {record.offset}"
+                        await producer.send(sink, made.encode())
+                    await asyncio.sleep(chance.random() * longest)
+
+    await until_told(work())
+
+
+def _behind(batch: Iterable[Message[Any, Any]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(message.topic, message.partition): message.offset + 1 for message in batch
+    }
+
+
+PROGRAMS: Final[Mapping[str, Program]] = {
+    "sqlite": into_database,
+    "handlers": with_handlers,
+    "transaction": in_transactions,
+}

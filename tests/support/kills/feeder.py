@@ -1,0 +1,192 @@
+"""Feeders that are killed at random moments, and frozen: is each record in the sink once?
+
+    python -m tests.support.kills.feeder [--runs 50] [--sink landing|delta|own ...] [--seed N]
+
+In each run two feeders of one group share a topic, and one of them is killed with SIGKILL while
+more is produced. `python -m tests.support.kills.feeder feed ...` is one such feeder.
+"""
+
+import argparse
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from asyncconsumer import Consumer
+from asyncconsumer.spark.feeder.batches import FeedBatch
+from asyncconsumer.spark.feeder.feeder import SparkFeeder
+from asyncconsumer.spark.sinks.landing import LandingFolder
+from asyncconsumer.testing.handles import KafkaHandle
+from asyncconsumer.testing.servers import Kafka
+from tests.support.feeder_tables import landed, numbers, repeated
+from tests.support.helpers import until
+from tests.support.real_consumer import QUICK, send
+
+KafkaLike = KafkaHandle | Kafka
+SINKS: Final = ("landing", "delta", "own")
+PARTITIONS: Final = 4
+A_RUN: Final = 600  # records
+
+
+# --- a feeder ------------------------------------------------------------------------------------
+
+
+class SlowLanding(LandingFolder):
+    """Somebody who freezes it finds it about to publish."""
+
+    def publish(self, batch: FeedBatch, prepared: Any) -> Any:
+        time.sleep(0.05)
+        return super().publish(batch, prepared)
+
+
+def sink_of(kind: str, folder: str) -> dict[str, Any]:
+    """Return the arguments of a feeder."""
+    if kind == "landing":
+        return {"sink": LandingFolder(folder)}
+    if kind == "slow landing":
+        return {"sink": SlowLanding(folder), "max_records": 40}  # other files than the others'
+    if kind == "delta":
+        from asyncconsumer.spark.sinks.delta import DeltaSink  # which takes a while
+
+        return {"sink": DeltaSink(folder)}
+
+    def write(table: pa.Table, batch: FeedBatch) -> None:
+        """Idempotent by the batch's id: the same batch is the same file."""
+        path = Path(folder) / f"{batch.id}.parquet"
+        pq.write_table(table, path.with_suffix(".new"))
+        path.with_suffix(".new").rename(path)
+
+    return {"write": write}
+
+
+async def feed(servers: str, topic: str, group: str, name: str, kind: str, folder: str) -> None:
+    consumer = Consumer(
+        topic,
+        bootstrap_servers=servers,
+        group_id=group,
+        group_instance_id=name or None,  # so that nobody waits for the session of a dead one
+        enable_auto_commit=False,
+        **QUICK,
+    )
+    options = {"max_records": 25, "max_wait_ms": 10, "max_in_flight": 3, **sink_of(kind, folder)}
+    async with SparkFeeder(consumer, **options) as feeder:
+        sys.stdout.write("feeding\n")
+        sys.stdout.flush()
+        await feeder.run()
+
+
+# --- killing it ----------------------------------------------------------------------------------
+
+
+class Feeders:
+    """Feeders of one group, each in a process of its own, and what they wrote."""
+
+    def __init__(self, servers: str, topic: str, group: str, kind: str, folder: Path) -> None:
+        self.topic = topic
+        self._kind = kind
+        self._folder = folder
+        self._place = servers, topic, group
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in list(self._processes):
+            self.kill(process)
+
+    def start(self, name: str, kind: str | None = None, *, static: bool = True) -> None:
+        named = name if static else ""
+        arguments = (*self._place, named, kind or self._kind, str(self._folder))
+        command = [sys.executable, "-m", "tests.support.kills.feeder", "feed", *arguments]
+        self._processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    async def ready(self, name: str) -> None:
+        """Wait until it says that it feeds."""
+        output = self._processes[name].stdout
+        assert output is not None
+        assert await asyncio.to_thread(output.readline) == "feeding\n"
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self._processes[name].send_signal(number)
+
+    def kill(self, name: str) -> None:
+        with self._processes.pop(name) as process:
+            process.kill()
+
+    def alive(self, name: str) -> bool:
+        return self._processes[name].poll() is None
+
+    def files(self) -> int:
+        """Return the number of files, as a measure of progress."""
+        return len(list(self._folder.glob("*.parquet")))
+
+    def held(self) -> list[int]:
+        """The values in the sink."""
+        if self._kind == "delta":
+            from deltalake import DeltaTable
+
+            table = DeltaTable(str(self._folder))
+            return numbers(table.to_pyarrow_table(columns=["value"]))
+        return numbers(landed(self._folder))
+
+
+async def kills(kafka: KafkaLike, feeders: Feeders, runs: int, chance: Random) -> list[int]:
+    """Kill the feeder repeatedly. Return the content of the sink."""
+    sent = 0
+    for name in ("a", "b"):
+        feeders.start(name)
+    for _ in range(runs):
+        victim = chance.choice("ab")
+        await feeders.ready(victim)
+        await send(kafka, feeders.topic, range(sent, sent + A_RUN), PARTITIONS)
+        sent += A_RUN
+        before = feeders.files()
+        await until(lambda before=before: feeders.files() > before)  # type: ignore[misc]
+        await asyncio.sleep(chance.uniform(0, 0.4))
+        feeders.kill(victim)
+        await asyncio.sleep(chance.uniform(0, 0.4))
+        feeders.start(victim)
+    async with asyncio.timeout(300):
+        while len(set(values := feeders.held())) < sent:
+            await asyncio.sleep(0.2)
+    assert repeated(values) == []
+    assert values == list(range(sent))
+    return values
+
+
+async def kill_for_long(kinds: list[str], runs: int, seed: int) -> None:
+    async with Kafka() as kafka:
+        for kind in kinds:
+            topic = f"kills-{kind}"
+            await kafka.admin.create_topic(topic, partitions=PARTITIONS)
+            with tempfile.TemporaryDirectory() as folder:
+                chance = Random(seed)
+                place = kafka.bootstrap_servers, topic, f"g-{kind}", kind, Path(folder)
+                with Feeders(*place) as feeders:
+                    values = await kills(kafka, feeders, runs, chance)
+            sys.stdout.write(f"{kind}: {runs} kills, {len(values)} records, each once\n")
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["feed"]:
+        asyncio.run(feed(*sys.argv[2:]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--sink", action="append", choices=SINKS)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    asyncio.run(kill_for_long(options.sink or list(SINKS), options.runs, options.seed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Kill -9 at random moments: does the table hold every record exactly once?
+
+    python -m tests.support.kills.spark --of feeder|executor|broker
+        [--runs 50] [--seed N] [--sink NAME ...]
+
+Of feeders one of two is killed, for each kind of sink; of a cluster's executors one of two, or a
+Python worker, beneath a streaming query; of brokers one of three, beneath a feeder and a query.
+"""
+
+import argparse
+import asyncio
+import tempfile
+from pathlib import Path
+from random import Random
+
+from asyncconsumer.spark import KafkaSource
+from asyncconsumer.testing.servers import Kafka
+from asyncconsumer.testing.servers.spark import spark_session
+from tests.support.kills import brokers as broker_kills
+from tests.support.kills.feeder import PARTITIONS, SINKS, Feeders, kill_for_long
+from tests.support.kills.source import Table, cluster_session, kill_executors
+
+
+async def executor(runs: int, seed: int, folder: Path) -> str:
+    async with Kafka() as kafka:
+        topic = "executors"
+        await kafka.admin.create_topic(topic, partitions=PARTITIONS)
+        with cluster_session(folder) as spark:
+            table = Table(spark, kafka.bootstrap_servers, topic, folder)
+            killed = await kill_executors(kafka, table, topic, runs, Random(seed))
+            table.stop()
+    return f"{killed}, {table.restarts} restarts of the query, each record once"
+
+
+async def broker(runs: int, seed: int, folder: Path, kind: str) -> str:
+    async with Kafka(brokers=3) as kafka:
+        topic, servers = "brokers", kafka.bootstrap_servers
+        await broker_kills.create(kafka, topic)
+        (folder / "sink").mkdir()
+        with (
+            spark_session("local[1]") as spark,
+            Feeders(servers, topic, "g", kind, folder / "sink") as feeders,
+        ):
+            spark.dataSource.register(KafkaSource)
+            table = Table(spark, servers, topic, folder)
+            results = await broker_kills.kill_brokers(kafka, feeders, table, runs, Random(seed))
+            table.stop()
+    return f"{runs} brokers killed, {kind}: {results}, each record once"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--of", choices=("feeder", "executor", "broker"), required=True)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sink", action="append", choices=SINKS)
+    asked = parser.parse_args()
+    sinks = asked.sink or list(SINKS)
+    if asked.of == "feeder":
+        asyncio.run(kill_for_long(sinks, asked.runs, asked.seed))
+        return
+    for sink in [""] if asked.of == "executor" else sinks:
+        with tempfile.TemporaryDirectory() as folder:
+            values = asked.runs, asked.seed, Path(folder)
+            print(asyncio.run(broker(*values, sink) if sink else executor(*values)))
+
+
+if __name__ == "__main__":
+    main()

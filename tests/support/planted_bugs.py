@@ -1,0 +1,40 @@
+"""Bugs that the simulated schedules of every kind of group must find."""
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from asyncconsumer.group.membership import Assignment
+from asyncconsumer.offsets.committer import Committer
+from asyncconsumer.rebalance import Rebalancer
+from asyncconsumer.streams.stream import Stream
+from asyncconsumer.types import TopicPartition
+
+
+def what_is_in_hand_counts_as_finished(patch: pytest.MonkeyPatch) -> None:
+    finished = Stream.finished
+
+    def too_much(self: Stream) -> dict[TopicPartition, int]:
+        chunk = self._delivery.chunk
+        return {
+            tp: chunk.next_offset if chunk is not None and chunk.partition == tp else offset
+            for tp, offset in finished(self).items()
+        }
+
+    patch.setattr(Stream, "finished", too_much)
+
+
+def partitions_that_are_lost_are_read_on(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Rebalancer, assignment: Assignment) -> None:
+        pass
+
+    patch.setattr(Rebalancer, "_revoke", nothing)
+
+
+def offsets_are_not_loaded(patch: pytest.MonkeyPatch) -> None:
+    async def everything_is_old(
+        self: Committer, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int | None]:
+        return dict.fromkeys(partitions, 10)
+
+    patch.setattr(Committer, "load", everything_is_old)

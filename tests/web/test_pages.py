@@ -1,0 +1,190 @@
+"""Health and metrics pages, over HTTP in several frameworks."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient as AsgiClient
+
+from asyncconsumer.consumer.health import HealthState
+from asyncconsumer.handlers.health import AppState, HandlerHealth
+from asyncconsumer.web.aiohttp import health_pages
+from asyncconsumer.web.metrics import STATES, metrics
+from asyncconsumer.web.pages import asgi, page
+from asyncconsumer.web.status import Status, combine
+from tests.web.test_mixin import WELL, Thing
+
+pytestmark = pytest.mark.fast
+
+BUSY = Status(
+    live=True,
+    ready=True,
+    state="consuming",
+    lag={"orders": {"0": 7, "1": None}, 'a"b\\': {"0": 1}},
+    seconds_since={"heartbeat": 0.25, "fetch": None},
+    handlers={"bill": {"running": 2, "finished": 40}},
+    events={"skipped": 3},
+)
+STALLED = Status(live=True, ready=False, state="stalled", reason="no answer from 1")
+DEAD = Status(live=False, ready=False, state="failed", reason="the group was deleted")
+
+
+def answer(path: str, *standings: Status, method: str = "GET") -> tuple[int, Any]:
+    parts = {str(number): status for number, status in enumerate(standings, 1)}
+    made = page(method, path, lambda: parts if len(parts) > 1 else {"": standings[0]})
+    return made.status, json.loads(made.body)
+
+
+def test_probes_say_it_by_their_status_and_why() -> None:
+    assert answer("/live", BUSY)[0] == answer("/ready", BUSY)[0] == 200
+    assert answer("/live", STALLED)[0] == 200
+    stalled = {"ready": False, "state": "stalled", "reason": "no answer from 1"}
+    assert answer("/ready", STALLED) == (503, stalled)
+    assert answer("/live", DEAD)[0] == answer("/ready", DEAD)[0] == 503
+    assert answer("/live", DEAD)[1]["reason"] == "the group was deleted"
+
+
+def test_lag_is_told_by_partition_and_in_all_where_it_is_known() -> None:
+    status, reported = answer("/lag", BUSY)
+    assert (status, reported["total"], reported["topics"]["orders"]) == (
+        200,
+        None,
+        {"0": 7, "1": None},
+    )
+    assert Status(live=True, ready=True, state="", lag={"t": {"0": 3, "1": 4}}).total_lag == 7
+
+
+def test_status_is_all_of_it_and_can_be_read_back() -> None:
+    status, reported = answer("/status/", BUSY)
+    assert status == 200
+    assert Status.from_json(json.dumps({**reported, "of_a_newer_version": 1})) == BUSY
+
+
+def test_several_workers_are_one_to_those_outside() -> None:
+    assert answer("/ready", BUSY, BUSY)[0] == 200
+    status, reported = answer("/ready", BUSY, STALLED)
+    assert (status, reported["reason"], reported["state"]) == (
+        503,
+        "2: no answer from 1",
+        "consuming, stalled",
+    )
+    assert answer("/live", BUSY, DEAD)[0] == 503
+    assert answer("/status", BUSY, DEAD)[1]["workers"]["2"]["reason"] == DEAD.reason
+    assert not combine({}).ready
+
+
+def test_what_is_not_there_and_what_is_not_asked_for_properly() -> None:
+    status, reported = answer("/nothing", BUSY)
+    assert (status, "/ready" in reported["error"]) == (404, True)
+    assert answer("/live", BUSY, method="POST")[0] == 405
+    assert page("HEAD", "/live", lambda: {"": BUSY}).body == b""
+
+
+def samples(parts: Mapping[str, Status]) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """As Prometheus itself reads them."""
+    read: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(metrics(parts)):
+        for sample in family.samples:
+            read.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return read
+
+
+def test_prometheus_can_read_the_metrics() -> None:
+    assert samples({"": BUSY}) == {
+        "asyncconsumer_live": [({}, 1)],
+        "asyncconsumer_ready": [({}, 1)],
+        "asyncconsumer_state": [({"state": state}, state == "consuming") for state in STATES],
+        "asyncconsumer_lag_records": [
+            ({"topic": "orders", "partition": "0"}, 7),
+            ({"topic": 'a"b\\', "partition": "0"}, 1),
+        ],
+        "asyncconsumer_seconds_since_heartbeat": [({}, 0.25)],
+        "asyncconsumer_handler_running": [({"handler": "bill"}, 2)],
+        "asyncconsumer_handler_finished_total": [({"handler": "bill"}, 40)],
+        "asyncconsumer_events_total": [({"event": "skipped"}, 3)],
+    }
+
+
+def test_what_only_grows_is_a_counter() -> None:
+    kinds = {
+        metric.name: metric.type for metric in text_string_to_metric_families(metrics({"": BUSY}))
+    }
+    assert kinds["asyncconsumer_handler_finished"] == "counter"
+    assert kinds["asyncconsumer_handler_running"] == "gauge"
+
+
+def test_metrics_of_several_workers_are_told_apart() -> None:
+    live = samples({"1": BUSY, "2": DEAD})["asyncconsumer_live"]
+    assert live == [({"worker": "1"}, 1), ({"worker": "2"}, 0)]
+
+
+def test_a_state_that_was_left_is_0_and_no_series_goes_away() -> None:
+    idle = replace(BUSY, state="idle")
+    before, after = (samples({"": status})["asyncconsumer_state"] for status in (BUSY, idle))
+    assert [labels for labels, _ in before] == [labels for labels, _ in after]
+    assert [labels["state"] for labels, value in after if value] == ["idle"]
+    assert sum(value for _, value in after) == 1
+
+
+def test_every_state_has_a_series() -> None:
+    assert {*AppState, *HealthState} <= set(STATES)
+    odd = samples({"": replace(BUSY, state="of a newer version")})["asyncconsumer_state"]
+    assert odd[-1] == ({"state": "of a newer version"}, 1)
+
+
+def test_every_metric_is_explained() -> None:
+    health = HandlerHealth(*range(9))
+    seconds = {"heartbeat": 1.0, "fetch": 1.0, "progress": 1.0}
+    full = replace(BUSY, handlers={"bill": asdict(health)}, seconds_since=seconds)
+    text = metrics({"1": full, "2": full})
+    families = list(text_string_to_metric_families(text))
+    assert all(metric.documentation for metric in families)
+    assert text.count("# HELP ") == text.count("# TYPE ") == len(families)
+    assert "asyncconsumer_handler_parked_total" in text
+
+
+def test_metrics_have_the_group() -> None:
+    parts = {"1": replace(BUSY, group="billing"), "2": replace(STALLED, group="billing")}
+    for name, rows in samples(parts).items():
+        assert {labels.get("group") for labels, _ in rows} == {"billing"}, name
+    assert combine(parts).group == "billing"
+
+
+def test_pages_are_mounted_into_fastapi() -> None:
+    thing = Thing()
+    api = FastAPI(lifespan=thing.lifespan)
+    api.mount("/kafka", thing.asgi())
+    with AsgiClient(api) as client:
+        assert client.get("/kafka/ready").json()["state"] == WELL.state
+        assert client.get("/kafka/metrics").headers["content-type"].startswith("text/plain")
+        assert client.get("/kafka/nothing").status_code == 404
+        assert client.head("/kafka/live").content == b""
+
+
+def test_pages_speak_http_only() -> None:
+    async def nothing(*_: object) -> Any:
+        return {}
+
+    with pytest.raises(RuntimeError, match="websocket"):
+        asyncio.run(_call(asgi(lambda: {"": WELL}), {"type": "websocket"}, nothing))
+
+
+async def _call(app: Any, scope: dict[str, Any], nothing: Any) -> None:
+    await app(scope, nothing, nothing)
+
+
+async def test_pages_are_mounted_into_aiohttp() -> None:
+    thing, web_app = Thing(), web.Application()
+    web_app.add_subapp("/kafka", health_pages(thing))
+    async with TestClient(TestServer(web_app)) as client:
+        assert (await (await client.get("/kafka/ready")).json())["ready"] is True
+        metrics_page = await client.get("/kafka/metrics")
+        assert "asyncconsumer_live 1\n" in await metrics_page.text()
+        assert (await client.get("/kafka/nothing")).status == 404

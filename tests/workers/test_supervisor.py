@@ -1,0 +1,226 @@
+"""The supervisor with workers that are short Python programs."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.workers.process import WorkerProcess, WorkerSpec
+from asyncconsumer.workers.supervisor import Supervisor
+from tests.support.helpers import until
+
+pytestmark = pytest.mark.fast
+
+LEAVES_A_CHILD = """
+import os, signal, time
+if child := os.fork():
+    open({pid!r}, "w").write(str(child))
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(600)
+"""
+COMES_UP = """
+line.sendall(b'{"up": true}\\n')
+line.sendall(b'{"status": {"live": true, "ready": true, "state": "x", "newer": 1}}\\n')
+line.recv(100)
+"""
+COMES_UP_WITH_GRACE = """
+line.sendall(b'{"up": true, "grace": %d}\\n' % (300 + number))
+line.sendall(b'{"status": {"live": true, "ready": true, "state": "x"}}\\n')
+line.recv(100)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script(WorkerSpec):
+    """A worker that is as bad as the test wants it to be; its end of the line is `line`."""
+
+    target: str = ""
+    grace: float | None = 1.0
+    uvloop: bool = False
+    broken: list[int] = field(default_factory=list)  # which of them cannot be started now
+
+    def command(self, number: int, descriptor: int) -> list[str]:
+        if number in self.broken:
+            return ["/nowhere/python"]
+        line = f"import socket; number = {number}; line = socket.socket(fileno={descriptor})"
+        return [sys.executable, "-S", "-c", f"{line}\n{self.target}"]
+
+
+@asynccontextmanager
+async def watched(script: str) -> AsyncIterator[WorkerProcess]:
+    async with Scope("test") as scope:
+        worker = await WorkerProcess.start(1, Script(target=script), lambda _: None)
+        scope.start(worker.watch(), "watch")
+        try:
+            yield worker
+        finally:
+            worker.kill()
+            await until(worker.ended.is_set)
+
+
+async def test_a_worker_is_gone_though_its_child_holds_the_line(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    async with watched(LEAVES_A_CHILD.format(pid=str(pid))) as worker:
+        try:
+            await until(worker.ended.is_set)
+            assert worker.reason == "SIGKILL"
+        finally:
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+async def test_the_last_words_of_a_worker_are_heard() -> None:
+    async with watched("""line.sendall(b'{"failed": "no disk"}\\n')""") as worker:
+        await until(worker.ended.is_set)
+        assert worker.reason == "no disk"
+
+
+async def test_a_signal_without_a_name_has_its_number() -> None:
+    async with watched("import os; os.kill(os.getpid(), 40)") as worker:
+        await until(worker.ended.is_set)
+        assert worker.reason == "signal 40"
+
+
+@asynccontextmanager
+async def supervised(job: Script, code: int = 0) -> AsyncIterator[tuple[Supervisor, list[str]]]:
+    said: list[str] = []
+    supervisor = Supervisor(job, 2, said.append, Random(1))
+    async with Scope("test") as scope:
+        running = scope.start(supervisor.run(), "run")
+        try:
+            yield supervisor, said
+        finally:
+            supervisor.stop()
+            await asyncio.wait({running})
+    assert running.result() == code
+
+
+def begins(words: str, said: list[str]) -> bool:
+    return any(sentence.startswith(words) for sentence in said)
+
+
+def descriptors() -> int:
+    return psutil.Process().num_fds()
+
+
+def ready(supervisor: Supervisor) -> list[bool]:
+    return [status.ready for status in supervisor.status_by_worker().values()]
+
+
+async def test_workers_have_the_grace_that_they_ask_for() -> None:
+    async with supervised(Script(target=COMES_UP_WITH_GRACE, grace=None)) as (supervisor, said):
+        await until(lambda: ready(supervisor) == [True, True])
+    assert begins("draining for up to 302 s", said)
+
+
+async def test_one_that_cannot_be_started_does_not_end_the_others() -> None:
+    job = Script(target=COMES_UP, broken=[2])
+    before = descriptors()
+    async with supervised(job) as (supervisor, said):
+        await until(lambda: ready(supervisor) == [True, False])
+        await until(lambda: begins("worker 2: the process cannot be started: [Errno 2]", said))
+        job.broken.clear()
+        await until(lambda: all(ready(supervisor)))
+
+        job.broken.append(2)
+        supervisor.reload()
+        why = "the old workers continue: the process cannot be started: [Errno 2]"
+        await until(lambda: begins(f"reload failed, {why}", said))
+        assert all(ready(supervisor))
+    # uvloop keeps one descriptor from the first process on; each failed start has a pair of sockets
+    assert descriptors() <= before + 1
+
+
+@pytest.mark.parametrize("message", ["nonsense", "{'status': {}}"])
+async def test_a_worker_that_tells_nonsense_is_ended(message: str) -> None:
+    line = message.replace("'", '"')
+    async with watched(f"line.sendall({line!r}.encode() + b'\\n'); line.recv(100)") as worker:
+        await until(worker.ended.is_set)
+        assert worker.reason is not None
+        assert worker.reason.startswith("killed after an invalid report: ")
+
+
+async def test_a_worker_that_dies_again_and_again() -> None:
+    dies = "import os; os.kill(os.getpid(), 9)"
+    async with supervised(Script(target=dies)) as (_, said):
+        again = "worker 1 has ended 2 times in a row: SIGKILL; restart in "
+        await until(lambda: begins(again, said))
+
+
+async def test_what_no_worker_can_run_is_told_once() -> None:
+    said: list[str] = []
+    job = Script(target="""line.sendall(b'{"unusable": "no such app"}\\n')""")
+    assert await Supervisor(job, 2, said.append, Random(1)).run() == 2
+    assert said == ["error: no such app"]
+
+
+async def test_who_dies_while_it_drains_has_not_drained() -> None:
+    job = Script(target=f"{COMES_UP}if number == 2: import os; os.kill(os.getpid(), 9)")
+    async with supervised(job, code=1) as (supervisor, said):
+        await until(lambda: all(ready(supervisor)))
+    assert "worker 2 died while draining: SIGKILL" in said
+
+
+async def test_static_members_are_reloaded_one_by_one_and_none_is_there_twice(
+    tmp_path: Path,
+) -> None:
+    """Each has a file of its own while it lives, and dies if there is one already."""
+    alone = f"""
+import os
+mine = {str(tmp_path)!r} + f"/{{number}}"
+os.close(os.open(mine, os.O_CREAT | os.O_EXCL))
+{COMES_UP.replace('"up": true', '"up": true, "static": true')}
+os.remove(mine)
+"""
+    async with supervised(Script(target=alone)) as (supervisor, said):
+        await until(lambda: all(ready(supervisor)))
+        supervisor.reload()
+        await until(lambda: "reload: done" in said)
+        await until(lambda: all(ready(supervisor)))
+    assert sum("exit code 1" in sentence for sentence in said) == 0
+    assert sum(" is up, process" in sentence for sentence in said) == 4
+
+
+async def test_a_static_member_that_does_not_come_up_keeps_the_others_from_being_replaced(
+    tmp_path: Path,
+) -> None:
+    new = tmp_path / "new"
+    static = COMES_UP.replace('"up": true', '"up": true, "static": true')
+    job = Script(target=f"import os\nif os.path.exists({str(new)!r}): os.abort()\n{static}")
+    async with supervised(job) as (supervisor, said):
+        await until(lambda: all(ready(supervisor)))
+        new.touch()
+        supervisor.reload()
+        await until(
+            lambda: begins("reload failed at worker 1, the other workers continue: SIGABRT", said)
+        )
+        assert ready(supervisor) == [False, True]
+        assert not begins("worker 2 has ended", said)
+
+
+async def test_who_is_given_up_while_it_starts_does_not_live_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = asyncio.Event()
+
+    async def never(_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("asyncconsumer.workers.process.ControlPipe.open", never)
+    before = set(psutil.Process().children())
+    async with asyncio.TaskGroup() as tasks:
+        job = Script(target="import time; time.sleep(600)")
+        starting = tasks.create_task(WorkerProcess.start(1, job, lambda _: None))
+        await begun.wait()
+        assert set(psutil.Process().children()) > before
+        starting.cancel()
+    assert set(psutil.Process().children()) <= before
