@@ -14,8 +14,11 @@ MODULES: Final = (
     "asyncconsumer",
     "asyncconsumer.config",
     "asyncconsumer.errors",
+    "asyncconsumer.events",
+    "asyncconsumer.serdes",
     "asyncconsumer.spark",
     "asyncconsumer.testing",
+    "asyncconsumer.web.aiohttp",
 )
 _LEFT_OUT: Final = ("!asyncconsumer.testing.plugin",)
 
@@ -31,16 +34,16 @@ def build(folder: Path) -> None:
 
 
 def _prepare(module: ModuleType) -> None:
-    """Import what the module imports on demand, and show each class as it is.
+    """Import the lazy members of a module, and remove the generic bases of its classes.
 
     pdoc looks for a member in the bases of a generic class before it looks in the class itself.
-    Then the page has the constructor of a base.
+    Then the page would show the constructor of a base.
     """
     for name in getattr(module, "__all__", ()):
-        found = getattr(module, name)
-        setattr(module, name, found)
-        if inspect.isclass(found) and "__orig_bases__" in vars(found):
-            found.__orig_bases__ = ()  # type: ignore[attr-defined] # only generic classes have it
+        member = getattr(module, name)
+        setattr(module, name, member)
+        if inspect.isclass(member) and "__orig_bases__" in vars(member):
+            member.__orig_bases__ = ()  # type: ignore[attr-defined] # only generic classes have it
 
 
 if __name__ == "__main__":
