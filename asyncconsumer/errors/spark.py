@@ -38,6 +38,26 @@ class BadValue(ConsumerError):
         )
 
 
+class MalformedTimestamp(ConsumerError):
+    """The timestamp of a record is outside the range of Spark's timestamps.
+
+    Producers cause this if they send microseconds or nanoseconds, because Kafka's timestamps are
+    milliseconds.
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.place = place
+
+    def __str__(self) -> str:
+        return (
+            f"[KAFKA_MALFORMED_RECORD_TIMESTAMP] the timestamp of {self.place} does not fit into "
+            "Spark's timestamps. Kafka's timestamps are milliseconds: check that the producer does "
+            "not send microseconds or nanoseconds. To read the other columns, select them without "
+            "`timestamp`"
+        )
+
+
 class SinkFailed(ConsumerError):
     """A sink failed at every attempt. The exception of the sink is the cause.
 

@@ -81,6 +81,17 @@ class TimeBound:
 Limit: TypeAlias = StartBound | OffsetBound | TimeBound
 
 
+def includes_latest(limit: Limit) -> bool:
+    """Return whether a limit depends on the moment at which it is resolved."""
+    match limit:
+        case StartBound(offset):
+            return offset == LATEST
+        case OffsetBound(offsets):
+            return LATEST in offsets.values()
+        case TimeBound(or_latest=or_latest):
+            return or_latest
+
+
 def selection(options: Mapping[str, str]) -> Selection:
     """Return the selection by `subscribe`, `subscribePattern` or `assign`, exactly one of them."""
     names = ("subscribe", "subscribePattern", "assign")

@@ -1,11 +1,12 @@
 """The columns of Spark's own Kafka source, and their conversion to Arrow batches."""
 
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, MalformedTimestamp
 from asyncconsumer.records.arrow import to_arrow
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ TYPES: Final = {
 
 _DECODER_NAMES: Final = {"timestampType": "timestamp_type"}
 _MAX_COLUMN_BYTES: Final = 64 * 2**20  # of one column in one batch
+_TIMESTAMP: Final = "timestamp"
+_TIMESTAMP_LIMITS: Final = tuple(struct.pack("<q", limit) for limit in (2**63 - 1, -(2**63)))
+"""The decoder writes these for timestamps that do not fit. Neither is a multiple of 1,000."""
 
 
 def ddl(*, headers: bool, value: str | None = None) -> str:
@@ -58,11 +62,28 @@ class Columns:
         batch = to_arrow(records, columns=self._names, timestamps="us", max_bytes=_MAX_COLUMN_BYTES)
         if batch is None:
             return None
+        if _TIMESTAMP in self._names:
+            self._check_timestamps(batch, records)
         arrays = [
             _empty_to_null(column, field.type) if field.name == HEADERS else column
             for field, column in zip(self._schema, batch.columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _check_timestamps(self, batch: "pa.RecordBatch", records: "decoding.Records") -> None:
+        """Raise if the decoder could not express a timestamp in microseconds."""
+        # a search in the bytes costs less than the import of pyarrow.compute
+        data = batch.column(self._names.index(_TIMESTAMP)).buffers()[1].to_pybytes()
+        for limit in _TIMESTAMP_LIMITS:
+            found = data.find(limit)
+            while found > 0 and found % 8:  # the bytes belong to two timestamps
+                found = data.find(limit, found + 1)
+            if found >= 0:
+                place = f"a record of {records.topic}[{records.partition}]"
+                if "offset" in self._names:
+                    offset = batch.column(self._names.index("offset"))[found // 8].as_py()
+                    place = f"{records.topic}[{records.partition}] offset {offset}"
+                raise MalformedTimestamp(place)
 
 
 def _empty_to_null(headers: Any, kind: Any) -> Any:  # noqa: ANN401 - pyarrow's

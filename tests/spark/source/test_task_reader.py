@@ -516,3 +516,51 @@ def test_tasks_know_which_topics_they_are_of(
     (task,) = reader.partitions(start, end)
     assert isinstance(task, Task)
     assert task.topic_ids == {"kept": ONE}
+
+
+class Hidden(Growing):
+    """A topic that a pattern does not see at the times given by `seen`."""
+
+    def __init__(self, seen: list[bool], *ends: int) -> None:
+        super().__init__(*ends)
+        self.seen = seen
+
+    async def partitions(self, _: object) -> Collection[TopicPartition]:
+        return [KEPT] if self.seen.pop(0) else []
+
+
+@pytest.mark.parametrize(
+    "limit", [{}, {"maxOffsetsPerTrigger": "3"}, {"minOffsetsPerTrigger": "1"}]
+)
+def test_a_pattern_that_sees_no_topic_for_a_moment_keeps_its_offsets(
+    limit: dict[str, str], home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: home)
+    options = {"kafka.bootstrap.servers": "a:1", "subscribePattern": "k.*"} | limit
+    reader = KafkaStreamReader(parse(options, streaming=True), StructType())
+    cluster = Hidden([False, False, True], 8)
+    cluster.ids = {"kept": ONE}
+    monkeypatch.setattr(reader, "_client", lambda: cluster)
+    start = to_json({KEPT: 5})
+    for _ in range(2):
+        assert reader.latestOffset(start, reader.getDefaultReadLimit()) is start
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert planned(reader, start, end) == [OffsetRange(*KEPT, 5, 8)]
+
+
+def test_the_first_batch_of_another_source_is_not_repeated_from_a_later_start(
+    growing: Callable[..., KafkaStreamReader],
+) -> None:
+    reader = growing(9)
+    with pytest.raises(ConfigError, match=r'Run the query once with format\("kafka"\)'):
+        reader.partitions(reader.initialOffset(), to_json({KEPT: 8}))
+
+
+@pytest.mark.parametrize(
+    "starting", ["earliest", '{"kept": {"0": 5}}'], ids=["earliest", "offsets"]
+)
+def test_the_first_batch_of_another_source_is_repeated_from_a_start_that_stays(
+    starting: str, home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = running(home, monkeypatch, {}, 5, startingOffsets=starting)
+    assert planned(reader, reader.initialOffset(), to_json({KEPT: 8})) == [OffsetRange(*KEPT, 5, 8)]
