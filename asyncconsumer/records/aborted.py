@@ -7,10 +7,11 @@ from asyncconsumer.records.batch_v2 import BatchHeader, is_abort_marker
 
 
 class Aborted:
-    """The aborted transactions of a fetch response, followed from batch to batch.
+    """The aborted transactions that a fetch response lists for one partition.
 
-    A transaction begins at its first offset and ends with the abort marker of its producer. An
-    abort marker without a listed transaction is ignored.
+    `covers` is called for each batch in the order of the log. A transaction begins at its first
+    offset and ends with the abort marker of its producer. An abort marker without a listed
+    transaction is ignored.
     """
 
     __slots__ = ("_inside", "_to_come")

@@ -1,8 +1,8 @@
-"""Conversion of records to Arrow, without a Python object per record.
+"""Conversion of records to Arrow batches, without a Python object per record.
 
-With `copy`, keys and values are `binary` columns, as Spark needs them. Without it, they are
-`binary_view` columns into the fetch buffer and the decompressed bodies. The arrays keep these
-alive.
+With `copy`, keys and values are `binary` columns, as Spark needs them. Without `copy`, they are
+`binary_view` columns. A view refers to the fetch buffer or to a decompressed record batch, which
+the Arrow array keeps in memory.
 """
 
 import functools
@@ -53,7 +53,7 @@ _AS_VIEWS: Final = 64
 
 
 class _Table(NamedTuple):
-    """The result of `Records.take_columns`."""
+    """The Arrow buffers that `Records.take_columns` returns."""
 
     rows: int
     offset: bytes
@@ -76,10 +76,11 @@ def to_arrow(
     timestamps: Timestamps = "int64",
     max_bytes: int = MOST_BYTES,
 ) -> "pa.RecordBatch | None":
-    """Return the next records as one batch of up to `max_rows`, or None if there are none.
+    """Return the next records as an Arrow batch of up to `max_rows` rows, or None if there are
+    none.
 
-    A batch ends before it takes too much memory. The records before corrupt data are returned
-    first; the next call raises `CorruptRecords`.
+    The batch has fewer rows if the records are large, which limits its memory. If corrupt data
+    follows, the records before it are returned. The next call raises `CorruptRecords`.
     """
     schema = checked_schema(columns, copy=copy, max_rows=max_rows, timestamps=timestamps)
     flags = _flags(tuple(columns), copy=copy)
@@ -96,7 +97,10 @@ def to_arrow(
 def checked_schema(
     columns: Sequence[str], *, copy: bool, max_rows: int | None, timestamps: Timestamps
 ) -> "pa.Schema":
-    """Return the schema for these arguments of `to_arrow`; raise `ConfigError` for bad ones."""
+    """Return the Arrow schema for these arguments of `to_arrow`.
+
+    Raises `ConfigError` if an argument is not valid.
+    """
     if max_rows is not None and max_rows < 1:
         raise ConfigError(f"max_rows={max_rows}: take 1 or more, or None for all")
     return schema_of(tuple(columns), copy=copy, timestamps=timestamps)
@@ -121,7 +125,7 @@ def _pyarrow() -> Any:  # noqa: ANN401 - a module without types
 def schema_of(
     columns: tuple[str, ...] = COLUMNS, *, copy: bool = True, timestamps: Timestamps = "int64"
 ) -> "pa.Schema":
-    """Return the schema of the batches that `to_arrow` makes with the same arguments."""
+    """Return the Arrow schema of the batches that `to_arrow` returns for the same arguments."""
     pa = _pyarrow()
     times = {
         "int64": pa.int64(),
@@ -182,7 +186,10 @@ def _headers(kind: Any, table: _Table) -> Any:  # noqa: ANN401 - pyarrow's
 
 
 def _repeated(topic: str, rows: int) -> Any:  # noqa: ANN401 - pyarrow's
-    """Return a string column with `topic` in `rows` rows: a slice of a cached column."""
+    """Return a string column that has `topic` in each of `rows` rows.
+
+    The column is a slice of a longer column, which is cached.
+    """
     return _many(topic, max(1024, 1 << (rows - 1).bit_length())).slice(0, rows)
 
 

@@ -1,4 +1,4 @@
-"""Conversion of records to buffers of Arrow arrays, in pure Python; used by `arrow`."""
+"""Conversion of records to the buffers of Arrow arrays, in pure Python. Used by `records.arrow`."""
 
 import struct
 from array import array
@@ -20,7 +20,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def table_of(rows: Sequence[Record], flags: int, scale: int) -> Table:
-    """Return the columns whose bits are set in `flags`; the other ones are empty."""
+    """Return the buffers of the columns whose bits are set in `flags`. Other columns are empty."""
 
     def having(flag: int) -> Sequence[Record]:
         return rows if flags & flag else ()
@@ -44,7 +44,7 @@ def table_of(rows: Sequence[Record], flags: int, scale: int) -> Table:
 
 
 def sizes_of(row: Record) -> tuple[int, int, int]:
-    """Return the bytes that a row adds to the columns of keys, values and headers."""
+    """Return the number of bytes that a record adds to the columns of keys, values and headers."""
     headers = sum(len(name.encode()) + len(value or b"") for name, value in row.headers)
     return len(row.key or b""), len(row.value or b""), headers
 
@@ -64,7 +64,10 @@ def _copied(values: Sequence[bytes | None]) -> Bytes:
 
 
 def _viewed(values: Sequence[bytes | None]) -> Bytes:
-    """Return views into a new buffer, because Python records keep no buffer to refer to."""
+    """Return views into a new buffer with copies of the values.
+
+    Records of the pure-Python decoder do not keep a buffer that views could refer to.
+    """
     data, views = bytearray(), bytearray()
     for value in values:
         known = value or b""

@@ -1,4 +1,4 @@
-"""The async iterator over record sets, in pure Python."""
+"""An async iterator over the records of successive record sets, in pure Python."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -29,7 +29,7 @@ _PendingKind = Literal["retry", "awaitable", "failed", "message", "skip"]
 
 
 class _Pending(NamedTuple):
-    """A record that was read and put back, because its message was not ready."""
+    """A record that was put back because its message must be awaited first."""
 
     of: Records
     record: Record  # after the interceptors, which are called once
@@ -38,7 +38,10 @@ class _Pending(NamedTuple):
 
 
 class _ItemError(Exception):
-    """The wrapper for an error of a deserializer, which tells it from one of the records."""
+    """A wrapper for an exception of a deserializer.
+
+    The wrapper distinguishes it from an exception of the record decoder.
+    """
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -53,14 +56,14 @@ def _wall() -> float:
 class AsyncRecords:
     """An async iterator over the records of successive record sets.
 
-    It awaits `refill()` once for each record set; single records mostly need no await. `refill` is
-    a coroutine function that returns the next `Records`, or None at the end. It is called when the
-    current `Records` have been read to the end. `current` still is that object during the call, so
-    `refill` can see how far the user has read.
+    `refill` is a coroutine function that returns the next `Records`, or None at the end. The
+    iterator awaits it when all records of the current `Records` have been returned. Single records
+    mostly need no await. During the call, `current` is still the previous `Records`, so `refill`
+    can read its `next_offset`.
 
-    A cancelled or failed `refill()` loses nothing; the next step calls it again. A `refill` that
-    never waits should `sleep(0)` now and then, so that other tasks run. The iterator also lets the
-    event loop run after many records, or much decompression, of one record set.
+    If `refill()` is cancelled or fails, no record is lost, because the next step calls it again. A
+    `refill` that never waits should call `sleep(0)` now and then, so that other tasks run. Within
+    one record set, the iterator yields to the event loop after many records or much decompression.
     """
 
     __slots__ = (
@@ -118,7 +121,7 @@ class AsyncRecords:
 
     @property
     def builder(self) -> "MessageBuilder | None":
-        """Makes an item of each record; None returns the records themselves."""
+        """The function that makes an item of each record. With None, the items are the records."""
         return self._builder
 
     @builder.setter
@@ -132,11 +135,12 @@ class AsyncRecords:
 
     @property
     def deadline(self) -> float:
-        """The time after which `refill` is called before another record is returned.
+        """The time after which `refill` must be called before another record is returned.
 
-        `refill` may return the same `Records` again. So a process that was suspended within a
-        record set does not deliver records of partitions that it has lost meanwhile. The wall
-        clock is compared as well, because the monotonic clock does not count suspended time.
+        A process may be suspended between two records and lose its partitions meanwhile. The
+        deadline prevents delivery of their records. `refill` may return the same `Records` again.
+        The wall clock is compared as well, because the monotonic clock does not count suspended
+        time.
         """
         return self._deadline
 
@@ -179,7 +183,10 @@ class AsyncRecords:
         raise StopAsyncIteration
 
     def _read(self, *, late: bool) -> Any:  # noqa: ANN401 - what the builder returns
-        """Return the next item, or a coroutine to await before it; None to call `refill`."""
+        """Return the next item, or a coroutine to await before it.
+
+        None means that `refill` must be called.
+        """
         current = self.current
         if late or self.remaining == 0:
             self._skip_pending()
@@ -199,7 +206,10 @@ class AsyncRecords:
         return self._await_message(item) if isawaitable(item) else item
 
     def _items(self, current: Records) -> Iterator[Any]:
-        """Yield the next item; or an awaitable for it, after its record was put back."""
+        """Yield the next items.
+
+        For a record whose message must be awaited, put the record back and yield an awaitable.
+        """
         before, builder = current.next_offset, self._builder
         for record in current:
             item: Any = record
@@ -251,7 +261,10 @@ class AsyncRecords:
         return builder.build(pending.record)
 
     def _skip_pending(self) -> None:
-        """Read the pending record if it is to be skipped, before other records become current."""
+        """Read past the record that was put back, if the policy skips it.
+
+        This is done before other `Records` become the current ones.
+        """
         pending, current = self._pending, self.current
         if pending is None or pending.kind != "skip" or pending.of is not current:
             return
@@ -272,7 +285,10 @@ class AsyncRecords:
             self._set_pending("message", message)
 
     async def _apply_policy(self, error: BaseException, *, item: bool) -> None:
-        """Await the policy for unreadable records, or raise the error."""
+        """Await the policy for records that cannot be deserialized.
+
+        Raise the error if there is no policy.
+        """
         if item and (not isinstance(error, Exception) or getattr(error, "retriable", False)):
             raise error
         if self.unreadable is not None and isinstance(error, Exception):
@@ -291,7 +307,10 @@ class AsyncRecords:
             self._pending = self._pending._replace(kind=kind, value=value)
 
     def take(self, items: list[Any], limit: int, /) -> int:
-        """Append up to `limit` items that need no await to the list, and return their number."""
+        """Append up to `limit` items to `items`, and return the number of appended items.
+
+        Stops before an item that must be awaited.
+        """
         if self._waiting:
             raise RuntimeError("another task already waits for the next record")
         self.in_hand = False

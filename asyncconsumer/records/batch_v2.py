@@ -1,4 +1,4 @@
-"""Record batches of magic 2, in pure Python."""
+"""The decoder for record batches of magic 2, in pure Python."""
 
 from collections.abc import Callable, Iterator
 from struct import Struct
@@ -27,7 +27,7 @@ Fields = tuple[int, int, int, bytes | None, bytes | None, Headers, int]
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch header that are needed to read its records, unchecked."""
+    """The fields of a batch header that are needed to read the records. They are not validated."""
 
     base_offset: int
     last_offset: int
@@ -43,18 +43,18 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether the offsets are in the range of a partition."""
+        """Whether the offsets in the header are valid offsets of a partition."""
         return self.base_offset <= self.last_offset < MOST
 
     @property
     def end(self) -> int | None:
-        """The offset after the batch if the fields of an unchecked header agree; otherwise None."""
+        """The offset after the batch, or None if the fields of the header contradict each other."""
         end = self.base_offset + self.records
         return end if self.base_offset <= self.last_offset == end - 1 < MOST else None
 
 
 def read_header(entry: bytes) -> BatchHeader:
-    """Return the header at the start of `entry`."""
+    """Return the header of the record batch `entry`."""
     base, _, epoch, _, crc, attributes, delta, first, latest, producer, _, _, count = (
         _FIELDS.unpack_from(entry)
     )
@@ -78,7 +78,10 @@ Inflate = Callable[[int, bytes, int], bytes]
 
 
 def read_body(batch: BatchHeader, body: bytes, inflate: Inflate) -> bytes:
-    """Return the decompressed body; `body` is the data after the header."""
+    """Return the records of a batch in decompressed form.
+
+    `body` is the data after the batch header.
+    """
     resume = batch.last_offset + 1
     if batch.codec > _LAST_CODEC:
         raise DecodeError(f"unknown compression codec {batch.codec}", resume)
@@ -101,7 +104,8 @@ def is_abort_marker(batch: BatchHeader, body: bytes) -> bool:
 
 
 def record_after(body: bytes, position: int) -> int | None:
-    """Return the end of the record at `position`, or None if its length is not valid."""
+    """Return the position after the record at `position`, or None if the record's length is not
+    valid."""
     try:
         value, position = varint(body, position, len(body), 32)
     except DecodeError:
@@ -110,7 +114,10 @@ def record_after(body: bytes, position: int) -> int | None:
 
 
 class BodyPart(NamedTuple):
-    """A part of a decompressed body: data, start in the body and size of the whole body."""
+    """A part of the decompressed records of a batch.
+
+    It has the data, the position of the data in the whole body, and the size of the whole body.
+    """
 
     data: bytes
     start: int
@@ -118,15 +125,15 @@ class BodyPart(NamedTuple):
 
     @property
     def goes_to_the_end(self) -> bool:
-        """Whether this part reaches the end of the body."""
+        """Whether the part includes the last byte of the decompressed batch."""
         return self.start + len(self.data) == self.whole
 
 
 def read_records(batch: BatchHeader, part: BodyPart, start: int, count: int) -> Iterator[Fields]:
-    """Yield every record of this part of the body, from `start` on.
+    """Yield the records of this part of a decompressed batch, from position `start` on.
 
-    `start` is a position in the whole body, and `count` the number of records before it. A fast
-    function reads usual records. A record that it cannot read is read again with all checks.
+    `start` is a position in the whole body, and `count` is the number of records before it. Each
+    record is first read without checks. If that fails, it is read again with all checks.
     """
     body, position, size = part.data, start - part.start, len(part.data)
     windowed = not part.goes_to_the_end
@@ -158,7 +165,10 @@ _Parts = tuple[int, int, int, bytes | None, bytes | None, Headers]
 
 
 def _read_usual(body: bytes, position: int) -> _Parts:
-    """Read one record fast; after any exception the record is read with all checks."""
+    """Read one record without checks.
+
+    After an exception, the caller reads the record with all checks.
+    """
     number, position = body[position], position + 1
     if number > 127:
         number, position = varint(body, position - 1, position + 4, 32)
@@ -220,7 +230,10 @@ def _headers(reader: ByteReader) -> Headers:
 
 
 def _read_exactly(batch: BatchHeader, body: bytes, position: int) -> _Parts:
-    """Read one record with checks in the order of the C decoder, for the same errors."""
+    """Read one record with all checks.
+
+    The checks have the same order as those of the C decoder, so that both report the same error.
+    """
     try:
         return _read_carefully(batch, ByteReader(body, position, len(body)))
     except DecodeError as damage:
@@ -228,7 +241,10 @@ def _read_exactly(batch: BatchHeader, body: bytes, position: int) -> _Parts:
 
 
 def record_damage(damage: DecodeError, last_offset: int) -> DecodeError:
-    """Return `damage` as an error of a record in a batch that ends with `last_offset`."""
+    """Convert an error in a record to an error with the offset of the next batch.
+
+    `last_offset` is the last offset of the batch with the corrupt record.
+    """
     return DecodeError(f"a record with {damage.reason}", last_offset + 1)
 
 

@@ -1,4 +1,4 @@
-"""The decompressed body of the batch that is being read, in pure Python."""
+"""The decompressed data of the record batch that is being read, in pure Python."""
 
 from collections.abc import Callable
 from mmap import mmap
@@ -12,24 +12,26 @@ _LEAST_MAPPED: Final = 2**20  # bytes: `mmap` does not fill with zeros under the
 
 
 class Keep(Protocol):
-    """A function that decides how much of a decompressed body may stay in memory."""
+    """A function that decides how many decompressed bytes of a batch may stay in memory."""
 
     def __call__(self, size: int, *, again: bool) -> int:
-        """Charge `size` bytes and return how many of them may be kept.
+        """Charge `size` decompressed bytes to the budget and return how many of them may be kept.
 
-        `again` says that the body was evicted before. A `size` of 0 announces a decompression.
+        `again` is true if the same batch was decompressed before and evicted. With a `size` of 0, a
+        decompression is about to start.
         """
 
 
 def keep_all(size: int, *, again: bool) -> int:
-    """Return `size`: keep the whole body."""
+    """Return `size`, so that the whole decompressed batch is kept."""
     return size
 
 
 class Body:
-    """The read position in the body of one entry, and counts of decompressed bytes.
+    """The decompressed data of one batch, with the read position in it.
 
-    Reading can continue from this position after the bytes were freed.
+    After the data was freed to save memory, the batch is decompressed again and reading continues
+    at the same position. The class also counts decompressed bytes.
     """
 
     def __init__(self, max_inflated: int, keep: Keep) -> None:
@@ -45,19 +47,22 @@ class Body:
         self._keep = keep
 
     def begin(self, entry: int) -> None:
-        """Start to read `entry`, or continue if it is the current entry."""
+        """Start to read the batch at position `entry`.
+
+        If it is the current batch, continue in it.
+        """
         if entry != self.entry:
             self.entry = entry
             self.behind = self.count = 0
         self.is_held = self.is_windowed = False
 
     def passed(self, behind: int) -> None:
-        """Count one more record; the next one starts at `behind`."""
+        """Count one record as read. `behind` is the position after it."""
         self._before, self.behind = self.behind, behind
         self.count += 1
 
     def unread(self) -> Callable[[], None]:
-        """Step back before the last record and return a function that undoes this."""
+        """Set the read position before the last record. Return a function that undoes this."""
         undone = self.entry, self.behind, self.count
         self.behind, self.count = self._before, self.count - 1
 
@@ -69,11 +74,14 @@ class Body:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the bodies of the current table exceed the limit."""
+        """Whether the bytes decompressed for the current Arrow table exceed their limit."""
         return self.inflated > self._max_inflated
 
     def inflate(self, codec: int, source: bytes, resume: int, max_size: int | None = None) -> bytes:
-        """Decompress `source` to up to `max_size` bytes; may raise `TooLarge`."""
+        """Decompress `source`, which may yield up to `max_size` bytes.
+
+        Raises `TooLarge` if this would block the event loop for too long.
+        """
         rooms: list[bytearray | mmap] = [bytearray()]
 
         def room_of(size: int) -> bytearray | mmap:
@@ -93,7 +101,7 @@ class Body:
         return bytes(rooms.pop()[:used])
 
     def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> BodyPart:
-        """Return the part of the body to keep: all, or complete records from the position on."""
+        """Return the decompressed data to keep: all, or complete records from the read position on."""
         size, start = len(body), self.behind
         keep_size = self._keep(size, again=self.count > 0) if self.is_held else size
         if keep_size >= size:

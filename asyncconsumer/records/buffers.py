@@ -1,6 +1,6 @@
-"""Receive buffers without the compiled module."""
+"""Allocation of receive buffers in pure Python, for use without the compiled module."""
 
 
 def room_for(size: int, /) -> bytearray:
-    """Return a buffer of `size` bytes; its content is undefined."""
+    """Return a writable buffer of `size` bytes with undefined content."""
     return bytearray(size)

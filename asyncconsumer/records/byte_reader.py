@@ -1,4 +1,4 @@
-"""Checked reading of untrusted bytes. Bytes that are not valid raise `DecodeError`."""
+"""Reading of untrusted bytes with bounds checks. Invalid bytes raise `DecodeError`."""
 
 from struct import Struct
 from typing import Final, NoReturn
@@ -12,7 +12,11 @@ MOST: Final = 2**63 - 1
 
 
 class DecodeError(Exception):
-    """An error in the bytes: its reason, and the first offset after them if it is known."""
+    """Bytes that violate the record format.
+
+    `reason` describes the error. `resume` is the first offset after the invalid bytes, or None if
+    it is not known.
+    """
 
     def __init__(self, reason: str, resume: int | None = None) -> None:
         super().__init__(reason)
@@ -21,7 +25,7 @@ class DecodeError(Exception):
 
 
 def varint(data: bytes, position: int, end: int, bits: int) -> tuple[int, int]:
-    """Return an unsigned varint of at most `bits` bits and the position after it."""
+    """Return an unsigned varint of up to `bits` bits, and the position after it."""
     value = 0
     for shift in range(0, bits, 7):
         if position >= end:
@@ -37,7 +41,10 @@ def varint(data: bytes, position: int, end: int, bits: int) -> tuple[int, int]:
 
 
 class ByteReader:
-    """A reader that checks every bound. It is slow, and only used where a fast way failed."""
+    """A reader that checks every bound.
+
+    It is slow, and used only after a faster reader has failed.
+    """
 
     __slots__ = ("data", "end", "position")
 
@@ -52,7 +59,7 @@ class ByteReader:
         return value >> 1 ^ -(value & 1)
 
     def sized(self, what: str, length: int) -> bytes | None:
-        """Read `length` bytes; return None for a length of -1."""
+        """Read `length` bytes. A length of -1 returns None."""
         if length < -1:
             fail(f"a negative {what} length")
         if length > self.end - self.position:
@@ -64,5 +71,5 @@ class ByteReader:
 
 
 def fail(reason: str) -> NoReturn:
-    """Raise `DecodeError`."""
+    """Raise `DecodeError` with this reason."""
     raise DecodeError(reason)

@@ -1,4 +1,4 @@
-"""CRC-32C of aiokafka, which is compiled where aiokafka has a wheel."""
+"""The CRC-32C function of aiokafka, which is compiled code on most platforms."""
 
 from typing import TYPE_CHECKING
 
