@@ -101,7 +101,7 @@ class Body:
         return bytes(rooms.pop()[:used])
 
     def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> BodyPart:
-        """Return the decompressed data to keep: all, or complete records from the read position on."""
+        """Return the data to keep: all, or complete records from the read position on."""
         size, start = len(body), self.behind
         keep_size = self._keep(size, again=self.count > 0) if self.is_held else size
         if keep_size >= size:
