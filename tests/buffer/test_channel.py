@@ -53,34 +53,34 @@ def test_a_channel_that_nobody_reads_leaves_half_to_a_second_and_a_third_to_a_th
     assert late.has_room()
 
 
-def test_who_waits_for_room_is_told_once_that_some_is_free() -> None:
-    budget, bell, other = Budget(10), asyncio.Event(), asyncio.Event()
+def test_a_task_that_waits_for_room_is_notified_once_when_some_is_free() -> None:
+    budget, wakeup, other = Budget(10), asyncio.Event(), asyncio.Event()
     budget.take(10)
-    budget.notify_on_release(bell)
+    budget.notify_on_release(wakeup)
     budget.notify_on_release(other)
     budget.cancel_notify(other)
     budget.give_back(1)
-    assert bell.is_set()
+    assert wakeup.is_set()
     assert not other.is_set()
-    bell.clear()
+    wakeup.clear()
     budget.give_back(1)
-    assert not bell.is_set()
+    assert not wakeup.is_set()
 
 
 async def test_those_who_wait_for_room_are_served_in_turn() -> None:
     budget, served = Budget(10), []
-    bells = [asyncio.Event() for _ in range(20)]
+    wakeups = [asyncio.Event() for _ in range(20)]
 
     async def wait(number: int) -> None:
-        await bells[number].wait()
+        await wakeups[number].wait()
         served.append(number)
 
     budget.take(10)
     async with asyncio.TaskGroup() as group:
         for number in range(20):
             group.create_task(wait(number))
-        for bell in (*bells, *bells[:5]):  # a second request keeps its place
-            budget.notify_on_release(bell)
+        for wakeup in (*wakeups, *wakeups[:5]):  # a second request keeps its place
+            budget.notify_on_release(wakeup)
         await asyncio.sleep(0)
         budget.give_back(1)
     assert served == list(range(20))

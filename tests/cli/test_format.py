@@ -34,7 +34,7 @@ EMPTY = Record("orders", 3, 19, key=b"", value=b"")
         ("the same for all", b"the same for all"),
     ],
 )
-def test_each_letter_is_kcats(text: str, printed: bytes) -> None:
+def test_each_format_character_is_kcats(text: str, printed: bytes) -> None:
     assert Format(text).render([RECORD]) == printed
 
 

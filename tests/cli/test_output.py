@@ -56,7 +56,7 @@ async def test_a_pipe_that_does_not_block_is_waited_for(pipe: tuple[int, int]) -
         assert await written is None
 
 
-async def test_a_reader_that_is_gone_is_told_and_nothing_more_is_written(
+async def test_a_reader_that_is_gone_is_reported_and_nothing_more_is_written(
     pipe: tuple[int, int],
 ) -> None:
     read, write = pipe

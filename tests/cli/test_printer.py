@@ -104,7 +104,7 @@ async def test_enough_is_enough_of_all_streams_together(capfd: pytest.CaptureFix
     assert sum(left(printer, *sources).values()) == 3
 
 
-async def test_what_is_sound_is_printed_before_the_damage_is_told(
+async def test_what_is_sound_is_printed_before_the_damage_is_reported(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     printer, source = make_printer(), Source(Chunk([5, 6], damage=True), ends=False)
@@ -114,7 +114,7 @@ async def test_what_is_sound_is_printed_before_the_damage_is_told(
     assert left(printer, source) == {ZERO: 7}
 
 
-async def test_a_rebalance_that_fails_for_now_is_told_and_reading_goes_on(
+async def test_a_rebalance_that_fails_for_now_is_reported_and_reading_goes_on(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     source = Source(Chunk([1]), ConsumerRebalanceFailed("me", 4, "in the way"), Chunk([2]))

@@ -66,5 +66,5 @@ def test_a_second_signal_ends_at_once_what_is_meant_to_be_stopped() -> None:
     assert ended(signal.SIGINT, signal.SIGTERM) == -signal.SIGTERM
 
 
-def test_a_hangup_that_nohup_ignores_is_not_heard() -> None:
+def test_a_hangup_that_nohup_ignores_is_not_delivered() -> None:
     assert ended(signal.SIGTERM, deaf=True) == 0

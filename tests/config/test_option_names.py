@@ -24,7 +24,7 @@ CLASSES: list[Callable[..., Any]] = [Consumer, ConsumerApp, SimpleConsumer, Rang
 @pytest.mark.parametrize(
     "name", ["bootstrap_server", "bootstrap.servers", "brokers", "servers", "BootstrapServers"]
 )
-def test_a_wrong_name_of_the_servers_is_told_and_not_that_they_are_missing(
+def test_a_wrong_name_of_the_servers_is_reported_and_not_that_they_are_missing(
     make: Callable[..., Any], name: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"unknown option .* Did you mean `bootstrap_servers`"):
@@ -32,13 +32,13 @@ def test_a_wrong_name_of_the_servers_is_told_and_not_that_they_are_missing(
 
 
 @pytest.mark.parametrize("make", CLASSES)
-def test_a_wrong_name_is_told_before_a_wrong_value(make: Callable[..., Any]) -> None:
+def test_a_wrong_name_is_reported_before_a_wrong_value(make: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match="Did you mean `fetch_min_bytes`"):
         make(bootstrap_servers="k:9092", check_crcs="yes", fetch_min_byte=1)
 
 
 @pytest.mark.parametrize("make", CLASSES)
-def test_missing_servers_are_told(make: Callable[..., Any]) -> None:
+def test_missing_servers_are_reported(make: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match="`bootstrap_servers` is missing"):
         make(client_id="a")
 

@@ -79,7 +79,7 @@ async def test_a_partition_that_is_lost_while_a_batch_is_collected_does_not_end_
 
 
 @simulated(range(3))
-async def test_what_is_collected_waits_while_it_is_not_certainly_ours() -> None:
+async def test_what_is_collected_waits_while_it_is_not_certainly_owned() -> None:
     """A process that stood still knows nothing of what happened meanwhile."""
     world = World(closed=False)
     batches = world.reading.batches(max_wait_ms=1_000)
@@ -108,7 +108,7 @@ async def test_what_will_never_be_certain_is_not_handed_out_and_not_finished() -
     assert world.stream.finished() == {A: 0, B: 100}
 
 
-class Letters:
+class ControlledDeadLetters:
     """Dead letters that are written when a test allows it."""
 
     def __init__(self) -> None:
@@ -119,20 +119,20 @@ class Letters:
 
 
 @simulated(range(3))
-async def test_what_is_lost_while_a_letter_is_written_is_not_in_the_batch() -> None:
+async def test_what_is_lost_while_a_dead_letter_is_written_is_not_in_the_batch() -> None:
     def refuse(value: bytes) -> object:
         made.append(value)
         return json.loads(b"{" if len(made) == 2 else b"{}")
 
     made: list[bytes] = []
-    world, letters = World(None, Deserializer(refuse, "odd")), Letters()
+    world, dead_letter_records = World(None, Deserializer(refuse, "odd")), ControlledDeadLetters()
     reading: Any = world.reading
-    poison = reading._how.poison._replace(policy="dead_letter", dead_letters=letters)
+    poison = reading._how.poison._replace(policy="dead_letter", dead_letters=dead_letter_records)
     reading._how = reading._how._replace(poison=poison)
     batches = world.reading.batches(max_records=6)
     async with asyncio.TaskGroup() as tasks:
         batch = tasks.create_task(anext(batches, None))
         await asyncio.sleep(1)
         world.lose()
-        letters.let.set()
+        dead_letter_records.let.set()
     assert [message.offset for message in batch.result() or ()] == [100, 101, 102]

@@ -79,7 +79,7 @@ async def test_offsets_are_committed_and_read_with_nothing_subscribed() -> None:
 
 
 @simulated([1])
-async def test_the_ends_of_a_log_are_told_and_when_it_was_fetched() -> None:
+async def test_the_ends_of_a_log_are_reported_and_when_it_was_fetched() -> None:
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
         cluster.append(*A, 5)

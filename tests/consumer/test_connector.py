@@ -121,7 +121,7 @@ async def test_streams_are_read_committed_and_end_with_the_shutdown() -> None:
 
 
 @simulated(range(10))
-async def test_a_new_topic_of_the_same_name_is_committed_anew() -> None:
+async def test_a_new_topic_of_the_same_name_is_committed_again() -> None:
     async with fakes(1) as world:
         world.cluster.append("t", 0, 10)
         async with world.connector() as connector:
@@ -225,7 +225,7 @@ def test_options_or_a_config_but_not_both() -> None:
 
 
 @simulated(range(5))
-async def test_what_does_not_move_is_told_with_the_reason() -> None:
+async def test_what_does_not_move_is_reported_with_the_reason() -> None:
     async with fakes(1) as world:
         world.cluster.append("t", 0, 3)
         async with world.connector(stall_timeout_ms=2000) as connector:

@@ -189,7 +189,7 @@ async def test_a_cancelled_call_loses_nothing() -> None:
 
 
 @simulated([1])
-async def test_bad_values_are_told_after_the_good_ones_before_them() -> None:
+async def test_bad_values_are_reported_after_the_good_ones_before_them() -> None:
     values: list[bytes] = []
 
     def numbered(data: bytes) -> int:
@@ -208,7 +208,7 @@ async def test_bad_values_are_told_after_the_good_ones_before_them() -> None:
 
 
 @simulated([1])
-async def test_mistakes_are_told() -> None:
+async def test_mistakes_are_reported() -> None:
     async with world(1) as cluster, make_consumer(cluster) as consumer:
         await consumer.wait_assigned()
         with pytest.raises(NotAssigned):

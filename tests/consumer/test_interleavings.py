@@ -118,8 +118,8 @@ async def test_a_commit_by_hand_is_not_of_what_another_task_has_in_hand() -> Non
 
 
 @simulated([1])
-async def test_a_seek_while_a_letter_is_written_stands() -> None:
-    class Letters:
+async def test_a_seek_while_a_dead_letter_is_written_stands() -> None:
+    class ControlledDeadLetters:
         let = asyncio.Event()
 
         async def write(self, *_: object) -> None:
@@ -132,7 +132,7 @@ async def test_a_seek_while_a_letter_is_written_stands() -> None:
         consumer: Consumer[Any, Any]
         async with make_consumer(cluster, on_poison="skip") as consumer:
             reading: Any = consumer._reading
-            poison = reading._how.poison._replace(dead_letters=Letters())
+            poison = reading._how.poison._replace(dead_letters=ControlledDeadLetters())
             reading._how = reading._how._replace(poison=poison)
             got: list[int] = []
             async with asyncio.TaskGroup() as tasks:
@@ -147,7 +147,7 @@ async def test_a_seek_while_a_letter_is_written_stands() -> None:
                 await asyncio.sleep(3)
                 consumer.seek(AT, 40)
                 await asyncio.sleep(3)
-                Letters.let.set()
+                ControlledDeadLetters.let.set()
         assert got == [0, 1, *range(40, 50)]
 
 
@@ -240,7 +240,7 @@ async def test_a_listener_may_ask_where_partitions_begin_and_end(reset: str, sta
 
 
 @simulated([1])
-async def test_a_listener_is_told_that_there_is_no_place_to_begin_at() -> None:
+async def test_a_listener_is_notified_that_there_is_no_place_to_begin_at() -> None:
     async with world() as cluster:
         listener = Asking()
         async with make_consumer(cluster, listener=listener, auto_offset_reset="none") as consumer:

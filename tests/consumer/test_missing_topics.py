@@ -55,7 +55,7 @@ async def test_health_names_the_topic_of_a_partition_that_does_not_exist() -> No
 
 
 @simulated([1])
-async def test_a_pattern_that_matches_only_the_beginning_of_names_is_told(
+async def test_a_pattern_that_matches_only_the_beginning_of_names_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with GroupCluster(Random(1)) as cluster:

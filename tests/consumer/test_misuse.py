@@ -101,7 +101,7 @@ async def test_what_is_no_partition_is_refused(call: str) -> None:
 
 
 @simulated([1])
-async def test_a_listener_that_can_be_told_nothing_is_refused_later_too() -> None:
+async def test_a_listener_without_callbacks_is_refused_later_too() -> None:
     async with opened() as consumer:
         with pytest.raises(ConfigError, match="not a rebalance listener"):
             consumer.listen(object())

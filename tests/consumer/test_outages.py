@@ -225,7 +225,7 @@ class Answering:
 
 @simulated([1])
 @pytest.mark.parametrize("answer", [-1, -2, "5", 2.0, True, None])
-async def test_a_store_that_loads_what_is_no_offset_is_told_so(answer: Any) -> None:
+async def test_a_store_that_loads_what_is_no_offset_is_reported(answer: Any) -> None:
     async with world(1) as cluster:
         cluster.append("t", 0, 10)
         async with make_consumer(cluster, offsets=Answering(answer)) as consumer:
@@ -234,7 +234,7 @@ async def test_a_store_that_loads_what_is_no_offset_is_told_so(answer: Any) -> N
 
 
 @simulated([1])
-async def test_a_store_that_cannot_load_is_not_told_of_without_end(
+async def test_a_store_that_cannot_load_is_not_reported_without_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with world(1) as cluster:

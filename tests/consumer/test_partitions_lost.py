@@ -23,22 +23,22 @@ class Slow:
     """A listener that takes its time before it commits, while others take over."""
 
     def __init__(self, seconds: float) -> None:
-        self.told: list[tuple[str, int]] = []
+        self.observed: list[tuple[str, int]] = []
         self.committed: list[dict[TopicPartition, int]] = []
         self.consumer: Consumer[Any, Any] | None = None
         self._seconds = seconds
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self.told.append(("assigned", len(partitions)))
+        self.observed.append(("assigned", len(partitions)))
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        self.told.append(("revoked", len(partitions)))
+        self.observed.append(("revoked", len(partitions)))
         await asyncio.sleep(self._seconds)
         if self.consumer is not None:
             self.committed.append(await self.consumer.commit())
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        self.told.append(("lost", len(partitions)))
+        self.observed.append(("lost", len(partitions)))
 
 
 def fill(cluster: GroupCluster, partitions: int) -> None:
@@ -88,7 +88,7 @@ async def test_a_commit_by_hand_does_not_fail_because_all_was_lost() -> None:
             async with make_consumer(cluster, **options):
                 await asyncio.sleep(2)
                 async with make_consumer(cluster, **options):  # for which nobody waits so long
-                    await until(lambda: ("lost", 2) in slow.told)
+                    await until(lambda: ("lost", 2) in slow.observed)
             assert 0 < left_out <= consumer.counts["dropped commits"]
             task.cancel()
 
@@ -148,4 +148,4 @@ async def test_what_is_lost_while_a_record_is_finished_is_lost_and_not_revoked(o
                 await asyncio.sleep(14)  # the session is over
                 cluster.restore(1)
                 await until(lambda: len(consumer.assignment) == len(two.assignment) == 1, 60)
-            assert slow.told[:3] == [("assigned", 2), ("lost", 2), ("assigned", 1)]
+            assert slow.observed[:3] == [("assigned", 2), ("lost", 2), ("assigned", 1)]

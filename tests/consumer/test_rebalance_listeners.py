@@ -15,7 +15,7 @@ from tests.support.fake_consumer import make_consumer
 pytestmark = pytest.mark.fast
 
 
-class Told(ConsumerRebalanceListener):
+class RecordingListener(ConsumerRebalanceListener):
     """A listener that records its calls."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class FailingListener(ConsumerRebalanceListener):
 
 @simulated([1])
 @pytest.mark.parametrize("way", ["records", "batches", "partitions", "wait_assigned"])
-async def test_a_failed_listener_is_told_by_its_callback_with_what_it_raised(way: str) -> None:
+async def test_a_failed_listener_is_reported_by_its_callback_with_what_it_raised(way: str) -> None:
     error = OSError("disk full")
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
@@ -58,7 +58,7 @@ async def test_a_failed_listener_is_told_by_its_callback_with_what_it_raised(way
 
 
 @simulated([1])
-async def test_a_listener_that_fails_when_partitions_go_is_told_by_its_name() -> None:
+async def test_a_listener_that_fails_when_partitions_go_is_reported_by_its_name() -> None:
     error = ValueError("a mistake")
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
@@ -76,7 +76,7 @@ async def test_a_listener_that_fails_when_partitions_go_is_told_by_its_name() ->
 
 @simulated([1])
 async def test_listeners_are_replaced_by_subscribe_and_removed() -> None:
-    first, added, second = Told(), Told(), Told()
+    first, added, second = RecordingListener(), RecordingListener(), RecordingListener()
     t, u = TopicPartition("t", 0), TopicPartition("u", 0)
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)

@@ -88,7 +88,7 @@ async def test_a_damaged_batch_is_skipped() -> None:
 
 
 @simulated([1])
-async def test_who_is_told_of_damage_can_seek_over_it() -> None:
+async def test_a_reader_can_seek_past_reported_corruption() -> None:
     async with world(6, one_by_one=True) as cluster:
         damage(cluster, 2)
         got: list[int] = []
@@ -178,8 +178,8 @@ async def test_what_comes_late_is_read_by_a_stream_that_has_a_reader() -> None:
                 got.append((record.partition, record.offset))
             ended.set()
 
-        ours = make_consumer(cluster, stop_at="end")
-        async with ours as consumer, asyncio.TaskGroup() as tasks, make_consumer(cluster) as two:
+        tested = make_consumer(cluster, stop_at="end")
+        async with tested as consumer, asyncio.TaskGroup() as tasks, make_consumer(cluster) as two:
             await two.wait_assigned()
             while len(consumer.assignment) != 2:
                 await asyncio.sleep(0.1)
@@ -239,7 +239,7 @@ def test_a_timeout_does_not_end_the_iterator(way: str) -> None:
 
 
 @simulated([1])
-async def test_what_arrow_cannot_be_asked_for_is_told_before_anything_comes() -> None:
+async def test_what_arrow_cannot_be_asked_for_is_reported_before_anything_comes() -> None:
     async with world(0) as cluster, make_consumer(cluster) as consumer:
         with pytest.raises(ConfigError, match="no_such"):
             consumer.arrow(columns=("offset", "no_such"))
@@ -257,13 +257,15 @@ async def test_every_way_to_read_ends_when_nothing_comes() -> None:
 
 
 @simulated([1])
-async def test_poison_is_not_passed_over_because_its_letter_took_too_long() -> None:
+async def test_poison_is_not_passed_over_because_its_dead_letter_took_too_long() -> None:
     written: list[int] = []
 
-    async def slow(self: DeadLetterProducer, producer: Any, letters: list[Any]) -> list[Any]:
+    async def slow(
+        self: DeadLetterProducer, producer: Any, dead_letter_records: list[Any]
+    ) -> list[Any]:
         await asyncio.sleep(1)
-        written.extend(record.record.offset for record in letters)
-        for record in letters:
+        written.extend(record.record.offset for record in dead_letter_records)
+        for record in dead_letter_records:
             record.written.set()
         return []
 

@@ -322,7 +322,7 @@ def test_a_partition_that_is_in_the_answer_twice_makes_no_sense() -> None:
 
 
 def test_far_more_than_was_asked_for_makes_no_sense() -> None:
-    def told(*sets: bytes) -> RawResponse:
+    def observed(*sets: bytes) -> RawResponse:
         topics = [
             encode(11, 0, (0, 0), {tp: Part(data=partition)}, [])[14:]
             for tp, partition in zip(ASKED, sets, strict=False)
@@ -334,13 +334,16 @@ def test_far_more_than_was_asked_for_makes_no_sense() -> None:
         return [len(response.data) for response in parse_response(raw, ASKED)]
 
     large, small = batch([Row(5, bytes(5 * 2**20))]), batch([Row(5)])
-    assert count(told(large)) == [len(large), 0]  # brokers send it whole to every client
-    assert count(told(large, large)) == [len(large), len(large)]
-    assert count(told(small * 5000)) == [5000 * len(small), 0]  # some stop only behind the limit
+    assert count(observed(large)) == [len(large), 0]  # brokers send it whole to every client
+    assert count(observed(large, large)) == [len(large), len(large)]
+    assert count(observed(small * 5000)) == [
+        5000 * len(small),
+        0,
+    ]  # some stop only behind the limit
     with pytest.raises(MalformedResponse, match="bytes of records, but 2000 and one batch"):
-        parse_response(told(small * 30_000), ASKED)
+        parse_response(observed(small * 30_000), ASKED)
     with pytest.raises(MalformedResponse, match="bytes of records, but 500 and one batch"):
-        parse_response(told(small * 30_000), ASKED, 500)
+        parse_response(observed(small * 30_000), ASKED, 500)
 
 
 @simulated(range(3))

@@ -193,7 +193,7 @@ async def test_what_is_lost_after_a_failure_does_not_come_again() -> None:
 
 
 @simulated(range(20))
-async def test_what_is_not_certainly_ours_after_a_wait_waits_until_it_is() -> None:
+async def test_what_is_not_certainly_owned_after_a_wait_waits_until_it_is() -> None:
     slow = Slow()
     world = World(None, slow, closed=False)
     async with asyncio.TaskGroup() as group:

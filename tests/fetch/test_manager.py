@@ -43,7 +43,7 @@ async def come_at_once(
 
 
 @simulated(range(2))
-async def test_many_idle_brokers_are_all_heard_at_once() -> None:
+async def test_many_idle_brokers_are_all_answered_at_once() -> None:
     """Their polls do not use up the budget, so that none has to wait for another's."""
     every = [TopicPartition("a", number) for number in range(24)]
     async with FakeCluster(Random(1), brokers=24) as cluster:

@@ -76,7 +76,7 @@ async def test_stop_at_the_end_looks_at_all_logs_with_one_request_to_each_broker
 
 
 @simulated([1])
-async def test_the_timestamp_that_was_found_is_told() -> None:
+async def test_the_timestamp_that_was_found_is_reported() -> None:
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 2)
         first, second = all_of("t", 2)
@@ -99,7 +99,9 @@ async def test_the_timestamp_that_was_found_is_told() -> None:
 
 @simulated([1])
 @pytest.mark.parametrize("cached", [False, True])
-async def test_a_partition_that_a_topic_lacks_is_told_after_one_fresh_answer(cached: bool) -> None:
+async def test_a_partition_that_a_topic_lacks_is_reported_after_one_fresh_answer(
+    cached: bool,
+) -> None:
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 2)
         async with make_consumer(cluster) as consumer:

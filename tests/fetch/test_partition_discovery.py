@@ -43,11 +43,11 @@ class Growth:
     """The updates that were received."""
 
     def __init__(self) -> None:
-        self.told: list[Partitions] = []
+        self.observed: list[Partitions] = []
 
     async def listen(self, session: KafkaClient, *topics: str) -> None:
         async for partitions in partitions_of(session.cluster, topics, EVERY_MS):
-            self.told.append(partitions)
+            self.observed.append(partitions)
 
 
 @asynccontextmanager
@@ -61,22 +61,22 @@ async def growth(session: KafkaClient, *topics: str) -> AsyncIterator[Growth]:
 
 
 @simulated(seeds=range(10))
-async def test_what_there_is_is_told_at_once_and_then_what_changed() -> None:
+async def test_what_there_is_is_reported_at_once_and_then_what_changed() -> None:
     async with fake() as (cluster, session):
         cluster.add_topic("a", 1)
         async with growth(session, "a", "b") as result:
-            assert result.told == [{"a": (0,)}]
+            assert result.observed == [{"a": (0,)}]
             cluster.add_partitions("a", 3)
             await asyncio.sleep(5)
-            assert result.told[1:] == [{"a": (0, 1, 2)}]
+            assert result.observed[1:] == [{"a": (0, 1, 2)}]
             cluster.add_topic("b", 2)
             await asyncio.sleep(5)
-            assert result.told[2:] == [{"a": (0, 1, 2), "b": (0, 1)}]
+            assert result.observed[2:] == [{"a": (0, 1, 2), "b": (0, 1)}]
             cluster.delete_topic("a")
             await asyncio.sleep(10)
-            assert result.told[3:] == []  # who says so may not have heard of it yet
+            assert result.observed[3:] == []  # who says so may not have heard of it yet
             await asyncio.sleep(25)
-            assert result.told[3:] == [{"b": (0, 1)}]
+            assert result.observed[3:] == [{"b": (0, 1)}]
 
 
 @simulated(seeds=range(10))
@@ -100,11 +100,11 @@ async def test_while_no_broker_answers_what_is_known_stays() -> None:
             for node in cluster.brokers:
                 cluster.restore(node)
             await asyncio.sleep(30)
-            assert result.told == [{"a": (0, 1)}, {"a": (0, 1, 2, 3)}]
+            assert result.observed == [{"a": (0, 1)}, {"a": (0, 1, 2, 3)}]
 
 
 @simulated(seeds=range(10))
-async def test_who_has_not_heard_the_news_takes_nothing_away() -> None:
+async def test_a_broker_with_old_metadata_takes_nothing_away() -> None:
     async with fake() as (cluster, session):
         cluster.add_topic("a", 2)
         async with growth(session, "a") as result:
@@ -114,18 +114,18 @@ async def test_who_has_not_heard_the_news_takes_nothing_away() -> None:
             await asyncio.sleep(100)  # the three take turns, by chance
             cluster.fail_next(METADATA, 5, times=3)  # a topic without a leader is there
             await asyncio.sleep(20)
-            assert result.told == [{"a": (0, 1)}, {"a": (0, 1, 2, 3)}]
+            assert result.observed == [{"a": (0, 1)}, {"a": (0, 1, 2, 3)}]
 
 
 @simulated(seeds=range(10))
-async def test_who_has_never_heard_of_a_topic_takes_nothing_away() -> None:
+async def test_a_broker_that_does_not_know_a_topic_takes_nothing_away() -> None:
     async with fake() as (cluster, session):
         cluster.go_stale(1)
         cluster.add_topic("a", 2)
         async with growth(session, "a") as result:
             await asyncio.sleep(100)
-            assert [update for update in result.told if update] == [{"a": (0, 1)}]
-            assert result.told[-1]
+            assert [update for update in result.observed if update] == [{"a": (0, 1)}]
+            assert result.observed[-1]
 
 
 @simulated(seeds=range(20))

@@ -42,7 +42,7 @@ class Broker:
     def __init__(self, session: FetchSession) -> None:
         self.session = session
 
-    def told(self) -> tuple[dict[int, int], list[int]]:
+    def observed(self) -> tuple[dict[int, int], list[int]]:
         """The offsets by partition of the next request, and what it has forgotten."""
         versions = {1: (4, 17)}
         message = self.session.request(FetchConfig(), versions, max_wait_ms=1, rack="", max_bytes=1)
@@ -67,17 +67,17 @@ def test_a_session_tells_only_what_changed() -> None:
     broker = Broker(session)
     for number in range(1000):
         session.add(at(number), PartitionFetch(0, UNIT, 0, OLD))
-    assert broker.told() == (dict.fromkeys(range(1000), 0), [])
+    assert broker.observed() == (dict.fromkeys(range(1000), 0), [])
     session.add(at(7), PartitionFetch(5, UNIT, 0, OLD))
     session.add(at(8), PartitionFetch(0, UNIT, 0, OLD))  # as before
     session.remove(at(9))
-    assert broker.told() == ({7: 5}, [9])
-    assert broker.told() == ({}, [])
+    assert broker.observed() == ({7: 5}, [9])
+    assert broker.observed() == ({}, [])
     session.add(at(7), PartitionFetch(0, UNIT, 0, NEW))  # of the new topic of that name
-    assert broker.told() == ({7: 0}, [7])
+    assert broker.observed() == ({7: 0}, [7])
     session.remove(at(7))
     session.add(at(7), PartitionFetch(0, UNIT, 0, NEW))  # before any listener was called
-    assert broker.told() == ({}, [])
+    assert broker.observed() == ({}, [])
 
 
 def test_a_session_that_starts_over_tells_everything_that_is_wanted() -> None:
@@ -85,11 +85,11 @@ def test_a_session_that_starts_over_tells_everything_that_is_wanted() -> None:
     broker = Broker(session)
     for number in range(3):
         session.add(at(number), PartitionFetch(0, UNIT, 0, OLD))
-    broker.told()
+    broker.observed()
     session.add(at(0), PartitionFetch(5, UNIT, 0, OLD))
     session.remove(at(1))
     session.reset()
-    reported, forgotten = broker.told()
+    reported, forgotten = broker.observed()
     assert list(reported.items()) == [(2, 0), (0, 5)]  # what something came for is last in the line
     assert forgotten == []
 
@@ -109,8 +109,8 @@ class Engine:
         for cursor in self.cursors:
             self.plan.add(cursor)
 
-    def told(self) -> tuple[dict[int, int], list[int]] | None:
-        return self.broker.told() if self.plan.apply_to(self.session, UNIT, UNIT) else None
+    def observed(self) -> tuple[dict[int, int], list[int]] | None:
+        return self.broker.observed() if self.plan.apply_to(self.session, UNIT, UNIT) else None
 
     def fill(self, channel: int, size: int) -> None:
         self.budget.take(size)
@@ -119,7 +119,7 @@ class Engine:
 
 def test_a_plan_looks_only_at_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
-    assert engine.told() == (dict.fromkeys(range(4), 0), [])
+    assert engine.observed() == (dict.fromkeys(range(4), 0), [])
     looked_at: list[int] = []
     ask = Cursor.to_fetch
 
@@ -132,36 +132,36 @@ def test_a_plan_looks_only_at_what_changed(monkeypatch: pytest.MonkeyPatch) -> N
     engine.plan.mark_changed(engine.cursors[2])
     engine.cursors[3].paused = True
     engine.plan.mark_changed(engine.cursors[3])
-    assert engine.told() == ({2: 9}, [3])
+    assert engine.observed() == ({2: 9}, [3])
     assert looked_at == [2]
 
 
 def test_partitions_of_a_full_channel_are_left_out_until_it_has_room() -> None:
     engine = Engine()
-    engine.told()
+    engine.observed()
     engine.fill(0, 6 * UNIT)
-    assert engine.told() == ({}, [0, 2])
+    assert engine.observed() == ({}, [0, 2])
     assert engine.plan.held_back
     engine.fill(1, 4 * UNIT)
-    assert engine.told() is None  # nobody has room: nothing to ask for, and nothing to forget
+    assert engine.observed() is None  # nobody has room: nothing to ask for, and nothing to forget
     engine.fill(1, -4 * UNIT)
     engine.fill(0, -6 * UNIT)
-    assert engine.told() == ({0: 0, 2: 0}, [])
+    assert engine.observed() == ({0: 0, 2: 0}, [])
     assert not engine.plan.held_back
 
 
 def test_who_was_asked_for_is_known_by_its_version() -> None:
     engine = Engine()
-    engine.told()
+    engine.observed()
     first = engine.cursors[0]
     engine.plan.remove(first)
     first.detach()
     assert engine.plan.requested_cursor(first.partition) is None  # an answer is on its way
     engine.plan.add(first)
-    engine.told()
+    engine.observed()
     assert engine.plan.requested_cursor(first.partition) is first
     engine.plan.remove(first)
-    engine.told()
+    engine.observed()
     assert first.partition not in engine.plan.requested
 
 
@@ -169,12 +169,12 @@ def test_when_nobody_had_room_for_a_while_nothing_is_looked_at_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine()
-    engine.told()
+    engine.observed()
     monkeypatch.setattr(Cursor, "to_fetch", None)
     engine.fill(0, 10 * UNIT)
-    assert engine.told() is None
+    assert engine.observed() is None
     engine.fill(0, -10 * UNIT)
-    assert engine.told() == ({}, [])
+    assert engine.observed() == ({}, [])
 
 
 async def read_all(refusals: list[Report], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def kinds(news: list[Stalled | Recovered]) -> list[type]:
     return [type(item) for item in news]
 
 
-def test_a_stall_is_told_once_after_the_time_allowed_and_so_is_its_end() -> None:
+def test_a_stall_is_reported_once_after_the_time_allowed_and_so_is_its_end() -> None:
     stalls, cursor = Stalls(10.0), unplaced()
     sights = [Observation(cursor, None, [])]
     assert stalls.check(sights, 0.0) == []
@@ -66,7 +66,7 @@ def test_what_need_not_move_has_recovered_and_what_is_not_wanted_is_forgotten() 
     assert stalls.current == {}
 
 
-def test_what_nobody_told_the_end_of_is_not_taken_for_read() -> None:
+def test_what_nobody_reported_the_end_of_is_not_taken_for_read() -> None:
     stalls, cursor = Stalls(10.0), unplaced()
     sights = [Observation(cursor, cast("Fetcher", SimpleNamespace(blocked_reason=None)), [])]
     stalls.check(sights, 0.0)
@@ -95,7 +95,7 @@ async def test_who_reads_slowly_does_not_stall() -> None:
             assert manager.events.counts["stalled"] == 1
 
 
-def test_what_has_no_room_is_stalled_though_it_had_read_all_that_it_was_told_of() -> None:
+def test_what_has_no_room_is_stalled_though_it_had_read_all_that_it_was_reported() -> None:
     budget = Budget(1000)
     cursor = Cursor.of(AT, FetchTarget(Channel(budget), 5))
     cursor.set_log_end(5)

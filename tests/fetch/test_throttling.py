@@ -48,7 +48,7 @@ def cluster_of(fetches: Fetches) -> FakeCluster:
 
 
 @simulated(range(3))
-async def test_a_throttle_time_is_limited_and_told_as_the_reason_of_a_stall() -> None:
+async def test_a_throttle_time_is_limited_and_reported_as_the_reason_of_a_stall() -> None:
     fetches = Fetches(throttle_ms=2**31 - 1)
     async with cluster_of(fetches) as cluster, engine_on(cluster, stall_timeout_ms=5000) as engine:
         cluster.add_topic("t", 1)

@@ -43,7 +43,7 @@ class Scripted:
             raise ConsumerProtocolUnsupported("g", "not spoken")
 
 
-async def heard(*newer: Assignment) -> list[tuple[Assignment, bool]]:
+async def received(*newer: Assignment) -> list[tuple[Assignment, bool]]:
     """Return the assignments of a follower, each with whether the previous one is lost."""
     first = cast("ConsumerGroupMembership", Scripted(*newer, unsupported=True))
 
@@ -56,10 +56,10 @@ async def heard(*newer: Assignment) -> list[tuple[Assignment, bool]]:
 
 @simulated([1])
 async def test_who_never_was_a_member_has_nothing_to_lose() -> None:
-    assert await heard() == [(MINE, False)]
+    assert await received() == [(MINE, False)]
 
 
 @simulated([1])
 async def test_what_a_member_had_is_lost_when_it_joins_by_the_other_protocol() -> None:
     """Another may have it for a while, and commit, though it comes back."""
-    assert await heard(MINE) == [(MINE, False), (Assignment(), True), (MINE, False)]
+    assert await received(MINE) == [(MINE, False), (Assignment(), True), (MINE, False)]

@@ -88,7 +88,7 @@ def test_options_of_the_consumer_are_checked_at_once() -> None:
         ("partitions", [TopicPartition("t", 0)], "a group"),
     ],
 )
-def test_what_is_for_loops_is_refused_and_it_is_told_what_to_do_instead(
+def test_what_is_for_loops_is_refused_and_the_error_says_what_to_do_instead(
     name: str, value: Any, instead: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^{name}=.* is not supported by an app: .*{instead}"):

@@ -146,7 +146,7 @@ def test_a_second_parameter_is_not_given_the_value_silently() -> None:
             given(function)
 
 
-def test_the_value_is_given_twice_to_whoever_says_so() -> None:
+def test_the_value_is_given_twice_to_a_handler_that_asks_for_it() -> None:
     def twice(order: Annotated[Order, Value], text: Annotated[str, Value]) -> None: ...
     def others(key: str, again: Annotated[str, Key], record: Record, headers: Headers) -> None: ...
 
@@ -154,7 +154,7 @@ def test_the_value_is_given_twice_to_whoever_says_so() -> None:
     assert given(others) == ["k", "k", RECORD, RECORD.headers]
 
 
-def test_it_is_told_when_the_handler_is_registered() -> None:
+def test_it_is_reported_when_the_handler_is_registered() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
     with pytest.raises(ConfigError, match="handler second, parameter 'db'"):
         app.handler("t")(second)

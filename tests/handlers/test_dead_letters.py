@@ -72,14 +72,14 @@ def producers() -> Iterator[type[Producer]]:
 
 
 @asynccontextmanager
-async def letters() -> AsyncIterator[DeadLetterProducer]:
+async def dead_letter_records() -> AsyncIterator[DeadLetterProducer]:
     config = ConnectionConfig(bootstrap_servers="k:1")
     with producers():
         async with DeadLetterProducer("dead", config, randomness=Random(1)) as producer:
             yield producer
 
 
-def letter(value: bytes, offset: int = 7) -> Record:
+def dead_letter(value: bytes, offset: int = 7) -> Record:
     return Record(
         "t", 0, offset, key=b"k", value=value, headers=[("mine", b"1"), ("dlt.topic", b"x")]
     )
@@ -87,9 +87,11 @@ def letter(value: bytes, offset: int = 7) -> Record:
 
 @simulated(seeds=range(5))
 async def test_a_write_is_tried_until_it_succeeds() -> None:
-    async with letters() as producer, asyncio.TaskGroup() as group:
+    async with dead_letter_records() as producer, asyncio.TaskGroup() as group:
         Producer.down = True
-        writing = [group.create_task(producer.write(letter(b"%d" % n, n), WRONG)) for n in range(3)]
+        writing = [
+            group.create_task(producer.write(dead_letter(b"%d" % n, n), WRONG)) for n in range(3)
+        ]
         await asyncio.sleep(3600)
         assert not any(task.done() for task in writing)
         assert "nobody there" in (producer.last_error or "")
@@ -101,11 +103,11 @@ async def test_a_write_is_tried_until_it_succeeds() -> None:
 
 @simulated(seeds=range(5))
 async def test_one_that_is_refused_holds_up_no_other() -> None:
-    async with letters() as producer, asyncio.TaskGroup() as group:
+    async with dead_letter_records() as producer, asyncio.TaskGroup() as group:
         Producer.too_large = frozenset({b"large"})
-        large = group.create_task(producer.write(letter(b"large"), WRONG))
+        large = group.create_task(producer.write(dead_letter(b"large"), WRONG))
         await asyncio.sleep(60)
-        await producer.write(letter(b"small", 8), WRONG)
+        await producer.write(dead_letter(b"small", 8), WRONG)
         assert not large.done()
         Producer.too_large = frozenset()  # somebody changed the topic
         await large
@@ -115,30 +117,30 @@ async def test_one_that_is_refused_holds_up_no_other() -> None:
 @simulated(seeds=range(5))
 async def test_closing_does_not_wait_for_what_cannot_be_written() -> None:
     async with asyncio.TaskGroup() as group:
-        async with letters() as producer:
+        async with dead_letter_records() as producer:
             Producer.down = True
-            writing = group.create_task(producer.write(letter(b"x"), WRONG))
+            writing = group.create_task(producer.write(dead_letter(b"x"), WRONG))
             await asyncio.sleep(60)
         writing.cancel()
     with pytest.raises(ClosedError):
-        await producer.write(letter(b"y"), WRONG)
+        await producer.write(dead_letter(b"y"), WRONG)
 
 
 @simulated(seeds=range(2))
-async def test_letters_that_nobody_waits_for_any_more_are_written_and_forgotten() -> None:
+async def test_dead_letters_that_nobody_waits_for_any_more_are_written_and_forgotten() -> None:
     """Their partition was taken away. Later another topic of that name has others there."""
-    async with letters() as producer:
+    async with dead_letter_records() as producer:
         Producer.down = True
         for _ in range(2):
             for n in range(3):
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(1):
-                        await producer.write(letter(b"%d" % n, n), WRONG)
+                        await producer.write(dead_letter(b"%d" % n, n), WRONG)
         Producer.down = False
         await asyncio.sleep(60)
         assert sorted(Producer.written) == [b"0", b"1", b"2"]
         assert not producer._pending
-        await producer.write(letter(b"another", 1), WRONG)
+        await producer.write(dead_letter(b"another", 1), WRONG)
         assert Producer.written[3:] == [b"another"]
         assert not producer._pending
 
@@ -146,31 +148,31 @@ async def test_letters_that_nobody_waits_for_any_more_are_written_and_forgotten(
 @simulated(seeds=range(2))
 async def test_what_was_to_be_parked_is_not_once_nobody_waits_for_it() -> None:
     """The new owner of the partition would retry it after later records."""
-    async with letters() as producer:
+    async with dead_letter_records() as producer:
         Producer.down = True
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(30):
-                await producer.write(letter(b"parked"), WRONG, partition=0)
+                await producer.write(dead_letter(b"parked"), WRONG, partition=0)
         Producer.down = False
         await asyncio.sleep(60)
         assert (Producer.written, producer._pending) == ([], {})
-        await producer.write(letter(b"parked"), WRONG, partition=0)
+        await producer.write(dead_letter(b"parked"), WRONG, partition=0)
         assert Producer.written == [b"parked"]
 
 
 @simulated(seeds=range(2))
-async def test_two_records_of_one_place_are_two_letters() -> None:
+async def test_two_records_of_one_place_are_two_dead_letters() -> None:
     """The topic was made anew while the letter of the first was not written yet."""
-    async with letters() as producer, asyncio.TaskGroup() as group:
+    async with dead_letter_records() as producer, asyncio.TaskGroup() as group:
         Producer.down = True
         for value in (b"old", b"new", b"new"):
-            group.create_task(producer.write(letter(value), WRONG))
+            group.create_task(producer.write(dead_letter(value), WRONG))
         await asyncio.sleep(1)
         Producer.down = False
     assert Producer.written == [b"old", b"new"]
 
 
-def test_what_no_text_can_hold_is_told_all_the_same() -> None:
+def test_what_no_text_can_hold_is_reported_all_the_same() -> None:
     """A path that is no UTF-8, for instance, as Python has it."""
-    reported = dict(failure_headers(letter(b"v"), Failure(ValueError("\udcff"))))
+    reported = dict(failure_headers(dead_letter(b"v"), Failure(ValueError("\udcff"))))
     assert reported["dlt.error.message"] == b"\\udcff"

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.fast
 
 
 @simulated(seeds=range(2))
-async def test_retries_and_what_is_given_up_are_told() -> None:
+async def test_retries_and_what_is_given_up_are_reported() -> None:
     tp = TopicPartition("t", 0)
     async with cluster_of() as cluster:
         app = make_app(cluster)
@@ -22,11 +22,11 @@ async def test_retries_and_what_is_given_up_are_told() -> None:
             if record.offset == 1:
                 raise ValueError("no")
 
-        heard: list[object] = []
+        received: list[object] = []
         async with asyncio.TaskGroup() as tasks:
 
             async def listen() -> None:
-                heard.extend([event async for event in app.events()])
+                received.extend([event async for event in app.events()])
 
             async with app:
                 tasks.create_task(listen())
@@ -35,8 +35,8 @@ async def test_retries_and_what_is_given_up_are_told() -> None:
                 name = handle.__qualname__
                 await until(lambda: app.health().handlers[name].skipped == 1)
     why = "ValueError"
-    assert [event for event in heard if not isinstance(event, Rebalanced)] == [
+    assert [event for event in received if not isinstance(event, Rebalanced)] == [
         Retried(tp, 1, name, 1, 1.0, why),
         RecordAbandoned(tp, 1, name, 2, "skip", why),
     ]
-    assert any(isinstance(event, Rebalanced) for event in heard)
+    assert any(isinstance(event, Rebalanced) for event in received)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.fast
 BAD = ValueError("bad")
 
 
-class Letters:
+class ControlledDeadLetters:
     """Dead letters that a test lets be written, or not."""
 
     def __init__(self, bench: Bench) -> None:
@@ -108,7 +108,7 @@ async def test_what_is_lost_while_it_waits_is_not_tried_again() -> None:
 
 @pytest.mark.parametrize("batch", [None, Batch(2, 5)], ids=["singly", "batch"])
 @simulated(seeds=range(5))
-async def test_what_was_to_be_tried_again_at_the_end_is_told(batch: Batch | None) -> None:
+async def test_what_was_to_be_tried_again_at_the_end_is_reported(batch: Batch | None) -> None:
     """The record is begun and unfinished, though no task has to be cancelled."""
     retry = Retry(3, backoff_ms=30_000)
     async with open_bench(ordering="none", concurrency=3, batch=batch, retry=retry) as bench:
@@ -130,14 +130,16 @@ async def test_what_was_to_be_tried_again_at_the_end_is_told(batch: Batch | None
 @simulated(seeds=range(5))
 async def test_after_the_last_attempt_it_is_a_dead_letter() -> None:
     async with open_bench(concurrency=2, retry=Retry(2, backoff_ms=0)) as bench:
-        letters = Letters(bench)
+        dead_letter_records = ControlledDeadLetters(bench)
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0, b"a"), record(1, b"a")])
         await settle()
         await bench.fail(0, BAD)
         await asyncio.sleep(0.01)
         await bench.fail(0, BAD)
-        assert letters.written == [(0, Failure(BAD, 2, "g", bench.running.handler.name))]
+        assert dead_letter_records.written == [
+            (0, Failure(BAD, 2, "g", bench.running.handler.name))
+        ]
         assert bench.begun == [0, 0, 1]
         await bench.finish(1)
         assert work.ledger.committable() == 2
@@ -146,8 +148,8 @@ async def test_after_the_last_attempt_it_is_a_dead_letter() -> None:
 @simulated(seeds=range(5))
 async def test_a_dead_letter_that_is_not_written_yet_is_not_finished() -> None:
     async with open_bench(concurrency=2) as bench:
-        letters = Letters(bench)
-        letters.open.clear()
+        dead_letter_records = ControlledDeadLetters(bench)
+        dead_letter_records.open.clear()
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
         await settle()
@@ -159,7 +161,7 @@ async def test_a_dead_letter_that_is_not_written_yet_is_not_finished() -> None:
         settled = asyncio.get_running_loop().create_task(bench.queue.wait_idle(work))
         await settle()
         assert not settled.done()  # it is being worked on
-        letters.open.set()
+        dead_letter_records.open.set()
         await settled
         assert work.ledger.committable() == 1
 
@@ -167,8 +169,8 @@ async def test_a_dead_letter_that_is_not_written_yet_is_not_finished() -> None:
 @simulated(seeds=range(5))
 async def test_a_lost_partition_ends_the_wait_for_a_dead_letter() -> None:
     async with open_bench(concurrency=1) as bench:
-        letters = Letters(bench)
-        letters.open.clear()
+        dead_letter_records = ControlledDeadLetters(bench)
+        dead_letter_records.open.clear()
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0)])
         await settle()
@@ -215,13 +217,13 @@ async def test_a_handler_that_takes_too_long_has_failed() -> None:
     async with open_bench(
         concurrency=1, handler_timeout_ms=500, retry=Retry(2, backoff_ms=0)
     ) as bench:
-        letters = Letters(bench)
+        dead_letter_records = ControlledDeadLetters(bench)
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(0)])
         await asyncio.sleep(0.9)
         assert bench.begun == [0, 0]
         await asyncio.sleep(0.2)
-        ((offset, failure),) = letters.written
+        ((offset, failure),) = dead_letter_records.written
         assert (offset, failure.attempts) == (0, 2)
         assert isinstance(failure.error, HandlerTimedOut)
         assert work.ledger.committable() == 1
@@ -234,14 +236,14 @@ async def test_a_handler_that_returns_because_its_time_is_up_has_failed() -> Non
             await asyncio.Event().wait()
 
     bench = bench_for(handle, handler_timeout_ms=500)
-    letters = Letters(bench)
+    dead_letter_records = ControlledDeadLetters(bench)
     work = bench.queue.open(A, 0, None)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(bench.work())
         submit(bench.queue, work, [record(0)])
         await asyncio.sleep(1)
         task.cancel()
-    ((_, failure),) = letters.written
+    ((_, failure),) = dead_letter_records.written
     assert isinstance(failure.error, HandlerTimedOut)
 
 
@@ -264,7 +266,7 @@ async def test_what_cannot_be_read_is_a_dead_letter_at_once() -> None:
         seen.append(value)
 
     bench = bench_for(handle, retry=Retry(9))
-    letters = Letters(bench)
+    dead_letter_records = ControlledDeadLetters(bench)
     work = bench.queue.open(A, 0, None)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(bench.work())
@@ -274,7 +276,7 @@ async def test_what_cannot_be_read_is_a_dead_letter_at_once() -> None:
         await settle()
         task.cancel()
     assert seen == [{"a": 1}, None]
-    ((offset, failure),) = letters.written
+    ((offset, failure),) = dead_letter_records.written
     assert (offset, failure.attempts) == (1, 1)
     assert isinstance(failure.error, DeserializationFailed)
     assert work.ledger.committable() == 3
@@ -301,7 +303,7 @@ async def test_what_time_may_mend_is_no_poison(batch: Batch | None) -> None:
         seen.extend(value)
 
     bench = bench_for(handle_all if batch else handle, batch=batch)
-    letters = Letters(bench)
+    dead_letter_records = ControlledDeadLetters(bench)
     work = bench.queue.open(A, 0, None)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(bench.work())
@@ -311,7 +313,7 @@ async def test_what_time_may_mend_is_no_poison(batch: Batch | None) -> None:
         up.set()
         await asyncio.sleep(5)
         task.cancel()
-    assert (seen, letters.written) == ([3], [])
+    assert (seen, dead_letter_records.written) == ([3], [])
     assert work.ledger.committable() == 1
 
 
@@ -323,7 +325,7 @@ async def test_the_others_of_a_batch_are_none_the_worse_for_it() -> None:
         seen.append((values, [record.offset for record in records]))
 
     bench = bench_for(handle, ordering="partition", batch=Batch(4, 5))
-    letters = Letters(bench)
+    dead_letter_records = ControlledDeadLetters(bench)
     work = bench.queue.open(A, 0, None)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(bench.work())
@@ -333,7 +335,7 @@ async def test_the_others_of_a_batch_are_none_the_worse_for_it() -> None:
         await asyncio.sleep(1)
         task.cancel()
     assert seen == [([{"a": 1}, {"b": 2}], [1, 3])]
-    assert [offset for offset, _ in letters.written] == [0, 2, 4]
+    assert [offset for offset, _ in dead_letter_records.written] == [0, 2, 4]
     assert work.ledger.committable() == 5
     assert (work.count, work.size) == (0, 0)
 
@@ -342,7 +344,7 @@ async def test_the_others_of_a_batch_are_none_the_worse_for_it() -> None:
 async def test_a_batch_that_fails_is_tried_again_whole() -> None:
     batch = Batch(3, 5)
     async with open_bench(ordering="none", batch=batch, retry=Retry(2, backoff_ms=0)) as bench:
-        letters = Letters(bench)
+        dead_letter_records = ControlledDeadLetters(bench)
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n) for n in range(3)])
         await settle()
@@ -350,5 +352,5 @@ async def test_a_batch_that_fails_is_tried_again_whole() -> None:
         await asyncio.sleep(0.01)
         await bench.fail(0, BAD)
         assert bench.batches == [[0, 1, 2], [0, 1, 2]]
-        assert [offset for offset, _ in letters.written] == [0, 1, 2]
+        assert [offset for offset, _ in dead_letter_records.written] == [0, 1, 2]
         assert work.ledger.committable() == 3

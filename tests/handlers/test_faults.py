@@ -190,7 +190,7 @@ async def test_flags_of_a_pattern_count_also_beside_other_handlers(
     assert seen == {"ORDERS": 1, "x": 10}
 
 
-def test_who_matches_elsewhere_is_told_of_flags() -> None:
+def test_the_error_for_a_pattern_flag_names_the_flag() -> None:
     assert PatternSubscription("orders.*").text == "orders.*"
     assert PatternSubscription(re.compile("a|b", re.IGNORECASE)).text == "(?i:a|b)"
     assert PatternSubscription("(?i)a|b").text == "(?i:a|b)"

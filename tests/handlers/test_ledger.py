@@ -57,7 +57,7 @@ def test_offsets_without_a_record_hold_nothing_up() -> None:
     assert committed(ledger) == 20
 
 
-def test_what_was_finished_before_is_told_again_until_it_was_passed() -> None:
+def test_what_was_finished_before_is_reported_again_until_it_was_passed() -> None:
     first = Ledger(0)
     for offset in range(10):
         begin(first, offset)
@@ -113,7 +113,9 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from("rfffkm"), st.integers(0, 40)), 
 
 
 @given(OPERATIONS)
-def test_nothing_is_lost_and_what_was_told_is_not_repeated(moves: list[tuple[str, int]]) -> None:
+def test_nothing_is_lost_and_what_was_reported_is_not_repeated(
+    moves: list[tuple[str, int]],
+) -> None:
     """Read (r), finish (f), commit (m), be killed (k), in any order; offsets 5n are not there."""
     retained = Offset(0)
     ledger, in_hand, position = Ledger(retained), list[int](), 0

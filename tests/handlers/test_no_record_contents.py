@@ -83,7 +83,7 @@ async def test_bytes_without_a_frame_are_not_shown() -> None:
     assert "4111" not in shown(caught.value)
 
 
-def test_the_letter_tells_all() -> None:
+def test_the_dead_letter_tells_all() -> None:
     """Readers of dead letters may read the record, too."""
     with pytest.raises(DeserializationFailed) as caught:
         make_deserializer(Order).reader("value")(Record("t", 3, 7, value=BAD))
@@ -92,7 +92,7 @@ def test_the_letter_tells_all() -> None:
 
 
 @pytest.mark.parametrize("foreign", [ValueError(CARD), KeyError(CARD), RuntimeError()])
-def test_of_an_exception_that_is_not_ours_only_the_kind_is_shown(foreign: Exception) -> None:
+def test_of_a_foreign_exception_only_the_kind_is_shown(foreign: Exception) -> None:
     kind = type(foreign).__name__
     assert brief(foreign) == kind
     for text in (repr(foreign), f"{kind}: {foreign}"):
@@ -148,11 +148,11 @@ async def watch(app: ConsumerApp, pages: list[bytes], events: list[Any]) -> None
 
     try:
         async with app:
-            heard = app.events()
+            received = app.events()
             await until(lambda: any(h.failed for h in app.health().handlers.values()))
             await until(lambda: not app.health() or bool(_given_up(app)))
             look()
-            events.extend(heard._unread)
+            events.extend(received._unread)
             events.append(app.health())
     except HandlerFailed as error:
         look()

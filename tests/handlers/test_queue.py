@@ -339,7 +339,7 @@ async def test_draining_lets_finish_what_runs_and_begins_nothing() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_what_takes_too_long_is_cut_short_and_told() -> None:
+async def test_what_takes_too_long_is_cut_short_and_reported() -> None:
     async with open_bench(ordering="none", concurrency=3) as bench:
         work = bench.queue.open(A, 0, None)
         submit(bench.queue, work, [record(n) for n in range(9)])

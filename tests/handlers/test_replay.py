@@ -59,7 +59,7 @@ def test_which_topics_an_app_reads(topic: str, reads: bool) -> None:
     assert app.reads(topic) is reads
 
 
-async def test_without_a_topic_for_letters_there_are_none() -> None:
+async def test_without_a_topic_for_dead_letters_there_are_none() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
     with pytest.raises(ConfigError, match="no handler of this app has a `dead_letter_topic`"):
         await replay(app, send=True)

@@ -286,7 +286,7 @@ async def test_what_is_before_damage_is_worked_on_before_that_ends_the_app() -> 
 
 
 @simulated(seeds=range(3))
-async def test_damage_in_what_goes_to_another_is_not_ours_to_tell() -> None:
+async def test_corrupt_records_of_a_revoked_partition_are_not_reported() -> None:
     async with cluster_of() as cluster:
         for _ in range(6):
             cluster.append("t", 0, 1)
@@ -322,7 +322,7 @@ async def test_a_function_that_handles_topics_in_two_ways_is_counted_for_both() 
 
 
 @simulated(seeds=range(5))
-async def test_all_that_was_cut_short_is_told_whenever_it_was() -> None:
+async def test_all_that_was_cut_short_is_reported_whenever_it_was() -> None:
     """Some when the second signal came, some when the grace was over."""
     begun: set[int] = set()
     async with cluster_of() as cluster:

@@ -138,7 +138,7 @@ async def test_a_coroutine_in_a_plain_decorator_is_awaited() -> None:
     assert done == [7]
 
 
-async def test_what_it_raises_is_told_also_if_that_is_what_no_future_takes() -> None:
+async def test_what_it_raises_is_reported_also_if_that_is_what_no_future_takes() -> None:
     def handle(record: Record) -> None:
         next(iter(()))
 

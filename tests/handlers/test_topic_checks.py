@@ -28,7 +28,7 @@ def handling(app: ConsumerApp, **how: Any) -> list[int]:
     [(0, "'r' does not exist: create it with 3 partitions"), (1, "'r' has 1 partitions, but 't'")],
 )
 @simulated(seeds=range(2))
-async def test_a_retry_topic_that_cannot_take_all_is_told_at_once(
+async def test_a_retry_topic_that_cannot_take_all_is_reported_at_once(
     partitions: int, message: str
 ) -> None:
     """Records wait until the content of the retry topic is known: in this test, for ever."""
@@ -56,7 +56,7 @@ async def test_a_retry_topic_that_was_just_made_is_waited_for() -> None:
             assert await app.consumer.partitions_for("nowhere") == frozenset()
 
 
-def test_a_topic_for_letters_that_is_not_there_is_mentioned_and_told_at_once(
+def test_a_topic_for_dead_letters_that_is_not_there_is_mentioned_and_reported_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     reported: list[tuple[bool, str, str | None]] = []
@@ -100,7 +100,7 @@ def test_a_topic_for_letters_that_is_not_there_is_mentioned_and_told_at_once(
 
 
 @simulated(seeds=range(2))
-async def test_letters_that_cannot_be_written_are_why_it_is_not_ready() -> None:
+async def test_dead_letters_that_cannot_be_written_are_why_it_is_not_ready() -> None:
     with producers() as producer:
         async with cluster_of() as cluster:
             cluster.add_topic("dead", 1)

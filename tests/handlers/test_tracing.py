@@ -33,10 +33,10 @@ class Span(trace.NonRecordingSpan):
         self.parent = parent  # the id of its trace
         self.links = links
         self.attributes: dict[str, Any] = attributes
-        self.told: list[str] = []
+        self.observed: list[str] = []
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        self.told.append(f"{name} {attributes}")
+        self.observed.append(f"{name} {attributes}")
 
     def record_exception(
         self,
@@ -45,10 +45,10 @@ class Span(trace.NonRecordingSpan):
         timestamp: int | None = None,
         escaped: bool = False,
     ) -> None:
-        self.told += traceback.format_exception(exception)
+        self.observed += traceback.format_exception(exception)
 
     def set_status(self, status: Any, description: str | None = None) -> None:
-        self.told.append(f"{status.status_code} {status.description}")
+        self.observed.append(f"{status.status_code} {status.description}")
 
 
 class Tracer:
@@ -122,7 +122,7 @@ async def test_a_batch_has_links_to_the_traces_of_its_records() -> None:
 
 
 @simulated(seeds=range(2))
-async def test_a_failure_is_told_without_what_a_deserializer_quotes() -> None:
+async def test_a_failure_is_reported_without_what_a_deserializer_quotes() -> None:
     async def fails(record: Record) -> None:
         raise ValueError("mine")
 
@@ -132,13 +132,15 @@ async def test_a_failure_is_told_without_what_a_deserializer_quotes() -> None:
         with open_tracer() as tracer:
             await handled(handle, [Record("t", 0, 5, value=b"4111")], on_error="skip")
         [span] = tracer.spans
-        text = "".join(span.told)
+        text = "".join(span.observed)
         assert message in text
         assert "StatusCode.ERROR" in text
         assert "4111" not in text
 
 
-def test_without_the_package_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     imported = builtins.__import__
 
     def refuse(name: str, *rest: Any) -> Any:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.fast
 
 
 @simulated(seeds=range(2))
-async def test_letters_go_to_the_brokers_that_zookeeper_tells_of() -> None:
+async def test_dead_letters_go_to_the_brokers_that_zookeeper_tells_of() -> None:
     with producers() as producer:
         async with world() as (cluster, zookeeper, controller, environment):
             await controller.register()

@@ -212,7 +212,7 @@ async def test_a_broker_that_hangs_costs_three_seconds() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_when_none_answers_all_reasons_are_told() -> None:
+async def test_when_none_answers_all_reasons_are_reported() -> None:
     played = Played()
     played.fails = unreachable
     async with joined(played, bootstrap_servers="a:1,b:2") as cluster:
@@ -234,7 +234,7 @@ async def test_wrong_credentials_are_tried_once() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_one_bad_certificate_is_passed_over_and_all_bad_are_told() -> None:
+async def test_one_bad_certificate_is_passed_over_and_all_bad_are_reported() -> None:
     played = Played()
     played.fails = lambda address: None if address == C else CertificateRefused(address, "no")
     async with joined(played, bootstrap_servers="a:1,b:2,c:3") as cluster:

@@ -56,7 +56,7 @@ async def refusal(kind: type[ConsumerError], **settings: Any) -> ConsumerError:
     return caught.value
 
 
-def told(error: BaseException) -> str:
+def observed(error: BaseException) -> str:
     """Return the text of an error and of its causes."""
     chain: list[BaseException] = []
     while error not in chain:
@@ -214,7 +214,7 @@ async def test_a_broker_that_repeats_the_password_is_not_quoted() -> None:
     async with broker(play) as address:
         error = await refusal(WrongCredentials, bootstrap_servers=str(address), **login())
         assert "alice may not use ***" in str(error)
-        assert PASSWORD not in told(error)
+        assert PASSWORD not in observed(error)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ async def test_a_broker_that_does_not_know_scram(words: bytes) -> None:
     async with broker(play) as address:
         settings = login("SCRAM-SHA-256", bootstrap_servers=str(address))
         error = await refusal(AuthenticationFailed, **settings)
-        assert PASSWORD not in told(error)
+        assert PASSWORD not in observed(error)
 
 
 class BrokenProvider(AbstractTokenProvider):
@@ -300,7 +300,7 @@ async def test_a_broker_that_repeats_the_token_is_not_quoted(at_once: bool) -> N
         settings = {"bootstrap_servers": str(address), **token_login(KnownToken(token))}
         error = await refusal(TokenRefused, **settings)
         assert "no use for" in str(error)
-        assert PASSWORD[:4] not in told(error)
+        assert PASSWORD[:4] not in observed(error)
 
 
 async def test_a_broker_without_logins_in_its_versions() -> None:

@@ -65,7 +65,7 @@ async def test_answers_reach_their_requests_in_order() -> None:
     "request_",
     [MetadataRequest(["\ud800"]), ListOffsetsRequest({"t": [ListedOffset(0, 2**63)]})],
 )
-async def test_what_cannot_be_written_is_told_and_ends_nothing(request_: Any) -> None:
+async def test_what_cannot_be_written_is_reported_and_ends_nothing(request_: Any) -> None:
     async def play(line: Line) -> None:
         line.answer(await line.asked(), NOTHING)
         await line.until_closed()

@@ -267,7 +267,7 @@ async def test_a_pattern_asks_for_the_partitions_of_what_matches_alone() -> None
         assert [api for _, api in opener.asked] == [LIST, METADATA]
 
 
-def told(**codes: int) -> bytes:
+def observed(**codes: int) -> bytes:
     """A Metadata answer with one partition of each topic whose code is 0."""
     leader = {0: (1, 0)}
     topics = {
@@ -279,7 +279,7 @@ def told(**codes: int) -> bytes:
 
 async def test_a_pattern_leaves_out_topics_that_are_listed_and_denied() -> None:
     lists = listed("orders-1", "orders-secret", "other")
-    opener = Large(told(orders_1=0, orders_secret=TopicAccessDenied.code), lists=lists)
+    opener = Large(observed(orders_1=0, orders_secret=TopicAccessDenied.code), lists=lists)
     pattern, event = PatternSubscription("orders-.*"), asyncio.Event()
     async with joined(opener) as cluster:
         topics = SubscribedTopics(cluster, pattern, exclude_internal=True)
@@ -299,19 +299,19 @@ async def test_a_pattern_leaves_out_topics_that_are_listed_and_denied() -> None:
 
 
 async def test_a_topic_that_went_and_came_back_is_read_from_its_beginning() -> None:
-    opener = Large(told(orders_1=0, orders_22=0))
+    opener = Large(observed(orders_1=0, orders_22=0))
     async with joined(opener) as cluster:
         topics = SubscribedTopics(cluster, PatternSubscription("orders-.*"), exclude_internal=True)
         assert await topics.names() == {"orders-1", "orders-22"}
         again = TopicPartition("orders-22", 0)
         assert not topics.fresh([again])
-        opener.body = told(orders_1=0, orders_22=UnknownTopicOrPartition.code)
+        opener.body = observed(orders_1=0, orders_22=UnknownTopicOrPartition.code)
         for _ in range(6):  # a single broker that does not know it may be behind
             await cluster.topic_names()
             names = await topics.names()
         assert names == {"orders-1"}
         assert topics._seen.keys() == {"orders-1"}
-        opener.body = told(orders_1=0, orders_22=0)
+        opener.body = observed(orders_1=0, orders_22=0)
         await cluster.topic_names()
         assert await topics.names() == {"orders-1", "orders-22"}
         assert topics.fresh([again]) == {again}

@@ -71,7 +71,7 @@ def read(
     return reader
 
 
-def told(
+def observed(
     topic_id: UUID | None = FIRST, known: Metadata | None = None, **partitions: tuple[int, int]
 ) -> Metadata:
     """Return metadata of topic t, merged into earlier metadata."""
@@ -98,20 +98,20 @@ def leaders(metadata: Metadata) -> dict[int, tuple[int, int]]:
 def test_an_older_epoch_never_replaces_a_newer_one(
     before: tuple[int, int], answer: tuple[int, int], after: tuple[int, int]
 ) -> None:
-    for known in (seen(p0=before), told(p0=before)):
-        understood = told(known=known, p0=answer)
+    for known in (seen(p0=before), observed(p0=before)):
+        understood = observed(known=known, p0=answer)
         assert leaders(understood) == {0: after}
         # also if the next broker is behind as well
-        assert leaders(told(known=understood, p0=(1, -1)))[0][1] == after[1]
+        assert leaders(observed(known=understood, p0=(1, -1)))[0][1] == after[1]
 
 
 def test_a_topic_that_was_created_again_begins_again() -> None:
-    assert leaders(told(SECOND, known=told(p0=(1, 9)), p0=(2, 0))) == {0: (2, 0)}
+    assert leaders(observed(SECOND, known=observed(p0=(1, 9)), p0=(2, 0))) == {0: (2, 0)}
 
 
 def test_partitions_come_and_go_with_the_newest_answer() -> None:
-    before = told(p0=(1, 5), p1=(1, 9))
-    assert leaders(told(known=before, p0=(1, 6), p2=(2, 0))) == {0: (1, 6), 2: (2, 0)}
+    before = observed(p0=(1, 5), p1=(1, 9))
+    assert leaders(observed(known=before, p0=(1, 6), p2=(2, 0))) == {0: (1, 6), 2: (2, 0)}
 
 
 def test_topics_to_be_forgotten_are_not_kept() -> None:
@@ -273,16 +273,16 @@ def test_metadata_cannot_be_changed() -> None:
 
 @pytest.mark.parametrize("place", [(None, 9092), ("", 9092), ("k", 0), ("k", -1), ("k", 2**16)])
 async def test_a_coordinator_that_is_nowhere_makes_no_sense(place: tuple[Any, int]) -> None:
-    class Told:
+    class RecordingListener:
         API_VERSION = 1
 
-        async def ask_any(self, message: object) -> "Told":
+        async def ask_any(self, message: object) -> "RecordingListener":
             return self
 
         def to_object(self) -> dict[str, Any]:
             return {"error_code": 0, "host": place[0], "port": place[1]}
 
-    coordinator = Coordinator("g", cast("Any", None), cast("Any", Told()))
+    coordinator = Coordinator("g", cast("Any", None), cast("Any", RecordingListener()))
     with pytest.raises(MalformedResponse, match=r"FindCoordinator.* a coordinator at"):
         await coordinator.find()
     assert coordinator.address is None

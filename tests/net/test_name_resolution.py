@@ -141,7 +141,7 @@ async def test_every_address_of_a_name_is_tried(server: NameServer) -> None:
         await open_connection(Address("k.example", port), config())
 
 
-async def test_a_name_that_does_not_exist_is_told(server: NameServer) -> None:
+async def test_a_name_that_does_not_exist_is_reported(server: NameServer) -> None:
     server.answers.set()
     server.addresses = []
     for _ in range(2):  # an error is not remembered

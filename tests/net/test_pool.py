@@ -402,23 +402,23 @@ async def test_a_mistake_in_an_opener_is_not_hidden() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_many_lanes_to_a_dead_node_fail_with_one_try_not_one_after_the_other() -> None:
+async def test_many_slots_to_a_dead_node_fail_with_one_try_not_one_after_the_other() -> None:
     opener = FakeOpener()
     opener.fails = unreachable
     async with make(opener) as brokers:
 
-        async def refused(lane: int) -> None:
+        async def refused(slot_number: int) -> None:
             with pytest.raises(ConnectFailed):
-                await brokers.connection(K, Traffic.FETCH, slot=lane)
+                await brokers.connection(K, Traffic.FETCH, slot=slot_number)
 
         async with asyncio.TaskGroup() as group:
-            for lane in range(50):
-                group.create_task(refused(lane))
+            for slot_number in range(50):
+                group.create_task(refused(slot_number))
     assert len(opener.tries) == 1
 
 
 @simulated(seeds=range(20))
-async def test_a_lane_that_is_closed_while_it_opens_leaves_no_connection() -> None:
+async def test_a_slot_that_is_closed_while_it_opens_leaves_no_connection() -> None:
     opener = FakeOpener()
     opener.takes = 1.0
     async with make(opener) as brokers:

@@ -51,7 +51,7 @@ def test_connections_work_on_uvloop(encrypted: bool) -> None:
     uvloop.run(check())
 
 
-def test_a_refused_certificate_is_told_on_uvloop() -> None:
+def test_a_refused_certificate_is_reported_on_uvloop() -> None:
     served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(served)
 

@@ -269,7 +269,7 @@ class World(SlowStore):
         self.at = dict.fromkeys(PARTITIONS, 0)
         self.start = dict.fromkeys(PARTITIONS, 0)
         self.lost_at = dict.fromkeys(PARTITIONS, -1.0)
-        self.ours = dict.fromkeys(PARTITIONS, 0)  # how often each was lost
+        self.tested = dict.fromkeys(PARTITIONS, 0)  # how often each was lost
         self.ended = self.failed = self.gave_up = 0
 
     async def pause(self) -> None:
@@ -297,7 +297,7 @@ class World(SlowStore):
         chosen = self.chance.sample(mine, self.chance.randint(0, len(mine)))
         late = {tp: self.at[tp] - self.chance.choice((0, 0, 1)) for tp in chosen}
         offsets = {tp: max(offset, self.start[tp]) for tp, offset in late.items()}
-        held = {tp: self.ours[tp] for tp in chosen}
+        held = {tp: self.tested[tp] for tp in chosen}
         try:
             async with asyncio.timeout(self.chance.choice((None, 0.05, 1))):
                 await self.committer.commit(offsets)
@@ -307,7 +307,7 @@ class World(SlowStore):
             self.failed += 1
         else:
             for tp, offset in offsets.items():
-                if held[tp] == self.ours[tp]:
+                if held[tp] == self.tested[tp]:
                     assert self.offsets[tp] >= offset, "it is not committed"
         self.ended += 1
 
@@ -315,7 +315,7 @@ class World(SlowStore):
         tp = self.chance.choice(PARTITIONS)
         if self.lost_at[tp] == -1.0:
             self.committer.forget([tp])
-            self.ours[tp] += 1
+            self.tested[tp] += 1
             self.lost_at[tp] = asyncio.get_running_loop().time()
         elif self.lost_at[tp] < asyncio.get_running_loop().time():
             self.lost_at[tp] = -1.0
@@ -331,7 +331,7 @@ class World(SlowStore):
                     self.change_owner()
                 await asyncio.sleep(self.chance.random() * self.chance.choice((0, 0.1, 2)))
             self.committer.forget(PARTITIONS)  # what hangs is withdrawn
-            self.ours = {tp: count + 1 for tp, count in self.ours.items()}
+            self.tested = {tp: count + 1 for tp, count in self.tested.items()}
             self.calm = True
             await self.committer.flush()
             final = {tp: self.offsets.get(tp, 0) + 5 for tp in PARTITIONS}

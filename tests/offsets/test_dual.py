@@ -59,7 +59,7 @@ async def test_what_the_first_refuses_does_not_reach_the_second() -> None:
     assert len(second.asked) == 1
 
 
-async def test_what_the_second_refuses_is_told_although_the_first_has_it() -> None:
+async def test_what_the_second_refuses_is_reported_although_the_first_has_it() -> None:
     first, second = Memory({}), Memory({}, {B: NoAuth("/b")})
     with pytest.raises(PartlyCommitted) as excinfo:
         await DualOffsets(first, second).commit({A: 2, B: 2})
@@ -69,7 +69,7 @@ async def test_what_the_second_refuses_is_told_although_the_first_has_it() -> No
         await DualOffsets(first, second).commit({B: 3})
 
 
-async def test_the_refusals_of_both_are_told_together() -> None:
+async def test_the_refusals_of_both_are_reported_together() -> None:
     first = Memory({}, {A: ConnectionLoss("/a")})
     second = Memory({}, {B: NoAuth("/b")})
     with pytest.raises(PartlyCommitted, match=r"a\[0\] and those of 1 more") as excinfo:

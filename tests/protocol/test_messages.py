@@ -84,8 +84,10 @@ def test_fetch_is_encoded_as_aiokafka_does(version: int) -> None:
 @pytest.mark.parametrize("version", range(2, 4))
 def test_commits_are_encoded_as_aiokafka_does(version: int) -> None:
     theirs: Request = commit.OffsetCommitRequest("g", 3, "me", -1, [("t", [(1, 50, "note")])])
-    ours = OffsetCommitRequest("g", {"t": [Commit(1, 50, 6, "note")]}, generation=3, member_id="me")
-    assert bytes_of(ours, version) == bytes_of(theirs, version)
+    tested = OffsetCommitRequest(
+        "g", {"t": [Commit(1, 50, 6, "note")]}, generation=3, member_id="me"
+    )
+    assert bytes_of(tested, version) == bytes_of(theirs, version)
     for topics in ({"t": [1, 2]}, None):
         theirs = commit.OffsetFetchRequest("g", None if topics is None else list(topics.items()))
         assert bytes_of(OffsetFetchRequest("g", topics), version) == bytes_of(theirs, version)

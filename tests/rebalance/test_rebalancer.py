@@ -99,10 +99,10 @@ class Scripted:
         self.log.append(f"forget {len(partitions)}")
 
     def tell(self, what: str) -> Any:
-        async def told(partitions: Collection[TopicPartition]) -> None:
+        async def observed(partitions: Collection[TopicPartition]) -> None:
             self.log.append(f"{what} {' '.join(map(str, sorted(partitions)))}")
 
-        return told
+        return observed
 
     async def starting(self, assignment: Assignment, new: Collection[TopicPartition]) -> None:
         self.log.append("starting")
@@ -131,7 +131,7 @@ async def test_what_was_lost_is_not_committed() -> None:
 
 
 @simulated(range(20))
-async def test_what_is_lost_while_it_is_committed_is_not_told_as_revoked() -> None:
+async def test_what_is_lost_while_it_is_committed_is_not_reported_as_revoked() -> None:
     script = Scripted(Assignment({A: 0}), Assignment())
     script.lost_by_then = True
     await script.rebalancer.run()
@@ -260,7 +260,7 @@ async def test_where_reading_began_is_committed_though_nothing_was_read() -> Non
 
 
 @simulated(range(20))
-async def test_a_log_that_went_back_may_be_committed_anew() -> None:
+async def test_a_log_that_went_back_may_be_committed_again() -> None:
     script = Scripted(Assignment({A: 0}))
     await script.rebalancer.run()
     channel, records = script.streams[0].channel, aiter(script.streams[0])

@@ -137,7 +137,7 @@ async def test_cancelling_the_task_reaches_what_it_waits_for(decoder: ModuleType
     assert gate.cancelled()
 
 
-async def test_a_refill_that_survives_cancellation_is_heard(decoder: ModuleType) -> None:
+async def test_a_refill_that_survives_cancellation_is_used(decoder: ModuleType) -> None:
     async def stubborn() -> Records | None:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.get_running_loop().create_future()
@@ -361,7 +361,7 @@ async def test_without_a_clock_the_deadline_is_by_the_loops(decoder: ModuleType)
     assert source.calls == 2
 
 
-async def test_a_clock_that_fails_is_told(decoder: ModuleType) -> None:
+async def test_a_clock_that_fails_is_reported(decoder: ModuleType) -> None:
     async def refill() -> Records | None:
         return None
 

@@ -187,13 +187,13 @@ def test_a_cycle_with_the_memoryview_that_is_read_is_collected(name: str) -> Non
 def test_room_is_of_the_size_asked_for_and_keeps_what_is_written(
     decoder: ModuleType, size: int
 ) -> None:
-    for letter in (b"a", b"b"):
+    for dead_letter in (b"a", b"b"):
         room = memoryview(decoder.room_for(size))
         assert len(room) == size
-        room[:] = letter * size
+        room[:] = dead_letter * size
         other = memoryview(decoder.room_for(size))
         other[:] = b"-" * size
-        assert bytes(room) == letter * size
+        assert bytes(room) == dead_letter * size
 
 
 def test_there_is_no_negative_room(decoder: ModuleType) -> None:

@@ -19,8 +19,8 @@ def by_the_bit(data: bytes) -> int:
 
 
 # around the lengths where interleaving begins, where they are shorter, and where folding begins
-LANES = [383, 384, 385, 391, 767, 768, 6143, 6144, 6145, 6144 + 384 + 9, 20_000]
-LENGTHS = [*range(18), *LANES, 1023, 1024, 1025, 1279, 1280, 1281]
+VECTOR_LENGTHS = [383, 384, 385, 391, 767, 768, 6143, 6144, 6145, 6144 + 384 + 9, 20_000]
+LENGTHS = [*range(18), *VECTOR_LENGTHS, 1023, 1024, 1025, 1279, 1280, 1281]
 WAYS = ("crc32c", "_crc32c_unfolded", "_crc32c_portable")
 
 

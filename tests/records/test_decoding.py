@@ -35,7 +35,7 @@ def test_a_missing_compiled_decoder_is_said_aloud(monkeypatch: pytest.MonkeyPatc
         decoding.load("compiled")
 
 
-def test_whoever_reads_while_another_thread_inflates_is_refused() -> None:
+def test_a_reader_is_refused_while_another_thread_inflates() -> None:
     """Seen from inside: while `inflate` runs, other threads may."""
     _, compiled = decoding.load("compiled")
     records = read(compiled, batch(rows(3), codec=4))

@@ -136,7 +136,7 @@ def test_bytes_after_the_last_record_are_not_forgotten(decoder: ModuleType) -> N
     assert result.skip_corrupt() == 3
 
 
-def test_damage_inside_an_evicted_body_is_told_as_ever(decoder: ModuleType) -> None:
+def test_damage_inside_an_evicted_body_is_reported_as_ever(decoder: ModuleType) -> None:
     body = b"".join(record(row, 0, row.timestamp) for row in rows(3)) + b"\x02\x00"
     data = batch(compress(1, body), codec=1, count=4, delta=3)
     result = decoder.Records(data, topic="t", partition=0)

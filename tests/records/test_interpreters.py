@@ -69,7 +69,7 @@ def test_errors_are_caught_in_a_subinterpreter_that_comes_first() -> None:
     assert done.stdout == "pure caught\n"
 
 
-def test_a_subinterpreter_beside_the_main_interpreter_is_told_why_not() -> None:
+def test_a_subinterpreter_beside_the_main_interpreter_is_reported_why_not() -> None:
     """The codecs refuse a second interpreter, so that the pure decoder cannot serve there."""
     done = run(IMPORTING, IMPORTING)
     assert done.returncode != 0

@@ -255,7 +255,7 @@ async def test_a_statement_begins_once(decoder: ModuleType) -> None:
     assert iteration.begun == 1
 
 
-async def test_a_statement_begins_again_when_it_is_told_to(decoder: ModuleType) -> None:
+async def test_a_statement_begins_again_when_requested(decoder: ModuleType) -> None:
     reports: list[str] = []
     parent = Iteration(reports)
     begun: list[int] = []

@@ -38,7 +38,7 @@ def test_a_transaction_counts_as_aborted_only_from_its_first_offset(decoder: Mod
     assert offsets(decoder, data, aborted=[(7, 3)]) == [0, 1]
 
 
-def test_records_outside_of_transactions_are_delivered_whoever_sent_them(
+def test_records_outside_of_transactions_are_delivered_from_any_producer(
     decoder: ModuleType,
 ) -> None:
     data = sent(0, 7) + batch(rows(2, 2), producer=7) + batch(rows(1, 4)) + control(5, 7, ABORT)

@@ -160,7 +160,7 @@ class Unknown:
         (lambda data, place: 5, r"cannot be called with bytes alone.*deserialize\(data, place\)"),
     ],
 )
-def test_what_says_nothing_is_told_at_once(requested: Any, reason: str) -> None:
+def test_what_says_nothing_is_reported_at_once(requested: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         make_deserializer(requested)
 
@@ -269,7 +269,7 @@ async def test_a_panic_is_a_failure_too_and_a_cancellation_is_none(
 
 
 @pytest.mark.parametrize("how", [raising, raising_later])
-async def test_what_time_may_mend_is_told_apart(how: Callable[[Exception], Any]) -> None:
+async def test_what_time_may_mend_is_distinguished(how: Callable[[Exception], Any]) -> None:
     error = await failure(how(ConnectFailed("r:1", "refused")), record())
     assert error.retriable
     assert "refused" in str(error)

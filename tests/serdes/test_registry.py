@@ -211,14 +211,14 @@ async def test_a_schema_of_another_kind_is_refused(
     assert "expected a schema of type AVRO, got JSON" in str(error)
 
 
-async def test_an_unknown_schema_is_told(url: str, registry: SchemaRegistry) -> None:
+async def test_an_unknown_schema_is_reported(url: str, registry: SchemaRegistry) -> None:
     error = await cause(registry.avro(), framed(987654, b"x"))
     assert isinstance(error, UnknownSchema)
     assert not error.retriable
     assert f"schema registry {url}: schema 987654" in str(error)
 
 
-async def test_what_no_registry_wrote_is_told() -> None:
+async def test_what_no_registry_wrote_is_reported() -> None:
     avro = SchemaRegistry("http://127.0.0.1:1").avro()  # where nobody is asked
     for data in (b"", b"\0\0\0", b'{"id": 7}', b"\1\0\0\0\1x"):
         error = await cause(avro, data)
@@ -226,7 +226,7 @@ async def test_what_no_registry_wrote_is_told() -> None:
         assert "Check that the producer uses a schema registry" in str(error)
 
 
-def test_wrong_settings_are_told_at_once() -> None:
+def test_wrong_settings_are_reported_at_once() -> None:
     for wrong, reason in [
         ({"url": "registry:8081"}, "`url` must be the URL"),
         ({"url": "http://a:b@r:1", "basic_auth": ("c", "d")}, "in `url` and in `basic_auth`"),

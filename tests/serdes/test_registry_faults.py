@@ -65,7 +65,7 @@ async def test_patience_has_an_end_and_the_record_is_not_bad(fake: FakeRegistry)
     assert 1 < len(fake.asked) < 100
 
 
-async def test_nobody_there_is_told() -> None:
+async def test_nobody_there_is_reported() -> None:
     error = await failure(SchemaRegistry("http://127.0.0.1:1", patience_ms=0))
     assert isinstance(error, RegistryUnavailable)
     assert "schema registry http://127.0.0.1:1: schema 1: ConnectError" in str(error)
@@ -83,7 +83,7 @@ async def test_one_that_does_not_answer_is_not_waited_for(fake: FakeRegistry) ->
 @pytest.mark.parametrize(
     "answer", [(403, {"error_code": 403, "message": "no"}), (200, b"<html>"), (200, {}), (200, [])]
 )
-async def test_what_time_does_not_mend_is_told_at_once(fake: FakeRegistry, answer: Any) -> None:
+async def test_what_time_does_not_mend_is_reported_at_once(fake: FakeRegistry, answer: Any) -> None:
     fake.fail(*[answer] * 2)
     error = await failure(SchemaRegistry(fake.url))
     assert isinstance(error, RegistryRefused)
@@ -91,7 +91,7 @@ async def test_what_time_does_not_mend_is_told_at_once(fake: FakeRegistry, answe
     assert len(fake.asked) == 1
 
 
-async def test_an_unsound_schema_is_told(fake: FakeRegistry) -> None:
+async def test_an_unsound_schema_is_reported(fake: FakeRegistry) -> None:
     error = await failure(SchemaRegistry(fake.url), fake.register("s", '{"type": "recrod"}'))
     assert isinstance(error, WrongSchema)
     assert "the schema is invalid" in str(error)
@@ -155,7 +155,7 @@ async def test_nothing_is_left_open(fake: FakeRegistry) -> None:
 # --- secrets -------------------------------------------------------------------------------------
 
 
-async def test_secrets_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_secrets_are_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     user = "billing", "s3cr:t/ä"
     quoted = "s3cr%3At%2F%C3%A4"

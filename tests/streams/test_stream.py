@@ -240,7 +240,7 @@ async def test_the_next_arrow_batch_of_a_chunk_is_the_receipt_for_the_last() -> 
         assert stream.finished() == {A: done}
 
 
-async def test_damaged_records_are_told_again_and_nothing_behind_them_is_finished() -> None:
+async def test_damaged_records_are_reported_again_and_nothing_behind_them_is_finished() -> None:
     writer = Writer(*A, epoch=5, incarnation=1)
     good, bad, behind = (bytearray(make_batch(writer, offset, 3, 0).data) for offset in (0, 3, 6))
     bad[-1] ^= 0xFF

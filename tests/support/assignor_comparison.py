@@ -52,7 +52,7 @@ def read(answer: Mapping[str, str]) -> Assignment:
     return {m: list(decode(bytes.fromhex(a)).assigned_partitions) for m, a in answer.items()}
 
 
-def told(stories: int, wild_ones: int, *, seed: str = "") -> Iterator[Rebalance]:
+def observed(stories: int, wild_ones: int, *, seed: str = "") -> Iterator[Rebalance]:
     """Six rebalances of each story of each assignor; in racks if the seed says so."""
     racks = seed.startswith("racks")
     for name in ASSIGNORS:
@@ -101,7 +101,7 @@ async def main() -> None:
     parser.add_argument("--stories", type=int, default=1000, help="of each assignor")
     parser.add_argument("--seed", default="more", help="racks and anything: groups with racks")
     options = parser.parse_args()
-    rebalances = list(told(options.stories, options.stories, seed=options.seed))
+    rebalances = list(observed(options.stories, options.stories, seed=options.seed))
     counted = Counter[str]()
     for first in range(0, len(rebalances), AT_ONCE):
         some = rebalances[first : first + AT_ONCE]

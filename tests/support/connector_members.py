@@ -19,7 +19,7 @@ from tests.support.helpers import produce
 T = TypeVar("T")
 
 
-class Ours:
+class OwnMember:
     """A member, and what it was given."""
 
     def __init__(self, connector: ConsumerConnector) -> None:
@@ -62,10 +62,10 @@ async def open_member(
     name: str,
     streams: int = 1,
     **options: Any,
-) -> AsyncIterator[Ours]:
+) -> AsyncIterator[OwnMember]:
     connector = connector_of(kafka, group, name, **options)
     async with connector, asyncio.TaskGroup() as readers:
-        ours = Ours(connector)
+        tested = OwnMember(connector)
         if isinstance(topics, TopicFilter):
             made: list[MessageStream[bytes, bytes]]
             made = await connector.create_message_streams_by_filter(topics, streams)
@@ -74,8 +74,8 @@ async def open_member(
             of_topics = await connector.create_message_streams(topics)
             made = [stream for of_topic in of_topics.values() for stream in of_topic]
         for stream in made:
-            readers.create_task(ours.read(stream))
-        yield ours
+            readers.create_task(tested.read(stream))
+        yield tested
         await connector.shutdown()
 
 
@@ -108,17 +108,17 @@ async def steadily(kafka: KafkaHandle, topic: str) -> AsyncIterator[list[bytes]]
         leaving.set()
 
 
-def received(*members: Ours | ScalaConsumer) -> Counter[bytes]:
+def received(*members: OwnMember | ScalaConsumer) -> Counter[bytes]:
     total: Counter[bytes] = Counter()
     for member in members:
-        if isinstance(member, Ours):
+        if isinstance(member, OwnMember):
             total += member.values
         else:
             total.update(record.value or b"" for record in member.records)
     return total
 
 
-def all_of(values: Iterable[bytes], *members: Ours | ScalaConsumer) -> bool:
+def all_of(values: Iterable[bytes], *members: OwnMember | ScalaConsumer) -> bool:
     return set(received(*members)) >= set(values)
 
 

@@ -37,7 +37,7 @@ ASSIGNORS: Final[dict[str, type[Assignor]]] = {
 }
 
 
-class Ours(ConsumerRebalanceListener):
+class OwnMember(ConsumerRebalanceListener):
     """A member in this process, within its block: it reads, and keeps what it is told."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Ours(ConsumerRebalanceListener):
             self.records.append(record)
 
 
-Anyone = Ours | JavaConsumer
+Anyone = OwnMember | JavaConsumer
 
 
 class Place(NamedTuple):

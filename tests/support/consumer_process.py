@@ -25,7 +25,7 @@ _JAVA_ASSIGNORS: Final = {
     "sticky": f"{_JAVA}StickyAssignor",
     "cooperative-sticky": f"{_JAVA}CooperativeStickyAssignor",
 }
-_OUR_ASSIGNORS: Final = {java: ours for ours, java in _JAVA_ASSIGNORS.items()}
+_OUR_ASSIGNORS: Final = {java: tested for tested, java in _JAVA_ASSIGNORS.items()}
 _SHORTEST_WAIT_MS: Final = 50  # between two commits: ours does not poll, which Java's commits after
 
 

@@ -43,14 +43,14 @@ class Program:
         return self._process
 
     @property
-    def told(self) -> str:
+    def observed(self) -> str:
         return self._log.read_text()
 
     async def tells(self, line: str, times: int = 1) -> None:
-        await until(lambda: self.alive() and self.told.count(line) >= times)
+        await until(lambda: self.alive() and self.observed.count(line) >= times)
 
     def alive(self) -> bool:
-        assert self.process.poll() is None, self.told
+        assert self.process.poll() is None, self.observed
         return True
 
     async def ends(self, how: signal.Signals | None = signal.SIGTERM) -> int:

@@ -38,7 +38,7 @@ class Answer:
         self.data = {part.partition: body[part.start : part.end] for part in answer.partitions}
         self.order = [part.partition for part in answer.partitions]
 
-    def told(self, partition: int = 0, *, committed: bool = False) -> list[RecordPayload]:
+    def observed(self, partition: int = 0, *, committed: bool = False) -> list[RecordPayload]:
         part = self.parts[partition]
         records = decoding.Records(
             self.data[partition],
@@ -51,7 +51,7 @@ class Answer:
         return [RecordPayload.of(record.value) for record in records]
 
     def offsets(self, partition: int = 0) -> list[int]:
-        return [payload.offset for payload in self.told(partition)]
+        return [payload.offset for payload in self.observed(partition)]
 
 
 class Client:

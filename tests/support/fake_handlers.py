@@ -48,13 +48,13 @@ class Bench:
         self.queue = self.running.queue
 
     async def _one(self, record: Record) -> None:
-        await self._until_told(record.offset)
+        await self._until_released(record.offset)
 
     async def _batch(self, records: list[Record]) -> None:
         self.batches.append([record.offset for record in records])
-        await self._until_told(records[0].offset)
+        await self._until_released(records[0].offset)
 
-    async def _until_told(self, offset: int) -> None:
+    async def _until_released(self, offset: int) -> None:
         self.begun.append(offset)
         self.words[offset] = word = asyncio.get_running_loop().create_future()
         self.most_at_once = max(self.most_at_once, len(self.words))

@@ -50,7 +50,7 @@ async def offsets(kafka: KafkaHandle, group: str) -> dict[TopicPartition, Offset
 
 
 @asynccontextmanager
-async def letters(kafka: KafkaHandle, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
+async def dead_letter_records(kafka: KafkaHandle, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
     """Yield a consumer of the dead letters."""
     async with AIOKafkaConsumer(
         topic, bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest"
@@ -60,5 +60,5 @@ async def letters(kafka: KafkaHandle, topic: str) -> AsyncIterator[AIOKafkaConsu
 
 async def read(kafka: KafkaHandle, topic: str, count: int) -> list[Any]:
     """Return this number of records of a topic, read with aiokafka."""
-    async with asyncio.timeout(60), letters(kafka, topic) as consumer:
+    async with asyncio.timeout(60), dead_letter_records(kafka, topic) as consumer:
         return [await consumer.getone() for _ in range(count)]

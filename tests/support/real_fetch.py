@@ -41,7 +41,7 @@ class Engine:
         self.manager.reconcile(self.wanted)
         return Stream(channel)
 
-    def told(self, kind: type[Event]) -> list[Event]:
+    def observed(self, kind: type[Event]) -> list[Event]:
         """The events of one kind so far."""
         return [event for event in self.events if isinstance(event, kind)]
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.support.helpers import delete_records, until
 
-OWN, OURS = "kafka", "asyncconsumer"
+OWN, TESTED = "kafka", "asyncconsumer"
 T0 = int(datetime.now(UTC).timestamp()) // 3600 * 3_600_000 - 3_600_000
 """The timestamp of the first record, not old enough to be deleted; each has its own second."""
 

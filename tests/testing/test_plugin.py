@@ -119,7 +119,7 @@ def test_what_a_fixture_of_the_module_holds_is_not_left_behind(check: Check) -> 
 
 
 @pytest.mark.fast
-def test_a_thread_that_a_library_in_c_began_is_none_of_ours(check: Check) -> None:
+def test_a_thread_that_a_library_in_c_began_is_not_reported(check: Check) -> None:
     check("""
         import _thread, threading
         known, stop = threading.Event(), threading.Event()

@@ -42,7 +42,7 @@ def test_what_is_right_type_checks(errors: dict[Path, set[tuple[int, str]]]) -> 
     assert errors[GOOD] == set()
 
 
-def test_what_is_wrong_is_told_line_by_line(errors: dict[Path, set[tuple[int, str]]]) -> None:
+def test_what_is_wrong_is_reported_line_by_line(errors: dict[Path, set[tuple[int, str]]]) -> None:
     lines = enumerate(BAD.read_text().splitlines(), 1)
     marked = {
         (number, match[1])

@@ -35,7 +35,7 @@ class Thing(WebMixin):
 
     def __init__(self, *, cannot_start: Exception | None = None) -> None:
         self._scope = Scope("thing")
-        self.told: list[str] = []
+        self.observed: list[str] = []
         self.drained = asyncio.Event()
         self.drained.set()
         self.worse_at_the_end: Exception | None = None
@@ -49,7 +49,7 @@ class Thing(WebMixin):
             raise self._cannot_start
         await stack.enter_async_context(self._scope)
         self._task = asyncio.current_task()
-        self.told.append("open")
+        self.observed.append("open")
 
     async def __aexit__(
         self,
@@ -57,12 +57,12 @@ class Thing(WebMixin):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        self.told.append("draining" if kind is None else "cut short")
+        self.observed.append("draining" if kind is None else "cut short")
         if self._error and self._task:
             self._task.uncancel()
         await self.drained.wait()
         await super().__aexit__(None, None, None)
-        self.told.append("closed")
+        self.observed.append("closed")
         if failure := self._error or self.worse_at_the_end:
             raise failure
 
@@ -81,10 +81,10 @@ class Thing(WebMixin):
 async def test_it_is_open_while_the_web_app_runs() -> None:
     thing = Thing()
     async with thing.lifespan(FastAPI()):
-        assert thing.told == ["open"]
+        assert thing.observed == ["open"]
         assert await thing.current() is thing
         assert thing.status_by_worker() == {"": WELL}
-    assert thing.told == ["open", "draining", "closed"]
+    assert thing.observed == ["open", "draining", "closed"]
 
 
 async def test_the_end_of_the_web_app_waits_until_all_is_drained() -> None:
@@ -98,12 +98,12 @@ async def test_the_end_of_the_web_app_waits_until_all_is_drained() -> None:
     async with asyncio.TaskGroup() as group:
         served = group.create_task(serve())
         over.set()
-        await until(lambda: "draining" in thing.told)
+        await until(lambda: "draining" in thing.observed)
         for _ in range(10):
             await asyncio.sleep(0)
         assert not served.done()
         thing.drained.set()
-    assert thing.told[-1] == "closed"
+    assert thing.observed[-1] == "closed"
 
 
 async def test_what_cannot_start_keeps_the_web_app_from_starting() -> None:
@@ -133,10 +133,10 @@ async def test_without_kafka_the_web_app_starts_and_goes_on_trying(
         with pytest.raises(ClosedError):
             await thing.current()
         thing.can_start()
-        await until(lambda: thing.told == ["open"])
+        await until(lambda: thing.observed == ["open"])
         assert thing.status_by_worker() == {"": WELL}
         assert await thing.current() is thing
-    assert thing.told[-1] == "closed"
+    assert thing.observed[-1] == "closed"
     assert "Thing could not be opened, next try in 0." in caplog.text
 
 
@@ -144,10 +144,10 @@ async def test_a_web_app_that_ends_before_kafka_is_there_does_not_wait() -> None
     thing = Thing(cannot_start=nobody())
     async with asyncio.timeout(5), thing.lifespan():
         pass
-    assert (thing.told, thing.status_by_worker()[""].live) == ([], False)
+    assert (thing.observed, thing.status_by_worker()[""].live) == ([], False)
 
 
-async def test_what_is_wrong_for_good_is_told_also_later() -> None:
+async def test_what_is_wrong_for_good_is_reported_also_later() -> None:
     thing = Thing(cannot_start=nobody())
     async with thing.lifespan():
         thing.can_start(ConfigError("no such option"))
@@ -204,7 +204,9 @@ async def failing(*_: object) -> None:
     raise nobody()
 
 
-async def test_what_dies_is_told_and_the_web_app_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_dies_is_reported_and_the_web_app_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     thing = Thing()
     async with thing.lifespan():
         thing.die(ConfigError("the group was deleted"))
@@ -229,7 +231,7 @@ async def test_errors_of_the_web_app_are_its_own() -> None:
     with pytest.raises(KeyError):
         async with thing.lifespan():
             raise KeyError
-    assert thing.told[-1] == "closed"
+    assert thing.observed[-1] == "closed"
 
 
 async def test_a_web_app_that_is_cancelled_takes_it_along() -> None:
@@ -241,9 +243,9 @@ async def test_a_web_app_that_is_cancelled_takes_it_along() -> None:
 
     async with asyncio.TaskGroup() as group:
         served = group.create_task(serve())
-        await until(lambda: thing.told == ["open"])
+        await until(lambda: thing.observed == ["open"])
         served.cancel()
-    assert thing.told[-1] == "closed"
+    assert thing.observed[-1] == "closed"
 
 
 async def test_what_an_existing_lifespan_opens_is_there_before_it_and_after_it() -> None:
@@ -252,13 +254,13 @@ async def test_what_an_existing_lifespan_opens_is_there_before_it_and_after_it()
     @asynccontextmanager
     async def existing(value: object) -> AsyncIterator[dict[str, int]]:
         assert value is web_app
-        thing.told.append("existing")
+        thing.observed.append("existing")
         yield {"answer": 42}
-        thing.told.append("existing over")
+        thing.observed.append("existing over")
 
     async with thing.lifespan_with(existing)(web_app) as state:
         assert state == {"answer": 42}
-    assert thing.told == ["existing", "open", "draining", "closed", "existing over"]
+    assert thing.observed == ["existing", "open", "draining", "closed", "existing over"]
 
 
 async def test_aiohttp_opens_and_closes_it() -> None:
@@ -267,9 +269,9 @@ async def test_aiohttp_opens_and_closes_it() -> None:
     runner = web.AppRunner(web_app)
     async with asyncio.TaskGroup() as group:  # as fixtures of tests do: each in a task of its own
         await group.create_task(runner.setup())
-        assert thing.told == ["open"]
+        assert thing.observed == ["open"]
         await group.create_task(runner.cleanup())
-    assert thing.told == ["open", "draining", "closed"]
+    assert thing.observed == ["open", "draining", "closed"]
 
 
 async def test_a_second_life_is_refused() -> None:

@@ -51,7 +51,7 @@ def test_probes_say_it_by_their_status_and_why() -> None:
     assert answer("/live", DEAD)[1]["reason"] == "the group was deleted"
 
 
-def test_lag_is_told_by_partition_and_in_all_where_it_is_known() -> None:
+def test_lag_is_reported_by_partition_and_in_all_where_it_is_known() -> None:
     status, reported = answer("/lag", BUSY)
     assert (status, reported["total"], reported["topics"]["orders"]) == (
         200,
@@ -120,7 +120,7 @@ def test_what_only_grows_is_a_counter() -> None:
     assert kinds["asyncconsumer_handler_running"] == "gauge"
 
 
-def test_metrics_of_several_workers_are_told_apart() -> None:
+def test_metrics_of_several_workers_are_distinguished() -> None:
     live = samples({"1": BUSY, "2": DEAD})["asyncconsumer_live"]
     assert live == [({"worker": "1"}, 1), ({"worker": "2"}, 0)]
 

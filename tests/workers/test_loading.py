@@ -37,7 +37,7 @@ pytestmark = pytest.mark.fast
         ("leaving:app", "cannot be imported: SystemExit: 3"),
     ],
 )
-def test_what_is_no_app_is_told_in_one_line(
+def test_what_is_no_app_is_reported_in_one_line(
     target: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = "ConsumerApp(bootstrap_servers='k:1', group_id='g')"

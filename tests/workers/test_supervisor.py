@@ -77,7 +77,7 @@ async def test_a_worker_is_gone_though_its_child_holds_the_line(tmp_path: Path) 
             os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
-async def test_the_last_words_of_a_worker_are_heard() -> None:
+async def test_the_last_output_of_a_worker_is_read() -> None:
     async with watched("""line.sendall(b'{"failed": "no disk"}\\n')""") as worker:
         await until(worker.ended.is_set)
         assert worker.reason == "no disk"
@@ -155,7 +155,7 @@ async def test_a_worker_that_dies_again_and_again() -> None:
         await until(lambda: begins(again, said))
 
 
-async def test_what_no_worker_can_run_is_told_once() -> None:
+async def test_what_no_worker_can_run_is_reported_once() -> None:
     said: list[str] = []
     job = Script(target="""line.sendall(b'{"unusable": "no such app"}\\n')""")
     assert await Supervisor(job, 2, said.append, Random(1)).run() == 2

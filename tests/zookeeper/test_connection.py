@@ -144,7 +144,7 @@ async def test_a_server_that_pings_but_does_not_answer_is_given_up() -> None:
 
 
 @simulated(range(5), limit=1000)
-async def test_every_pending_call_has_failed_before_the_end_is_told() -> None:
+async def test_every_pending_call_has_failed_before_the_end_is_reported() -> None:
     script = Script()
     connection = connected(script)
     answers = [connection.send(requests.get(f"/{n}")) for n in range(50)]

@@ -65,10 +65,10 @@ def test_any_bytes_give_an_answer_or_a_typed_refusal(data: bytes) -> None:
 def test_a_stat_is_read_as_aiozk_reads_it() -> None:
     data = struct.pack(">qqqqiiiqiiq", *range(1, 12))
     theirs = protocol.ExistsResponse.deserialize(data).stat
-    ours = requests.exists("/").read(memoryview(data))
-    assert ours == Stat(*range(1, 12))
-    assert ours.ephemeral_owner == theirs.ephemeral_owner
-    assert ours.children_count == theirs.num_children
+    tested = requests.exists("/").read(memoryview(data))
+    assert tested == Stat(*range(1, 12))
+    assert tested.ephemeral_owner == theirs.ephemeral_owner
+    assert tested.children_count == theirs.num_children
 
 
 def test_the_operation_at_fault_is_named() -> None:

@@ -136,7 +136,7 @@ async def test_each_new_session_is_a_new_epoch() -> None:
 
 
 @simulated(SEEDS, limit=100)
-async def test_another_session_in_place_of_ours_is_an_expiry() -> None:
+async def test_another_session_in_place_of_the_own_is_an_expiry() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
 
     async def swapping(
@@ -196,7 +196,7 @@ async def test_what_another_has_claimed_meanwhile_is_not_deleted() -> None:
 
 
 @simulated(SEEDS, limit=100)
-async def test_what_is_ours_is_deleted_however_often_the_connection_breaks() -> None:
+async def test_own_nodes_are_deleted_however_often_the_connection_breaks() -> None:
     fake = FakeZooKeeper(2, randomness=Random(1))
     async with fake_session(fake) as zk:
         await create_ephemeral_owned(zk, "/owner", b"me", epoch=1)

@@ -84,7 +84,7 @@ async def test_every_watch_is_set_by_a_reconnect_and_by_a_new_session() -> None:
 
 
 @simulated(SEEDS, limit=60)
-async def test_each_watcher_of_a_node_is_told_and_one_that_left_is_not() -> None:
+async def test_each_watcher_of_a_node_is_reported_and_one_that_left_is_not() -> None:
     fake = FakeZooKeeper(randomness=Random(1))
     async with fake_session(fake) as zk:
         await zk.create("/n")
@@ -106,7 +106,7 @@ async def test_each_watcher_of_a_node_is_told_and_one_that_left_is_not() -> None
 
 
 @simulated(range(100), limit=60)
-async def test_a_change_during_a_read_is_seen_or_told() -> None:
+async def test_a_change_during_a_read_is_seen_or_reported() -> None:
     fake = FakeZooKeeper(randomness=Random(1), latency=(0.001, 0.01))
     async with (
         fake_session(fake) as zk,

@@ -34,10 +34,10 @@ class Listening:
     address = HERE
 
     def __init__(self) -> None:
-        self.heard: list[float] = []
+        self.received: list[float] = []
 
     async def request(self, *_: Any, **__: Any) -> Any:
-        self.heard.append(asyncio.get_running_loop().time())
+        self.received.append(asyncio.get_running_loop().time())
         return SimpleNamespace(to_object=lambda: {"error_code": 0})
 
     @asynccontextmanager
@@ -63,7 +63,7 @@ async def beating(randomness: Random) -> AsyncIterator[tuple[Heartbeats, list[fl
 
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(run())
-        yield heartbeats, listening.heard
+        yield heartbeats, listening.received
         task.cancel()
 
 
@@ -77,15 +77,15 @@ def begin(heartbeats: Heartbeats, generation: int = 1) -> float:
 async def test_members_of_a_generation_go_on_in_step() -> None:
     randomness, everyone = Random(1), []
     for _ in range(5):
-        async with beating(randomness) as (heartbeats, heard):
+        async with beating(randomness) as (heartbeats, received):
             began = begin(heartbeats)
             await asyncio.sleep(10)
             again = begin(heartbeats, 2)
             await asyncio.sleep(10)
-        gaps = [later - earlier for earlier, later in itertools.pairwise(heard)]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(received)]
         assert max(gaps) <= INTERVAL + 0.001
-        assert len(heard) <= 20 / (0.5 * INTERVAL) + 4
-        everyone.append([moment - (began if moment < again else again) for moment in heard])
+        assert len(received) <= 20 / (0.5 * INTERVAL) + 4
+        everyone.append([moment - (began if moment < again else again) for moment in received])
     for other in everyone[1:]:
         assert other == pytest.approx(everyone[0], abs=0.01)
 
@@ -93,11 +93,11 @@ async def test_members_of_a_generation_go_on_in_step() -> None:
 @simulated([1])
 async def test_a_session_does_not_always_end_just_after_the_heartbeats_of_others() -> None:
     session = 6.0
-    async with beating(Random(1)) as (heartbeats, heard):
+    async with beating(Random(1)) as (heartbeats, received):
         begin(heartbeats)
         await asyncio.sleep(200)
-    ends = [last + session for last in heard if last < 150]
-    waits = [next(moment for moment in heard if moment > end) - end for end in ends]
+    ends = [last + session for last in received if last < 150]
+    waits = [next(moment for moment in received if moment > end) - end for end in ends]
     assert sum(waits) / len(waits) < 0.6 * INTERVAL
 
 
@@ -170,13 +170,13 @@ async def test_signs_of_life_by_others_that_came_after_the_session_prove_nothing
 
 @simulated(range(3))
 async def test_who_hurries_sends_some_more_and_goes_on_as_usual() -> None:
-    async with beating(Random(1)) as (heartbeats, heard):
+    async with beating(Random(1)) as (heartbeats, received):
         began = begin(heartbeats)
         heartbeats.hurry()
         await asyncio.sleep(0.5)
-        assert len([moment for moment in heard if moment < began + 0.5]) >= 4
+        assert len([moment for moment in received if moment < began + 0.5]) >= 4
         await asyncio.sleep(9.5)
-        late = [moment for moment in heard if moment >= began + 5]
+        late = [moment for moment in received if moment >= began + 5]
         assert 5 <= len(late) <= 10  # one to two an interval
 
 

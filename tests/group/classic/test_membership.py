@@ -40,26 +40,26 @@ async def has_all(member: Following) -> None:
     await until(lambda: member.numbers == ALL)
 
 
-def standing(ours: ClassicMembership) -> tuple[object, ...]:
-    return ours.deadline, ours.identity, ours.heartbeat, ours.lost
+def member_state(tested: ClassicMembership) -> tuple[object, ...]:
+    return tested.deadline, tested.identity, tested.heartbeat, tested.lost
 
 
 # --- how it stands -------------------------------------------------------------------------------
 
 
 @simulated(seeds=SEEDS)
-async def test_what_is_ours_is_ours_until_we_leave() -> None:
+async def test_assigned_partitions_are_owned_until_the_member_leaves() -> None:
     async with fake_cluster() as cluster, open_member(cluster) as member:
-        ours, nothing = member.membership, (-inf, None, None, True)
-        assert standing(ours) == nothing
+        tested, nothing = member.membership, (-inf, None, None, True)
+        assert member_state(tested) == nothing
         await has_all(member)
-        assert not ours.lost
+        assert not tested.lost
         assert the_generation(member) == 1
         assert set(member.history[-1].owners) == member.owned
         await member.leave()
-        assert standing(ours) == nothing
+        assert member_state(tested) == nothing
         assert not cluster.groups[GROUP].members
-        await ours.leave()  # harmless
+        await tested.leave()  # harmless
 
 
 @simulated(seeds=SEEDS)
@@ -240,10 +240,10 @@ async def test_silence_fences_first_and_is_a_loss_after_a_session() -> None:
         await has_all(member)
         cluster.black_hole(1)
         await until(lambda: now() > member.membership.deadline > -inf)
-        assert standing(member.membership)[3] is False
+        assert member_state(member.membership)[3] is False
         assert len(member.history) == 1
         await until(lambda: len(member.history) > 1)
-        assert standing(member.membership)[:3] == (-inf, None, None)
+        assert member_state(member.membership)[:3] == (-inf, None, None)
         assert {p.partition for p in member.history[1].lost} == ALL
         cluster.restore(1)
         await until(lambda: len(member.history) > 2 and member.numbers == ALL, 400)
@@ -373,7 +373,7 @@ async def test_who_is_fenced_with_nothing_but_a_name_has_a_double() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_a_session_that_brokers_do_not_allow_is_told() -> None:
+async def test_a_session_that_brokers_do_not_allow_is_reported() -> None:
     async with (
         fake_cluster() as cluster,
         open_member(cluster, session_timeout_ms=5_000, heartbeat_interval_ms=500) as member,
@@ -475,7 +475,7 @@ async def test_a_leader_that_comes_back_notices_what_came_while_it_was_away() ->
 
 
 @simulated(seeds=SEEDS)
-async def test_a_broker_that_has_not_heard_the_news_costs_no_rebalance() -> None:
+async def test_a_broker_with_old_metadata_costs_no_rebalance() -> None:
     async with (
         fake_cluster(brokers=3) as cluster,
         open_member(cluster, PatternSubscription(".*"), metadata_refresh_ms=500) as member,

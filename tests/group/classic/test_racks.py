@@ -63,7 +63,7 @@ def swap_racks(cluster: GroupCluster) -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_when_replicas_move_a_leader_with_a_rack_has_the_group_divide_anew() -> None:
+async def test_when_replicas_move_a_leader_with_a_rack_has_the_group_divide_again() -> None:
     async with in_three_racks() as cluster, open_member(cluster, client_rack="x") as leader:
         await until(lambda: len(leader.owned) == 6)
         async with (

@@ -55,7 +55,7 @@ def heartbeats_are_not_listened_to(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClassicMembership, "_on_heartbeat_result", lambda self, news: None)
 
 
-def a_loss_heard_by_heartbeat_is_ignored(patch: pytest.MonkeyPatch) -> None:
+def a_loss_seen_by_heartbeat_is_ignored(patch: pytest.MonkeyPatch) -> None:
     hear = ClassicMembership._on_heartbeat_result
 
     def deaf(self: ClassicMembership, news: HeartbeatResult) -> None:
@@ -78,7 +78,7 @@ def a_loss_is_taken_for_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClassicMembership, "_on_heartbeat_result", wrong)
 
 
-def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
+def a_loss_is_not_reported(patch: pytest.MonkeyPatch) -> None:
     async def quiet(self: ClassicMembership) -> Assignment | None:
         self._member.on(MemberEvent.JOIN)
         return None
@@ -153,9 +153,9 @@ def growth_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
         nothing_is_fenced,
         a_session_counts_from_some_time_after_the_answer,
         heartbeats_are_not_listened_to,
-        a_loss_heard_by_heartbeat_is_ignored,
+        a_loss_seen_by_heartbeat_is_ignored,
         a_loss_is_taken_for_a_sign_of_life,
-        a_loss_is_not_told,
+        a_loss_is_not_reported,
         partitions_are_kept_while_an_eager_member_joins,
         what_is_lost_is_committed_as_if_it_were_revoked,
         growth_is_not_noticed,

@@ -169,7 +169,7 @@ async def test_internal_topics_match_here_only_if_they_are_not_excluded() -> Non
 
 
 @pytest.mark.parametrize("switched_off", [False, True])
-def test_who_cannot_speak_the_protocol_is_told_apart(*, switched_off: bool) -> None:
+def test_a_broker_without_the_protocol_is_distinguished(*, switched_off: bool) -> None:
     @simulated(range(3))
     async def play() -> None:
         last = {} if switched_off else {HEARTBEAT: -1}
@@ -246,7 +246,7 @@ async def test_heartbeats_go_on_while_an_assignment_is_dealt_with() -> None:
 
 
 @simulated(range(5))
-async def test_who_is_held_up_gives_way_and_is_told_again_what_it_had_not_begun() -> None:
+async def test_a_blocked_member_yields_and_gets_the_assignment_it_had_not_begun_again() -> None:
     async with fakes() as world, world.member() as member:
         member.willing.clear()
         await until(lambda: bool(member.assignments))

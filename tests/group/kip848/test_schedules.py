@@ -68,7 +68,7 @@ def commits_are_those_of_the_first_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroupMembership, "identity", property(old))
 
 
-def the_coordinator_is_never_told_what_we_own(patch: pytest.MonkeyPatch) -> None:
+def owned_partitions_are_never_sent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemberState848, "unacknowledged", property(lambda self: False))
 
 
@@ -80,7 +80,7 @@ def the_coordinator_is_never_told_what_we_own(patch: pytest.MonkeyPatch) -> None
         it_is_acknowledged_before_the_receipt,
         who_was_fenced_joins_again_as_if_nothing_was_lost,
         commits_are_those_of_the_first_epoch,
-        the_coordinator_is_never_told_what_we_own,
+        owned_partitions_are_never_sent,
         what_is_in_hand_counts_as_finished,
         partitions_that_are_lost_are_read_on,
         offsets_are_not_loaded,

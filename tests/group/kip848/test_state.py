@@ -157,7 +157,7 @@ def test_what_is_read_and_what_is_about_to_be_are_owned_until_there_is_a_receipt
     assert state.beat(5, answer(2, 0)).owned == some(0, 2)
 
 
-def test_the_coordinator_is_told_that_nothing_was_taken_up() -> None:
+def test_the_coordinator_is_reported_that_nothing_was_taken_up() -> None:
     state = joined(0)
     state.beat(2, answer(2, 0, 1))
     state.beat(3, answer(2, changed=False))
@@ -169,7 +169,7 @@ def test_the_coordinator_is_told_that_nothing_was_taken_up() -> None:
 # --- how long it is certain ----------------------------------------------------------------------
 
 
-def test_what_is_ours_is_so_for_a_session_after_the_last_heartbeat_was_sent() -> None:
+def test_partitions_are_owned_for_a_session_after_the_last_heartbeat_was_sent() -> None:
     state = Played()
     assert state.certain_until == -inf
     state.beat(10, answer(1, 0))

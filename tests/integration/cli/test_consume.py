@@ -39,7 +39,7 @@ class Member:
         return self._out.read_text().split("\n")[:-1]
 
     @property
-    def told(self) -> str:
+    def observed(self) -> str:
         return self._err.read_text()
 
     async def ends(self, how: signal.Signals | None = None) -> int:
@@ -47,7 +47,7 @@ class Member:
         if how is not None:
             self.process.send_signal(how)
         await until(lambda: self.process.poll() is not None)
-        assert "Traceback" not in self.told
+        assert "Traceback" not in self.observed
         return self.process.returncode
 
 
@@ -132,15 +132,15 @@ async def test_two_share_a_topic_and_one_that_is_stopped_leaves_nothing_undone(
     assert await second.ends(signal.SIGINT) == 0
     assert len(first.lines) + len(second.lines) == len(values) == await group.committed()
     assert (await group.nodes.members(), await group.nodes.owners()) == ({}, {})
-    assert f"% assigned to {group.name}_a: {group.topic}[0]" in first.told
+    assert f"% assigned to {group.name}_a: {group.topic}[0]" in first.observed
 
 
 async def test_with_kafkas_own_console_consumer_in_the_group(
     group: Group, scala_consumers: ScalaConsumers
 ) -> None:
-    ours = group.start("a", "--format", r"%p:%o:%k:%s\n", "--quiet")
+    tested = group.start("a", "--format", r"%p:%o:%k:%s\n", "--quiet")
     values = await group.send(8)
-    await until(lambda: len(ours.lines) == 8)
+    await until(lambda: len(tested.lines) == 8)
     scala = await scala_consumers.start_console(group.name, group.topic, name="s")
     await group.until_owned(a=2, s=2)
 
@@ -160,13 +160,13 @@ async def test_with_kafkas_own_console_consumer_in_the_group(
 
     values |= await group.send(40)
     await until(
-        lambda: {line.rpartition(":")[2] for line in ours.lines} | set(scala.values) == values
+        lambda: {line.rpartition(":")[2] for line in tested.lines} | set(scala.values) == values
     )
-    assert await ours.ends(signal.SIGTERM) == 0
+    assert await tested.ends(signal.SIGTERM) == 0
     await group.until_owned(s=4)
-    assert len(ours.lines) + len(scala.values) == len(values)
-    assert all(line.split(":")[2] == "key" for line in ours.lines)
-    assert ours.told == ""
+    assert len(tested.lines) + len(scala.values) == len(values)
+    assert all(line.split(":")[2] == "key" for line in tested.lines)
+    assert tested.observed == ""
 
 
 async def test_so_many_and_no_more_are_printed_and_committed(group: Group) -> None:
@@ -213,7 +213,7 @@ async def test_a_reader_that_does_not_read_keeps_nobody_from_stopping(group: Gro
     member = group.start("a", stdout=subprocess.PIPE)
     assert member.process.stdout is not None
     with member.process.stdout:
-        await until(lambda: "assigned to" in member.told)
+        await until(lambda: "assigned to" in member.observed)
         await asyncio.to_thread(member.process.stdout.read, 1)  # it has begun, and is stuck
         assert await member.ends(signal.SIGTERM) == 0
     assert (await group.nodes.members(), await group.nodes.owners()) == ({}, {})
@@ -227,5 +227,5 @@ async def test_a_second_signal_ends_it_at_once(group: Group) -> None:
         await until(lambda: member.lines == ["0"])
         proxy.black_hole()  # neither commit nor farewell are answered
         member.process.send_signal(signal.SIGTERM)
-        await until(lambda: "% committing and leaving" in member.told)
+        await until(lambda: "% committing and leaving" in member.observed)
         assert await member.ends(signal.SIGINT) == -signal.SIGINT

@@ -213,7 +213,9 @@ async def test_a_group_that_is_not_there_is_named(world: World) -> None:
 
 
 @pytest.mark.parametrize("by_zookeeper", [True, False])
-async def test_topics_are_told_by_zookeeper_or_by_brokers(world: World, by_zookeeper: bool) -> None:
+async def test_topics_are_reported_by_zookeeper_or_by_brokers(
+    world: World, by_zookeeper: bool
+) -> None:
     config = world.config(bootstrap_servers="" if by_zookeeper else world.kafka.bootstrap_servers)
     async with open_zookeeper(config) as session, open_cluster(config, session) as cluster:
         assert world.topic in await cluster.topic_names()

@@ -11,7 +11,7 @@ from asyncconsumer.testing.handles import KafkaCluster
 from asyncconsumer.testing.servers import Broker
 from tests.support.consumer_members import (
     Anyone,
-    Ours,
+    OwnMember,
     admin_of,
     all_of,
     committed,
@@ -42,7 +42,7 @@ async def two_members(
     """
     topic = await cluster.topic(partitions=PARTITIONS, config=SAFE)
     whole = [TopicPartition(topic, n) for n in range(PARTITIONS)]
-    member = partial(Ours, cluster, group, topic, session_timeout_ms=LONG_SESSION_MS)
+    member = partial(OwnMember, cluster, group, topic, session_timeout_ms=LONG_SESSION_MS)
     async with member(name="a") as a, member(name="b") as b:
         await until_divided(division("range", {topic: PARTITIONS}, {"a": (), "b": ()}), a=a, b=b)
         a.changes.clear()
@@ -85,7 +85,7 @@ async def test_what_a_killed_member_had_is_taken_over(kafka_cluster: KafkaCluste
     topic, group = await kafka_cluster.topic(partitions=PARTITIONS), kafka_cluster.group()
     whole = {TopicPartition(topic, n) for n in range(PARTITIONS)}
     async with (
-        Ours(kafka_cluster, group, topic, name="a") as a,
+        OwnMember(kafka_cluster, group, topic, name="a") as a,
         OwnConsumer(kafka_cluster.bootstrap_servers, group, [topic], name="b") as b,
         Writer(kafka_cluster.bootstrap_servers, whole) as writer,
     ):
@@ -105,7 +105,7 @@ async def test_what_a_killed_member_had_is_taken_over(kafka_cluster: KafkaCluste
 # --- cooperative ---------------------------------------------------------------------------------
 
 
-class Hesitating(Ours):
+class Hesitating(OwnMember):
     """Does not let go of anything before it is told to."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -133,7 +133,7 @@ async def test_what_stays_is_read_all_the_time_while_a_third_member_joins(
         await until(lambda: len(a.owned) == len(b.owned) == 50)
         both: list[Anyone] = [a, b]
         before = [(member, len(member.changes), member.owned) for member in both]
-        c = Ours(kafka_cluster, group, topic, name="c", strategy=strategy)
+        c = OwnMember(kafka_cluster, group, topic, name="c", strategy=strategy)
 
         # the group waits for one that stands still: the other one reads on, beyond its session
         a.may_let_go.clear()

@@ -54,14 +54,14 @@ async def test_a_registration_that_makes_no_sense_is_reported_and_ignored(
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
-        async with open_member(kafka_zk, group, {topic: 1}, "a") as ours:
+        async with open_member(kafka_zk, group, {topic: 1}, "a") as tested:
             await nodes.client.create(f"/consumers/{group}/ids/{group}_bad", b'{"pattern":')
             await until(lambda: f"{group}_bad" in caplog.text)
             async with open_member(kafka_zk, group, {topic: 1}, "b") as other:
-                both = shares(topic, 2, (ours.id, 1), (other.id, 1))
+                both = shares(topic, 2, (tested.id, 1), (other.id, 1))
                 await until(lambda: equal(nodes.owners(), both))
                 await send(kafka_zk, topic, 20)
-                await until(lambda: all_of(numbers(topic, 20), ours, other))
+                await until(lambda: all_of(numbers(topic, 20), tested, other))
         assert "a member of group" in caplog.text
 
 
@@ -79,7 +79,7 @@ async def test_a_name_that_is_taken_is_refused(kafka_zk: KafkaWithZooKeeper) -> 
         await until(lambda: all_of(numbers(topic, 5), first))
 
 
-async def test_a_partition_that_somebody_holds_is_told_of_and_taken_when_it_is_free(
+async def test_a_partition_that_somebody_holds_is_reported_and_taken_when_it_is_free(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
@@ -182,22 +182,24 @@ async def test_a_cleared_stream_reads_again_from_what_is_finished(
 # --- commits -------------------------------------------------------------------------------------
 
 
-async def test_offsets_that_are_given_are_committed_as_they_are_of_what_is_ours(
+async def test_offsets_that_are_given_are_committed_as_they_are_of_owned_partitions(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     topic, group = await kafka_zk.topic(), kafka_zk.group()
     await send(kafka_zk, topic, 10)
-    ours, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    tested, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
     manual: Any = {"auto_commit_enable": False}
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
         async with connector_of(kafka_zk, group, "o", **manual) as connector:
             assert await connector.commit_offsets() == {}
             stream = await one_stream(connector, topic)
             await take(stream, 8)
-            assert await connector.commit_offsets() == {ours: 8}
-            assert await nodes.offsets() == {ours: 8}
-            assert await connector.commit_offsets({ours: 3, other: 5}) == {ours: 3}
-        assert await nodes.offsets() == {ours: 3}, "and the end commits nothing without auto-commit"
+            assert await connector.commit_offsets() == {tested: 8}
+            assert await nodes.offsets() == {tested: 8}
+            assert await connector.commit_offsets({tested: 3, other: 5}) == {tested: 3}
+        assert await nodes.offsets() == {tested: 3}, (
+            "and the end commits nothing without auto-commit"
+        )
         async with connector_of(kafka_zk, group, "o", **manual) as connector:
             stream = await one_stream(connector, topic)
             assert await take(stream, 7) == numbers(topic, 7, 3)
@@ -221,8 +223,8 @@ async def test_offsets_are_written_only_when_they_changed(kafka_zk: KafkaWithZoo
             await until(partial(_equal_offsets, nodes, {first: 5, second: 1}))
         once_each = {first: 5, second: 1}
         assert await nodes.commits() == once_each, "no value is written twice"
-        async with open_member(kafka_zk, group, {topic: 1}, "o", **often) as ours:
-            await ours.connector.commit_offsets({first: 5, second: 1})
+        async with open_member(kafka_zk, group, {topic: 1}, "o", **often) as tested:
+            await tested.connector.commit_offsets({first: 5, second: 1})
         assert await nodes.commits() == once_each, "loaded, and not written again"
 
 
@@ -260,25 +262,25 @@ class Diary(RebalanceListener):
         self.lines.append((what, {tp.partition for tp in partitions}))  # it has looked
 
 
-async def test_listeners_are_told_in_the_order_of_things(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_listeners_are_called_in_the_order_of_events(kafka_zk: KafkaWithZooKeeper) -> None:
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
         diary = Diary(nodes)
         seldom: Any = {"auto_commit_interval_ms": 60_000, "listener": diary}
-        async with open_member(kafka_zk, group, {topic: 1}, "a", **seldom) as ours:
+        async with open_member(kafka_zk, group, {topic: 1}, "a", **seldom) as tested:
             await send(kafka_zk, topic, 20)
-            await until(lambda: all_of(numbers(topic, 20), ours))
+            await until(lambda: all_of(numbers(topic, 20), tested))
             async with open_member(kafka_zk, group, {topic: 1}, "b") as other:
-                both = shares(topic, 4, (ours.id, 1), (other.id, 1))
+                both = shares(topic, 4, (tested.id, 1), (other.id, 1))
                 await until(lambda: equal(nodes.owners(), both))
             await until(lambda: len(diary.lines) == 3)
-            session = ours.connector._group.session
+            session = tested.connector._group.session
             await kafka_zk.zookeeper.expire_session(session.session_id, session.password)
             await until(lambda: len(diary.lines) == 5)
-            everything = shares(topic, 4, (ours.id, 1))
+            everything = shares(topic, 4, (tested.id, 1))
             await until(lambda: equal(nodes.owners(), everything))
             await send(kafka_zk, topic, 20, 20)
-            await until(lambda: all_of(numbers(topic, 40), ours))
+            await until(lambda: all_of(numbers(topic, 40), tested))
     everyone = {0, 1, 2, 3}
     assert diary.lines == [
         ("starting", everyone),

@@ -257,7 +257,7 @@ async def test_a_pause_holds_at_once_and_over_rebalances(kafka: KafkaHandle) -> 
 # --- observers ----------------------------------------------------------------------------------
 
 
-class Told(ConsumerRebalanceListener):
+class RecordingListener(ConsumerRebalanceListener):
     def __init__(self) -> None:
         self.log: list[tuple[str, set[int]]] = []
 
@@ -268,10 +268,10 @@ class Told(ConsumerRebalanceListener):
         self.log.append(("revoked", {tp.partition for tp in partitions}))
 
 
-async def test_a_listener_is_told_in_order(kafka: KafkaHandle) -> None:
+async def test_a_listener_is_called_in_order(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     strategy = {"partition_assignment_strategy": "cooperative-sticky"}
-    log = Told()
+    log = RecordingListener()
     async with make_consumer(kafka, topic, group_id=group, listener=log, **strategy) as consumer:
         await consumer.wait_assigned()
         async with make_consumer(kafka, topic, group_id=group, **strategy) as second:
@@ -437,19 +437,19 @@ async def test_a_stream_has_one_owner(kafka: KafkaHandle) -> None:
         ({"group_instance_id": "a"}, "`group_id` is not"),
     ],
 )
-def test_wrong_options_are_told_at_once(options: dict[str, Any], reason: str) -> None:
+def test_wrong_options_are_reported_at_once(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         Consumer("topic", bootstrap_servers="k:9092", **options)
 
 
-async def test_nobody_there_is_told_at_once() -> None:
+async def test_nobody_there_is_reported_at_once() -> None:
     consumer: Consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
     with pytest.raises(NoBrokerAnswered, match=r"127\.0\.0\.1:1"):
         async with consumer:
             pass
 
 
-async def test_a_topic_that_cannot_be_read_is_told_at_once_and_one_to_come_is_waited_for(
+async def test_a_topic_that_cannot_be_read_is_reported_at_once_and_one_to_come_is_waited_for(
     kafka: KafkaHandle,
 ) -> None:
     with pytest.raises(InvalidTopic, match="no such topic!"):

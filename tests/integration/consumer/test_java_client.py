@@ -12,7 +12,7 @@ from asyncconsumer.testing.servers import JavaConsumers
 from asyncconsumer.testing.servers.process import together
 from tests.support.consumer_members import (
     Anyone,
-    Ours,
+    OwnMember,
     Place,
     all_of,
     committed,
@@ -34,7 +34,7 @@ def everything(topics: dict[str, int]) -> set[TopicPartition]:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-async def test_whoever_leads_they_divide_as_java_members_would(
+async def test_with_any_leader_they_divide_as_java_members_would(
     kafka: KafkaHandle, java_consumers: JavaConsumers, strategy: str
 ) -> None:
     topics = {await kafka.topic(partitions=count): count for count in (3, 5)}
@@ -43,25 +43,25 @@ async def test_whoever_leads_they_divide_as_java_members_would(
     await java.until_owning(whole)
     async with (
         Writer(kafka.bootstrap_servers, whole) as writer,
-        Ours(kafka, group, *topics, name="a", strategy=strategy) as ours,
+        OwnMember(kafka, group, *topics, name="a", strategy=strategy) as tested,
     ):
         # the first member leads
         expected = division(strategy, topics, {"a": (), "b": whole})
-        await until_divided(expected, a=ours, b=java)
-        await go_on(writer.acknowledged, java, ours)
+        await until_divided(expected, a=tested, b=java)
+        await go_on(writer.acknowledged, java, tested)
         await java.stop()
-        await until(lambda: ours.owned == whole)
-        await go_on(writer.acknowledged, java, ours)
+        await until(lambda: tested.owned == whole)
+        await go_on(writer.acknowledged, java, tested)
         # the leader is asyncconsumer now
         await java.start()
         expected = division(strategy, topics, {"a": whole, "b": ()})
-        await until_divided(expected, a=ours, b=java)
-        await go_on(writer.acknowledged, java, ours)
+        await until_divided(expected, a=tested, b=java)
+        await go_on(writer.acknowledged, java, tested)
         await writer.stop()
-        await until(lambda: all_of(writer.acknowledged, java, ours))
+        await until(lambda: all_of(writer.acknowledged, java, tested))
     # the member left
     await java.until_owning(whole)
-    assert repeated(java, ours) == {}
+    assert repeated(java, tested) == {}
 
 
 async def test_of_members_that_are_killed_or_stand_still_only_what_they_did_not_commit_comes_again(
@@ -72,7 +72,7 @@ async def test_of_members_that_are_killed_or_stand_still_only_what_they_did_not_
     own = partial(OwnConsumer, kafka.bootstrap_servers, group, topics, commit_ms=500)
     (d := own(name="d")).pause = 0.001
     async with (
-        Ours(kafka, group, *topics, name="e") as e,
+        OwnMember(kafka, group, *topics, name="e") as e,
         own(name="c") as c,
         d,
         Writer(kafka.bootstrap_servers, whole) as writer,
@@ -128,8 +128,8 @@ async def test_a_group_moves_from_range_to_cooperative_sticky_one_member_after_t
                 group, topics, name=name, properties=strategies(*strategy)
             )
         else:
-            ours = Ours(kafka, group, *topics, name=name, strategy=strategy)
-            members[name] = await stack.enter_async_context(ours)
+            tested = OwnMember(kafka, group, *topics, name=name, strategy=strategy)
+            members[name] = await stack.enter_async_context(tested)
         ever.append(members[name])
 
     async def settled() -> None:
@@ -165,33 +165,36 @@ async def test_static_members_come_back_to_what_they_had_without_a_rebalance(
 ) -> None:
     topics = {(topic := await kafka.topic(partitions=4)): 4}
     group, whole = kafka.group(), everything(topics)
-    ours = partial(
-        Ours, kafka, group, topic, name="o", group_instance_id="o", session_timeout_ms=30_000
+    tested = partial(
+        OwnMember, kafka, group, topic, name="o", group_instance_id="o", session_timeout_ms=30_000
     )
     async with Writer(kafka.bootstrap_servers, whole) as writer:
-        async with ours() as first:
+        async with tested() as first:
             properties = {"group.instance.id": "j", "session.timeout.ms": "30000"}
             java = await java_consumers.start(group, topics, name="j", properties=properties)
             expected = division("range", topics, {"j": (), "o": ()})
             await until_divided(expected, j=java, o=first)
-            reported, java_told = len(first.changes), len(java.changes)
+            reported, java_changes = len(first.changes), len(java.changes)
             await java.stop()
             await java.start()
             await until_divided(expected, j=java, o=first)
             await go_on(writer.acknowledged, java, first)
             assert len(first.changes) == reported
-            assert [change.kind for change in java.changes[java_told:]] == ["revoked", "assigned"]
-            java_told = len(java.changes)
+            assert [change.kind for change in java.changes[java_changes:]] == [
+                "revoked",
+                "assigned",
+            ]
+            java_changes = len(java.changes)
         # asyncconsumer leads, also after it rejoined
-        async with ours() as second:
+        async with tested() as second:
             await until_divided(expected, j=java, o=second)
             await go_on(writer.acknowledged, java, first, second)
-            assert len(java.changes) == java_told
+            assert len(java.changes) == java_changes
             await kafka.admin.add_partitions(topic, 6)
             expected = division("range", {topic: 6}, {"j": (), "o": ()})
             await until_divided(expected, j=java, o=second)
         await kafka.admin.add_partitions(topic, 7)  # while the leader is away
-        async with ours() as third:
+        async with tested() as third:
             expected = division("range", {topic: 7}, {"j": (), "o": ()})
             await until_divided(expected, j=java, o=third)
             await writer.stop()
@@ -206,12 +209,12 @@ async def test_topics_that_match_a_pattern_of_each_are_shared_also_those_that_co
     pattern = f"{re.escape(stem)}(-more)?"
     seldom = {"metadata.max.age.ms": "300000"}  # so asyncconsumer sees them first
     java = await java_consumers.start(group, pattern=pattern, name="j", properties=seldom)
-    async with Ours(kafka, group, pattern=pattern, name="o") as ours:
-        await until_divided(division("range", topics, {"j": (), "o": ()}), j=java, o=ours)
+    async with OwnMember(kafka, group, pattern=pattern, name="o") as tested:
+        await until_divided(division("range", topics, {"j": (), "o": ()}), j=java, o=tested)
         await kafka.admin.create_topic(f"{stem}-more", partitions=5)
         topics[f"{stem}-more"] = 5
-        await until_divided(division("range", topics, {"j": (), "o": ()}), j=java, o=ours)
+        await until_divided(division("range", topics, {"j": (), "o": ()}), j=java, o=tested)
         async with Writer(kafka.bootstrap_servers, everything(topics)) as writer:
-            await go_on(writer.acknowledged, java, ours)
-        await until(lambda: all_of(writer.acknowledged, java, ours))
-        assert repeated(java, ours) == {}
+            await go_on(writer.acknowledged, java, tested)
+        await until(lambda: all_of(writer.acknowledged, java, tested))
+        assert repeated(java, tested) == {}

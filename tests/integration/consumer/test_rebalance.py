@@ -33,12 +33,12 @@ class Slow(ConsumerRebalanceListener):
     """Takes its time with what is assigned after the first."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.observed = 0
         self.go_on = asyncio.Event()
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self.told += 1
-        if self.told > 1:
+        self.observed += 1
+        if self.observed > 1:
             await self.go_on.wait()
 
 
@@ -50,7 +50,7 @@ async def test_a_seek_while_a_listener_takes_its_time_is_done_at_once(kafka: Kaf
     async with make_consumer(kafka, partitions=[first], **options) as consumer:
         await take(consumer, 50)
         await consumer.assign([first, second])
-        await until(lambda: listener.told == 2)
+        await until(lambda: listener.observed == 2)
         consumer.seek(first, 90)
         assert await consumer.position(first) == 90
         assert await next_of(consumer) == 180
@@ -132,7 +132,7 @@ async def test_after_a_seek_to_the_beginning_commits_begin_there(kafka: KafkaHan
         assert await consumer.commit() == {tp: 11}
 
 
-async def test_a_store_that_fails_is_told_of_and_ends_nothing(kafka: KafkaHandle) -> None:
+async def test_a_store_that_fails_is_reported_and_ends_nothing(kafka: KafkaHandle) -> None:
     topic, (tp,), store = (topic := await kafka.topic()), partitions(topic, 0), Memory()
     await send(kafka, topic, range(10))
     async with make_consumer(
@@ -156,7 +156,7 @@ async def test_two_changes_at_once_are_made_one_after_the_other(kafka: KafkaHand
         assert await consumer.wait_assigned() == {TopicPartition(topic, 0)}
 
 
-async def test_who_listens_later_is_told_as_well_after_the_first(kafka: KafkaHandle) -> None:
+async def test_a_listener_added_later_is_called_after_the_first(kafka: KafkaHandle) -> None:
     topic, messages = await kafka.topic(), list[str]()
 
     class Noting(ConsumerRebalanceListener):

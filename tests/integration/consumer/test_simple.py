@@ -180,7 +180,7 @@ async def test_offsets_are_committed_and_fetched_without_joining(broker: KafkaHa
 
 
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 50), ("latest", 100)])
-async def test_offsets_that_are_gone_are_skipped_by_policy_and_told(
+async def test_offsets_that_are_gone_are_skipped_by_policy_and_reported(
     broker: KafkaHandle, reset: OffsetReset, first: int
 ) -> None:
     topic = await filled(broker, VALUES[:100])
@@ -287,7 +287,7 @@ async def test_the_new_leader_is_found_after_the_old_one_died(kafka_cluster: Kaf
     assert new.broker.node_id != old
 
 
-async def test_no_new_leader_is_told_after_three_tries(kafka_cluster: KafkaCluster) -> None:
+async def test_no_new_leader_is_reported_after_three_tries(kafka_cluster: KafkaCluster) -> None:
     topic = await kafka_cluster.topic(replication_factor=1)
     async with SimpleConsumer(kafka_cluster.bootstrap_servers) as consumer:
         old = (await consumer.find_leader(topic, 0)).broker.node_id
@@ -333,7 +333,7 @@ async def test_over_tls_with_a_login_a_read_survives_the_death_of_its_leader(ver
     assert results == VALUES
 
 
-async def test_the_partitions_of_a_topic_are_told(broker: KafkaHandle) -> None:
+async def test_the_partitions_of_a_topic_are_reported(broker: KafkaHandle) -> None:
     topic = await broker.topic(partitions=3)
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
         assert await consumer.partitions(topic) == [0, 1, 2]
@@ -341,7 +341,7 @@ async def test_the_partitions_of_a_topic_are_told(broker: KafkaHandle) -> None:
             await consumer.partitions(topic + "-missing")
 
 
-async def test_a_topic_made_anew_while_it_is_read_is_noticed(broker: KafkaHandle) -> None:
+async def test_a_topic_recreated_while_it_is_read_is_noticed(broker: KafkaHandle) -> None:
     topic = await filled(broker, VALUES[:50])
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
         records = aiter(consumer.read(topic, 0))
@@ -355,7 +355,7 @@ async def test_a_topic_made_anew_while_it_is_read_is_noticed(broker: KafkaHandle
                 await anext(records)
 
 
-async def test_by_policy_a_topic_made_anew_is_read_from_its_beginning(broker: KafkaHandle) -> None:
+async def test_by_policy_a_topic_recreated_is_read_from_its_beginning(broker: KafkaHandle) -> None:
     topic = await filled(broker, VALUES[:50])
     reported: list[Skipped] = []
     async with SimpleConsumer(

@@ -119,7 +119,7 @@ async def test_streams_divide_what_there_is(kafka: KafkaHandle) -> None:
         assert len([record async for record in other]) <= 2
 
 
-async def test_each_partition_has_a_stream_while_it_is_ours(kafka: KafkaHandle) -> None:
+async def test_each_partition_has_a_stream_while_it_is_assigned(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(20), 2)
     read: dict[int, list[int]] = {}
@@ -322,10 +322,12 @@ async def test_poison_becomes_a_dead_letter(kafka: KafkaHandle) -> None:
     }
     async with make_consumer(kafka, topic, stop_at="end", **options) as consumer:
         assert [message.value async for message in consumer] == [1, 3]
-    async with make_consumer(kafka, partitions=partitions(dead, 0), stop_at="end") as letters:
-        (letter,) = [record async for record in letters]
-    reported = dict(letter.headers)
-    assert letter.value == b"no number"
+    async with make_consumer(
+        kafka, partitions=partitions(dead, 0), stop_at="end"
+    ) as dead_letter_records:
+        (dead_letter,) = [record async for record in dead_letter_records]
+    reported = dict(dead_letter.headers)
+    assert dead_letter.value == b"no number"
     assert reported["dlt.topic"] == topic.encode()
     assert reported["dlt.offset"] == b"1"
     assert b"DeserializationFailed" in (reported["dlt.error.type"] or b"")
@@ -387,11 +389,11 @@ async def test_who_takes_over_waits_for_offsets_that_a_transaction_is_about_to_m
     answers: list[Any] = []
     loaded = KafkaOffsets._loaded
 
-    def heard(self: KafkaOffsets, response: Any, requested: Any) -> Any:
+    def received(self: KafkaOffsets, response: Any, requested: Any) -> Any:
         answers.append(response)
         return loaded(self, response, requested)
 
-    monkeypatch.setattr(KafkaOffsets, "_loaded", heard)
+    monkeypatch.setattr(KafkaOffsets, "_loaded", received)
     async with AIOKafkaProducer(
         bootstrap_servers=kafka.bootstrap_servers, transactional_id=group
     ) as producer:

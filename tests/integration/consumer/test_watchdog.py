@@ -45,7 +45,7 @@ def block() -> None:
     time.sleep(SECONDS)
 
 
-async def test_signs_of_life_are_told_from_when_they_were_sent(kafka: KafkaHandle) -> None:
+async def test_heartbeats_count_from_when_they_were_sent(kafka: KafkaHandle) -> None:
     before = time.monotonic()
     member = await watched(kafka, FindCoordinatorRequest(kafka.group(), 0), block)
     assert len(member.signs) > 1

@@ -42,7 +42,7 @@ async def filled(kafka: KafkaHandle, requested: list[bytes]) -> TopicPartition:
 # --- deleted and re-created ----------------------------------------------------------------------
 
 
-async def test_a_deleted_topic_is_not_made_anew_by_us(kafka: KafkaHandle) -> None:
+async def test_a_deleted_topic_is_not_recreated_by_the_client(kafka: KafkaHandle) -> None:
     tp = await filled(kafka, OLD)
     async with open_engine(kafka.bootstrap_servers, auto_offset_reset="earliest") as engine:
         stream = engine.read([tp])
@@ -58,10 +58,10 @@ async def test_a_deleted_topic_is_not_made_anew_by_us(kafka: KafkaHandle) -> Non
         await kafka.admin.create_topic(tp.topic)
         await write(kafka.bootstrap_servers, tp, NEW)
         assert await values(stream, 25) == NEW
-        assert engine.told(Recreated) == [Recreated(tp, 10)]
+        assert engine.observed(Recreated) == [Recreated(tp, 10)]
 
 
-async def made_anew_behind_our_back(cluster: KafkaCluster, tp: TopicPartition) -> None:
+async def recreate_meanwhile(cluster: KafkaCluster, tp: TopicPartition) -> None:
     """Delete and create it, with a longer log, while the engine's network is down."""
     for proxy in cluster.proxies.values():
         proxy.black_hole()
@@ -88,7 +88,7 @@ async def test_a_longer_log_of_a_new_topic_is_not_taken_for_the_old_one(
         for stream in streams.values():
             assert await values(stream, 10) == OLD
         for tp in ats.values():
-            await made_anew_behind_our_back(kafka_cluster, tp)
+            await recreate_meanwhile(kafka_cluster, tp)
 
         assert await values(streams["earliest"], 25) == NEW
         tp = ats["latest"]
@@ -98,14 +98,14 @@ async def test_a_longer_log_of_a_new_topic_is_not_taken_for_the_old_one(
         with pytest.raises(TopicRecreated, match="read, up to offset 10"):
             await values(streams["none"], 1)
         for policy in ("earliest", "latest"):
-            assert engines[policy].told(Recreated) == [Recreated(ats[policy], 10)]
+            assert engines[policy].observed(Recreated) == [Recreated(ats[policy], 10)]
 
 
 # --- offsets that are not there ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("policy", "stop"), [("earliest", 6), ("latest", 10), ("none", None)])
-async def test_what_retention_took_is_told(
+async def test_what_retention_took_is_reported(
     kafka: KafkaHandle, policy: str, stop: int | None
 ) -> None:
     tp = await filled(kafka, OLD)
@@ -116,13 +116,13 @@ async def test_what_retention_took_is_told(
             with pytest.raises(OffsetUnavailable, match="has no offset 2: 4 offsets before 6 are"):
                 await values(stream, 1)
             return
-        await until(lambda: engine.told(Skipped) == [Skipped(tp, 2, stop)])
+        await until(lambda: engine.observed(Skipped) == [Skipped(tp, 2, stop)])
         await write(kafka.bootstrap_servers, tp, NEW)
         assert await values(stream, 10 - stop + 25) == OLD[stop:] + NEW
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
-async def test_an_offset_beyond_the_end_is_told_and_only_a_policy_rewinds(
+async def test_an_offset_beyond_the_end_is_reported_and_only_a_policy_rewinds(
     kafka: KafkaHandle, policy: str
 ) -> None:
     tp = await filled(kafka, OLD)
@@ -133,12 +133,12 @@ async def test_an_offset_beyond_the_end_is_told_and_only_a_policy_rewinds(
                 await values(stream, 1)
             return
         stop = 0 if policy == "earliest" else 10
-        await until(lambda: engine.told(Skipped) == [Skipped(tp, 5000, stop)])
+        await until(lambda: engine.observed(Skipped) == [Skipped(tp, 5000, stop)])
         await write(kafka.bootstrap_servers, tp, NEW)
         assert await values(stream, 10 - stop + 25) == OLD[stop:] + NEW
 
 
-async def test_what_an_unclean_election_cut_off_is_told(kafka_cluster: KafkaCluster) -> None:
+async def test_what_an_unclean_election_cut_off_is_reported(kafka_cluster: KafkaCluster) -> None:
     config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     tp = TopicPartition(await kafka_cluster.topic(replication_factor=2, config=config), 0)
     servers = kafka_cluster.bootstrap_servers
@@ -165,7 +165,7 @@ async def test_what_an_unclean_election_cut_off_is_told(kafka_cluster: KafkaClus
         await until(elected, 120)
         await write(servers, tp, NEW)
         assert await values(stream, 25) == NEW
-        assert engine.told(Truncated) == [Truncated(tp, 10, 17)]
+        assert engine.observed(Truncated) == [Truncated(tp, 10, 17)]
         assert engine.manager.progress()[tp].fetched == 35
 
 
@@ -248,7 +248,9 @@ async def test_partitions_that_are_added_are_read_from_their_beginning(kafka: Ka
 # --- what does not move --------------------------------------------------------------------------
 
 
-async def test_a_stream_that_nobody_reads_is_told_and_holds_up_nobody(kafka: KafkaHandle) -> None:
+async def test_a_stream_that_nobody_reads_is_reported_and_holds_up_nobody(
+    kafka: KafkaHandle,
+) -> None:
     big = [b"x" * 10_000] * 200
     stuck, busy = await filled(kafka, big), await filled(kafka, big)
     fetch = {"max_partition_fetch_bytes": 50_000}
@@ -264,7 +266,7 @@ async def test_a_stream_that_nobody_reads_is_told_and_holds_up_nobody(kafka: Kaf
         await recovered(engine, stuck)
 
 
-async def test_brokers_that_cannot_be_reached_are_told(kafka_cluster: KafkaCluster) -> None:
+async def test_brokers_that_cannot_be_reached_are_reported(kafka_cluster: KafkaCluster) -> None:
     tp = await filled(kafka_cluster, OLD)
     async with open_engine(kafka_cluster.proxied_servers, stall_timeout_ms=1000) as engine:
         stream = engine.read([tp])
@@ -281,7 +283,7 @@ async def test_brokers_that_cannot_be_reached_are_told(kafka_cluster: KafkaClust
         await recovered(engine, tp)
 
 
-async def test_a_topic_that_is_not_there_is_told(kafka: KafkaHandle) -> None:
+async def test_a_topic_that_is_not_there_is_reported(kafka: KafkaHandle) -> None:
     tp = TopicPartition(kafka.group(), 0)  # a name that nobody has
     async with open_engine(
         kafka.bootstrap_servers, stall_timeout_ms=1000, auto_offset_reset="earliest"
@@ -299,4 +301,4 @@ async def test_a_topic_that_is_not_there_is_told(kafka: KafkaHandle) -> None:
 
 async def recovered(engine: Engine, tp: TopicPartition) -> None:
     await until(lambda: tp not in engine.manager.stalled())
-    await until(lambda: [event[0] for event in engine.told(Recovered)] == [tp])
+    await until(lambda: [event[0] for event in engine.observed(Recovered)] == [tp])

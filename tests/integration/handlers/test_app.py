@@ -246,9 +246,9 @@ async def test_a_thread_that_takes_too_long_is_given_up(
         seen.append(value)
 
     async with app:
-        (letter,) = await read(kafka, dead, 1)
-        assert letter.value == b"slow"
-        assert dict(letter.headers)["dlt.error.type"].endswith(b"HandlerTimedOut")
+        (dead_letter,) = await read(kafka, dead, 1)
+        assert dead_letter.value == b"slow"
+        assert dict(dead_letter.headers)["dlt.error.type"].endswith(b"HandlerTimedOut")
         go.set()
         await until(lambda: len(seen) == 2)
     assert "its thread goes on" in caplog.text
@@ -271,11 +271,11 @@ async def test_dead_letters_tell_what_happened(kafka: KafkaHandle) -> None:
             raise KeyError("no such order")
 
     async with app:
-        (letter,) = await read(kafka, dead, 1)
+        (dead_letter,) = await read(kafka, dead, 1)
         await until(lambda: len(seen) == 5)
     assert seen == [b"good", b"bad", b"bad", b"bad", b"good"]
-    assert (letter.key, letter.value) == (b"0", b"bad")
-    reported = {name: text.decode() for name, text in letter.headers}
+    assert (dead_letter.key, dead_letter.value) == (b"0", b"bad")
+    reported = {name: text.decode() for name, text in dead_letter.headers}
     assert int(reported.pop("dlt.timestamp")) > 0
     assert reported == {
         "dlt.topic": topic,
@@ -332,7 +332,7 @@ async def test_the_error_of_the_block_is_raised_as_it_is(kafka: KafkaHandle) -> 
         _ = app.consumer
 
 
-async def test_nobody_there_is_told_at_once() -> None:
+async def test_nobody_there_is_reported_at_once() -> None:
     app = ConsumerApp(bootstrap_servers="127.0.0.1:1", group_id="g", commit_timeout_ms=500)
 
     @app.handler("t", dead_letter_topic="d")

@@ -9,18 +9,18 @@ from asyncconsumer import Record, TopicPartition
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.consumer.dead_letters import DeadLetterProducer, Failure
 from asyncconsumer.testing.handles import KafkaHandle
-from tests.handlers.test_dead_letters import WRONG, letter
+from tests.handlers.test_dead_letters import WRONG, dead_letter
 from tests.support.consumer_members import admin_of
 from tests.support.helpers import until
 from tests.support.real_apps import make_app, offsets, read, send
 
 
-async def test_a_letter_is_the_record_and_what_went_wrong(kafka: KafkaHandle) -> None:
+async def test_a_dead_letter_is_the_record_and_what_went_wrong(kafka: KafkaHandle) -> None:
     dead = await kafka.topic()
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     nothing = Record("t", 3, 8, timestamp=5, headers=[("empty", None)])
     async with DeadLetterProducer(dead, config, randomness=Random(1)) as producer:
-        await producer.write(letter(b"v"), WRONG)
+        await producer.write(dead_letter(b"v"), WRONG)
         await producer.write(nothing, Failure(KeyError("x" * 5000)))
     first, second = await read(kafka, dead, 2)
     assert (first.key, first.value) == (b"k", b"v")
@@ -54,7 +54,7 @@ async def test_what_the_topic_does_not_take_is_not_committed_until_it_does(
         async with admin_of(kafka) as admin:
             limit = {"max.message.bytes": "100000"}
             await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, dead, limit)])
-        (letter,) = await read(kafka, dead, 1)
-        assert letter.value == bad
+        (dead_letter,) = await read(kafka, dead, 1)
+        assert dead_letter.value == bad
     assert sorted(seen) == [bad, b"good"]
     assert (await offsets(kafka, group))[tp] == 2

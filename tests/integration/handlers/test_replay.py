@@ -52,7 +52,7 @@ async def test_what_is_sent_back_is_handled_and_not_sent_again(shop: Shop) -> No
     ]
 
 
-async def test_letters_of_others_stay_where_they_are(shop: Shop) -> None:
+async def test_dead_letters_of_others_stay_where_they_are(shop: Shop) -> None:
     shop.group = shop.kafka.group()
     assert await replay(shop.app(), send=True) == Replayed(Counter(), 2)
 
@@ -91,7 +91,7 @@ async def test_on_the_command_line(shop: Shop, tmp_path: Path) -> None:
     module = SHOP.format(servers=shop.kafka.bootstrap_servers, **names)
     (tmp_path / "shop.py").write_text(module)
 
-    async def told(*options: str) -> str:
+    async def observed(*options: str) -> str:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", "from asyncconsumer.cli import main; main()"),
             *("replay", "shop:app", *options),
@@ -104,8 +104,8 @@ async def test_on_the_command_line(shop: Shop, tmp_path: Path) -> None:
         assert process.returncode == 0, output
         return output.decode()
 
-    assert "nothing was sent; repeat the command with --yes" in await told()
-    output = await told("--yes")
+    assert "nothing was sent; repeat the command with --yes" in await observed()
+    output = await observed("--yes")
     assert "builtins.ValueError" in output
     assert "sent back 2 dead letters" in output
-    assert "there are no dead letters to send back" in await told("--yes")
+    assert "there are no dead letters to send back" in await observed("--yes")

@@ -117,9 +117,9 @@ async def test_after_the_last_attempt_it_is_a_dead_letter_and_its_key_goes_on(
     sales.bad = {b"a1"}
     await sales.send(b"a1", b"a2")
     async with sales.app(attempts=3, delay_ms=50):
-        (letter,) = await read(sales.kafka, sales.dead, 1)
+        (dead_letter,) = await read(sales.kafka, sales.dead, 1)
         await until(lambda: sales.seen == [b"a2"])
-    reported = {name: text.decode() for name, text in letter.headers}
+    reported = {name: text.decode() for name, text in dead_letter.headers}
     assert (reported["dlt.topic"], reported["dlt.offset"]) == (sales.topic, "0")
     assert reported["dlt.attempts"] == "3"
     assert len(sales.failed) == 3
@@ -146,9 +146,9 @@ async def test_what_others_wrote_to_the_retry_topic_is_given_up_as_it_is(sales: 
     await send_keyed(sales.kafka, sales.waiting, b"a1")
     await sales.send(b"a2")
     async with sales.app():
-        (letter,) = await read(sales.kafka, sales.dead, 1)
+        (dead_letter,) = await read(sales.kafka, sales.dead, 1)
         await until(lambda: sales.seen == [b"a2"])
-    assert letter.value == b"a1"
+    assert dead_letter.value == b"a1"
 
 
 # --- several partitions, and members that come and go --------------------------------------------

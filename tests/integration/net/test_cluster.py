@@ -143,7 +143,7 @@ async def test_a_topic_that_is_denied_and_then_granted(secure: Kafka) -> None:
         assert isinstance(cluster.leader(partition), Leader)
 
 
-async def test_wrong_credentials_are_told_at_once(secure: Kafka) -> None:
+async def test_wrong_credentials_are_reported_at_once(secure: Kafka) -> None:
     settings = client_settings(secure) | {"sasl_plain_password": "guessed"}
     async with joined(**settings) as cluster:
         with pytest.raises(WrongCredentials):

@@ -39,7 +39,7 @@ from asyncconsumer.testing.servers import (
     Listener,
     UnsecuredToken,
 )
-from tests.net.test_connect import PASSWORD, KnownToken, opened, refusal, told
+from tests.net.test_connect import PASSWORD, KnownToken, observed, opened, refusal
 
 WORKING = [INTERNAL, TLS, MUTUAL_TLS, SASL_PLAIN, SASL_PLAIN_UNENCRYPTED, SASL_SCRAM, SASL_OAUTH]
 EXPIRED = UnsecuredToken("alice", timedelta(minutes=-5))
@@ -134,7 +134,7 @@ async def test_no_cipher_in_common(secure: Kafka) -> None:
     assert "HANDSHAKE_FAILURE" in str(error)
 
 
-async def test_tls_and_plaintext_are_told_apart(secure: Kafka) -> None:
+async def test_tls_and_plaintext_are_distinguished(secure: Kafka) -> None:
     tls, plain = client_settings(secure, TLS), client_settings(secure, INTERNAL)
     error = await refusal(NotTls, **tls | {"bootstrap_servers": plain["bootstrap_servers"]})
     assert "responds in plaintext" in str(error)
@@ -191,7 +191,7 @@ async def test_no_secret_is_ever_shown(
     with pytest.raises(AuthenticationFailed) as caught:
         async with opened(**bad):
             pass
-    shown.append(told(caught.value))
+    shown.append(observed(caught.value))
     shown += [f"{record.getMessage()} {record.args!r} {record!r}" for record in caplog.records]
     assert len(caplog.records) > 2, "nothing was logged, so nothing was looked at"
     for secret in secrets:

@@ -51,7 +51,7 @@ async def written(
     return outcomes
 
 
-async def test_what_is_sent_is_there_at_the_offset_that_is_told(kafka: KafkaHandle) -> None:
+async def test_what_is_sent_is_there_at_the_offset_that_is_reported(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=3)
     headers = (("a", b"1"), ("a", None))
     records = [ProducerRecord(topic, b"%d" % n, b"v%d" % n, headers) for n in range(50)]
@@ -155,7 +155,7 @@ async def test_who_gives_up_what_is_in_doubt_loses_nothing_else(
     assert (results[0].value, results[-1].value) == (b"first", b"another")
 
 
-async def test_a_producer_that_the_broker_does_not_know_begins_anew(kafka: KafkaHandle) -> None:
+async def test_a_producer_that_the_broker_does_not_know_begins_again(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with open_producer(kafka.bootstrap_servers) as producer:
         record = ProducerRecord(topic, None, b"v")

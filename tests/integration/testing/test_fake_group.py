@@ -42,17 +42,17 @@ class Coordination:
         self._topic = topic
         self._names: dict[str, str] = {}  # by id
         self._ids: dict[str, str] = {}  # by name, the newest
-        self._lanes: dict[str, int] = {}
+        self._slots: dict[str, int] = {}
 
     async def ask(self, name: str, request: Request) -> dict[str, Any]:
-        lane = self._lanes.setdefault(name, self._brokers.new_slot())
+        slot_number = self._slots.setdefault(name, self._brokers.new_slot())
         while True:
             try:
                 address = await self._coordinator.find()
                 break
             except BrokerError:
                 await asyncio.sleep(0.05)
-        connection = await self._brokers.connection(address, Traffic.JOIN, slot=lane)
+        connection = await self._brokers.connection(address, Traffic.JOIN, slot=slot_number)
         values: dict[str, Any] = (await connection.request(request)).to_object()
         if values.get("error_code") in (14, 15, 16):  # the first test of a run meets it loading
             await asyncio.sleep(0.05)

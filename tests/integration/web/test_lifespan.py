@@ -10,7 +10,7 @@ from tests.support.helpers import until
 from tests.support.real_consumer import QUICK, make_consumer, send
 
 
-async def test_a_handler_that_fails_is_told_by_live(
+async def test_a_handler_that_fails_is_reported_by_live(
     kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = await kafka.topic()

@@ -31,7 +31,7 @@ async def lives(service: Service, kafka: KafkaHandle, *command: str, workers: in
     finally:
         broker.resume()
     await service.says("/kafka/ready", 200, every_process)
-    assert await service.ends_in_the_midst() == 0, service.told
+    assert await service.ends_in_the_midst() == 0, service.observed
 
 
 async def has_the_rest_kept(service: Service) -> None:
@@ -49,7 +49,7 @@ async def has_the_rest_kept(service: Service) -> None:
     async with app:
         await until(lambda: len(service.kept()) >= service.sent)
     assert service.kept() == Counter(range(service.sent))
-    assert "Traceback" not in service.told, service.told
+    assert "Traceback" not in service.observed, service.observed
 
 
 async def test_a_fastapi_service_of_two_processes(kafka: KafkaHandle, tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ async def test_workers_are_kept_replaced_and_drained(kafka: KafkaHandle, tmp_pat
         assert len(workers(service)) == 2
         assert not workers(service) & second
 
-        assert await service.ends_in_the_midst() == 0, service.told
-        assert "draining for up to 20 s" in service.told
+        assert await service.ends_in_the_midst() == 0, service.observed
+        assert "draining for up to 20 s" in service.observed
         await has_the_rest_kept(service)
 
 
@@ -108,7 +108,7 @@ async def test_the_group_does_not_wait_for_a_worker_that_was_killed(
             child.kill()
         await service.send(50)
         await until(lambda: len(service.kept()) == service.sent, seconds=35)
-        assert await service.ends() == 0, service.told
+        assert await service.ends() == 0, service.observed
 
 
 async def test_a_second_signal_does_not_wait(kafka: KafkaHandle, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ async def test_a_second_signal_does_not_wait(kafka: KafkaHandle, tmp_path: Path)
         service.process.send_signal(signal.SIGINT)
         await service.tells("draining for up to 600 s")
         assert await service.ends(signal.SIGINT) == 1
-        assert f"did not finish 1 records: {service.topic}[0]@0" in service.told
+        assert f"did not finish 1 records: {service.topic}[0]@0" in service.observed
 
 
 async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
@@ -127,4 +127,4 @@ async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
         program.start(*RUN, "no_such:app")
         assert await program.ends(None) == 2
         why = "ModuleNotFoundError: No module named 'no_such'"
-        assert program.told == f"error: no_such cannot be imported: {why}\n"
+        assert program.observed == f"error: no_such cannot be imported: {why}\n"

@@ -56,7 +56,7 @@ async def test_a_worker_that_loses_its_supervisor_drains(
         assert service.kept() == Counter(range(service.sent))
 
 
-async def test_what_does_not_end_within_the_grace_is_cut_short_and_told(
+async def test_what_does_not_end_within_the_grace_is_cut_short_and_reported(
     kafka: KafkaHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_service(kafka, tmp_path) as service:

@@ -181,7 +181,7 @@ async def test_a_late_welcome_does_not_replace_the_session(zookeeper: ZooKeeperH
 # --- 7 and 8: expiry -----------------------------------------------------------------------------
 
 
-async def test_expiry_is_told_at_once_and_fences_what_belongs_to_the_session(
+async def test_expiry_is_reported_at_once_and_fences_what_belongs_to_the_session(
     zookeeper: ZooKeeperHandle,
 ) -> None:
     path = zookeeper.path()
@@ -306,7 +306,7 @@ async def test_a_truncated_answer_is_a_lost_connection(zookeeper: ZooKeeperHandl
     ],
     ids=["text", "tls", "huge", "short", "no session", "no timeout", "nothing"],
 )
-async def test_who_speaks_another_language_is_told_apart(answer: bytes, words: str) -> None:
+async def test_a_server_of_another_protocol_is_distinguished(answer: bytes, words: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(answer)

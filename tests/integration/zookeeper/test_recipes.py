@@ -42,7 +42,7 @@ def lose(proxy: TcpProxy, opcode: int, *, applied: bool) -> list[int]:
     return sent
 
 
-async def test_an_ephemeral_node_whose_answer_was_lost_is_ours(zookeeper: ZooKeeperHandle) -> None:
+async def test_an_ephemeral_node_whose_answer_was_lost_is_owned(zookeeper: ZooKeeperHandle) -> None:
     path = zookeeper.path()
     async with proxied(zookeeper) as (proxy, zk):
         sent = lose(proxy, CREATE, applied=True)

@@ -47,7 +47,7 @@ async def test_a_server_that_we_do_not_trust(secure: ZooKeeper) -> None:
             pytest.fail("opened")
 
 
-async def test_tls_and_plaintext_are_told_apart(secure: ZooKeeper) -> None:
+async def test_tls_and_plaintext_are_distinguished(secure: ZooKeeper) -> None:
     with pytest.raises(ZooKeeperUnavailable, match=r"answers in TLS|closed the connection"):
         async with session(tls(secure), connection_timeout_ms=500):
             pytest.fail("opened")
@@ -80,7 +80,7 @@ async def test_a_wrong_sasl_password(secure: ZooKeeper, caplog: pytest.LogCaptur
     assert "wr0ng" not in str(caught.value) + caplog.text
 
 
-async def test_no_secret_is_told(secure: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_secret_is_reported(secure: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     async with (
         TcpProxy(HOST, secure.nodes[0].port) as proxy,

@@ -163,7 +163,7 @@ def test_a_symbolic_link_is_not_followed(folder: Path) -> None:
     assert version_in(bootstrap.unpack(archive)) == "1"
 
 
-def test_in_a_sticky_folder_a_folder_of_ours_is_shared(folder: Path) -> None:
+def test_in_a_sticky_folder_an_own_folder_is_shared(folder: Path) -> None:
     folder.chmod(0o1777)
     archive = archive_of(folder, "1")
     assert bootstrap.unpack(archive) == bootstrap.unpack(archive)

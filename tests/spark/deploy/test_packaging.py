@@ -63,9 +63,9 @@ def test_made_by_another_python_it_serves_in_pure_python_and_says_so(
     archive: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.zip"
-    with zipfile.ZipFile(archive) as ours, zipfile.ZipFile(other, "w") as theirs:
-        for name in ours.namelist():
-            inside = ours.read(name)
+    with zipfile.ZipFile(archive) as tested, zipfile.ZipFile(other, "w") as theirs:
+        for name in tested.namelist():
+            inside = tested.read(name)
             if name == bootstrap.MADE_BY:
                 inside = b"cpython-399-vax"
             theirs.writestr(name.replace(bootstrap.interpreter(), "cpython-399-vax"), inside)

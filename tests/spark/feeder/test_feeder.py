@@ -55,7 +55,7 @@ def fetched(feeder: SparkFeeder, offset: int) -> bool:
     return feeder._consumer.progress()[AT].fetched == offset
 
 
-async def told(feeder: SparkFeeder, offset: int) -> bool:
+async def observed(feeder: SparkFeeder, offset: int) -> bool:
     return await group_has(feeder) == offset
 
 
@@ -331,7 +331,7 @@ async def fed_up_to_100(cluster: GroupCluster, sink: Shelf) -> None:
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @simulated(seeds=range(2), limit=600)
-async def test_what_is_gone_before_it_was_fed_is_told_of(reset: str) -> None:
+async def test_what_is_gone_before_it_was_fed_is_reported(reset: str) -> None:
     async with world() as cluster:
         sink = Shelf()
         await fed_up_to_100(cluster, sink)
@@ -376,7 +376,7 @@ async def test_what_was_read_before_the_rest_went_is_written(reset: str, fail: b
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_who_waits_for_what_is_gone_is_told() -> None:
+async def test_waiting_for_deleted_records_raises() -> None:
     """The test includes a concurrent write of another partition, with an empty log."""
     async with world(2) as cluster:
         sink, gate = Shelf(), asyncio.Event()
@@ -407,7 +407,7 @@ async def test_what_is_left_is_fed_to_who_may_lose_the_rest(reset: str) -> None:
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @simulated(seeds=range(2), limit=600)
-async def test_nothing_of_a_topic_made_anew_follows_what_was_fed_of_the_old_one(reset: str) -> None:
+async def test_nothing_of_a_topic_recreated_follows_what_was_fed_of_the_old_one(reset: str) -> None:
     async with world(records=30) as cluster:
         sink = Shelf()
         sink.ends[AT] = 0
@@ -422,7 +422,7 @@ async def test_nothing_of_a_topic_made_anew_follows_what_was_fed_of_the_old_one(
         assert sink.ranges() == [(0, 10), (10, 20), (20, 30)]
 
 
-def test_who_is_told_of_another_topic_is_told_which_names_to_change() -> None:
+def test_the_error_for_a_recreated_topic_names_the_options_to_change() -> None:
     """By its group alone nothing is written: Delta has more of that txn_app_id already."""
     said = str(SinkOffsetConflict("write()", AT, 30, 0))
     assert "a new `app` on the feeder" in said
@@ -482,7 +482,7 @@ async def test_what_is_no_record_is_no_lag() -> None:
             await feeder.caught_up()
             assert feeder.stats().lag == 0
             assert sink.ends == {AT: 5}
-            await until(lambda: told(feeder, 12))
+            await until(lambda: observed(feeder, 12))
             cluster.append_transaction("t", 0, 3, commit=True)
             await feeder.caught_up()
             assert sink.ranges() == [(0, 5), (5, 15)]
@@ -496,7 +496,7 @@ async def test_a_batch_behind_what_is_no_record_is_promised_as_well() -> None:
         sink, gate = Shelf(remembers=False), asyncio.Event()
         async with make_feeder(cluster, sink) as feeder:
             await feeder.caught_up()
-            await until(lambda: told(feeder, 6))
+            await until(lambda: observed(feeder, 6))
             sink.gates[AT] = gate
             cluster.append_transaction("t", 0, 3, commit=True)
             await until(lambda: not sink.gates)  # it is being written
@@ -504,7 +504,7 @@ async def test_a_batch_behind_what_is_no_record_is_promised_as_well() -> None:
             assert int(offset) == 5
             assert offset.metadata.startswith("asyncconsumer batch until 9 of ")
             gate.set()
-            await until(lambda: told(feeder, 10))
+            await until(lambda: observed(feeder, 10))
             assert feeder.stats().lag == 0
         assert sink.ranges() == [(0, 5), (5, 9)]
 
@@ -608,9 +608,14 @@ def test_what_commits_before_it_is_written_is_refused() -> None:
         SparkFeeder(reader, Shelf())
 
 
-def test_letters_that_nobody_would_write_are_refused() -> None:
-    letters: dict[str, Any] = {"on_poison": "dead_letter", "dead_letter_topic": "letters"}
-    reader = Consumer("t", bootstrap_servers="k:1", group_id="g", commit_policy="manual", **letters)
+def test_dead_letters_that_nobody_would_write_are_refused() -> None:
+    dead_letter_records: dict[str, Any] = {
+        "on_poison": "dead_letter",
+        "dead_letter_topic": "letters",
+    }
+    reader = Consumer(
+        "t", bootstrap_servers="k:1", group_id="g", commit_policy="manual", **dead_letter_records
+    )
     with pytest.raises(ConfigError, match=r"no dead letters.* 'skip'"):
         SparkFeeder(reader, Shelf())
 

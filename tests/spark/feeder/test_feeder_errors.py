@@ -38,7 +38,7 @@ async def committed(kafka: KafkaHandle, topic: str, group: str, count: int = 1) 
     return [result[place] for place in places]
 
 
-async def told(kafka: KafkaHandle, topic: str, group: str, offsets: list[int | None]) -> bool:
+async def observed(kafka: KafkaHandle, topic: str, group: str, offsets: list[int | None]) -> bool:
     return await committed(kafka, topic, group, len(offsets)) == offsets
 
 
@@ -63,7 +63,7 @@ def write(table: pa.Table, batch: FeedBatch) -> None:
         (lambda sink: SparkFeeder(sink, write=write, columns=["valeu"]), "no such column"),
     ],
 )
-async def test_what_makes_no_sense_is_told_at_once(
+async def test_what_makes_no_sense_is_reported_at_once(
     make: Callable[[Any], SparkFeeder], said: str
 ) -> None:
     consumer = Consumer("t", bootstrap_servers="k:1", group_id="g", enable_auto_commit=False)
@@ -171,7 +171,7 @@ async def test_a_mistake_elsewhere_ends_the_block_and_leaves_nothing_waiting(
     assert feeder.stats().in_flight == 0
 
 
-async def test_what_cannot_be_written_in_the_end_is_told_of(tmp_path: Path) -> None:
+async def test_what_cannot_be_written_in_the_end_is_reported(tmp_path: Path) -> None:
     consumer: Any = Ends()
     gate = Gate(tmp_path, asyncio.get_running_loop())
 

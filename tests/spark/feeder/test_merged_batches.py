@@ -112,7 +112,7 @@ async def test_what_waits_for_the_same_partition_lands_together() -> None:
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_the_group_is_told_of_all_that_landed_together() -> None:
+async def test_the_group_commits_all_that_landed_together() -> None:
     async with world(records=30) as cluster:
         sink = Pile()
         async with behind_a_gate(cluster, sink, 3) as feeder:

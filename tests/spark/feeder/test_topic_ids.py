@@ -74,7 +74,7 @@ def test_where_brokers_have_no_ids_nothing_is_another(kind: Any, tmp_path: Path)
 
 
 @of_both
-def test_topics_are_told_apart(kind: Any, tmp_path: Path) -> None:
+def test_topics_are_distinguished(kind: Any, tmp_path: Path) -> None:
     ids = {"t": ONE, "u": ANOTHER, "t" * 249: UUID(int=3 << 100)}
     places = [TopicPartition(topic, 0) for topic in ids]
     for offset in range(3):

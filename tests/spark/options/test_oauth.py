@@ -58,7 +58,7 @@ def test_what_does_not(name: str, message: str) -> None:
         load_token_provider(name)
 
 
-def test_a_login_by_token_as_java_is_told_of_it() -> None:
+def test_a_login_by_token_with_java_settings() -> None:
     kafka = {
         "kafka.bootstrap.servers": "a:1",
         "kafka.security.protocol": "SASL_PLAINTEXT",

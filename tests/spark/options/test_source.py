@@ -137,7 +137,7 @@ def test_what_makes_no_sense_is_refused(options: dict[str, str], message: str) -
         ("partition.metadata.cache.ttl.ms", True, ""),
     ],
 )
-def test_what_is_ignored_is_told_of_where_it_would_be_missed(
+def test_what_is_ignored_is_reported_where_it_would_be_missed(
     name: str, streaming: bool, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     parse(LEAST | {name: "7"}, streaming=streaming)
@@ -426,7 +426,7 @@ def test_ranges_are_divided_when_asked_for() -> None:
     assert _tasks([1], minPartitions="4") == [[1]]
 
 
-def test_lag_is_told_from_a_querys_progress() -> None:
+def test_lag_is_reported_from_a_querys_progress() -> None:
     source = {"endOffset": {"t": {"0": 3, "1": 5}}, "latestOffset": '{"t": {"0": 13, "1": 5}}'}
     assert lag({"sources": [source]}) == {
         "minOffsetsBehindLatest": 0,

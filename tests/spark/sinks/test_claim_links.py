@@ -121,7 +121,7 @@ def test_links_are_not_looked_at_again(
     assert looked == []
 
 
-def test_what_is_no_claim_is_told_of(links: Path, tmp_path: Path) -> None:
+def test_what_is_no_claim_is_reported(links: Path, tmp_path: Path) -> None:
     (links / f"{0:020d}").symlink_to("elsewhere")
     with pytest.raises(ConfigError, match="not a claim"):
         opened(tmp_path).load([PLACE])

@@ -179,7 +179,7 @@ def test_a_table_has_offsets_by_the_name_of_who_writes(tmp_path: Path) -> None:
     assert make_sink(tmp_path, app="another").load([PLACE]) == {PLACE: None}
 
 
-def test_a_table_that_was_restored_is_told_of(
+def test_a_table_that_was_restored_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = make_sink(tmp_path)

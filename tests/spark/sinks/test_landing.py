@@ -280,7 +280,7 @@ def test_many_partitions_are_made_durable_together(
     assert did == [*claimed, *["sync"] * 20, *["rename landing"] * 20, "sync"]
 
 
-def test_what_is_no_claim_is_told_of(folder: Path) -> None:
+def test_what_is_no_claim_is_reported(folder: Path) -> None:
     sink = make_sink(folder)
     sink.load([PLACE])
     (folder / "_claims" / "t-0" / ".DS_Store").write_text("")  # what machines leave is not
@@ -290,7 +290,7 @@ def test_what_is_no_claim_is_told_of(folder: Path) -> None:
         sink.load([PLACE])
 
 
-def test_a_folder_that_lost_its_claim_is_told_of(folder: Path) -> None:
+def test_a_folder_that_lost_its_claim_is_reported(folder: Path) -> None:
     sink = make_sink(folder)
     sink.load([PLACE])
     claims = folder / "_claims" / "t-0"

@@ -34,12 +34,12 @@ def is_prompt(connection: socket.socket) -> bool:
 
 
 def test_every_connection_is_acknowledged_and_nothing_left_open(hesitant: socket.socket) -> None:
-    ours, theirs = socket.socketpair()  # not TCP: nothing to do, and no error
+    tested, theirs = socket.socketpair()  # not TCP: nothing to do, and no error
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     enable_quickack()
     assert is_prompt(hesitant)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-    for connection in (ours, theirs):
+    for connection in (tested, theirs):
         connection.close()
 
 

@@ -203,7 +203,7 @@ GIVEN = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
         ({"assign": '{"t": [0]}'}, "Set exactly one of"),
     ],
 )
-def test_what_is_wrong_is_told_as_soon_as_spark_loads(
+def test_what_is_wrong_is_reported_as_soon_as_spark_loads(
     options: dict[str, str], message: str
 ) -> None:
     """Spark requests the schema at load, unless one was declared."""
@@ -231,7 +231,7 @@ def test_what_is_right_for_a_batch_or_for_a_stream_may_be_loaded(
     assert caplog.text == ""  # which of the two it is is not known yet
 
 
-def test_what_is_missing_is_told_as_soon_as_spark_loads() -> None:
+def test_what_is_missing_is_reported_as_soon_as_spark_loads() -> None:
     for missing, message in (
         ("subscribe", "to select topics"),
         ("kafka.bootstrap.servers", "is missing"),
@@ -467,7 +467,7 @@ def running(
 
 
 @pytest.mark.parametrize("now", [150, 100, 99, 1])  # longer, as long, shorter than what was read
-def test_a_topic_that_was_created_again_between_two_runs_is_told_of(
+def test_a_topic_that_was_created_again_between_two_runs_is_reported(
     now: int, home: WorkerLoop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = running(home, monkeypatch, {"kept": ONE}, 0, 50, 100, startingOffsets="earliest")

@@ -130,7 +130,7 @@ def test_a_group_that_nobody_coordinates_is_not_waited_for(
     play(scene)
 
 
-def test_sizes_of_records_are_told_soon_or_not_at_all(play: Callable[[Scene], None]) -> None:
+def test_sizes_of_records_are_reportedon_or_not_at_all(play: Callable[[Scene], None]) -> None:
     async def scene(cluster: FakeCluster, client: Client) -> None:
         offset_range = OffsetRange(*T0, 5, 95)
         lost = [OffsetRange("no", 0, 0, 9), OffsetRange(*U0, 500, 900)]

@@ -256,7 +256,7 @@ def test_a_value_cannot_pass_for_two() -> None:
         decoder.decode(column(b'{"name": "', b'"}'))
 
 
-def test_what_cannot_be_read_from_json_is_told_before() -> None:
+def test_what_cannot_be_read_from_json_is_reported_before() -> None:
     for kind in (
         pa.date32(),
         pa.map_(pa.string(), pa.int64()),
@@ -331,7 +331,7 @@ MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
         (["null", "r"], (pa.struct([("f", pa.struct([]))]),), ()),  # within itself
     ],
 )
-def test_types_that_no_avro_value_could_have_are_told_before(
+def test_types_that_no_avro_value_could_have_are_reported_before(
     avro: Any, fits: tuple[Any, ...], not_this: tuple[Any, ...]
 ) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": avro}]}

@@ -136,7 +136,7 @@ def test_every_kind_of_field() -> None:
     assert empty == {field.name: [] if field.name in lists else None for field in ORDER}
 
 
-def test_defaults_are_told_if_wanted() -> None:
+def test_defaults_are_reported_if_wanted() -> None:
     (empty,) = decoded(ORDER, Order(), emit_defaults=True)
     expected = {
         "id": 0,
@@ -280,7 +280,7 @@ def test_the_type_of_messages_within_themselves() -> None:
         struct_ddl(options("Nothing"))
 
 
-def told(**options: str) -> ProtobufOptions:
+def observed(**options: str) -> ProtobufOptions:
     protobuf_options = parse_protobuf({"valueFormat": "Protobuf", **options})
     assert protobuf_options is not None
     return protobuf_options
@@ -302,7 +302,7 @@ def test_descriptors_are_given_as_spark_takes_them(tmp_path: Path) -> None:
         data = pa.array([whole().SerializeToString()], pa.binary())
         assert decoder.decode(data).to_pylist()[0]["id"] == -5
         assert len(repr(protobuf)) < 300
-    inner = told(messageName="old.Old.Inner", descFilePath=str(file))
+    inner = observed(messageName="old.Old.Inner", descFilePath=str(file))
     assert struct_ddl(inner) == "struct<`a`: int>"
     assert parse_protobuf({"valueFormat": "json"}) is None
 
@@ -366,7 +366,7 @@ SHOP_SET = base64.b64encode(descriptor_set()).decode()
 )
 def test_descriptors_that_do_not_do(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        struct_ddl(told(**options))
+        struct_ddl(observed(**options))
 
 
 def test_an_import_that_is_missing_is_named() -> None:
@@ -376,7 +376,7 @@ def test_an_import_that_is_missing_is_named() -> None:
     result.file.add(name="a.proto", syntax="proto3", dependency=["b.proto"])
     text = base64.b64encode(result.SerializeToString()).decode()
     with pytest.raises(ConfigError, match=r"does not contain b\.proto\. .*--include_imports"):
-        struct_ddl(told(messageName="A", binaryDescriptorSet=text))
+        struct_ddl(observed(messageName="A", binaryDescriptorSet=text))
 
 
 @pytest.mark.parametrize(

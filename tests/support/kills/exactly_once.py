@@ -53,7 +53,7 @@ class Kept(Beside):
             self.database.execute("REPLACE INTO offsets VALUES (?, ?)", offset)
 
 
-async def until_told(work: Awaitable[None]) -> None:
+async def until_released(work: Awaitable[None]) -> None:
     """Run it until SIGTERM."""
     task = asyncio.current_task()
     assert task is not None
@@ -77,7 +77,7 @@ async def into_database(life: str, path: Path, options: dict[str, Any]) -> None:
                 if await consumer.commit(_behind(batch)) != _behind(batch):
                     store.database.rollback()  # somebody else's by now
 
-    await until_told(work())
+    await until_released(work())
 
 
 async def with_handlers(life: str, path: Path, options: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ async def in_transactions(life: str, path: Path, options: dict[str, Any]) -> Non
                         await producer.send(sink, made.encode())
                     await asyncio.sleep(chance.random() * longest)
 
-    await until_told(work())
+    await until_released(work())
 
 
 def _behind(batch: Iterable[Message[Any, Any]]) -> dict[TopicPartition, int]:

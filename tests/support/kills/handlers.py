@@ -36,7 +36,7 @@ class Found(NamedTuple):
     repeated: int  # done more than once
     wrongly_repeated: int  # though committed
     at_work: int  # kills of one that had records left to do
-    told_beyond: int  # kills at which something was committed beyond a gap
+    committed_beyond: int  # kills at which something was committed beyond a gap
     undone: int  # what was made and then taken back, as the transaction was not finished
 
 

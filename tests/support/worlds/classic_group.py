@@ -19,7 +19,7 @@ from asyncconsumer.group.assignors import (
     StickyAssignor,
 )
 from asyncconsumer.group.classic.config import ClassicGroupConfig
-from asyncconsumer.group.classic.member import MemberState as Standing
+from asyncconsumer.group.classic.member import MemberState as ClassicState
 from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.subscription import PatternSubscription, Subscription, TopicSubscription
 from asyncconsumer.net.connection import BrokerConnection
@@ -251,7 +251,7 @@ class World:
         tp = TopicPartition(record.topic, record.partition)
         assert member.process is not None
         state = member.process.membership._member.state
-        if self.eager and state in (Standing.JOINING, Standing.SYNCING):
+        if self.eager and state in (ClassicState.JOINING, ClassicState.SYNCING):
             raise Broken(f"{member.name} has not let go of {tp} as it joins")
         for other in self.members:
             if other is not member and other.process and other.process.may_deliver(tp):
@@ -356,11 +356,11 @@ class World:
                 while not (self.everything_was_read() and self.settled()):
                     await asyncio.sleep(0.1)
         except TimeoutError:
-            raise Broken(f"it did not settle: {self.told()}") from None
+            raise Broken(f"it did not settle: {self.observed()}") from None
         for member in self.members:
             member.leaving.set()
 
-    def told(self) -> str:
+    def observed(self) -> str:
         missing = {
             str(tp): sorted(set(range(self.cluster.end(tp))) - self.seen[tp])[:3]
             for tp in self.partitions()

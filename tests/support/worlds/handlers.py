@@ -83,7 +83,7 @@ class World:
         self.kept: dict[TopicPartition, int] = {}
         self.leaving: list[asyncio.Event] = []
         self.members: list[Member] = []
-        self.told_beyond = 0
+        self.committed_beyond = 0
 
     def meet(self) -> None:
         """All have their network again."""
@@ -120,7 +120,7 @@ class World:
             assert retained >= self.kept.get(tp, 0)
             self.kept[tp] = retained
             beyond = decode(retained, row["metadata"])
-            self.told_beyond += bool(beyond)
+            self.committed_beyond += bool(beyond)
             said = [*range(retained), *(n for start, stop in beyond for n in range(start, stop))]
             missing = [n for n in said if n not in self.finished[tp]]
             assert not missing, f"{tp}: committed {retained}, never finished {missing[:10]}"

@@ -39,10 +39,10 @@ async def test_records_tell_who_they_are() -> None:
         assert cluster.append("t", 0, 5, batches=2, size=200) == range(5)
         assert cluster.append("t", 0, 2, gap=3) == range(8, 10)
         answer = await client.fetch((0, 0))
-        assert answer.told() == [
+        assert answer.observed() == [
             RecordPayload("t", 0, offset, 1, 1) for offset in (0, 1, 2, 3, 4, 8, 9)
         ]
-        assert answer.told() == cluster.records(T0)
+        assert answer.observed() == cluster.records(T0)
         assert len(answer.data[0]) > 5 * 200
         assert (await client.fetch((0, 3))).offsets() == [2, 3, 4, 8, 9]  # whole batches
 
@@ -75,7 +75,7 @@ async def test_aborted_transactions_are_listed_for_those_who_want_committed_reco
         assert plain.parts[0].aborted is None
         committed = await client.fetch((0, 0), isolation_level=1)
         assert committed.parts[0].aborted == [(7, 1)]
-        assert [payload.offset for payload in committed.told(committed=True)] == [0, 4, 5]
+        assert [payload.offset for payload in committed.observed(committed=True)] == [0, 4, 5]
         assert (await client.fetch((0, 4), isolation_level=1)).parts[0].aborted == []
 
 
@@ -115,7 +115,7 @@ async def test_a_fetch_waits_for_as_many_bytes_as_it_wants() -> None:
 
 
 @simulated(seeds=range(5))
-async def test_a_fetch_that_waits_is_told_when_the_leader_moves_or_the_log_is_cut() -> None:
+async def test_a_fetch_that_waits_is_reported_when_the_leader_moves_or_the_log_is_cut() -> None:
     async with clients(count=5, latency=(0.0, 0.0)) as (cluster, client):
         loop = asyncio.get_running_loop()
         loop.call_later(1, cluster.move_leader, T0, 2)
@@ -246,7 +246,7 @@ async def test_those_who_do_not_lead_say_who_does() -> None:
 
 
 @simulated(seeds=[0])
-async def test_epochs_of_the_past_and_of_the_future_are_told_apart() -> None:
+async def test_epochs_of_the_past_and_of_the_future_are_distinguished() -> None:
     async with clients(count=1) as (_, client):
         assert (await client.fetch((0, 0, 0))).codes == {0: 74}
         assert (await client.fetch((0, 0, 1))).codes == {0: 0}
@@ -304,7 +304,7 @@ async def test_a_stale_broker_believes_what_was_true() -> None:
 
 
 @simulated(seeds=[0])
-async def test_a_topic_made_anew_is_another() -> None:
+async def test_a_topic_recreated_is_another() -> None:
     async with clients(count=2) as (cluster, client):
         asked = client.fetching((0, 0), session=(0, 0))
         connection = await client.connection()
@@ -318,7 +318,7 @@ async def test_a_topic_made_anew_is_another() -> None:
         assert (await client.fetch(session=(session, 1))).codes == {0: 103}
         answer = await connection.send_raw(asked)
         assert bytes(answer.body[10:27]) == b"\x02" + old.bytes
-        assert (await client.fetch((0, 0))).told() == cluster.records(T0)
+        assert (await client.fetch((0, 0))).observed() == cluster.records(T0)
 
 
 @simulated(seeds=[0])
@@ -327,7 +327,7 @@ async def test_partitions_are_added() -> None:
         assert (await client.fetch((1, 0))).codes == {1: 3}
         cluster.add_partitions("t", 2)
         cluster.append("t", 1, 1)
-        assert (await client.fetch((1, 0), node=cluster.leader(T1))).told(1)[0].partition == 1
+        assert (await client.fetch((1, 0), node=cluster.leader(T1))).observed(1)[0].partition == 1
 
 
 @simulated(seeds=[0])

@@ -52,7 +52,7 @@ def test_a_schedule_can_be_replayed() -> None:
 
 
 @simulated(range(10), limit=100)
-async def test_a_session_that_is_not_heard_of_ends_on_the_server() -> None:
+async def test_a_session_without_requests_ends_on_the_server() -> None:
     fake = FakeZooKeeper(2, randomness=Random(1))
     async with fake_session(fake) as zk:
         await zk.create("/n", ephemeral=True)

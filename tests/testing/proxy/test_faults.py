@@ -349,7 +349,7 @@ async def test_a_truncation_after_nothing_ends_at_the_first_byte() -> None:
 
 
 @on_both_loops
-async def test_each_truncation_counts_anew() -> None:
+async def test_each_truncation_counts_again() -> None:
     async with network() as net:
         client, server = await net.connect()
         for _ in range(2):

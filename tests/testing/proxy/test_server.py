@@ -300,7 +300,7 @@ async def test_a_proxy_is_used_once() -> None:
             await proxy.__aenter__()
 
 
-async def test_one_who_waits_for_a_proxy_that_ends_is_told() -> None:
+async def test_waiting_for_a_proxy_that_ends_raises() -> None:
     async with asyncio.TaskGroup() as group, TcpProxy(LOCALHOST, 1) as proxy:
         group.create_task(raises_closed(proxy.wait_for_connections(1)))
         await asyncio.sleep(0)

@@ -136,7 +136,7 @@ async def test_a_damaged_jar_is_named_and_says_what_to_do(repository: Repository
     assert len(await maven.class_path("Server 1.0", COORDINATES)) == 2
 
 
-async def test_a_version_that_does_not_exist_is_told_apart(repository: Repository) -> None:
+async def test_a_version_that_does_not_exist_is_distinguished(repository: Repository) -> None:
     with pytest.raises(UnknownVersion, match=r"Server 9\.9 .* org\.example:server:pom:9\.9"):
         await maven.class_path("Server 9.9", ["org.example:server:9.9"])
 

@@ -105,7 +105,7 @@ def test_a_deadlock_without_a_task_is_found_too() -> None:
     loop.close()
 
 
-def test_what_refuses_to_end_after_a_deadlock_is_told() -> None:
+def test_what_refuses_to_end_after_a_deadlock_is_reported() -> None:
     async def main() -> None:
         while True:
             with contextlib.suppress(asyncio.CancelledError):  # the planted bug

@@ -207,11 +207,11 @@ def test_what_reaches_for_the_outside_world_is_refused() -> None:
 
 def test_every_door_of_a_real_loop_is_open_or_refused() -> None:
     """No method of asyncio's selector loop is left to fail in an obscure way."""
-    ours, real = (
+    tested, real = (
         vars(SimLoop),
         set(vars(asyncio.SelectorEventLoop)) | set(vars(asyncio.SelectorEventLoop.__mro__[1])),
     )
-    missing = {name for name in real if not name.startswith("_")} - set(ours)
+    missing = {name for name in real if not name.startswith("_")} - set(tested)
     assert missing == set()
 
 

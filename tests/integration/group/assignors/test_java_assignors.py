@@ -16,7 +16,7 @@ from asyncconsumer.protocol.subscription_codec import (
     ConsumerProtocolSubscription,
 )
 from asyncconsumer.types import TopicPartition
-from tests.support.assignor_comparison import agree, by_racks, question, told
+from tests.support.assignor_comparison import agree, by_racks, observed, question
 from tests.support.classic_groups import ASSIGNORS, TOPICS, Rebalance, wild
 from tests.support.java_assignors import REFUSED, ask_java, refused
 
@@ -48,7 +48,7 @@ def wrong_in_java() -> Iterator[Rebalance]:
 
 
 async def test_assignments_are_those_of_the_java_client() -> None:
-    rebalances, wrong = list(told(STORIES, WILD)), list(wrong_in_java())
+    rebalances, wrong = list(observed(STORIES, WILD)), list(wrong_in_java())
     answers = await ask_java([question(rebalance) for rebalance in (*rebalances, *wrong)])
 
     agreed = Counter[str]()
@@ -62,7 +62,7 @@ async def test_assignments_are_those_of_the_java_client() -> None:
 
 
 async def test_so_are_those_that_depend_on_racks() -> None:
-    rebalances = list(told(RACKED, RACKED, seed="racks "))
+    rebalances = list(observed(RACKED, RACKED, seed="racks "))
     answers = await ask_java([question(rebalance) for rebalance in rebalances])
 
     agreed, near = Counter[str](), Counter[str]()

@@ -213,7 +213,7 @@ async def test_a_group_of_another_protocol_is_refused(kafka: KafkaHandle) -> Non
         await member.leave()
 
 
-async def test_a_java_client_and_ours_share_a_group(kafka: KafkaHandle) -> None:
+async def test_a_java_client_and_this_client_share_a_group(kafka: KafkaHandle) -> None:
     """aiokafka speaks as Java does, and leads."""
     topic, group = await kafka.topic(partitions=4), kafka.group()
     theirs = AIOKafkaConsumer(
@@ -226,10 +226,12 @@ async def test_a_java_client_and_ours_share_a_group(kafka: KafkaHandle) -> None:
     )
     async with theirs:
         assignor = RoundRobinAssignor()
-        async with open_member(kafka.bootstrap_servers, group, topic, [assignor]) as ours:
-            await until(lambda: len(ours.owned) == len(theirs.assignment()) == 2)
-            assert ours.owned | theirs.assignment() == {TopicPartition(topic, n) for n in range(4)}
-            await ours.leave()
+        async with open_member(kafka.bootstrap_servers, group, topic, [assignor]) as tested:
+            await until(lambda: len(tested.owned) == len(theirs.assignment()) == 2)
+            assert tested.owned | theirs.assignment() == {
+                TopicPartition(topic, n) for n in range(4)
+            }
+            await tested.leave()
 
 
 async def test_what_others_give_up_is_not_waited_for_until_a_heartbeat_is_due(

@@ -172,7 +172,7 @@ async def test_a_subscription_can_change(kafka: KafkaHandle) -> None:
         assert not member.lost
 
 
-async def test_a_topic_that_is_made_anew_is_fresh(kafka: KafkaHandle) -> None:
+async def test_a_topic_that_is_recreated_is_fresh(kafka: KafkaHandle) -> None:
     topic, group, servers = await kafka.topic(partitions=1), kafka.group(), kafka.bootstrap_servers
     async with open_member(servers, group, [topic]) as member:
         await until(lambda: member.has == partitions(topic, 0))
@@ -239,11 +239,11 @@ async def test_the_coordinator_restarts_and_nobody_rebalances(kafka_cluster: Kaf
         )
         await broker.restart()
 
-        def heard_elsewhere(follower: Follower) -> bool:
+        def notified_elsewhere(follower: Follower) -> bool:
             beat = follower.membership.heartbeat
             return beat is not None and beat[0] != where
 
-        await until(lambda: heard_elsewhere(member) and heard_elsewhere(two))
+        await until(lambda: notified_elsewhere(member) and notified_elsewhere(two))
         assert (member.epoch, two.epoch) == epochs
         assert (len(member.assignments), len(two.assignments)) == reported
         assert split(topic, 4, member, two)

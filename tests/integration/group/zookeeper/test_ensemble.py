@@ -12,7 +12,7 @@ from asyncconsumer.testing.servers.process import together
 from asyncconsumer.testing.servers.zookeeper import ZooKeeperNode
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 from tests.support.connector_members import (
-    Ours,
+    OwnMember,
     all_of,
     equal,
     open_member,
@@ -33,12 +33,12 @@ def beginning_with(ensemble: ZooKeeper, node: ZooKeeperNode) -> Environment:
     return Environment(randomness=Random(seed))
 
 
-def session(ours: Ours) -> ZooKeeperSession:
-    return ours.connector._group.session
+def session(tested: OwnMember) -> ZooKeeperSession:
+    return tested.connector._group.session
 
 
-def server(ours: Ours) -> str:
-    connection = session(ours)._connection
+def server(tested: OwnMember) -> str:
+    connection = session(tested)._connection
     assert connection is not None
     return str(connection.address)
 

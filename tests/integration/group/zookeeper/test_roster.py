@@ -59,9 +59,9 @@ def found(members: dict[str, StreamSubscription]) -> dict[str, str]:
 async def test_only_those_who_came_are_read(
     zookeeper: ZooKeeperHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
-    name, bell = zookeeper.group(), asyncio.Event()
+    name, wakeup = zookeeper.group(), asyncio.Event()
     async with session_on(zookeeper.connect) as session, session_on(zookeeper.connect) as writer:
-        group, roster = Group(writer, name), Roster(session, name, bell)
+        group, roster = Group(writer, name), Roster(session, name, wakeup)
         assert await roster.read() == {}
 
         async def reads() -> int:
@@ -87,12 +87,12 @@ async def test_only_those_who_came_are_read(
         await group.join("m05", "c")
         assert await reads() == 3
         await writer.create(f"{GroupPaths(name).ids}/bad", b"{")
-        bell.clear()
+        wakeup.clear()
         for _ in range(3):
             assert await reads() <= 3
         assert caplog.text.count("a member of group") == 1
         await group.leave("m05")
-        await until(bell.is_set)
+        await until(wakeup.is_set)
 
 
 async def come_between(patch: pytest.MonkeyPatch) -> None:
@@ -135,8 +135,8 @@ async def churn(seed: int) -> None:
         ZooKeeperSession(config, randomness=Random(seed), opener=zookeeper.open) as writer,
         ZooKeeperSession(config, randomness=Random(seed + 1), opener=zookeeper.open) as session,
     ):
-        group, bell = Group(writer, "g"), asyncio.Event()
-        roster = Roster(session, "g", bell)
+        group, wakeup = Group(writer, "g"), asyncio.Event()
+        roster = Roster(session, "g", wakeup)
         await group.begin()
 
         async def come_and_go() -> None:
@@ -153,10 +153,10 @@ async def churn(seed: int) -> None:
 
         async def look() -> None:
             while True:
-                bell.clear()
+                wakeup.clear()
                 last.clear()
                 last.update(found(await roster.read()))
-                await bell.wait()
+                await wakeup.wait()
 
         async with asyncio.TaskGroup() as tasks:
             looking = tasks.create_task(look())

@@ -17,7 +17,7 @@ from asyncconsumer.testing.handles import KafkaWithZooKeeper
 from asyncconsumer.testing.servers import ScalaConsole, ScalaConsumers
 from asyncconsumer.types import TopicPartition
 from tests.support.connector_members import (
-    Ours,
+    OwnMember,
     all_of,
     equal,
     numbers,
@@ -44,19 +44,19 @@ async def test_they_divide_partitions_as_two_scala_members_would(
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
         scala = await scala_consumers.start(group, {topic: 2}, name="s", properties=properties)
         await scala.until_received(80)
-        ours_too: Any = {"partition_assignment_strategy": strategy}
-        async with open_member(kafka_zk, group, {topic: 3}, "o", **ours_too) as ours:
-            expected = shares(topic, 8, (scala.consumer_id, 2), (ours.id, 3), strategy=rule)
+        same_strategy: Any = {"partition_assignment_strategy": strategy}
+        async with open_member(kafka_zk, group, {topic: 3}, "o", **same_strategy) as tested:
+            expected = shares(topic, 8, (scala.consumer_id, 2), (tested.id, 3), strategy=rule)
             await until(lambda: equal(nodes.owners(), expected))
             await send(kafka_zk, topic, 80, 80)
-            await until(lambda: all_of(numbers(topic, 160), scala, ours))
+            await until(lambda: all_of(numbers(topic, 160), scala, tested))
         # the member left: what we had goes back, from where we committed
         everything = [TopicPartition(topic, n) for n in range(8)]
         await scala.until_owning(everything)
         await send(kafka_zk, topic, 80, 160)
-        await until(lambda: all_of(numbers(topic, 240), scala, ours))
-        assert max(received(ours).values()) == 1
-        assert not set(received(ours)) & set(numbers(topic, 80, 160))
+        await until(lambda: all_of(numbers(topic, 240), scala, tested))
+        assert max(received(tested).values()) == 1
+        assert not set(received(tested)) & set(numbers(topic, 80, 160))
 
 
 async def test_a_killed_scala_member_is_replaced_and_nothing_is_lost(
@@ -66,18 +66,18 @@ async def test_a_killed_scala_member_is_replaced_and_nothing_is_lost(
     scala = await scala_consumers.start(group, {topic: 1}, name="s")
     async with (
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
-        open_member(kafka_zk, group, {topic: 1}, "o") as ours,
+        open_member(kafka_zk, group, {topic: 1}, "o") as tested,
     ):
         await until(
-            lambda: equal(nodes.owners(), shares(topic, 4, (scala.consumer_id, 1), (ours.id, 1)))
+            lambda: equal(nodes.owners(), shares(topic, 4, (scala.consumer_id, 1), (tested.id, 1)))
         )
         await send(kafka_zk, topic, 100)
-        await until(lambda: all_of(numbers(topic, 100), scala, ours))
+        await until(lambda: all_of(numbers(topic, 100), scala, tested))
         await scala.kill()
         await send(kafka_zk, topic, 100, 100)
-        await until(lambda: equal(nodes.owners(), shares(topic, 4, (ours.id, 1))))
-        await until(lambda: all_of(numbers(topic, 200), scala, ours))
-        assert max(received(ours).values()) == 1
+        await until(lambda: equal(nodes.owners(), shares(topic, 4, (tested.id, 1))))
+        await until(lambda: all_of(numbers(topic, 200), scala, tested))
+        assert max(received(tested).values()) == 1
 
 
 async def test_wildcards_take_topics_that_appear_later(
@@ -89,11 +89,11 @@ async def test_wildcards_take_topics_that_appear_later(
     scala = await scala_consumers.start(group, {pattern: 1}, pattern="white_list", name="s")
     async with (
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
-        open_member(kafka_zk, group, Whitelist(pattern), "o", streams=2) as ours,
+        open_member(kafka_zk, group, Whitelist(pattern), "o", streams=2) as tested,
     ):
         members = [
             GroupMemberInfo(scala.consumer_id, {first: 1}),
-            GroupMemberInfo(ours.id, {first: 2}),
+            GroupMemberInfo(tested.id, {first: 2}),
         ]
         expected = by_range(GroupInfo(members, {first: range(2)}))
         await until(lambda: equal(nodes.owners(), expected))
@@ -102,11 +102,11 @@ async def test_wildcards_take_topics_that_appear_later(
         both = {first: range(2), later: range(5)}
         members = [
             GroupMemberInfo(scala.consumer_id, dict.fromkeys(both, 1)),
-            GroupMemberInfo(ours.id, dict.fromkeys(both, 2)),
+            GroupMemberInfo(tested.id, dict.fromkeys(both, 2)),
         ]
         await until(lambda: equal(nodes.owners(), by_range(GroupInfo(members, both))))
         await send(kafka_zk, later, 50)
-        await until(lambda: all_of(numbers(later, 50), scala, ours))
+        await until(lambda: all_of(numbers(later, 50), scala, tested))
 
 
 async def test_partitions_that_are_added_are_divided_too(
@@ -116,9 +116,9 @@ async def test_partitions_that_are_added_are_divided_too(
     scala = await scala_consumers.start(group, {topic: 1}, name="s")
     async with (
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
-        open_member(kafka_zk, group, {topic: 1}, "o", auto_offset_reset="largest") as ours,
+        open_member(kafka_zk, group, {topic: 1}, "o", auto_offset_reset="largest") as tested,
     ):
-        threads = (scala.consumer_id, 1), (ours.id, 1)
+        threads = (scala.consumer_id, 1), (tested.id, 1)
         await until(lambda: equal(nodes.owners(), shares(topic, 2, *threads)))
         admin = AIOKafkaAdminClient(bootstrap_servers=kafka_zk.bootstrap_servers)
         await admin.start()
@@ -128,7 +128,7 @@ async def test_partitions_that_are_added_are_divided_too(
             await admin.close()
         await until(lambda: equal(nodes.owners(), shares(topic, 6, *threads)))
         await send(kafka_zk, topic, 60)
-        await until(lambda: all_of(numbers(topic, 60), scala, ours))
+        await until(lambda: all_of(numbers(topic, 60), scala, tested))
 
 
 async def test_both_stores_have_what_either_side_committed(
@@ -138,13 +138,13 @@ async def test_both_stores_have_what_either_side_committed(
     await send(kafka_zk, topic, 40)
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
         options: Any = {"offsets_storage": "kafka", "dual_commit_enabled": True}
-        async with open_member(kafka_zk, group, {topic: 1}, "o", **options) as ours:
-            await until(lambda: all_of(numbers(topic, 40), ours))
+        async with open_member(kafka_zk, group, {topic: 1}, "o", **options) as tested:
+            await until(lambda: all_of(numbers(topic, 40), tested))
         assert sum((await nodes.offsets()).values()) == 40
         properties = {"offsets.storage": "kafka", "dual.commit.enabled": "true"}
         scala = await scala_consumers.start(group, {topic: 1}, name="s", properties=properties)
         await send(kafka_zk, topic, 10, 40)
-        await until(lambda: all_of(numbers(topic, 50), scala, ours))
+        await until(lambda: all_of(numbers(topic, 50), scala, tested))
         assert set(received(scala)) == set(numbers(topic, 10, 40))
 
 
@@ -158,18 +158,18 @@ async def test_several_streams_of_several_topics_are_shared_by_both_sides(
     scala = await scala_consumers.start(group, ones, name="s")
     async with (
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
-        open_member(kafka_zk, group, others, "o") as ours,
+        open_member(kafka_zk, group, others, "o") as tested,
     ):
-        members = [GroupMemberInfo(scala.consumer_id, ones), GroupMemberInfo(ours.id, others)]
+        members = [GroupMemberInfo(scala.consumer_id, ones), GroupMemberInfo(tested.id, others)]
         expected = by_range(GroupInfo(members, {wide: range(7), narrow: range(3)}))
         await until(lambda: equal(nodes.owners(), expected))
         for topic in ones:
             await send(kafka_zk, topic, 70)
         sent = [*numbers(wide, 70), *numbers(narrow, 70)]
-        await until(lambda: all_of(sent, scala, ours))
-        assert received(ours)
+        await until(lambda: all_of(sent, scala, tested))
+        assert received(tested)
         assert received(scala)
-        assert max(received(ours, scala).values()) == 1
+        assert max(received(tested, scala).values()) == 1
 
 
 async def test_of_a_black_list_both_sides_read_what_it_leaves(
@@ -181,17 +181,17 @@ async def test_of_a_black_list_both_sides_read_what_it_leaves(
     scala = await scala_consumers.start(group, {pattern: 1}, pattern="black_list", name="s")
     async with (
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
-        open_member(kafka_zk, group, Blacklist(pattern), "o") as ours,
+        open_member(kafka_zk, group, Blacklist(pattern), "o") as tested,
     ):
         await until(
-            lambda: equal(nodes.owners(), shares(read, 4, (scala.consumer_id, 1), (ours.id, 1)))
+            lambda: equal(nodes.owners(), shares(read, 4, (scala.consumer_id, 1), (tested.id, 1)))
         )
         await send(kafka_zk, left_out, 10)
         await send(kafka_zk, read, 40)
-        await until(lambda: all_of(numbers(read, 40), scala, ours))
-        assert set(received(scala, ours)) == set(numbers(read, 40))
+        await until(lambda: all_of(numbers(read, 40), scala, tested))
+        assert set(received(scala, tested)) == set(numbers(read, 40))
         assert received(scala)
-        assert received(ours)
+        assert received(tested)
 
 
 async def test_a_console_consumer_is_a_member_like_any_other(
@@ -199,26 +199,26 @@ async def test_a_console_consumer_is_a_member_like_any_other(
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
-        async with open_member(kafka_zk, group, {topic: 1}, "o") as ours:
+        async with open_member(kafka_zk, group, {topic: 1}, "o") as tested:
             await send(kafka_zk, topic, 20)
-            await until(lambda: all_of(numbers(topic, 20), ours))
+            await until(lambda: all_of(numbers(topic, 20), tested))
             console = await scala_consumers.start_console(group, topic)
-            both = (console.consumer_id, 1), (ours.id, 1)
+            both = (console.consumer_id, 1), (tested.id, 1)
             await until(lambda: equal(nodes.owners(), shares(topic, 4, *both)))
             await send(kafka_zk, topic, 40, 20)
-            await until(lambda: _with_console(console, ours) >= set(numbers(topic, 60)))
+            await until(lambda: _with_console(console, tested) >= set(numbers(topic, 60)))
             assert console.values
         await send(kafka_zk, topic, 40, 60)
-        await until(lambda: _with_console(console, ours) >= set(numbers(topic, 100)))
-        assert max(received(ours).values()) == 1
-        assert not set(received(ours)) & {value.encode() for value in console.values}
+        await until(lambda: _with_console(console, tested) >= set(numbers(topic, 100)))
+        assert max(received(tested).values()) == 1
+        assert not set(received(tested)) & {value.encode() for value in console.values}
 
 
-def _with_console(console: ScalaConsole, ours: Ours) -> set[bytes]:
-    return set(received(ours)) | {value.encode() for value in console.values}
+def _with_console(console: ScalaConsole, tested: OwnMember) -> set[bytes]:
+    return set(received(tested)) | {value.encode() for value in console.values}
 
 
-async def test_a_member_of_ours_that_is_killed_is_replaced_by_a_scala_one(
+async def test_a_member_of_this_client_that_is_killed_is_replaced_by_a_scala_one(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
@@ -227,55 +227,55 @@ async def test_a_member_of_ours_that_is_killed_is_replaced_by_a_scala_one(
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
         OwnConsumer(
             kafka_zk.zookeeper_connect, group, {topic: 1}, name="o", properties=SHORT_SESSION
-        ) as ours,
+        ) as tested,
     ):
-        both = (scala.consumer_id, 1), (ours.consumer_id, 1)
+        both = (scala.consumer_id, 1), (tested.consumer_id, 1)
         await until(lambda: equal(nodes.owners(), shares(topic, 4, *both)))
         await send(kafka_zk, topic, 100)
-        await until(lambda: all_of(numbers(topic, 100), scala, ours))
-        await ours.kill()
+        await until(lambda: all_of(numbers(topic, 100), scala, tested))
+        await tested.kill()
         await send(kafka_zk, topic, 100, 100)
         await scala.until_owning([TopicPartition(topic, n) for n in range(4)])
-        await until(lambda: all_of(numbers(topic, 200), scala, ours))
-        assert max(received(ours).values()) == 1
+        await until(lambda: all_of(numbers(topic, 200), scala, tested))
+        assert max(received(tested).values()) == 1
 
 
 def delivered_ms(consumer: OwnConsumer, tp: TopicPartition) -> list[int]:
     return [record.at_ms for record in consumer.records if (record.topic, record.partition) == tp]
 
 
-async def test_a_member_of_ours_that_stood_still_does_nothing_with_what_it_lost(
+async def test_a_member_of_this_client_that_stood_still_does_nothing_with_what_it_lost(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
     scala = await scala_consumers.start(group, {topic: 1}, name="s")
-    ours = OwnConsumer(
+    tested = OwnConsumer(
         kafka_zk.zookeeper_connect, group, {topic: 1}, name="o", properties=SHORT_SESSION
     )
-    ours.pause = 0.01  # so that there is always something before it that was fetched already
-    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes, ours:
-        both = shares(topic, 4, (scala.consumer_id, 1), (ours.consumer_id, 1))
-        mine = [member for member, name in both.items() if name.startswith(ours.consumer_id)]
+    tested.pause = 0.01  # so that there is always something before it that was fetched already
+    async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes, tested:
+        both = shares(topic, 4, (scala.consumer_id, 1), (tested.consumer_id, 1))
+        mine = [member for member, name in both.items() if name.startswith(tested.consumer_id)]
         await until(lambda: equal(nodes.owners(), both))
         async with steadily(kafka_zk, topic) as sent, Watchful(nodes) as watchful:
-            await until(lambda: len(ours.records) > 100)
-            ours.freeze()
+            await until(lambda: len(tested.records) > 100)
+            tested.freeze()
             await scala.until_owning([TopicPartition(topic, n) for n in range(4)])
             taken_ms = await nodes.claimed_ms()
             ahead = len(scala.records) + 100
             await until(lambda: len(scala.records) > ahead)
-            ours.thaw()
+            tested.thaw()
             await until(lambda: equal(nodes.owners(), both))
             regained_ms = await nodes.claimed_ms()
             # It reads on: what is sent must not end before it had its share of it again.
             await until(
                 lambda: all(
-                    delivered_ms(ours, member)[-1] >= regained_ms[member] for member in mine
+                    delivered_ms(tested, member)[-1] >= regained_ms[member] for member in mine
                 )
             )
-        await until(lambda: all_of(sent, scala, ours))
+        await until(lambda: all_of(sent, scala, tested))
         assert not watchful.steps_back
         for member in mine:
-            times = delivered_ms(ours, member)
+            times = delivered_ms(tested, member)
             assert min(times) < taken_ms[member]
             assert not [time for time in times if taken_ms[member] <= time < regained_ms[member]]

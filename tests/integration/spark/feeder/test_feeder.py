@@ -14,7 +14,7 @@ from asyncconsumer.spark.feeder.feeder import SparkFeeder
 from asyncconsumer.spark.sinks.landing import LandingFolder
 from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
 from tests.integration.consumer.test_zookeeper_group import in_zookeeper
-from tests.spark.feeder.test_feeder_errors import committed, told
+from tests.spark.feeder.test_feeder_errors import committed, observed
 from tests.support.feeder_tables import (
     Gate,
     in_a_row,
@@ -28,9 +28,7 @@ from tests.support.helpers import until
 from tests.support.real_consumer import partitions, send
 
 
-async def test_each_record_is_landed_once_and_the_group_is_told(
-    kafka: KafkaHandle, tmp_path: Path
-) -> None:
+async def test_each_record_is_landed_once_and_committed(kafka: KafkaHandle, tmp_path: Path) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(500), 3)
     async with make_feeder(kafka, topic, group, LandingFolder(tmp_path)) as feeder:
@@ -71,7 +69,7 @@ async def test_where_it_began_is_remembered_before_anything_is_written(
         return SparkFeeder(consumer, LandingFolder(tmp_path), max_wait_ms=20)
 
     async with from_the_end():
-        await until(lambda: told(kafka, topic, group, [10]))
+        await until(lambda: observed(kafka, topic, group, [10]))
     await send(kafka, topic, range(10, 30))
     async with from_the_end() as feeder:
         await until(lambda: feeder.stats().records == 20)
@@ -149,7 +147,7 @@ async def test_a_batch_of_a_partition_that_was_lost_is_not_written(
     assert numbers(landed(tmp_path)) == list(range(50))
 
 
-async def test_whoever_was_overtaken_is_refused_and_goes_on_behind_the_other(
+async def test_a_feeder_that_was_overtaken_is_refused_and_continues_after_the_other(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, groups = await kafka.topic(), (kafka.group(), kafka.group())
@@ -184,7 +182,7 @@ async def test_a_failing_sink_is_tried_again(kafka: KafkaHandle, tmp_path: Path)
     assert numbers(landed(tmp_path)) == list(range(100))
 
 
-async def test_a_sink_that_keeps_failing_is_told_of_and_nothing_behind_it_is_written(
+async def test_a_sink_that_keeps_failing_is_reported_and_nothing_behind_it_is_written(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -281,7 +279,7 @@ async def test_what_is_not_written_within_the_grace_is_the_next_ones(
     assert numbers(landed(tmp_path)) == list(range(400))
 
 
-async def test_a_topic_that_was_created_anew_is_told_of(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_a_topic_that_was_recreated_is_reported(kafka: KafkaHandle, tmp_path: Path) -> None:
     topic, group = await kafka.topic(), kafka.group()
     sink = LandingFolder(tmp_path)
     await send(kafka, topic, range(20))

@@ -18,7 +18,7 @@ from tests.support.feeder_tables import make_feeder
 from tests.support.real_consumer import send
 
 
-async def test_delta_is_told_of_another_name_when_a_topic_is_made_anew(kafka: KafkaHandle) -> None:
+async def test_delta_is_reported_another_name_when_a_topic_is_recreated(kafka: KafkaHandle) -> None:
     """The versions of the new topic restart, and Delta skips versions up to the last one."""
     topic, group = await kafka.topic(), kafka.group()
     written = list[FeedBatch]()
@@ -38,7 +38,7 @@ async def test_delta_is_told_of_another_name_when_a_topic_is_made_anew(kafka: Ka
 
 
 @of_both
-async def test_nothing_is_fed_of_a_topic_that_was_made_anew_meanwhile(
+async def test_nothing_is_fed_of_a_topic_that_was_recreated_meanwhile(
     kind: Any, kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group, folder = await kafka.topic(), kafka.group(), str(tmp_path / "sink")

@@ -21,7 +21,7 @@ from asyncconsumer.testing.servers import (
     UnsecuredToken,
 )
 from asyncconsumer.testing.servers.listeners import PASSWORDS
-from tests.support.spark_queries import OURS, OWN, fill, rows
+from tests.support.spark_queries import OWN, TESTED, fill, rows
 
 JAVA = "org.apache.kafka.common.security"
 SECRET = PASSWORDS["alice"]
@@ -102,16 +102,16 @@ def frame(spark: SparkSession, source: str, topic: str, options: dict[str, str])
 def test_rows_are_those_of_sparks_own_source(
     spark: SparkSession, secured: Kafka, topic: str, way: Any
 ) -> None:
-    own, ours = (rows(frame(spark, source, topic, way(secured))) for source in (OWN, OURS))
-    assert ours == own
-    assert len(ours) == 20
+    own, tested = (rows(frame(spark, source, topic, way(secured))) for source in (OWN, TESTED))
+    assert tested == own
+    assert len(tested) == 20
 
 
 def test_a_stream_is_read_with_a_login(
     spark: SparkSession, secured: Kafka, topic: str, tmp_path: Path
 ) -> None:
     data = (
-        spark.readStream.format(OURS)
+        spark.readStream.format(TESTED)
         .options(**scram(secured), subscribe=topic, startingOffsets="earliest")
         .load()
     )
@@ -151,7 +151,7 @@ REFUSED: dict[str, tuple[Callable[[Kafka], dict[str, str]], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_login_that_is_refused_is_told_at_once_and_without_secrets(
+def test_a_login_that_is_refused_is_reported_at_once_and_without_secrets(
     spark: SparkSession,
     secured: Kafka,
     topic: str,
@@ -160,7 +160,7 @@ def test_a_login_that_is_refused_is_told_at_once_and_without_secrets(
 ) -> None:
     of, said = REFUSED[case]
     options = of(secured)
-    data = frame(spark, OURS, topic, options)
+    data = frame(spark, TESTED, topic, options)
     assert "guessed" not in explained(data)
     with pytest.raises(PySparkException, match=said) as caught:
         data.collect()

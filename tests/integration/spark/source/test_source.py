@@ -23,7 +23,18 @@ from asyncconsumer.testing.servers import Kafka
 from asyncconsumer.types import TopicPartition
 from tests.support.helpers import delete_records, produce, until
 from tests.support.protobuf_messages import Line, Order, descriptor_set
-from tests.support.spark_queries import OURS, OWN, T0, Rows, World, as_text, fill, frame, made, rows
+from tests.support.spark_queries import (
+    OWN,
+    T0,
+    TESTED,
+    Rows,
+    World,
+    as_text,
+    fill,
+    frame,
+    made,
+    rows,
+)
 
 Options = Callable[[World], dict[str, Any]]
 
@@ -141,9 +152,9 @@ SAME: dict[str, tuple[Options, int]] = {
 @pytest.mark.parametrize("case", SAME)
 def test_rows_are_those_of_sparks_own_source(spark: SparkSession, world: World, case: str) -> None:
     of, count = SAME[case]
-    own, ours = (frame(spark, source, world.kafka, **of(world)) for source in (OWN, OURS))
-    assert ours.schema == own.schema
-    results = rows(ours)
+    own, tested = (frame(spark, source, world.kafka, **of(world)) for source in (OWN, TESTED))
+    assert tested.schema == own.schema
+    results = rows(tested)
     assert results == rows(own)
     assert len(results) == count
 
@@ -151,25 +162,25 @@ def test_rows_are_those_of_sparks_own_source(spark: SparkSession, world: World, 
 def test_compaction_leaves_gaps(spark: SparkSession, world: World) -> None:
     # to a fixed end: the cleaner may be at work
     limits = {"endingOffsets": {world.compacted: {"0": 57}}, "subscribe": world.compacted}
-    own, ours = (rows(frame(spark, source, world.kafka, **limits)) for source in (OWN, OURS))
-    assert ours == own
-    assert len(ours) < 20
+    own, tested = (rows(frame(spark, source, world.kafka, **limits)) for source in (OWN, TESTED))
+    assert tested == own
+    assert len(tested) < 20
 
 
 @pytest.mark.parametrize("options", [{"minPartitions": 7}, {"minPartitions": 2}])
 def test_tasks_are_as_many_as_sparks_own(
     spark: SparkSession, world: World, options: dict[str, Any]
 ) -> None:
-    own, ours = (
+    own, tested = (
         frame(spark, source, world.kafka, subscribe=world.plain, **options).rdd.getNumPartitions()
-        for source in (OWN, OURS)
+        for source in (OWN, TESTED)
     )
-    assert ours == own
+    assert tested == own
 
 
 def test_small_ranges_share_a_task(spark: SparkSession, world: World) -> None:
     def tasks(**options: Any) -> int:
-        data = frame(spark, OURS, world.kafka, subscribe=world.plain, **options)
+        data = frame(spark, TESTED, world.kafka, subscribe=world.plain, **options)
         return data.rdd.getNumPartitions()
 
     assert tasks() == 1
@@ -241,21 +252,21 @@ def test_what_sparks_own_source_refuses_is_refused(
     with pytest.raises(Exception):  # noqa: B017, PT011 - of many kinds, all of them Java's
         rows(frame(spark, OWN, world.kafka, **options))
     with pytest.raises(PySparkException, match=message):
-        rows(frame(spark, OURS, world.kafka, **options))
+        rows(frame(spark, TESTED, world.kafka, **options))
 
 
 def test_an_end_beyond_the_log_is_refused(spark: SparkSession, world: World) -> None:
     # Spark's own source waits for it, for two minutes
     options = {"subscribe": world.other, "endingOffsets": {world.other: {"0": 99}}}
     with pytest.raises(PySparkException, match="the log ends at 20"):
-        rows(frame(spark, OURS, world.kafka, **options))
+        rows(frame(spark, TESTED, world.kafka, **options))
     options["failOnDataLoss"] = "false"
-    assert len(rows(frame(spark, OURS, world.kafka, **options))) == 20
+    assert len(rows(frame(spark, TESTED, world.kafka, **options))) == 20
 
 
 def test_a_narrower_schema_is_read_for_less(spark: SparkSession, world: World) -> None:
     narrow = (
-        spark.read.format(OURS)
+        spark.read.format(TESTED)
         .option("kafka.bootstrap.servers", world.kafka.bootstrap_servers)
         .option("subscribe", world.plain)
         .schema("offset bigint, value binary, partition int, topic string")
@@ -269,7 +280,7 @@ def test_a_narrower_schema_is_read_for_less(spark: SparkSession, world: World) -
     ):
         with pytest.raises(PySparkException, match=message):
             (
-                spark.read.format(OURS)
+                spark.read.format(TESTED)
                 .option("kafka.bootstrap.servers", world.kafka.bootstrap_servers)
                 .option("subscribe", world.plain)
                 .schema(schema)
@@ -281,7 +292,7 @@ def test_a_narrower_schema_is_read_for_less(spark: SparkSession, world: World) -
 def test_isolation_levels_do_not_share_a_client(spark: SparkSession, world: World) -> None:
     for level, count in (("read_committed", 10), ("read_uncommitted", 20), ("read_committed", 10)):
         options = {"subscribe": world.transactions, "kafka.isolation.level": level}
-        assert frame(spark, OURS, world.kafka, **options).count() == count
+        assert frame(spark, TESTED, world.kafka, **options).count() == count
 
 
 def test_filters_are_handed_down_where_spark_does_so(spark: SparkSession, world: World) -> None:
@@ -290,7 +301,7 @@ def test_filters_are_handed_down_where_spark_does_so(spark: SparkSession, world:
     options = {"subscribe": world.plain, "recordsPerTask": 1}
 
     def loaded(**more: Any) -> DataFrame:
-        return frame(spark, OURS, world.kafka, **options, **more)
+        return frame(spark, TESTED, world.kafka, **options, **more)
 
     whole = [rows(loaded().where(query)) for query in queries]
     assert loaded(pushFilters=True).where("partition = 1").rdd.getNumPartitions() == 3
@@ -307,13 +318,15 @@ def test_filters_are_handed_down_where_spark_does_so(spark: SparkSession, world:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
 
-def test_a_setting_for_timestamps_does_not_change_ours(spark: SparkSession, world: World) -> None:
-    usual = frame(spark, OURS, world.kafka, subscribe=world.plain)
+def test_a_setting_for_timestamps_does_not_change_this_source(
+    spark: SparkSession, world: World
+) -> None:
+    usual = frame(spark, TESTED, world.kafka, subscribe=world.plain)
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     try:
-        ours = frame(spark, OURS, world.kafka, subscribe=world.plain)
-        assert ours.schema == frame(spark, OWN, world.kafka, subscribe=world.plain).schema
-        assert rows(ours) == rows(usual)
+        tested = frame(spark, TESTED, world.kafka, subscribe=world.plain)
+        assert tested.schema == frame(spark, OWN, world.kafka, subscribe=world.plain).schema
+        assert rows(tested) == rows(usual)
     finally:
         spark.conf.unset("spark.sql.timestampType")
 
@@ -323,7 +336,7 @@ def test_values_as_columns(spark: SparkSession, kafka: KafkaHandle) -> None:
     values = [b'{"id": %d, "tags": ["a"]}' % number for number in range(5)] + [b"oops"]
     asyncio.run(produce(topic, values, bootstrap_servers=kafka.bootstrap_servers))
     typed = (
-        spark.read.format(OURS)
+        spark.read.format(TESTED)
         .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         .option("subscribe", topic)
         .option("valueFormat", "json")
@@ -350,7 +363,7 @@ def test_protobuf_values_as_columns(
     values = [order.SerializeToString(), b"oops", Order().SerializeToString()]
     asyncio.run(produce(topic, values, bootstrap_servers=kafka.bootstrap_servers))
     typed = (
-        spark.read.format(OURS)
+        spark.read.format(TESTED)
         .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         .option("subscribe", topic)
         .option("valueFormat", "protobuf")
@@ -394,8 +407,8 @@ def test_protobuf_values_as_columns(
 
 
 @pytest.mark.parametrize("kind", ["read", "readStream"])
-def test_a_misspelt_option_is_told_at_load(spark: SparkSession, kind: str) -> None:
-    reader = getattr(spark, kind).format(OURS).option("kafka.bootstrap.servers", "localhost:1")
+def test_a_misspelt_option_is_reported_at_load(spark: SparkSession, kind: str) -> None:
+    reader = getattr(spark, kind).format(TESTED).option("kafka.bootstrap.servers", "localhost:1")
     reader = reader.option("subscribe", "t").option("startingOffset", "earliest")
     with pytest.raises(PySparkException, match="Did you mean `startingOffsets"):
         reader.load()
@@ -457,16 +470,16 @@ Make = Callable[..., list[Stream]]
 @pytest.fixture
 def both(spark: SparkSession, kafka: KafkaHandle, tmp_path: Path) -> Make:
     def make(**options: Any) -> list[Stream]:
-        return [Stream(spark, source, kafka, tmp_path, **options) for source in (OWN, OURS)]
+        return [Stream(spark, source, kafka, tmp_path, **options) for source in (OWN, TESTED)]
 
     return make
 
 
 def same(streams: list[Stream], **options: Any) -> Rows:
-    own, ours = (stream.run(**options) for stream in streams)
-    assert ours == own
+    own, tested = (stream.run(**options) for stream in streams)
+    assert tested == own
     assert streams[0].batches == streams[1].batches
-    return ours
+    return tested
 
 
 async def test_a_stream_goes_on_where_it_was(kafka: KafkaHandle, both: Make) -> None:
@@ -487,7 +500,7 @@ async def test_a_checkpoint_of_sparks_own_source_is_read_on(kafka: KafkaHandle, 
     await fill(kafka, topic, 20, 2)
     assert len(own.run()) == 20
     await fill(kafka, topic, 10, 2, start=20)
-    own.source = OURS  # only the format's name changes
+    own.source = TESTED  # only the format's name changes
     assert len({row[3:5] for row in own.run()}) == len(own.rows()) == 30
 
 
@@ -496,7 +509,7 @@ async def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
 ) -> None:
     topic = await kafka.topic(partitions=2)
     _, stream = both(subscribe=topic)
-    for number, source in enumerate((OURS, OWN, OURS, OURS, OWN)):
+    for number, source in enumerate((TESTED, OWN, TESTED, TESTED, OWN)):
         stream.source = source
         await fill(kafka, topic, 10, 2, start=10 * number)
         assert len({row[3:5] for row in stream.run()}) == len(stream.rows()) == 10 * (number + 1)
@@ -507,18 +520,18 @@ async def test_a_topic_that_was_created_again_between_two_runs(
     kafka: KafkaHandle, both: Make, count: int
 ) -> None:
     topic = await kafka.topic()
-    _, ours = both(subscribe=topic)
+    _, tested = both(subscribe=topic)
     await fill(kafka, topic, 10)
-    assert len(ours.run()) == 10
-    assert len(ours.run()) == 10  # nothing new is no loss
+    assert len(tested.run()) == 10
+    assert len(tested.run()) == 10  # nothing new is no loss
     await kafka.admin.delete_topic(topic)
     await kafka.admin.create_topic(topic)
     await fill(kafka, topic, count)
     with pytest.raises(StreamingQueryException, match="was deleted and re-created, its id was"):
-        ours.run()
-    assert len(ours.run(failOnDataLoss="false")) == count
+        tested.run()
+    assert len(tested.run(failOnDataLoss="false")) == count
     await fill(kafka, topic, 5, start=count)
-    assert len(ours.run()) == count + 5
+    assert len(tested.run()) == count + 5
 
 
 async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
@@ -543,7 +556,7 @@ async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
             .start()
         )
 
-    query = start(OURS, "FAILFAST")
+    query = start(TESTED, "FAILFAST")
     try:
         await until(lambda: query.status["message"] == "Waiting for data to arrive")
         await fill(kafka, topic, 6, 2, start=4)
@@ -551,7 +564,7 @@ async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
             query.awaitTermination(60)
     finally:
         query.stop()
-    for source, mode in ((OURS, "PERMISSIVE"), (OWN, "")):  # which can read on as well
+    for source, mode in ((TESTED, "PERMISSIVE"), (OWN, "")):  # which can read on as well
         await fill(kafka, topic, 2, 2, start=10)
         query = start(source, mode)
         try:
@@ -564,7 +577,7 @@ async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
     ]
 
 
-async def test_what_is_lost_is_told_or_left_out(kafka: KafkaHandle, both: Make) -> None:
+async def test_what_is_lost_is_reported_or_left_out(kafka: KafkaHandle, both: Make) -> None:
     topic = await kafka.topic()
     streams = both(subscribe=topic)
     await fill(kafka, topic, 10)
@@ -579,37 +592,37 @@ async def test_what_is_lost_is_told_or_left_out(kafka: KafkaHandle, both: Make) 
     assert [row[4] for row in same(streams, failOnDataLoss="false")] == [*range(10), *range(25, 30)]
 
 
-async def test_topics_that_are_gone_or_created_anew(kafka: KafkaHandle, both: Make) -> None:
-    retained, gone, anew = [await kafka.topic() for _ in range(3)]
-    streams = both(subscribePattern=f"{retained}|{gone}|{anew}")
-    for topic in (retained, gone, anew):
+async def test_topics_that_are_gone_or_recreated(kafka: KafkaHandle, both: Make) -> None:
+    retained, gone, recreated = [await kafka.topic() for _ in range(3)]
+    streams = both(subscribePattern=f"{retained}|{gone}|{recreated}")
+    for topic in (retained, gone, recreated):
         await fill(kafka, topic, 5)
     assert len(same(streams)) == 15
     await kafka.admin.delete_topic(gone)
-    await kafka.admin.delete_topic(anew)
-    await kafka.admin.create_topic(anew)
-    await fill(kafka, anew, 2)
+    await kafka.admin.delete_topic(recreated)
+    await kafka.admin.create_topic(recreated)
+    await fill(kafka, recreated, 2)
     await fill(kafka, retained, 5, start=5)
     with pytest.raises(StreamingQueryException) as caught:
         streams[1].run()
     assert "KAFKA_DATA_LOSS.PARTITIONS_DELETED" in str(caught.value)
     assert f"{gone}[0] were deleted" in str(caught.value)
     assert len(same(streams, failOnDataLoss="false")) == 20
-    await fill(kafka, anew, 8, start=2)
+    await fill(kafka, recreated, 8, start=2)
     assert len(same(streams, failOnDataLoss="false")) == 28
 
 
 async def test_a_stream_that_runs_on(kafka: KafkaHandle, both: Make) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
-    _, ours = both(subscribe=topic, commitToGroup=group, maxOffsetsPerTrigger=1000)
+    _, tested = both(subscribe=topic, commitToGroup=group, maxOffsetsPerTrigger=1000)
     await fill(kafka, topic, 10, 2)
-    query = ours.start()
+    query = tested.start()
     try:
         query.processAllAvailable()
         await kafka.admin.add_partitions(topic, 3)
         await fill(kafka, topic, 30, 3, start=10)
         query.processAllAvailable()
-        assert len(ours.rows()) == 40
+        assert len(tested.rows()) == 40
         await fill(kafka, topic, 3, 3)
         query.processAllAvailable()
         progress = query.lastProgress
@@ -624,16 +637,14 @@ async def test_a_stream_that_runs_on(kafka: KafkaHandle, both: Make) -> None:
     assert await committed(kafka, group, topic, 3) == [16, 16, 11]
 
 
-async def test_a_group_is_told_of_all_that_a_stream_has_read(
-    kafka: KafkaHandle, both: Make
-) -> None:
+async def test_a_group_commits_all_that_a_stream_has_read(kafka: KafkaHandle, both: Make) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
-    _, ours = both(subscribe=topic, commitToGroup=group)
+    _, tested = both(subscribe=topic, commitToGroup=group)
     await fill(kafka, topic, 10, 2)
-    assert len(ours.run()) == 10
+    assert len(tested.run()) == 10
     assert await committed(kafka, group, topic, 2) == [5, 5]  # after its only micro-batch
     await fill(kafka, topic, 10, 2, start=10)
-    assert len(ours.run()) == 20
+    assert len(tested.run()) == 20
     assert await committed(kafka, group, topic, 2) == [10, 10]
 
 
@@ -646,25 +657,25 @@ async def committed(kafka: KafkaHandle, group: str, topic: str, count: int) -> l
 
 async def test_a_stream_waits_for_enough(kafka: KafkaHandle, both: Make) -> None:
     topic = await kafka.topic()
-    _, ours = both(subscribe=topic, minOffsetsPerTrigger=20, maxTriggerDelay="10m")
+    _, tested = both(subscribe=topic, minOffsetsPerTrigger=20, maxTriggerDelay="10m")
     await fill(kafka, topic, 5)
-    query = ours.start()
+    query = tested.start()
     try:
         query.processAllAvailable()  # the first is never waited with
-        assert len(ours.rows()) == 5
+        assert len(tested.rows()) == 5
         await fill(kafka, topic, 10, start=5)
         query.processAllAvailable()
-        assert len(ours.rows()) == 5
+        assert len(tested.rows()) == 5
         await fill(kafka, topic, 10, start=15)
         query.processAllAvailable()
-        assert len(ours.rows()) == 25
+        assert len(tested.rows()) == 25
     finally:
         query.stop()
 
 
 def test_a_stream_has_no_end(spark: SparkSession, kafka: KafkaHandle) -> None:
     data = (
-        spark.readStream.format(OURS)
+        spark.readStream.format(TESTED)
         .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         .option("subscribe", asyncio.run(kafka.topic()))
         .option("endingOffsets", "latest")

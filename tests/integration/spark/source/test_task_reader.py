@@ -42,7 +42,7 @@ def test_ranges_of_a_task_are_read_one_after_the_other(
         assert offsets(batches(home, kafka, *ranges)) == [*range(5, 9), *range(30)]
 
 
-def test_whoever_has_enough_may_stop(home: WorkerLoop, kafka: KafkaHandle) -> None:
+def test_a_reader_that_has_enough_may_stop(home: WorkerLoop, kafka: KafkaHandle) -> None:
     topic = asyncio.run(kafka.topic())
     asyncio.run(fill(kafka, topic, 200))
     for _ in range(3):

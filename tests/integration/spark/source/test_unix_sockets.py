@@ -7,7 +7,7 @@ from pathlib import Path
 from asyncconsumer.spark import KafkaSource
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers.spark import spark_session
-from tests.support.spark_queries import OURS, fill, frame, rows
+from tests.support.spark_queries import TESTED, fill, frame, rows
 
 RECOMMENDED = {"spark.python.unix.domain.socket.enabled": "true"}
 
@@ -19,10 +19,10 @@ def test_batches_and_streams_come_over_unix_sockets(kafka: KafkaHandle, tmp_path
         spark.dataSource.register(KafkaSource)
         kinds = spark.sparkContext.parallelize([0], 1)
         assert kinds.map(lambda _: os.environ["PYTHON_UNIX_DOMAIN_ENABLED"]).collect() == ["True"]
-        read = rows(frame(spark, OURS, kafka, subscribe=topic, recordsPerTask=1))
+        read = rows(frame(spark, TESTED, kafka, subscribe=topic, recordsPerTask=1))
         assert [(row[3], row[4]) for row in read] == [(p, o) for p in range(3) for o in range(30)]
         query = (
-            spark.readStream.format(OURS)
+            spark.readStream.format(TESTED)
             .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")

@@ -99,7 +99,7 @@ def sparks(spark: SparkSession) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def ours() -> dict[str, Any]:
+def tested() -> dict[str, Any]:
     schema = pa.schema([("value", KIND), (CORRUPT, pa.string())])
     columns = TypedColumns(schema, JsonDecoder(KIND), "json", "PERMISSIVE")
     data = batch([Row(number, value.encode()) for number, value in enumerate(VALUES)])
@@ -113,6 +113,6 @@ def ours() -> dict[str, Any]:
 
 @pytest.mark.parametrize("text", VALUES)
 def test_rows_are_those_of_from_json(
-    text: str, ours: dict[str, Any], sparks: dict[str, Any]
+    text: str, tested: dict[str, Any], sparks: dict[str, Any]
 ) -> None:
-    assert repr(ours[text]) == repr(sparks[text])  # a NaN equals nothing
+    assert repr(tested[text]) == repr(sparks[text])  # a NaN equals nothing

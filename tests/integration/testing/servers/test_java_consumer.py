@@ -76,7 +76,7 @@ async def test_two_divide_a_topic_and_one_takes_over_when_the_other_is_killed(
     assert [*consumer.failed_commits, *other.failed_commits] == []
 
 
-async def test_a_frozen_one_loses_what_it_has_and_is_told_when_thawed(
+async def test_a_frozen_one_loses_what_it_has_and_is_reported_when_thawed(
     kafka: KafkaHandle, java_consumers: JavaConsumers
 ) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()

@@ -31,7 +31,7 @@ async def test_partitions_are_added(broker: KafkaHandle) -> None:
     assert await broker.admin.leader(topic, 3) == 1
 
 
-async def test_a_topic_is_deleted_and_made_anew_without_its_records(broker: KafkaHandle) -> None:
+async def test_a_topic_is_deleted_and_recreated_without_its_records(broker: KafkaHandle) -> None:
     topic = await broker.topic()
     await produce(topic, VALUES, bootstrap_servers=broker.bootstrap_servers)
     await broker.admin.delete_topic(topic)
@@ -42,7 +42,7 @@ async def test_a_topic_is_deleted_and_made_anew_without_its_records(broker: Kafk
     assert await consume(topic, 1, bootstrap_servers=broker.bootstrap_servers) == [b"anew"]
 
 
-async def test_refusals_of_the_broker_are_told_in_its_words(broker: KafkaHandle) -> None:
+async def test_refusals_of_the_broker_are_reported_in_its_words(broker: KafkaHandle) -> None:
     topic = await broker.topic()
     with pytest.raises(AdminFailed, match=f"{topic} could not be created.*TopicAlreadyExists"):
         await broker.admin.create_topic(topic)
