@@ -11,7 +11,7 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
-# how long an example takes says more about who else uses the machine than about our code
+# the duration of an example depends more on other processes than on the code under test
 settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -96,7 +96,7 @@ SLOW: Final = frozenset(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: whoever has it last would be waited for."""
+    """Run the longest tests first, so that no worker starts one when the others are done."""
     for item in items:
         if item.nodeid.partition("[")[0] in SLOW:
             item.add_marker(pytest.mark.slow)

@@ -1,7 +1,7 @@
 """Schedules by the ten thousand: `python -m tests.simulate [WORLD...] [--schedules N]`.
 
 Each seed is one run of production code on virtual time, with other faults at other moments. A seed
-that fails is told, and replayed alone with `--first SEED --schedules 1`.
+that fails is printed. Replay it alone with `--first SEED --schedules 1`.
 """
 
 import argparse

@@ -133,7 +133,7 @@ async def test_all_are_tried_though_the_first_fails_at_once() -> None:
     assert tried == [0, 1, 2, 3, 4]
 
 
-# --- whoever joins a task under way must not join one that is over -------------------------------
+# --- a caller that joins a running task must not join a finished one -----------------------------
 
 
 async def open_at_once(address: Any, config: ConnectionConfig) -> BrokerConnection:

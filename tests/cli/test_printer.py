@@ -21,7 +21,7 @@ ZERO = TopicPartition("t", 0)
 
 
 class Chunk:
-    """Stands in for the records of a fetch; damage comes behind them, again and again."""
+    """Records of a fetch. Optionally, each iteration ends with an error for a corrupt batch."""
 
     topic = "t"
 
@@ -129,7 +129,7 @@ async def test_when_nothing_comes_for_so_long_it_ends(capfd: pytest.CaptureFixtu
 
 
 class SlowOutput:
-    """Somebody reads who takes as long as the test does."""
+    """An output whose reader is as slow as the test wants."""
 
     written: "asyncio.Future[OSError | None]"
 

@@ -20,7 +20,7 @@ PARTITIONS = 3
 
 @types.coroutine
 def cancelled_at(step: int, work: Coroutine[Any, Any, None]) -> Generator[Any, Any, int]:
-    """Run it, and cancel the task when it waits for the so many-th time; how often it waited."""
+    """Run `work`, cancel its task at await number `step`, and return the number of awaits."""
     steps = 0
     try:
         word: Any = None

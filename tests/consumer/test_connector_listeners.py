@@ -15,7 +15,7 @@ pytestmark = pytest.mark.fast
 
 
 class Failing(RebalanceListener):
-    """Fails in one of the things that it is told, once that is set."""
+    """A listener that fails in the callback named by `where`."""
 
     def __init__(self) -> None:
         self.where = ""
@@ -78,7 +78,7 @@ class Slow(RebalanceListener):
         except asyncio.CancelledError:
             self.log.append("broken off")
             raise
-        self.log.append(f"let go of {len(partitions)}")
+        self.log.append(f"released {len(partitions)}")
 
 
 @simulated(range(3))
@@ -89,4 +89,4 @@ async def test_a_shutdown_waits_for_one_that_is_at_work() -> None:
         world.register("m1")
         await listener.began.wait()
         await connector.shutdown()
-        assert listener.log == ["let go of 1", "let go of 1"]
+        assert listener.log == ["released 1", "released 1"]

@@ -170,7 +170,7 @@ async def test_a_deleted_topic_does_not_hold_up_the_commits_of_others() -> None:
 
 
 class Hanging:
-    """A store of the user's, of which one hangs as soon as it is told to."""
+    """A user's offset store that hangs while `hangs` is set."""
 
     def __init__(self, retained: dict[TopicPartition, int]) -> None:
         self.hangs = False
@@ -269,7 +269,7 @@ async def test_what_waits_of_a_paused_partition_does_not_starve_the_others() -> 
             assert [(await anext(records)).offset for _ in range(2999)] == list(range(1, 3000))
 
 
-# --- latest, and what came after us --------------------------------------------------------------
+# --- latest, and records written after the start -------------------------------------------------
 
 
 @simulated([1])

@@ -116,7 +116,7 @@ async def test_nothing_is_handed_out_that_others_have_because_we_let_go_too_slow
             await asyncio.sleep(3)
             async with make_consumer(cluster, **options) as two:
                 background.append(tasks.create_task(read(two, 2)))
-                await asyncio.sleep(5)  # one of ours is to be its own
+                await asyncio.sleep(5)  # the other member is to get one partition
                 async with make_consumer(
                     cluster, **options
                 ) as three:  # for which nobody waits so long

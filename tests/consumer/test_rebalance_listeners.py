@@ -26,7 +26,7 @@ class RecordingListener(ConsumerRebalanceListener):
 
 
 class FailingListener(ConsumerRebalanceListener):
-    """Raises what it is given, in the callback that it is told."""
+    """A listener that raises `error` in the callback with the given name."""
 
     def __init__(self, callback: str, error: Exception) -> None:
         self._error = error

@@ -151,7 +151,7 @@ async def test_a_transaction_that_is_open_does_not_keep_a_group_from_rebalancing
 
 
 class Shielded(Places):
-    """As aiokafka's: a commit that has begun goes on, whoever waits for it."""
+    """A producer like aiokafka's, whose commit goes on after its caller is cancelled."""
 
     def __init__(self, group: asyncio.TaskGroup, seconds: float) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ async def test_what_there_is_is_reported_at_once_and_then_what_changed() -> None
             assert result.observed[2:] == [{"a": (0, 1, 2), "b": (0, 1)}]
             cluster.delete_topic("a")
             await asyncio.sleep(10)
-            assert result.observed[3:] == []  # who says so may not have heard of it yet
+            assert result.observed[3:] == []  # that broker may have old metadata
             await asyncio.sleep(25)
             assert result.observed[3:] == [{"b": (0, 1)}]
 

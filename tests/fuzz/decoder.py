@@ -160,7 +160,7 @@ def one_input(twins: list[ModuleType], rng: Random) -> None:
 
 
 def fuzz(inputs: int, seed: int, first_block: int = 0, *, progress: bool = False) -> int:
-    """Try so many inputs; returns by how many bytes the process grew after the first tenth."""
+    """Try `inputs` inputs and return the growth of the process in bytes after the first tenth."""
     twins = [decoding.load(name)[1] for name in decoding.available()]
     process, began = psutil.Process(), time.monotonic()
     blocks, warm = inputs // BLOCK, process.memory_info().rss

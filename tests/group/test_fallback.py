@@ -22,7 +22,7 @@ MINE = Assignment({TopicPartition("t", 0): 0})
 
 
 class Scripted:
-    """A member that is given these, and is told then that its protocol is not spoken."""
+    """A membership that yields these assignments, then finds its protocol unsupported."""
 
     def __init__(self, *values: Assignment, unsupported: bool = False) -> None:
         self.lost = True

@@ -38,7 +38,7 @@ class Clocks:
 
 @asynccontextmanager
 async def reading(protocol: str, clocks: Clocks) -> AsyncIterator[tuple[Consumer[Any, Any], Any]]:
-    """A consumer that has one record of ten in hand."""
+    """Open a consumer to which one of ten records was delivered."""
     async with coordinating(protocol) as cluster:
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 10)

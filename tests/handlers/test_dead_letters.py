@@ -24,7 +24,7 @@ WRONG = Failure(ValueError("wrong"), 3, "g", "h")
 
 
 class Producer:
-    """Ours, as far as it is used; a test says what goes wrong."""
+    """The used part of the package's producer, with faults that a test chooses."""
 
     down = False
     too_large: frozenset[bytes] = frozenset()
@@ -162,7 +162,7 @@ async def test_what_was_to_be_parked_is_not_once_nobody_waits_for_it() -> None:
 
 @simulated(seeds=range(2))
 async def test_two_records_of_one_place_are_two_dead_letters() -> None:
-    """The topic was made anew while the letter of the first was not written yet."""
+    """The topic was re-created before the first record's dead letter was written."""
     async with dead_letter_records() as producer, asyncio.TaskGroup() as group:
         Producer.down = True
         for value in (b"old", b"new", b"new"):

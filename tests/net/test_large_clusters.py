@@ -254,7 +254,7 @@ async def test_names_are_asked_for_less_often_the_longer_it_takes(takes: float, 
         before = len(looks)
         await cluster.topic_names()
         await cluster.topic_names()
-        assert len(looks) == before + 2, "who asks once gets a fresh answer"
+        assert len(looks) == before + 2, "a single call gets a fresh response"
 
 
 async def test_a_pattern_asks_for_the_partitions_of_what_matches_alone() -> None:

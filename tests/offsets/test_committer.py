@@ -1,4 +1,4 @@
-"""One owner of all commits, whatever the store does and whoever gives up."""
+"""The committer with failing and slow stores and with cancelled callers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -244,7 +244,7 @@ async def test_what_was_loaded_is_known_and_may_be_gone_back_behind() -> None:
     async with running(committer):
         assert await committer.load([P0, P1]) == {P0: 100, P1: None}
         assert committer.committed == {P0: 100}
-        await committer.commit({P0: 50})  # the broker had a shorter log, and the reader began anew
+        await committer.commit({P0: 50})  # the log was truncated and the reader restarted
         assert store.offsets == {P0: 50}
         store.offsets = {}
         await committer.load([P0])

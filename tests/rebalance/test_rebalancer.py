@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Scripted:
-    """Plays membership, manager, store and listeners, and writes down who was asked what."""
+    """A fake of membership, manager, store and listeners that logs every call."""
 
     def __init__(self, *assignments: Assignment, **options: Any) -> None:
         self.log: list[str] = []

@@ -65,7 +65,7 @@ def test_headers_are_right_though_a_finalizer_closes_the_records(
 ) -> None:
     result = opened(compiled, batch([Row(0), Row(1, headers=HEADERS), Row(2)], codec=codec))
     outcomes: list[str] = []
-    next(result)  # what inflating allocates is behind us
+    next(result)  # decompression has allocated its memory
     with collected_within(lambda: Closer(result.close, outcomes)):
         record = next(result)
     assert record.headers == HEADERS

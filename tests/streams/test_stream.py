@@ -395,7 +395,7 @@ async def test_arrow_batches_stop_in_the_middle_of_a_chunk_as_records_do() -> No
 
 @simulated(range(5))
 async def test_what_could_not_be_committed_because_it_is_lost_is_not_handed_out() -> None:
-    """Of streams that commit before they hand out; who rebalances may hear of it much later."""
+    """At-most-once streams commit before delivery. A rebalance may report the loss much later."""
     asked: list[TopicPartition] = []
 
     async def commit(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:

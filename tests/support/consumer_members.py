@@ -38,7 +38,7 @@ ASSIGNORS: Final[dict[str, type[Assignor]]] = {
 
 
 class OwnMember(ConsumerRebalanceListener):
-    """A member in this process, within its block: it reads, and keeps what it is told."""
+    """A member in this process that reads inside its block and records its callbacks."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ _JAVA_ASSIGNORS: Final = {
     "cooperative-sticky": f"{_JAVA}CooperativeStickyAssignor",
 }
 _OUR_ASSIGNORS: Final = {java: tested for tested, java in _JAVA_ASSIGNORS.items()}
-_SHORTEST_WAIT_MS: Final = 50  # between two commits: ours does not poll, which Java's commits after
+_SHORTEST_WAIT_MS: Final = 50  # between two commits; Java's client commits after polls
 
 
 def strategies(*names: str) -> dict[str, str]:

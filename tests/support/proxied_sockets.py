@@ -135,7 +135,7 @@ async def let_the_proxy_work() -> None:
 
 
 def taken(size: int) -> Callable[[Statistics], bool]:
-    """A condition: the proxy has read so many bytes from clients, whatever became of them."""
+    """Return a condition: the proxy has read `size` bytes from clients."""
     return lambda now: now.held + now.bytes_up == size
 
 

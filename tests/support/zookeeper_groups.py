@@ -50,7 +50,7 @@ def random_group(
     streams: int = 4,
     even: bool = False,
 ) -> GroupInfo:
-    """A group of up to so many members with up to so many streams a topic (seldom, of twelve).
+    """A random group with limits on members and on streams per topic (rarely, twelve).
 
     With `even`, all subscribe to the same topics and have as many streams of each.
     """

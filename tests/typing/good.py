@@ -134,7 +134,7 @@ def value_types(registry: SchemaRegistry) -> None:
     assert_type(Consumer("t", value_deserializer=int64), Consumer[bytes, int])
     assert_type(Consumer("t", value_deserializer=registry.avro(Order)), Consumer[bytes, Order])
     assert_type(Consumer("t", key_deserializer=str, value_deserializer=Order), Consumer[str, Order])
-    # of an async function the type is told, or found by `make_deserializer`
+    # the type of an async function is annotated, or inferred by `make_deserializer`
     consumer: Consumer[bytes, Order] = Consumer("t", value_deserializer=look_up)
     assert_type(consumer, Consumer[bytes, Order])
     assert_type(

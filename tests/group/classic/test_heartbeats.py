@@ -28,7 +28,7 @@ INTERVAL = 1.0
 
 
 class Listening:
-    """A coordinator to whom all is well, and when it was told so by a member."""
+    """A coordinator that accepts every heartbeat and records when it arrived."""
 
     group_id = "g"
     address = HERE
@@ -118,7 +118,7 @@ class Silent(Listening):
 
 
 async def after_a_silence_of(seconds: float) -> tuple[float, list[Reaction]]:
-    """Until when a member is certain of its place then, and what it hears."""
+    """Return until when the member owns its partitions, and the reactions it got."""
     heartbeats = Heartbeats(
         cast("Coordinator", Silent(seconds)),
         session_ms=6000,

@@ -60,7 +60,7 @@ def test_what_the_table_has_happens_and_nothing_else(
         pytest.param([*FIRST, *NEXT, *NEXT], S.STABLE, id="through three generations"),
         pytest.param([E.JOIN, E.JOINED, E.REBALANCE, E.JOINED], S.SYNCING, id="too late to sync"),
         pytest.param([*FIRST, E.LOST, *FIRST], S.STABLE, id="lost, and in again"),
-        pytest.param([*FIRST, E.REBALANCE, E.LOST], S.OUTSIDE, id="lost while letting go"),
+        pytest.param([*FIRST, E.REBALANCE, E.LOST], S.OUTSIDE, id="lost while revoking"),
         pytest.param([E.JOIN, E.LOST, E.JOIN], S.JOINING, id="refused"),
         pytest.param([E.JOIN, E.JOINED, E.LOST, E.LOST], S.OUTSIDE, id="lost twice"),
         pytest.param([*FIRST, E.LEAVE, E.LOST, E.LEAVE], S.GONE, id="nobody comes back"),

@@ -101,7 +101,7 @@ async def test_others_can_send_our_heartbeats() -> None:
 
 @simulated(seeds=SEEDS)
 async def test_heartbeats_go_on_while_the_rebalancer_is_slow() -> None:
-    """Longer than a session: whoever commits slowly, or loads, stays a member."""
+    """A member that commits or loads for longer than a session stays in the group."""
     async with fake_cluster() as cluster, open_member(cluster, delay=100.0) as slow:
         await until(lambda: bool(slow.history))
         async with open_member(cluster) as other:
@@ -484,7 +484,7 @@ async def test_a_broker_with_old_metadata_costs_no_rebalance() -> None:
         cluster.go_stale(2)
         cluster.add_topic("new", 1)
         await until(lambda: len(member.owned) == 5)
-        await asyncio.sleep(10)  # who denies a topic for long is believed in the end
+        await asyncio.sleep(10)  # a topic that is missing for long counts as deleted
         assert [len(assignment.partitions) for assignment in member.history] == [4, 0, 5]
 
 

@@ -195,7 +195,7 @@ def test_the_sum_of_streams_and_the_number_of_topics_are_limited(streams: dict[s
 
 
 class FakeTopics:
-    """Topics of so many partitions each; it is written down what was asked for."""
+    """A topic source that records which topics were requested."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = list(names)

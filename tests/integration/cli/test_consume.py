@@ -86,7 +86,7 @@ class Group:
         return values
 
     async def until_owned(self, **shares: int) -> None:
-        """Until each member has so many partitions."""
+        """Wait until each member owns the given number of partitions."""
 
         async def shared() -> bool:
             owners = [

@@ -36,9 +36,9 @@ LONG_SESSION_MS = 45_000  # the default: longer than it takes to elect
 async def two_members(
     cluster: KafkaCluster, group: str
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Two that read what is written all the time; to be waited for: more of that is read.
+    """Run two consumers and a producer; yield a function that waits for more records.
 
-    Whatever happens within the block, they must not hear of it.
+    Faults inside the block must not reach the consumers.
     """
     topic = await cluster.topic(partitions=PARTITIONS, config=SAFE)
     whole = [TopicPartition(topic, n) for n in range(PARTITIONS)]
@@ -106,7 +106,7 @@ async def test_what_a_killed_member_had_is_taken_over(kafka_cluster: KafkaCluste
 
 
 class Hesitating(OwnMember):
-    """Does not let go of anything before it is told to."""
+    """A member that revokes nothing before `may_let_go` is set."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -147,7 +147,7 @@ async def test_what_stays_is_read_all_the_time_while_a_third_member_joins(
         assert await is_preparing(kafka_cluster, group)
         b.thaw()
 
-        # it is to let go of some, and hesitates: all that stays is read on
+        # it delays a revocation, and goes on reading the partitions that stay
         await until(lambda: len(a.changes) > before[0][1])
         (_, going), stays = a.changes[-1], {tp for tp in a.owned if tp not in a.changes[-1][1]}
         await until(lambda: len(b.owned) < 50)

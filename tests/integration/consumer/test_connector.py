@@ -97,7 +97,7 @@ async def test_a_partition_that_somebody_holds_is_reported_and_taken_when_it_is_
         for _ in range(2):  # it goes on, and tells again
             with pytest.raises(ConsumerRebalanceFailed, match="another member owns"):
                 await take(stream, 1)
-            await until(lambda: equal(nodes.owners(), held))  # all that is due to us, or nothing
+            await until(lambda: equal(nodes.owners(), held))  # the whole assignment, or nothing
         await nodes.client.delete(where)
         got: set[bytes] = set()
         while len(got) < 20:
@@ -175,7 +175,7 @@ async def test_a_cleared_stream_reads_again_from_what_is_finished(
     async with connector_of(kafka_zk, kafka_zk.group(), "o") as connector:
         stream = await one_stream(connector, topic)
         assert await take(stream, 4) == numbers(topic, 4)
-        stream.clear()  # the fourth was in hand, and so it was not finished
+        stream.clear()  # the fourth was in flight, not acknowledged
         assert await take(stream, 7) == numbers(topic, 7, 3)
 
 
@@ -290,7 +290,7 @@ async def test_listeners_are_called_in_the_order_of_events(kafka_zk: KafkaWithZo
         ("starting", everyone),
         ("releasing", everyone),
     ]
-    # they are ours before we start, and still when we are about to release
+    # partitions are owned before fetching starts, and until they are released
     assert [len(owned) for owned in diary.owners] == [4, 4, 4, 0, 4, 4]
     # and are committed by then, without waiting for the auto-commit
     assert set(diary.offsets[1]) >= {TopicPartition(topic, 2), TopicPartition(topic, 3)}

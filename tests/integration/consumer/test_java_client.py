@@ -95,7 +95,7 @@ async def test_of_members_that_are_killed_or_stand_still_only_what_they_did_not_
         safe = await committed(kafka, group)
         await until_divided(share(dict.fromkeys("ae", ())), a=a, e=e)
         await go_on(writer.acknowledged, a, e)
-        reported = len(d.records) + 1  # it may have had one in hand that it had not told of yet
+        reported = len(d.records) + 1  # one may be in flight and not printed yet
         d.thaw()
         await until_divided(share(dict.fromkeys("ade", ())), a=a, d=d, e=e)
         await go_on(writer.acknowledged, *everybody.values())

@@ -114,7 +114,7 @@ async def test_streams_divide_what_there_is(kafka: KafkaHandle) -> None:
         assert not parts[0] & parts[1]
         for reader in readers:
             reader.cancel()
-    # cancelled readers had a record each in hand
+    # each cancelled reader had one record in flight
     async with make_consumer(kafka, topic, group_id=group, stop_at="end") as other:
         assert len([record async for record in other]) <= 2
 

@@ -58,7 +58,7 @@ async def test_dead_letters_of_others_stay_where_they_are(shop: Shop) -> None:
 
 
 async def forge(shop: Shop, **reported: object) -> None:
-    """A letter that somebody wrote who may write to the topic of the letters."""
+    """Write a forged dead letter to the dead letter topic."""
     true = {"topic": shop.topic, "partition": 0, "offset": 1, "timestamp": 1, "group": shop.group}
     texts = {
         f"dlt.{name}": text if isinstance(text, bytes) else str(text).encode()
@@ -78,7 +78,7 @@ async def test_only_partitions_that_the_app_reads_are_written_to(shop: Shop) -> 
     await forge(shop, partition=2)
     await forge(shop, partition=-1)
     await forge(shop, topic=b"\xff")
-    await forge(shop, handler=b"\xff", partition=1)  # odd, and meant for us
+    await forge(shop, handler=b"\xff", partition=1)  # malformed, but of this group
     done = await replay(shop.app(), send=True)
     assert (done.counts.total(), done.others) == (3, 6)
     async with AIOKafkaConsumer(bootstrap_servers=shop.kafka.bootstrap_servers) as consumer:

@@ -32,7 +32,7 @@ MEMBER_ID_REQUIRED = 79
 
 
 def speak(connection: BrokerConnection, back: int) -> None:
-    """Have a connection use versions that are so many older than the newest, as far as they go."""
+    """Have a connection use API versions that are `back` older than the newest, if supported."""
     for api in APIS:
         low, high = connection.versions[api.key]
         version = max(low, api.versions[0], min(high, api.versions[-1]) - back)

@@ -28,7 +28,7 @@ Log: TypeAlias = list[tuple[object, ...]]
 
 
 class Said:
-    """One side of a conversation: what members were told, in words that both sides share."""
+    """A log of heartbeat responses in a form that a real and a fake coordinator share."""
 
     def __init__(self, coordinator: Coordinator, topic: str, topic_id: UUID) -> None:
         self.log: Log = []
@@ -39,7 +39,7 @@ class Said:
         self.given: dict[str, list[int]] = {}
 
     async def beat(self, name: str, epoch: int | None = None, **more: Any) -> None:
-        """A heartbeat, in the epoch that the member was told last unless another is given."""
+        """Send a heartbeat in the member's current epoch, or in `epoch`."""
         now = self._epochs.get(name, JOIN) if epoch is None else epoch
         if now == JOIN:
             more = {"topics": [self._topic], "rebalance_timeout_ms": 2000, "owned": {}, **more}

@@ -32,7 +32,7 @@ ODD = {"odd": ONE, "even": TWO}  # Kafka looks into them
 
 
 class Coordination:
-    """One coordinator, and what it answered; ids are told as the names that we have for them."""
+    """A coordinator and its responses, with member ids replaced by the names of the test."""
 
     def __init__(self, coordinator: Coordinator, brokers: BrokerPool, topic: str) -> None:
         self.trace: list[object] = []
@@ -132,7 +132,7 @@ class Coordination:
 
     async def until_it_rebalances(self, name: str, generation: int) -> None:
         """Send heartbeats until the group rebalances."""
-        self.trace.append(f"until {name} hears of it")
+        self.trace.append(f"until {name} is notified")
         until = len(self.trace)
         while await self.beat(name, generation) != 27:
             await asyncio.sleep(0.05)
@@ -221,10 +221,10 @@ async def both_in(them: Coordination) -> None:
 async def two(them: Coordination) -> None:
     """A second member comes, both join again, and one leaves."""
     await both_in(them)
-    await them.join("b")  # a follower that asks again is told again
+    await them.join("b")  # a follower that joins again gets the same response
     await them.beat("a", 2)
     async with asyncio.TaskGroup() as group:
-        group.create_task(them.join("a"))  # the leader wants to divide anew
+        group.create_task(them.join("a"))  # the leader triggers a rebalance
         await them.until_it_rebalances("b", 2)
         await them.join("b")
     them.trace[-2:] = sorted(them.trace[-2:], key=str)
@@ -240,7 +240,7 @@ async def two(them: Coordination) -> None:
 
 
 async def silent(them: Coordination) -> None:
-    """A member that is not heard of is thrown out, and joins as it was or as somebody new."""
+    """A member without heartbeats is removed, and rejoins with its old id or a new one."""
     await both_in(them)
     await them.until_it_rebalances("a", 2)  # the session of the other is over
     await them.describe()

@@ -85,7 +85,7 @@ async def play(mine: ZooKeeperSession, other: ZooKeeperSession, root: str) -> li
             await log.note(watch.read())
         log.watched(*watches)
         await change
-        await mine.sync(a)  # what happened before it is told before it is answered
+        await mine.sync(a)  # earlier events arrive before its response
         log.watched(*watches)
 
     await after(other.set(a, b"5"))

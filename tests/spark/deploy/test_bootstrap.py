@@ -78,7 +78,7 @@ def version_in(paths: list[Path]) -> str:
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make it another user's, or us another user."""
+    """Change the owner of `path`, or pretend that this process has another user id."""
     if os.geteuid() == 0:
         os.chown(path, NOBODY, -1)
     else:

@@ -582,7 +582,7 @@ async def test_a_record_that_is_larger_than_a_batch_may_be_is_one() -> None:
 
 @simulated(seeds=range(2), limit=600)
 async def test_what_is_written_is_kept_by_nobody() -> None:
-    """Neither by its lane, nor while the group is told of it."""
+    """Written records are released before their offsets are committed to the group."""
     async with world(2, zero=20, one=20) as cluster:
         sink, reported = Shelf(), list[Mapping[TopicPartition, int]]()
         async with make_feeder(cluster, sink, max_records=5) as feeder:

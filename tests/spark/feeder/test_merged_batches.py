@@ -89,7 +89,7 @@ def follow_each_other(ranges: list[tuple[int, int]]) -> bool:
 async def behind_a_gate(
     cluster: GroupCluster, sink: Pile, batches: int
 ) -> AsyncIterator[SparkFeeder]:
-    """A feeder with so many in flight, of which the first one is being written until now."""
+    """Open a feeder with `batches` batches in flight, the first of which was just written."""
     gate = sink.gates[AT] = asyncio.Event()
     async with make_feeder(cluster, sink, max_in_flight=batches) as feeder:
         await until(partial(has_sent, feeder, batches))
@@ -315,7 +315,7 @@ async def test_what_was_taken_along_is_left_to_the_sink_when_its_partition_goes(
             first.set()
             await until(lambda: AT not in sink.gates)
             cluster.fail_next(HEARTBEAT, REBALANCE)
-            await until(lambda: len(sink.ranges()) > 1)  # by the next lane, which reads it again
+            await until(lambda: len(sink.ranges()) > 1)  # by the next partition feed
             assert not sink.discarded
             assert feeder.stats().abandoned == 0
             second.set()

@@ -135,7 +135,7 @@ def test_what_is_known_of_one_topic_stays_known_while_others_are_written(
 
 
 def test_what_others_wrote_before_our_own_commit_is_looked_up(tmp_path: Path) -> None:
-    """Our snapshot has it then, so that delta-rs takes it for something that we knew."""
+    """The sink's snapshot contains it then, so delta-rs does not report a conflict."""
     sink, other = make_sink(tmp_path), make_sink(tmp_path)
     write(sink, joined(batch("t", 0, 0, [0]), batch("t", 1, 0, [1])))
     write(other, batch("t", 0, 1, [2]))

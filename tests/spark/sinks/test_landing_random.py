@@ -1,8 +1,9 @@
 """Random walks through a landing folder: several writers, stopped before any call of the system.
 
-A writer is a thread that waits before each call that touches the folder. The walk picks who goes
-on, so every interleaving can come up. Writers sleep for long, are killed, and new ones come. Files
-get any age, are taken away by their reader, and each record must be in the lake exactly once.
+A writer is a thread that waits before each call that touches the folder. The walk picks the writer
+that goes on, so every interleaving can occur. Writers sleep for long, are killed, and new ones
+start. Files get any age, and their reader takes them away. Each record must be in the lake exactly
+once.
 """
 
 import os

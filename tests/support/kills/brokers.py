@@ -26,7 +26,7 @@ class Found(NamedTuple):
 
 
 async def create(kafka: Kafka, topic: str) -> None:
-    """As one does who wants to lose nothing."""
+    """Create a topic whose acknowledged records survive the loss of one broker."""
     config = {"min.insync.replicas": "2"}
     await kafka.admin.create_topic(
         topic, partitions=PARTITIONS, replication_factor=3, config=config

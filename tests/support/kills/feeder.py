@@ -40,7 +40,7 @@ A_RUN: Final = 600  # records
 
 
 class SlowLanding(LandingFolder):
-    """Somebody who freezes it finds it about to publish."""
+    """A slow landing folder: a process frozen at random is probably about to publish."""
 
     def publish(self, batch: FeedBatch, prepared: Any) -> Any:
         time.sleep(0.05)

@@ -2,9 +2,9 @@
 
     python -m tests.support.kills.ordering --records 1000000 --keys 10000
 
-Two hundred handlers at once with random delays, in processes that join, leave and are killed while
-records keep coming. When a record is begun, all before it of its key were finished, and no two of a
-key are worked on at the same time. Who is killed is frozen first: only with records in hand counts.
+Two hundred handlers with random delays run in processes that join, leave and are killed while
+records arrive. When a handler starts a record, it has finished all earlier records of that key. A
+process is frozen before it is killed, and only a process with records in flight counts.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def judge(lines: list[Line], records: int) -> Found:
 async def produce(
     kafka: KafkaHandle, topic: str, least: int, keys: int, rate: float, enough: asyncio.Event
 ) -> int:
-    """At least so many records, and on until it is enough; how many it were."""
+    """Send at least `least` records, go on until `enough` is set, and return the count."""
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=5) as producer:
         started, n = time.monotonic(), 0
         while n < least or not enough.is_set():

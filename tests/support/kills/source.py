@@ -49,7 +49,7 @@ class Table:
         )
 
     def look_after(self) -> None:
-        """Start it again if it ended, as whoever runs it would."""
+        """Restart the query if it ended, as an operator would."""
         if not self._query.isActive:
             self.restarts += 1
             self._query = self._start()
@@ -59,7 +59,7 @@ class Table:
         return len(list(self._folder.glob("checkpoint/commits/*")))
 
     def grew(self, before: int) -> bool:
-        """Whether there are more than so many by now, with some help if need be."""
+        """Return whether there are more than `before` batches, and restart an ended query."""
         self.look_after()
         return self.batches() > before
 

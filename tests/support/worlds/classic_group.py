@@ -178,7 +178,7 @@ class Member:
                 connection._transport.end()  # type: ignore[attr-defined] # of the fake
 
     async def live(self) -> None:
-        """Be in the group until told to leave; when cancelled, die without a word."""
+        """Stay in the group until asked to leave. When cancelled, stop without LeaveGroup."""
         try:
             async with Process(self, self._world) as process, asyncio.TaskGroup() as group:
                 self.process = process
@@ -252,7 +252,7 @@ class World:
         assert member.process is not None
         state = member.process.membership._member.state
         if self.eager and state in (ClassicState.JOINING, ClassicState.SYNCING):
-            raise Broken(f"{member.name} has not let go of {tp} as it joins")
+            raise Broken(f"{member.name} has not revoked {tp} when it joins")
         for other in self.members:
             if other is not member and other.process and other.process.may_deliver(tp):
                 raise Broken(

@@ -118,7 +118,7 @@ class Member:
             yield Coordinator(GROUP, lines, cluster), cluster, manager
 
     async def live(self) -> None:
-        """Be in the group until told to leave, or to die."""
+        """Stay in the group until asked to leave or to die."""
         world, loop = self.world, asyncio.get_running_loop()
         config = ConsumerGroupConfig(
             group_id=GROUP,

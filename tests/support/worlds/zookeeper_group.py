@@ -62,7 +62,7 @@ class Member:
             line.hang_up("no way to it")
 
     async def live(self) -> None:
-        """Be in the group until told to leave."""
+        """Stay in the group until asked to leave."""
         while not self.leaving.is_set():
             try:
                 await self._be_member()
@@ -169,7 +169,7 @@ class World:
         return fate
 
     def _will_be_done(self, request: Request, path: str) -> bool:
-        """Whether the tree has what the request needs; the server looks only after us."""
+        """Return whether the request will succeed. The server applies it after this check."""
         nodes = self.zookeeper.tree.nodes
         if isinstance(request, protocol.CreateRequest):
             return path not in nodes and path.rpartition("/")[0] in nodes

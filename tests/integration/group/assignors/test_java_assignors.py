@@ -165,7 +165,7 @@ async def test_bytes_are_those_of_the_java_client() -> None:
     assert StickyAssignor().user_data([], [], -1) is None
     refusals = 0
     for metadata, answer in zip(received, answers, strict=True):
-        # Java makes a text of anything; we say that it is none
+        # Java decodes any bytes as text; this client refuses invalid UTF-8
         refusal = refused(answer) or "\ufffd" in str(answer)
         refusals += refusal
         theirs = {REFUSED: ""} if refusal else answer

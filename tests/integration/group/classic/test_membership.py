@@ -88,7 +88,7 @@ async def test_a_static_member_comes_back_without_a_rebalance(kafka: KafkaHandle
             await until(lambda: again.owned == had)
             assert the_generation(again) == generation
             assert member.history == before
-            # a second of the same name takes its place, and the first is told so
+            # a second member with this instance id replaces the first, which is fenced
             async with open_member(servers, group, topic, group_instance_id="b") as other:
                 await until(lambda: other.owned == had)
                 await until(again.task.done)

@@ -31,7 +31,7 @@ async def test_members_share_a_topic_come_and_go(kafka: KafkaHandle, assignor: s
         before = set(member.has)
         async with open_member(servers, group, [topic], group_remote_assignor=assignor) as two:
             await until(lambda: split(topic, 5, member, two))
-            # what it was to let go of was taken away alone, and what stays was in every share
+            # only revoked partitions were taken away; the others were in every assignment
             assert all(
                 member.has <= set(assignment.partitions) <= before
                 for assignment in member.assignments

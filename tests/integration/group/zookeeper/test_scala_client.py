@@ -50,7 +50,7 @@ async def test_they_divide_partitions_as_two_scala_members_would(
             await until(lambda: equal(nodes.owners(), expected))
             await send(kafka_zk, topic, 80, 80)
             await until(lambda: all_of(numbers(topic, 160), scala, tested))
-        # the member left: what we had goes back, from where we committed
+        # after this member left, its partitions go back and continue at the committed offsets
         everything = [TopicPartition(topic, n) for n in range(8)]
         await scala.until_owning(everything)
         await send(kafka_zk, topic, 80, 160)

@@ -47,7 +47,7 @@ async def test_a_file_stream_picks_up_what_landed(
 async def test_a_function_is_given_data_frames_without_pandas(
     kafka: KafkaHandle, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)  # who imports it fails
+    monkeypatch.setitem(sys.modules, "pandas", None)  # importing it fails
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(100), 2)
     ids: list[str] = []

@@ -371,7 +371,7 @@ def test_protobuf_values_as_columns(
         .option("descFilePath", str(file))
     )
     assert typed.load().count() == 3
-    file.unlink()  # whoever has a query has all that it needs
+    file.unlink()  # an existing query does not need the file
     typed = typed.option("descFilePath", "").option(
         "messageName", "tests.support.protobuf_messages.Order"
     )
