@@ -24,10 +24,16 @@ class JoinResult(NamedTuple):
     decides: bool  # False for a static leader that rejoined (`skip_assignment`)
     members: Sequence[Mapping[str, Any]]
     address: Address  # the coordinator's
+    as_new: bool = False  # the request had no member id
 
     @classmethod
     def of(
-        cls, answer: Mapping[str, Any], instance_id: str | None, address: Address
+        cls,
+        answer: Mapping[str, Any],
+        instance_id: str | None,
+        address: Address,
+        *,
+        as_new: bool = False,
     ) -> "JoinResult":
         """Build the result from a decoded response of any version."""
         leads = answer["leader"] == answer["member_id"]
@@ -38,6 +44,7 @@ class JoinResult(NamedTuple):
             leads and not answer.get("skip_assignment", False),
             answer["members"] or (),
             address,
+            as_new,
         )
 
     @property

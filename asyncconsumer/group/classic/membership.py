@@ -35,6 +35,7 @@ from asyncconsumer.group.classic.leader_return import LeaderReturn
 from asyncconsumer.group.classic.member import MemberEvent, MemberState, MemberStateMachine
 from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction
 from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
+from asyncconsumer.group.classic.unassigned import UnassignedCheck
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.subscription import Subscription
 from asyncconsumer.net.cluster import Cluster
@@ -88,6 +89,7 @@ class ClassicMembership(AsyncResource):
         self._pacing = RejoinPacing(randomness)
         self._client = CoordinatorClient(coordinator, self._attempt, suspensions)
         self._leader_return = LeaderReturn(self._client, self._topics)
+        self._unassigned = UnassignedCheck(self._client, self._topics, config.rebalance_timeout_ms)
         self._scope = Scope("membership")
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -242,13 +244,14 @@ class ClassicMembership(AsyncResource):
         topics = await self._topics.names()
         identity = self._heartbeats.identity
         generation = NO_GENERATION if identity is None else identity.generation
+        member_id = self._client.member_id
         request = JoinGroupRequest(
             config.group_id,
             self._leader.subscriptions(topics, self._owned, generation),
             protocol_type=PROTOCOL_TYPE,
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=config.rebalance_timeout_ms,
-            member_id=self._client.member_id,
+            member_id=member_id,
             group_instance_id=config.group_instance_id,
             reason=reason,
         )
@@ -256,7 +259,9 @@ class ClassicMembership(AsyncResource):
             answer = await self._client.join(request, timeout=self._join_timeout)
         if self._member.state is not MemberState.JOINING:
             return None
-        joined = JoinResult.of(answer.values, config.group_instance_id, answer.address)
+        joined = JoinResult.of(
+            answer.values, config.group_instance_id, answer.address, as_new=not member_id
+        )
         self._client.set_member_id(joined.identity.member_id)
         self._heartbeats.begin(joined.identity, answer.sent_at, answer.address)
         self._pacing.on_generation()
@@ -286,13 +291,18 @@ class ClassicMembership(AsyncResource):
         self._attempt.succeeded()
         self.rebalances += 1
         before, self._owned = self._owned, frozenset(assigned)
-        if before - self._owned:  # the next generation assigns them to others
+        if joined.as_new:  # a static member that returns gets the topics of its last process
+            self._owned = frozenset(tp for tp in assigned if self._topics.includes(tp.topic))
+        if len(self._owned) < len(assigned):
+            self._rejoin.request("assigned topics are not subscribed")
+        elif before - self._owned:  # the next generation assigns them to others
             self._rejoin.request("partitions were revoked for other members")
         elif self._leader.cooperative:  # others may be revoking partitions for this member
             self._heartbeats.hurry()
         self._leader_return.on_generation(joined)
+        self._unassigned.on_generation(joined, assignments)
         owners = {tp: member for member, tps in assignments.items() for tp in tps}
-        return owners | dict.fromkeys(assigned, identity.member_id)
+        return owners | dict.fromkeys(self._owned, identity.member_id)
 
     async def _compute_assignment(
         self, joined: JoinResult
@@ -395,7 +405,7 @@ class ClassicMembership(AsyncResource):
         """Rejoin if topics or partitions changed, because the coordinator does not watch them."""
         generation = self._heartbeats.identity
         await self._leader_return.resume()
-        reason = await self._topics.changed()
+        reason = await self._topics.changed() or await self._unassigned.reason()
         if reason is not None and generation == self._heartbeats.identity:
             self.rejoin(reason)
 

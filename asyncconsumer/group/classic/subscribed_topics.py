@@ -1,7 +1,7 @@
 """The subscribed topics of a classic member, their partitions, and changes of both."""
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -122,6 +122,22 @@ class SubscribedTopics:
         seen = self._seen
         return frozenset(
             tp for tp in partitions if tp.partition not in seen.get(tp.topic, (tp.partition,))
+        )
+
+    def withheld(self, assignments: Mapping[str, Collection[TopicPartition]]) -> bool:
+        """Return whether partitions that were last to be assigned are in none of these."""
+        assigned = {tp for partitions in assignments.values() for tp in partitions}
+        return sum(map(len, (self._assigned or {}).values())) > len(assigned)
+
+    async def unassigned(self, assigned: Partitions) -> frozenset[TopicPartition]:
+        """Return the existing partitions of the subscribed topics that are not in `assigned`."""
+        names, partitions = await self._look_up()
+        if not names <= partitions.keys():
+            partitions = await self._discovery.ask({*names, *(self._assigned or {})})
+        return frozenset(
+            TopicPartition(name, number)
+            for name in names
+            for number in {*partitions.get(name, ())}.difference(assigned.get(name, ()))
         )
 
     async def changed(self) -> str | None:

@@ -1,0 +1,88 @@
+"""The check for partitions that stay unassigned because a static member returned to its group.
+
+The coordinator answers such a member with its last assignment and starts no rebalance (KIP-345).
+Two cases leave partitions without an owner. A cooperative member may have revoked a partition and
+died before it rejoined, so the generation that assigns the partition never begins. Or the member
+returns with more topics than before. The check runs only while one of them is possible.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.group.classic.coordinator_client import CoordinatorClient
+from asyncconsumer.group.classic.description import GroupDescription
+from asyncconsumer.group.classic.leader import JoinResult
+from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
+from asyncconsumer.types import TopicPartition
+
+_log: Final = logging.getLogger(__name__)
+
+
+class UnassignedCheck:
+    """A check by a leader that withheld partitions, or by a static member that may have returned.
+
+    A leader rejoins if a member id of its generation was replaced, or after the rebalance timeout.
+    A follower rejoins if the same partitions are unassigned in two checks.
+    """
+
+    def __init__(
+        self, client: CoordinatorClient, topics: SubscribedTopics, rebalance_ms: int
+    ) -> None:
+        self._client = client
+        self._topics = topics
+        self._rebalance_seconds = rebalance_ms / 1000
+        self._joined: JoinResult | None = None  # the generation to check
+        self._began = 0.0
+        self._missing: frozenset[TopicPartition] = frozenset()  # unassigned in the last check
+        self._log = RateLimitedLogger(_log)
+
+    def on_generation(
+        self, joined: JoinResult, assignments: Mapping[str, Collection[TopicPartition]]
+    ) -> None:
+        """Begin a check if this generation needs one; otherwise drop any check."""
+        self._began, self._missing = asyncio.get_running_loop().time(), frozenset()
+        if joined.decides:
+            needed = self._topics.withheld(assignments) and any(
+                row.get("group_instance_id") is not None for row in joined.members
+            )
+        else:
+            needed = joined.as_new and joined.identity.instance_id is not None
+        self._joined = joined if needed else None
+
+    async def reason(self) -> str | None:
+        """Return the reason for a rebalance, or None. An error leaves the check pending."""
+        if (joined := self._joined) is None:
+            return None
+        try:
+            group = await self._client.describe()
+            if joined is not self._joined or not group.stable:
+                return None
+            if joined.decides:
+                return self._check_members(joined, group)
+            return await self._check_topics(joined, group)
+        except ConsumerError as error:
+            self._log.warning("unassigned partitions are not checked: %s", error)
+            return self._check_time() if joined.decides and joined is self._joined else None
+
+    def _check_members(self, joined: JoinResult, group: GroupDescription) -> str | None:
+        if group.member_ids != {row["member_id"] for row in joined.members}:
+            return "a static member returned and its revoked partitions are unassigned"
+        return self._check_time()
+
+    def _check_time(self) -> str | None:
+        if asyncio.get_running_loop().time() - self._began < self._rebalance_seconds:
+            return None
+        return "revoked partitions were not assigned within the rebalance timeout"
+
+    async def _check_topics(self, joined: JoinResult, group: GroupDescription) -> str | None:
+        before, now = self._missing, await self._topics.unassigned(group.assigned)
+        if joined is not self._joined:
+            return None
+        self._missing = now
+        if not now:
+            self._joined = None
+        return "subscribed partitions are unassigned" if before & now else None
