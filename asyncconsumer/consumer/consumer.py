@@ -350,8 +350,13 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
             read_again=weak_method(self._rewind),
             select=weak_method(self._select),
         )
+        policy = self._adapt(stream, policy)
         stream.remaining = self._remaining
         return ConsumerStream(stream, policy, partition)
+
+    def _adapt(self, stream: BatchedStream, policy: DeliveryPolicy) -> DeliveryPolicy:
+        """Return the delivery policy of a stream. The consumers of other APIs override this."""
+        return policy
 
     def _seek_past(self, offsets: Mapping[TopicPartition, int]) -> None:
         assigned = self.assignment

@@ -13,7 +13,7 @@ from asyncconsumer.errors import ClosedError, ConfigError, CorruptRecords, Deser
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, Timestamps
 from asyncconsumer.records.decoding import Message
-from asyncconsumer.records.message import K, V
+from asyncconsumer.records.message import Fail, K, V
 from asyncconsumer.serdes import Deserializer
 from asyncconsumer.serdes.types import raise_failure
 from asyncconsumer.streams.batched import BatchedStream, BatchWaits, first_offsets
@@ -46,12 +46,15 @@ class DeliveryPolicy(NamedTuple):
     commit: Callable[[Message[Any, Any]], Awaitable[object]] | None  # of a message
     read_again: Callable[[Mapping[TopicPartition, int]], None]  # from these offsets
     select: Callable[[Collection[TopicPartition] | None], bool]  # returns whether it changed
+    message_type: type[Message[Any, Any]] = Message  # a subclass, for other APIs
+    fail: Fail | None = raise_failure  # None raises the errors of deserializers unchanged
 
     def builder(self) -> decoding.MessageBuilder | None:
         """Return the builder of messages; None if records are delivered unchanged."""
         key, key_takes_record = self.key.function("key")
         value, value_takes_record = self.value.function("value")
-        if key is None and value is None and self.commit is None and not self.interceptors:
+        plain = self.commit is None and not self.interceptors and self.message_type is Message
+        if key is None and value is None and plain:
             return None
         return decoding.MessageBuilder(
             key,
@@ -59,9 +62,10 @@ class DeliveryPolicy(NamedTuple):
             key_takes_record=key_takes_record,
             value_takes_record=value_takes_record,
             commit=self.commit,
-            fail=raise_failure,
+            fail=self.fail,
             interceptors=self.interceptors.functions,
             intercept_failed=self.interceptors.failed,
+            message_type=self.message_type,
         )
 
 

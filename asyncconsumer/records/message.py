@@ -12,7 +12,6 @@ K = TypeVar("K", default=bytes)
 V = TypeVar("V", default=bytes)
 
 
-@final
 class Message(Generic[K, V]):
     """A record with a deserialized key and value. All other fields are those of the record."""
 
@@ -130,8 +129,8 @@ class MessageBuilder:
     """A function that makes a message of each record, or an awaitable that returns the message.
 
     `key` and `value` deserialize bytes, or a record with `key_takes_record` and
-    `value_takes_record`. None keeps the bytes. A null key or value stays None. Without
-    deserializers and `commit`, the record itself is the result.
+    `value_takes_record`. None keeps the bytes. A null key or value stays None. `message_type` is a
+    subclass of `Message`. Without it, deserializers and `commit`, the record itself is the result.
     """
 
     __slots__ = (
@@ -143,6 +142,7 @@ class MessageBuilder:
         "_value_takes_record",
         "commit",
         "fail",
+        "message_type",
     )  # fmt: skip
 
     def __init__(
@@ -156,7 +156,11 @@ class MessageBuilder:
         fail: Fail | None = None,
         interceptors: tuple[Callable[[Record], Record], ...] = (),
         intercept_failed: Callable[[Exception, Record], object] | None = None,
+        message_type: type[Message[Any, Any]] = Message,
     ) -> None:
+        if not issubclass(message_type, Message):
+            raise TypeError("message_type must be a subclass of Message")
+        self.message_type = message_type
         self._key = key
         self._value = value
         self._key_takes_record = key_takes_record
@@ -178,7 +182,8 @@ class MessageBuilder:
 
     def build(self, record: Record) -> object:
         """Return the message of a record, or an awaitable that returns it."""
-        if self._key is None and self._value is None and self.commit is None:
+        made_of_parts = self._key is not None or self._value is not None or self.commit is not None
+        if not made_of_parts and self.message_type is Message:
             return record
         key = self._part(record, record.key, "key", self._key, self._key_takes_record)
         try:
@@ -188,7 +193,7 @@ class MessageBuilder:
             raise
         if inspect.isawaitable(value) or inspect.isawaitable(key):
             return AwaitedMessage(self, record, key, value)
-        return Message(record, key, value, self.commit)
+        return _message(self, record, key, value)
 
     def _part(
         self,
@@ -224,6 +229,18 @@ def _checked(returned: object, record: Record) -> Record:
     ):
         raise ValueError("on_consume() must return a record of the same partition and offset")
     return returned
+
+
+def _message(
+    builder: MessageBuilder,
+    record: Record,
+    key: Any,  # noqa: ANN401 - values of any type
+    value: Any,  # noqa: ANN401
+) -> Message[Any, Any]:
+    """Return a message of the builder's class, whose own constructor is not called."""
+    message = object.__new__(builder.message_type)
+    Message.__init__(message, record, key, value, builder.commit)
+    return message
 
 
 def _close(part: object) -> None:
@@ -267,8 +284,11 @@ class AwaitedMessage:
             _close(self._value)
             raise
         value = await _awaited(builder, record, self._value, "value")
-        pure = isinstance(builder, MessageBuilder)
-        return (Message if pure else decoding.Message)(record, key, value, builder.commit)
+        message_type: type[Any] = builder.message_type
+        if issubclass(message_type, Message):
+            return _message(builder, record, key, value)
+        new: Callable[..., Message[Any, Any]] = decoding.Message.__new__  # not that of a subclass
+        return new(message_type, record, key, value, builder.commit)
 
 
 async def _awaited(

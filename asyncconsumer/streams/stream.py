@@ -64,6 +64,7 @@ class Stream:
         self._reader = Reader(self)
         self._on_hold: set[TopicPartition] = set()
         self._parked: dict[TopicPartition, Chunk] = {}  # partly delivered, then put on hold
+        self.translate: Callable[[ConsumerError], Exception] | None = None  # for other APIs
         self._log = RateLimitedLogger(logging.getLogger(__name__))
         self._records = decoding.AsyncRecords(self._refill, clock)
         self._delivery = Delivery(self._records)
@@ -318,8 +319,13 @@ class Stream:
         Callers that read whole chunks pass ``again=False``. For them the next request
         acknowledges the whole chunk, which must not be returned twice.
         """
-        with self._reader.waiting():
-            return await self._refilled(again=again)
+        try:
+            with self._reader.waiting():
+                return await self._refilled(again=again)
+        except ConsumerError as error:
+            if self.translate is None:
+                raise
+            raise self.translate(error) from error
 
     async def _refilled(self, *, again: bool) -> decoding.Records | None:
         delivery = self._delivery

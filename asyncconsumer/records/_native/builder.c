@@ -130,7 +130,7 @@ static void drop_part(PyObject *part)
 enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made)
 {
     *made = NULL;
-    if (self->key == NULL && self->value == NULL && self->commit == NULL) {
+    if (self->key == NULL && self->value == NULL && self->commit == NULL && self->message_type == &Message_Type) {
         *made = Py_NewRef(record);
         return BUILD_DONE;
     }
@@ -144,7 +144,7 @@ enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made
         return BUILD_ERROR;
     }
     bool awaits = (self->value != NULL && is_awaitable(value)) || (self->key != NULL && is_awaitable(key));
-    *made = awaits ? await_parts(self, record, key, value) : message_from(record, key, value, self->commit);
+    *made = awaits ? await_parts(self, record, key, value) : message_from(self->message_type, record, key, value, self->commit);
     return *made == NULL ? BUILD_ERROR : awaits ? BUILD_AWAITS : BUILD_DONE;
 }
 
@@ -153,14 +153,18 @@ static PyObject *optional(PyObject *given) { return given == Py_None ? NULL : Py
 static PyObject *builder_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"key", "value", "key_takes_record", "value_takes_record", "commit", "fail",
-                            "interceptors", "intercept_failed", NULL};
+                            "interceptors", "intercept_failed", "message_type", NULL};
     PyObject *key = Py_None, *value = Py_None, *commit = Py_None, *fail = Py_None, *interceptors = NULL;
-    PyObject *intercept_failed = Py_None;
+    PyObject *intercept_failed = Py_None, *message_type = (PyObject *)&Message_Type;
     int key_takes_record = 0, value_takes_record = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OO$ppOOO!O:MessageBuilder", names, &key, &value,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OO$ppOOO!OO!:MessageBuilder", names, &key, &value,
                                      &key_takes_record, &value_takes_record, &commit, &fail, &PyTuple_Type,
-                                     &interceptors, &intercept_failed))
+                                     &interceptors, &intercept_failed, &PyType_Type, &message_type))
         return NULL;
+    if (!PyType_IsSubtype((PyTypeObject *)message_type, &Message_Type)) {
+        PyErr_SetString(PyExc_TypeError, "message_type must be a subclass of Message");
+        return NULL;
+    }
     MessageBuilder *self = (MessageBuilder *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
@@ -172,6 +176,7 @@ static PyObject *builder_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     self->fail = optional(fail);
     self->interceptors = interceptors ? Py_NewRef(interceptors) : PyTuple_New(0);
     self->intercept_failed = Py_NewRef(intercept_failed);
+    self->message_type = (PyTypeObject *)Py_NewRef(message_type);
     if (self->interceptors == NULL)
         Py_CLEAR(self);
     return (PyObject *)self;
@@ -185,6 +190,7 @@ static int builder_traverse(MessageBuilder *self, visitproc visit, void *arg)
     Py_VISIT(self->fail);
     Py_VISIT(self->interceptors);
     Py_VISIT(self->intercept_failed);
+    Py_VISIT(self->message_type);
     return 0;
 }
 
@@ -205,6 +211,7 @@ static void builder_dealloc(MessageBuilder *self)
     builder_clear(self);
     Py_CLEAR(self->interceptors);
     Py_CLEAR(self->intercept_failed);
+    Py_CLEAR(self->message_type);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -237,6 +244,7 @@ static PyMethodDef builder_methods[] = {
 
 static PyMemberDef builder_members[] = {
     {"commit", T_OBJECT, offsetof(MessageBuilder, commit), READONLY, "Commits a message; or None."},
+    {"message_type", T_OBJECT, offsetof(MessageBuilder, message_type), READONLY, "The class of messages."},
     {"fail", T_OBJECT, offsetof(MessageBuilder, fail), READONLY, "Raises the error for a failed deserializer; or None."},
     {NULL, 0, 0, 0, NULL},
 };
@@ -245,7 +253,7 @@ PyTypeObject MessageBuilder_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.records._records.MessageBuilder",
     .tp_doc = PyDoc_STR("MessageBuilder(key=None, value=None, *, key_takes_record=False, value_takes_record=False, "
-                        "commit=None, fail=None, interceptors=(), intercept_failed=None)\n--\n\n"
+                        "commit=None, fail=None, interceptors=(), intercept_failed=None, message_type=Message)\n--\n\n"
                         "Makes messages of records. See asyncconsumer.records.message, the same in Python."),
     .tp_basicsize = sizeof(MessageBuilder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,

@@ -12,6 +12,7 @@ typedef struct {
     PyObject *commit;             /* commits a message; or NULL */
     PyObject *fail;               /* raises the error for a failed function; or NULL */
     PyObject *interceptors;       /* a tuple of functions of a record */
+    PyTypeObject *message_type;   /* Message, or a subclass */
     PyObject *intercept_failed;   /* called with the error of an interceptor and the record */
 } MessageBuilder;
 

@@ -15,17 +15,19 @@ typedef struct {
     PyObject *committing; /* commits this message; or NULL */
 } Message;
 
-static PyTypeObject Message_Type;
+PyTypeObject Message_Type;
 
 enum { MOST_SPARE = 512 };
 static Message *spare[MOST_SPARE];
 static int spare_count;
 
-PyObject *message_from(PyObject *record, PyObject *key, PyObject *value, PyObject *commit)
+PyObject *message_from(PyTypeObject *type, PyObject *record, PyObject *key, PyObject *value, PyObject *commit)
 {
     Record *source = (Record *)record;
     Message *self;
-    if (spare_count > 0) {
+    if (type != &Message_Type)
+        self = (Message *)type->tp_alloc(type, 0);
+    else if (spare_count > 0) {
         self = spare[--spare_count];
         PyObject_Init((PyObject *)self, &Message_Type);
     }
@@ -44,7 +46,8 @@ PyObject *message_from(PyObject *record, PyObject *key, PyObject *value, PyObjec
     self->value = value;
     self->record = Py_NewRef(record);
     self->committing = Py_XNewRef(commit);
-    PyObject_GC_Track(self);
+    if (type == &Message_Type) /* `tp_alloc` has tracked the others */
+        PyObject_GC_Track(self);
     return (PyObject *)self;
 }
 
@@ -77,7 +80,9 @@ static void message_dealloc(Message *self)
     Py_DECREF(self->value);
     Py_DECREF(self->record);
     Py_XDECREF(self->committing);
-    if (spare_count < MOST_SPARE)
+    if (!Py_IS_TYPE(self, &Message_Type))
+        Py_TYPE(self)->tp_free((PyObject *)self);
+    else if (spare_count < MOST_SPARE)
         spare[spare_count++] = self;
     else
         PyObject_GC_Del(self);
@@ -91,7 +96,7 @@ static PyObject *message_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!|OOO:Message", names, &Record_Type, &record, &key, &value,
                                      &commit))
         return NULL;
-    return message_from(record, Py_NewRef(key), Py_NewRef(value), commit == Py_None ? NULL : commit);
+    return message_from(type, record, Py_NewRef(key), Py_NewRef(value), commit == Py_None ? NULL : commit);
 }
 
 /* --- rare calls, which share the Python code of the pure decoder ------------------------------------- */
@@ -170,13 +175,13 @@ static PyMemberDef message_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyTypeObject Message_Type = {
+PyTypeObject Message_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.records._records.Message",
     .tp_doc = PyDoc_STR("Message(record, key=None, value=None, commit=None)\n--\n\n"
                         "A record with a deserialized key and value. All other fields are those of the record."),
     .tp_basicsize = sizeof(Message),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
     .tp_new = message_new,
     .tp_dealloc = (destructor)message_dealloc,
     .tp_traverse = (traverseproc)message_traverse,

@@ -5,8 +5,11 @@
 
 #include "native.h"
 
-/* Steals `key` and `value`, also if it fails. `commit` may be NULL. */
-PyObject *message_from(PyObject *record, PyObject *key, PyObject *value, PyObject *commit);
+extern PyTypeObject Message_Type;
+
+/* Makes a message of `type`, which is Message or a subclass; its `__init__` is not called.
+   Steals `key` and `value`, also if it fails. `commit` may be NULL. */
+PyObject *message_from(PyTypeObject *type, PyObject *record, PyObject *key, PyObject *value, PyObject *commit);
 
 int message_prepare(PyObject *module);
 

@@ -1,0 +1,1 @@
+"""Consumers with the interfaces of other client libraries."""

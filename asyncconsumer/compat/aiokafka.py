@@ -1,0 +1,491 @@
+"""`AIOKafkaConsumer` with the interface of aiokafka's class, on top of `Consumer`.
+
+Replace ``from aiokafka import AIOKafkaConsumer`` by
+``from asyncconsumer.compat.aiokafka import AIOKafkaConsumer``.
+"""
+
+import asyncio
+import re
+import warnings
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+from aiokafka import (
+    ConsumerRebalanceListener,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+from aiokafka.errors import (
+    CommitFailedError,
+    ConsumerStoppedError,
+    IllegalOperation,
+    IllegalStateError,
+    KafkaTimeoutError,
+)
+from aiokafka.util import commit_structure_validate
+
+from asyncconsumer import types
+from asyncconsumer.aio.start_task import start_task
+from asyncconsumer.compat.aiokafka_consumer import RecordConsumer, WantedSubscription
+from asyncconsumer.compat.aiokafka_errors import translated, translated_commit
+from asyncconsumer.compat.aiokafka_listener import ListenerAdapter
+from asyncconsumer.compat.aiokafka_options import (
+    AIOKafkaOptions,
+    consumer_options,
+    plain_function,
+)
+from asyncconsumer.consumer.subscription_lock import SubscriptionLock
+
+__all__ = [
+    "AIOKafkaConsumer",
+    "ConsumerRebalanceListener",
+    "ConsumerRecord",
+    "ConsumerStoppedError",
+    "IllegalOperation",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "TopicPartition",
+]
+
+_MAX_RECORDS: Final = 10_000  # of one `getmany` without a limit
+_NOT_ASSIGNED: Final = "Partition is not assigned"
+
+
+class AIOKafkaConsumer:
+    """A consumer with the constructor, methods, results and errors of aiokafka's class.
+
+    A record counts as consumed when the program asks for the next one in any way, or calls `commit`
+    or `stop`. aiokafka counts it as soon as it is returned. See docs/migrating-from-aiokafka.md.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        key_deserializer: Callable[[bytes], Any] | None = None,
+        value_deserializer: Callable[[bytes], Any] | None = None,
+        max_poll_records: int | None = None,
+        **options: Unpack[AIOKafkaOptions],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        _check_limit("max_poll_records", max_poll_records)
+        self._max_records = max_poll_records or _MAX_RECORDS
+        self._listener = ListenerAdapter()
+        with translated():
+            self._consumer = RecordConsumer(
+                listener=self._listener,
+                key_deserializer=plain_function(key_deserializer),
+                value_deserializer=plain_function(value_deserializer),
+                **consumer_options(options),
+            )
+        self._subscription = WantedSubscription(topics=_names(topics))
+        self._started = self._closed = False
+        self._changing: asyncio.Task[None] | None = None
+        self._after_change: list[Callable[[], None]] = []  # seeks and pauses
+        self._reading = SubscriptionLock()  # one call of `getone` or `getmany` at a time
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._started else "not started"
+        return f"<AIOKafkaConsumer group_id={self._group_id!r} {state}>"
+
+    def __del__(self) -> None:
+        if getattr(self, "_started", False) and not self._closed:
+            warnings.warn(f"Unclosed {self!r}", ResourceWarning, stacklevel=1, source=self)
+
+    # --- start and stop --------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect, and join the group if topics are subscribed."""
+        assert not self._started, "Did you call `start` twice?"
+        with translated():
+            await self._consumer.__aenter__()
+            try:
+                if self._subscription != WantedSubscription():
+                    await self._subscription.apply(self._consumer)
+                    self._apply_queued()
+                    if self._group_id is not None:
+                        await self._consumer.wait_joined()
+            except BaseException as error:
+                await self._consumer.__aexit__(type(error), error, error.__traceback__)
+                raise
+        self._started = True
+
+    async def stop(self) -> None:
+        """Commit consumed records, leave the group and close. Loops end."""
+        await self._stop(None)
+
+    async def _stop(self, error: BaseException | None) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._changing is not None:
+            await asyncio.wait({self._changing})
+        if self._started:
+            with translated():
+                await self._consumer.__aexit__(None if error is None else type(error), error, None)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        await self._stop(error)
+
+    # --- subscription ----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Collection[str] = (),
+        pattern: str | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Subscribe to topics or to a pattern. The change is made in the background."""
+        if bool(topics) == bool(pattern):
+            raise TypeError("You should provide either `topics` or `pattern`")
+        if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
+            raise TypeError("listener should be an instance of ConsumerRebalanceListener")
+        if self._subscription.partitions is not None:
+            raise IllegalStateError("Partitions are assigned manually; call unsubscribe() first")
+        try:
+            compiled = re.compile(pattern) if pattern else None
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is not a valid pattern: {error}") from error
+        names = _names(topics)
+        self._listener.listener = listener
+        self._change(WantedSubscription(topics=names, pattern=compiled))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions. The change is made in the background."""
+        if self._subscription.topics or self._subscription.pattern is not None:
+            raise IllegalStateError("Topics are subscribed; call unsubscribe() first")
+        assigned = frozenset(types.TopicPartition(*tp) for tp in partitions)
+        self._change(WantedSubscription(partitions=assigned))
+
+    def unsubscribe(self) -> None:
+        """End the subscription or the assignment. The change is made in the background."""
+        self._change(WantedSubscription())
+
+    def subscription(self) -> frozenset[str]:
+        """Return the subscribed topics."""
+        wanted = self._subscription
+        if wanted.partitions is not None:
+            return frozenset(tp.topic for tp in wanted.partitions)
+        return wanted.topics if wanted.pattern is None else self._consumer.subscription()
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the assigned partitions."""
+        wanted = self._subscription.partitions
+        if wanted is None:
+            wanted = frozenset() if self._changing is not None else self._consumer.assignment
+        return {TopicPartition(*tp) for tp in wanted}
+
+    def _change(self, subscription: WantedSubscription) -> None:
+        self._subscription = subscription
+        self._after_change.clear()
+        if self._started and not self._closed:
+            change = self._applied(subscription, self._changing)
+            self._changing = start_task(self._loop, change, "change the subscription")
+
+    async def _applied(
+        self, subscription: WantedSubscription, previous: "asyncio.Task[None] | None"
+    ) -> None:
+        if previous is not None:
+            await asyncio.wait({previous})
+        with translated():
+            await subscription.apply(self._consumer)
+        if self._subscription is subscription:
+            self._changing = None
+            self._apply_queued()
+
+    def _apply_queued(self) -> None:
+        while self._after_change:
+            with suppress(IllegalStateError), translated():  # the partition was revoked
+                self._after_change.pop(0)()
+
+    async def _settled(self) -> None:
+        """Wait until the last change of the subscription is made, and raise its error."""
+        changing = self._changing
+        if changing is None or self._consumer.is_in_listener:
+            return
+        await asyncio.wait({changing})
+        if self._changing is changing:
+            self._changing = None
+        changing.result()
+
+    def _soon(self, operation: Callable[[], None]) -> None:
+        """Do this now, or after the change of the subscription."""
+        if self._started and self._changing is None:
+            with translated():
+                operation()
+        else:
+            self._after_change.append(operation)
+
+    # --- records ---------------------------------------------------------------------------------
+
+    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
+        """Return the next record, of these partitions if any are given."""
+        assert all(isinstance(tp, TopicPartition) for tp in partitions)
+        async with self._reading.one():
+            await self._before_read()
+            with translated():
+                return await self._consumer.getone(*_ours(partitions))
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
+        """Return the buffered records, by partition; wait up to `timeout_ms` if there are none."""
+        assert all(isinstance(tp, TopicPartition) for tp in partitions)
+        _check_limit("max_records", max_records)
+        async with self._reading.one():
+            await self._before_read()
+            with translated():
+                batches = await self._consumer.getmany(
+                    *_ours(partitions),
+                    timeout_ms=int(timeout_ms),
+                    max_records=max_records or self._max_records,
+                )
+        return {TopicPartition(*tp): records for tp, records in batches.items()}
+
+    async def _before_read(self) -> None:
+        self._check_running()
+        await self._settled()
+        self._consumer.acknowledge()
+
+    def _check_running(self) -> None:
+        if self._closed:
+            raise ConsumerStoppedError
+        if not self._started:
+            raise IllegalStateError("The consumer is not started")
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
+        self._check_running()
+        if self._changing is not None or not self._consumer.is_subscribed:
+            return self
+        with translated():
+            self._consumer.acknowledge()
+            return aiter(self._consumer)
+
+    async def __anext__(self) -> ConsumerRecord[Any, Any]:
+        """Return the next record."""
+        try:
+            return await self.getone()
+        except ConsumerStoppedError:
+            raise StopAsyncIteration from None
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[TopicPartition, Any] | None = None) -> None:
+        """Commit consumed records, or offsets: numbers or pairs of offset and metadata."""
+        self._check_group()
+        await self._settled()
+        if not self._consumer.is_subscribed:
+            raise IllegalStateError("Not subscribed to any topics")
+        if offsets is None:
+            with translated_commit():
+                await self._consumer.commit()
+            return
+        wanted = {
+            types.TopicPartition(*tp): types.Offset(offset, metadata=metadata)
+            for tp, (offset, metadata) in commit_structure_validate(offsets).items()
+        }
+        for tp in wanted:
+            if tp not in self._consumer.owned:
+                raise IllegalStateError(f"Partition {tp} is not assigned")
+        with translated_commit():
+            committed = await self._consumer.commit(wanted)
+        if wanted.keys() - committed.keys():
+            raise CommitFailedError("Partitions were revoked before they could be committed")
+
+    async def committed(self, partition: TopicPartition) -> int | None:
+        """Return the committed offset of a partition, or None."""
+        self._check_group()
+        await self._settled()
+        (tp,) = _ours([partition])
+        with translated():
+            offset = (await self._consumer.committed([tp]))[tp]
+        return None if offset is None else int(offset)
+
+    async def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record to deliver."""
+        await self._settled()
+        self._check_assigned([partition])
+        with translated():
+            return int(await self._consumer.position(*_ours([partition])))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue at `offset`."""
+        if not _is_int(offset) or offset < 0:
+            raise ValueError("Offset must be a positive integer")
+        self._check_assigned([partition])
+        (tp,) = _ours([partition])
+        self._soon(lambda: self._consumer.seek(tp, offset))
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
+        """Continue at the first record of these partitions, or of the whole assignment."""
+        chosen = await self._chosen(partitions)
+        with translated():
+            self._consumer.seek_to_beginning(*chosen)
+            for tp in chosen:
+                await self._consumer.position(tp)
+        return True
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> bool:
+        """Continue at the end of these partitions, or of the whole assignment."""
+        chosen = await self._chosen(partitions)
+        with translated():
+            self._consumer.seek_to_end(*chosen)
+            for tp in chosen:
+                await self._consumer.position(tp)
+        return True
+
+    async def seek_to_committed(
+        self, *partitions: TopicPartition
+    ) -> dict[TopicPartition, int | None]:
+        """Continue at the committed offsets, and return them."""
+        self._check_group()
+        chosen = await self._chosen(partitions)
+        with translated():
+            committed = await self._consumer.committed(chosen)
+            for tp, offset in committed.items():
+                if offset is not None:
+                    self._consumer.seek(tp, int(offset))
+        return {
+            TopicPartition(*tp): None if offset is None else int(offset)
+            for tp, offset in committed.items()
+        }
+
+    async def _chosen(self, partitions: Collection[TopicPartition]) -> list[types.TopicPartition]:
+        if not all(isinstance(tp, TopicPartition) for tp in partitions):
+            raise TypeError("partitions must be TopicPartition instances")
+        await self._settled()
+        self._check_assigned(partitions)
+        chosen = _ours(partitions or self.assignment())
+        assert chosen, "No partitions are currently assigned"
+        return chosen
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return offset and timestamp of the first record at or after each moment."""
+        moments = {types.TopicPartition(*tp): int(moment) for tp, moment in timestamps.items()}
+        for tp, moment in moments.items():
+            if moment < 0:
+                raise ValueError(f"The target time for partition {tp} is {moment}")
+        offsets = await self._queried(self._consumer.offsets_for_times(moments))
+        return {
+            TopicPartition(*tp): None if offset is None else OffsetAndTimestamp(*offset)
+            for tp, offset in offsets.items()
+        }
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        offsets = await self._queried(self._consumer.beginning_offsets(_ours(partitions)))
+        return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset that the next record of each partition will have."""
+        offsets = await self._queried(self._consumer.end_offsets(_ours(partitions)))
+        return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
+
+    async def _queried(self, query: Any) -> Any:  # noqa: ANN401 - the result of the query
+        seconds = self._consumer.config.connection.request_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                with translated():
+                    return await query
+        except TimeoutError:
+            raise KafkaTimeoutError("The offsets could not be looked up in time") from None
+
+    # --- pauses and state ------------------------------------------------------------------------
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Deliver nothing of these partitions until `resume`."""
+        chosen = self._checked(partitions)
+        self._soon(lambda: self._consumer.pause(*chosen))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Deliver records of these partitions again."""
+        chosen = self._checked(partitions)
+        self._soon(lambda: self._consumer.resume(*chosen))
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the paused partitions."""
+        return {TopicPartition(*tp) for tp in self._consumer.paused}
+
+    def _checked(self, partitions: Collection[TopicPartition]) -> list[types.TopicPartition]:
+        if not all(isinstance(tp, TopicPartition) for tp in partitions):
+            raise TypeError("partitions must be TopicPartition namedtuples")
+        self._check_assigned(partitions)
+        return _ours(partitions)
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """Return the high watermark of the last fetch response; None before the first one."""
+        assert partition in self.assignment(), _NOT_ASSIGNED
+        return self._consumer.highwater(*_ours([partition]))
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """Return the last stable offset; -1 with ``isolation_level="read_uncommitted"``."""
+        if self.highwater(partition) is None:
+            return None
+        offset = self._consumer.last_stable_offset(*_ours([partition]))
+        committed_only = self._consumer.config.fetch.committed_only
+        return offset if committed_only and offset is not None else -1
+
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """Return when the broker was last asked, in milliseconds since 1970; or None."""
+        assert partition in self.assignment(), _NOT_ASSIGNED
+        progress = self._consumer.progress().get(*_ours([partition]))
+        if progress is None or progress.last_fetch is None:
+            return None
+        return int((datetime.now(UTC).timestamp() - progress.last_fetch) * 1000)
+
+    async def topics(self) -> set[str]:
+        """Return the names of all topics that this client may see."""
+        with translated():
+            return set(await self._consumer.topics())
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """Return the known partition numbers of a topic; None if the topic is not known."""
+        return self._consumer.known_partitions(topic)
+
+    @property
+    def _group_id(self) -> str | None:
+        return self._consumer.config.member.group_id
+
+    def _check_group(self) -> None:
+        if self._group_id is None:
+            raise IllegalOperation("Requires group_id")
+
+    def _check_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        if missing := set(partitions) - self.assignment():
+            raise IllegalStateError(f"Partitions {missing} are not assigned")
+
+
+def _ours(partitions: Iterable[TopicPartition]) -> list[types.TopicPartition]:
+    return [types.TopicPartition(*tp) for tp in partitions]
+
+
+def _names(topics: object) -> frozenset[str]:
+    if not isinstance(topics, tuple | set | list | frozenset):
+        raise TypeError("Topics should be list of strings")
+    return frozenset(topics)
+
+
+def _check_limit(name: str, limit: int | None) -> None:
+    if limit is not None and (not _is_int(limit) or limit < 1):
+        raise ValueError(f"`{name}` must be a positive Integer")
+
+
+def _is_int(number: object) -> bool:
+    return isinstance(number, int)

@@ -1,0 +1,48 @@
+"""A rebalance listener of aiokafka, called by a `Consumer`."""
+
+import inspect
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from aiokafka import ConsumerRebalanceListener, TopicPartition
+
+from asyncconsumer import types
+
+_log: Final = logging.getLogger(__name__)
+
+
+class ListenerAdapter:
+    """The listener of the current subscription, if there is one.
+
+    aiokafka has no separate call for lost partitions, so they are reported as revoked.
+    """
+
+    def __init__(self) -> None:
+        self.listener: ConsumerRebalanceListener | None = None
+
+    async def on_partitions_assigned(self, partitions: Collection[types.TopicPartition]) -> None:
+        """Call the listener for newly assigned partitions."""
+        if self.listener is not None:
+            await _call(self.listener.on_partitions_assigned, partitions)
+
+    async def on_partitions_revoked(self, partitions: Collection[types.TopicPartition]) -> None:
+        """Call the listener for revoked partitions."""
+        if self.listener is not None:
+            await _call(self.listener.on_partitions_revoked, partitions)
+
+    async def on_partitions_lost(self, partitions: Collection[types.TopicPartition]) -> None:
+        """Call the listener for lost partitions, as for revoked ones."""
+        await self.on_partitions_revoked(partitions)
+
+
+async def _call(
+    callback: Callable[[set[TopicPartition]], Any], partitions: Collection[types.TopicPartition]
+) -> None:
+    """Call a function or coroutine function. Its error is logged, as aiokafka does."""
+    try:
+        result = callback({TopicPartition(*tp) for tp in partitions})
+        if inspect.isawaitable(result):
+            await result
+    except Exception:  # noqa: BLE001 - must not stop the consumer
+        _log.exception("the rebalance listener failed")
