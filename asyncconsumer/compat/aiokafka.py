@@ -176,17 +176,17 @@ class AIOKafkaConsumer:
 
     def subscription(self) -> frozenset[str]:
         """Return the subscribed topics."""
-        wanted = self._subscription
-        if wanted.partitions is not None:
-            return frozenset(tp.topic for tp in wanted.partitions)
-        return wanted.topics if wanted.pattern is None else self._consumer.subscription()
+        chosen = self._subscription
+        if chosen.partitions is not None:
+            return frozenset(tp.topic for tp in chosen.partitions)
+        return chosen.topics if chosen.pattern is None else self._consumer.subscription()
 
     def assignment(self) -> set[TopicPartition]:
         """Return the assigned partitions."""
-        wanted = self._subscription.partitions
-        if wanted is None:
-            wanted = frozenset() if self._changing is not None else self._consumer.assignment
-        return {TopicPartition(*tp) for tp in wanted}
+        chosen = self._subscription.partitions
+        if chosen is None:
+            chosen = frozenset() if self._changing is not None else self._consumer.assignment
+        return {TopicPartition(*tp) for tp in chosen}
 
     def _change(self, subscription: WantedSubscription) -> None:
         self._subscription = subscription
@@ -237,7 +237,7 @@ class AIOKafkaConsumer:
         async with self._reading.one():
             await self._before_read()
             with translated():
-                return await self._consumer.getone(*_ours(partitions))
+                return await self._consumer.getone(*_converted(partitions))
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
@@ -249,7 +249,7 @@ class AIOKafkaConsumer:
             await self._before_read()
             with translated():
                 batches = await self._consumer.getmany(
-                    *_ours(partitions),
+                    *_converted(partitions),
                     timeout_ms=int(timeout_ms),
                     max_records=max_records or self._max_records,
                 )
@@ -293,23 +293,23 @@ class AIOKafkaConsumer:
             with translated_commit():
                 await self._consumer.commit()
             return
-        wanted = {
+        chosen = {
             types.TopicPartition(*tp): types.Offset(offset, metadata=metadata)
             for tp, (offset, metadata) in commit_structure_validate(offsets).items()
         }
-        for tp in wanted:
+        for tp in chosen:
             if tp not in self._consumer.owned:
                 raise IllegalStateError(f"Partition {tp} is not assigned")
         with translated_commit():
-            committed = await self._consumer.commit(wanted)
-        if wanted.keys() - committed.keys():
+            committed = await self._consumer.commit(chosen)
+        if chosen.keys() - committed.keys():
             raise CommitFailedError("Partitions were revoked before they could be committed")
 
     async def committed(self, partition: TopicPartition) -> int | None:
         """Return the committed offset of a partition, or None."""
         self._check_group()
         await self._settled()
-        (tp,) = _ours([partition])
+        (tp,) = _converted([partition])
         with translated():
             offset = (await self._consumer.committed([tp]))[tp]
         return None if offset is None else int(offset)
@@ -319,14 +319,14 @@ class AIOKafkaConsumer:
         await self._settled()
         self._check_assigned([partition])
         with translated():
-            return int(await self._consumer.position(*_ours([partition])))
+            return int(await self._consumer.position(*_converted([partition])))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at `offset`."""
         if not _is_int(offset) or offset < 0:
             raise ValueError("Offset must be a positive integer")
         self._check_assigned([partition])
-        (tp,) = _ours([partition])
+        (tp,) = _converted([partition])
         self._soon(lambda: self._consumer.seek(tp, offset))
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
@@ -368,7 +368,7 @@ class AIOKafkaConsumer:
             raise TypeError("partitions must be TopicPartition instances")
         await self._settled()
         self._check_assigned(partitions)
-        chosen = _ours(partitions or self.assignment())
+        chosen = _converted(partitions or self.assignment())
         assert chosen, "No partitions are currently assigned"
         return chosen
 
@@ -390,12 +390,12 @@ class AIOKafkaConsumer:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        offsets = await self._queried(self._consumer.beginning_offsets(_ours(partitions)))
+        offsets = await self._queried(self._consumer.beginning_offsets(_converted(partitions)))
         return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will have."""
-        offsets = await self._queried(self._consumer.end_offsets(_ours(partitions)))
+        offsets = await self._queried(self._consumer.end_offsets(_converted(partitions)))
         return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
 
     async def _queried(self, query: Any) -> Any:  # noqa: ANN401 - the result of the query
@@ -427,25 +427,25 @@ class AIOKafkaConsumer:
         if not all(isinstance(tp, TopicPartition) for tp in partitions):
             raise TypeError("partitions must be TopicPartition namedtuples")
         self._check_assigned(partitions)
-        return _ours(partitions)
+        return _converted(partitions)
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """Return the high watermark of the last fetch response; None before the first one."""
         assert partition in self.assignment(), _NOT_ASSIGNED
-        return self._consumer.highwater(*_ours([partition]))
+        return self._consumer.highwater(*_converted([partition]))
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """Return the last stable offset; -1 with ``isolation_level="read_uncommitted"``."""
         if self.highwater(partition) is None:
             return None
-        offset = self._consumer.last_stable_offset(*_ours([partition]))
+        offset = self._consumer.last_stable_offset(*_converted([partition]))
         committed_only = self._consumer.config.fetch.committed_only
         return offset if committed_only and offset is not None else -1
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
         """Return when the broker was last asked, in milliseconds since 1970; or None."""
         assert partition in self.assignment(), _NOT_ASSIGNED
-        progress = self._consumer.progress().get(*_ours([partition]))
+        progress = self._consumer.progress().get(*_converted([partition]))
         if progress is None or progress.last_fetch is None:
             return None
         return int((datetime.now(UTC).timestamp() - progress.last_fetch) * 1000)
@@ -472,7 +472,7 @@ class AIOKafkaConsumer:
             raise IllegalStateError(f"Partitions {missing} are not assigned")
 
 
-def _ours(partitions: Iterable[TopicPartition]) -> list[types.TopicPartition]:
+def _converted(partitions: Iterable[TopicPartition]) -> list[types.TopicPartition]:
     return [types.TopicPartition(*tp) for tp in partitions]
 
 

@@ -4,41 +4,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from aiokafka import errors as theirs
+from aiokafka import errors as aiokafka_errors
 
-from asyncconsumer import errors as ours
+from asyncconsumer import errors
 
-_KINDS: Final[list[tuple[type[ours.ConsumerError], type[Exception]]]] = [
-    (ours.ClosedError, theirs.ConsumerStoppedError),
-    (ours.NotAssigned, theirs.IllegalStateError),
-    (ours.SubscriptionConflict, theirs.IllegalStateError),
-    (ours.NoCommittedOffset, theirs.NoOffsetForPartitionError),
-    (ours.OffsetUnavailable, theirs.OffsetOutOfRangeError),
-    (ours.CorruptRecords, theirs.CorruptRecordException),
-    (ours.AuthenticationFailed, theirs.AuthenticationFailedError),
-    (ours.RequestTimedOut, theirs.KafkaTimeoutError),
-    (ours.BrokerConnectionError, theirs.KafkaConnectionError),
-    (ours.NoBrokerAnswered, theirs.KafkaConnectionError),
-    (ours.ConcurrentRead, theirs.IllegalStateError),
+_KINDS: Final[list[tuple[type[errors.ConsumerError], type[Exception]]]] = [
+    (errors.ClosedError, aiokafka_errors.ConsumerStoppedError),
+    (errors.NotAssigned, aiokafka_errors.IllegalStateError),
+    (errors.SubscriptionConflict, aiokafka_errors.IllegalStateError),
+    (errors.NoCommittedOffset, aiokafka_errors.NoOffsetForPartitionError),
+    (errors.OffsetUnavailable, aiokafka_errors.OffsetOutOfRangeError),
+    (errors.CorruptRecords, aiokafka_errors.CorruptRecordException),
+    (errors.AuthenticationFailed, aiokafka_errors.AuthenticationFailedError),
+    (errors.RequestTimedOut, aiokafka_errors.KafkaTimeoutError),
+    (errors.BrokerConnectionError, aiokafka_errors.KafkaConnectionError),
+    (errors.NoBrokerAnswered, aiokafka_errors.KafkaConnectionError),
+    (errors.ConcurrentRead, aiokafka_errors.IllegalStateError),
 ]
-_FENCED: Final = (ours.IllegalGeneration, ours.UnknownMemberId, ours.RebalanceInProgress)
+_FENCED: Final = (errors.IllegalGeneration, errors.UnknownMemberId, errors.RebalanceInProgress)
 
 
-def translate(error: ours.ConsumerError) -> Exception:
+def translate(error: errors.ConsumerError) -> Exception:
     """Return the error of aiokafka for an error of this package.
 
     A wrong option or argument stays a `ValueError`.
     """
-    if isinstance(error, ours.BrokerError):
-        return _made(theirs.for_code(error.code), error)
-    if isinstance(error, ours.ConfigError):
+    if isinstance(error, errors.BrokerError):
+        return _made(aiokafka_errors.for_code(error.code), error)
+    if isinstance(error, errors.ConfigError):
         return ValueError(str(error))
-    kinds = (theirs_kind for ours_kind, theirs_kind in _KINDS if isinstance(error, ours_kind))
-    kind = next(kinds, theirs.KafkaError)
+    kinds = (result for kind, result in _KINDS if isinstance(error, kind))
+    kind = next(kinds, aiokafka_errors.KafkaError)
     return _made(kind, error)
 
 
-def _made(kind: type[Exception], error: ours.ConsumerError) -> Exception:
+def _made(kind: type[Exception], error: errors.ConsumerError) -> Exception:
     return kind(str(error))
 
 
@@ -47,7 +47,7 @@ def translated() -> Iterator[None]:
     """Raise the errors of this package as errors of aiokafka."""
     try:
         yield
-    except ours.ConsumerError as error:
+    except errors.ConsumerError as error:
         raise translate(error) from error
 
 
@@ -57,7 +57,7 @@ def translated_commit() -> Iterator[None]:
     try:
         with translated():
             yield
-    except theirs.KafkaError as error:
+    except aiokafka_errors.KafkaError as error:
         if isinstance(error.__cause__, _FENCED):
-            raise theirs.CommitFailedError(str(error)) from error.__cause__
+            raise aiokafka_errors.CommitFailedError(str(error)) from error.__cause__
         raise

@@ -67,8 +67,11 @@ def consumer_options(options: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(options.keys() - AIOKafkaOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"AIOKafkaConsumer() got an unexpected keyword argument {unknown[0]!r}")
-    given = {name: value for name, value in options.items() if name not in _NO_MEANING}
-    result = {**_DEFAULTS, **{_RENAMED.get(name, name): value for name, value in given.items()}}
+    meaningful = {name: value for name, value in options.items() if name not in _NO_MEANING}
+    result = {
+        **_DEFAULTS,
+        **{_RENAMED.get(name, name): value for name, value in meaningful.items()},
+    }
     session_ms = result["session_timeout_ms"]
     result["heartbeat_interval_ms"] = min(
         result["heartbeat_interval_ms"], session_ms // _HEARTBEATS_PER_SESSION

@@ -218,8 +218,8 @@ async def test_offsets_and_topics(kafka: KafkaHandle) -> None:
         record = await consumer.getone()
         assert await consumer.beginning_offsets([tp]) == {tp: 0}
         assert await consumer.end_offsets([tp]) == {tp: 3}
-        found = await consumer.offsets_for_times({tp: record.timestamp})
-        assert found == {tp: OffsetAndTimestamp(0, record.timestamp)}
+        offsets = await consumer.offsets_for_times({tp: record.timestamp})
+        assert offsets == {tp: OffsetAndTimestamp(0, record.timestamp)}
         assert await consumer.offsets_for_times({tp: record.timestamp + 10**7}) == {tp: None}
         with pytest.raises(ValueError, match="-1"):
             await consumer.offsets_for_times({tp: -1})
