@@ -1,0 +1,56 @@
+"""The consumers of `benchmarks.compat`, each in a process of its own: see `_child`.
+
+Both libraries run the same functions, so only the import differs. Each reads `count` records of a
+topic from its beginning, as the only member of a group. The clock starts with the first record.
+"""
+
+import uuid
+from typing import Any, Final
+
+from benchmarks._child import Consumer, Figures, Watch, run_one
+
+
+def _consumer(library: str, servers: str, topic: str) -> Any:  # noqa: ANN401 - of two libraries
+    if library == "aiokafka":
+        from aiokafka import AIOKafkaConsumer
+    else:
+        from asyncconsumer.compat.aiokafka import AIOKafkaConsumer
+    return AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=servers,
+        group_id=uuid.uuid4().hex,
+        auto_offset_reset="earliest",
+    )
+
+
+async def loop(servers: str, topic: str, *, count: int, library: str) -> Figures:
+    """`async for`, with the fields that programs read."""
+    async with _consumer(library, servers, topic) as consumer:
+        await consumer.getone()
+        watch, seen = Watch(), 0
+        async for record in consumer:
+            record.key, record.value, record.offset
+            seen += 1
+            if seen == count:
+                break
+        return watch.figures(seen)
+
+
+async def getmany(servers: str, topic: str, *, count: int, library: str) -> Figures:
+    """`getmany` without a limit, with the fields that programs read."""
+    async with _consumer(library, servers, topic) as consumer:
+        await consumer.getone()
+        watch, seen = Watch(), 0
+        while seen < count:
+            for records in (await consumer.getmany(timeout_ms=1000)).values():
+                for record in records:
+                    record.key, record.value, record.offset
+                seen += len(records)
+        return watch.figures(seen)
+
+
+CONSUMERS: Final[dict[str, Consumer]] = {"async for": loop, "getmany": getmany}
+
+
+if __name__ == "__main__":
+    run_one(CONSUMERS)
