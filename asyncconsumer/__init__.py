@@ -4,6 +4,9 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from asyncconsumer.auth.azure import AzureEntra
+    from asyncconsumer.auth.msk import MskIam
+    from asyncconsumer.auth.oidc import Oidc
     from asyncconsumer.config import ClassicConfig, ConsumerConfig
     from asyncconsumer.config.options import (
         AppOptions,
@@ -60,6 +63,7 @@ __all__ = [
     "AppHealth",
     "AppOptions",
     "Assignor",
+    "AzureEntra",
     "Batch",
     "Blacklist",
     "ClassicConfig",
@@ -86,10 +90,12 @@ __all__ = [
     "Leader",
     "Message",
     "MessageStream",
+    "MskIam",
     "Offset",
     "OffsetAndTimestamp",
     "OffsetRange",
     "OffsetStore",
+    "Oidc",
     "PartitionStream",
     "Progress",
     "RangeReader",
@@ -120,6 +126,9 @@ __version__ = "0.1.0"
 
 # imported on first use, because a Spark worker needs no group and no ZooKeeper
 _MODULES: Final = {
+    "auth.azure": ("AzureEntra",),
+    "auth.msk": ("MskIam",),
+    "auth.oidc": ("Oidc",),
     "config": (
         "ClassicConfig",
         "ConsumerConfig",

@@ -12,11 +12,16 @@ from asyncconsumer.config.options import ConsumerOptions
 from asyncconsumer.config.redaction import is_secret
 from asyncconsumer.config.setting import Setting
 from asyncconsumer.config.text_values import parse_bool, parse_int
+from asyncconsumer.config.tokens import import_token_source
 from asyncconsumer.config.validation import refuse_unknown
 from asyncconsumer.errors import ConfigError
 
-OBJECTS: Final = ("ssl_context", "zookeeper_ssl_context", "sasl_oauth_token_provider")
+OBJECTS: Final = ("ssl_context", "zookeeper_ssl_context")
 """Options that are Python objects."""
+_PROVIDER_RULE: Final = (
+    "`sasl_oauth_token_provider` must be 'module:name' of a function that returns a token or of a "
+    "token provider, such as asyncconsumer:MskIam"
+)
 _LISTS: Final = ("bootstrap_servers", "allowed_hosts", "partition_assignment_strategy")
 
 
@@ -59,6 +64,8 @@ def _from_text(name: str, value: str) -> object:
         return parse_int(name, text)
     if name == "partition_assignment_strategy":
         return _assignors(text.split(","))
+    if name == "sasl_oauth_token_provider":
+        return import_token_source(_PROVIDER_RULE, text.strip())
     if name == "stop_at" and text.lower() != "end":
         raise ConfigError("`stop_at` must be end. Pass offsets as a keyword argument")
     choices = {choice.lower(): choice for choice in types if isinstance(choice, str)}

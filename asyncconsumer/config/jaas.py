@@ -17,23 +17,26 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 _MECHANISMS: Final = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "OAuthBearerLoginModule": ("OAUTHBEARER",),
+    "Krb5LoginModule": ("GSSAPI",),
 }
-_OTHER_MODULES: Final = {
-    "OAuthBearerLoginModule": "Remove it, and pass `sasl_oauth_token_provider` as a keyword "
-    "argument",
-    "Krb5LoginModule": "Remove it. Set `sasl_kerberos_service_name`, and create a ticket with "
-    "kinit or set KRB5_CLIENT_KTNAME to a keytab",
+_CLIENT: Final = {
+    "clientId": "sasl_oauthbearer_client_credentials_client_id",
+    "clientSecret": "sasl_oauthbearer_client_credentials_client_secret",
+    "scope": "sasl_oauthbearer_scope",
 }
+_EXTENSION: Final = "extension_"
+_TICKET_OPTIONS: Final = frozenset(
+    ("debug", "doNotPrompt", "refreshKrb5Config", "renewTGT", "serviceName", "useTicketCache")
+)
 
 
 def parse_jaas(text: str, mechanism: object = None) -> dict[str, str]:
-    """Return the options of the user name and password in a `sasl.jaas.config`.
+    """Return the options of the login in a `sasl.jaas.config`.
 
     Raise ConfigError for modules without a counterpart, and for a module of another `mechanism`.
     """
     module, values = _parse(text)
-    if module in _OTHER_MODULES:
-        raise ConfigError(f"`sasl.jaas.config` has a {module}. {_OTHER_MODULES[module]}")
     if module not in _MECHANISMS:
         raise ConfigError(
             "`sasl.jaas.config` has an unknown login module. The modules are "
@@ -45,6 +48,10 @@ def parse_jaas(text: str, mechanism: object = None) -> dict[str, str]:
             f"`sasl.jaas.config` has a {module}, but `sasl.mechanism` is {mechanism}. Set "
             f"`sasl.mechanism` to {' or '.join(mechanisms)}"
         )
+    if module == "OAuthBearerLoginModule":
+        return _client(values)
+    if module == "Krb5LoginModule":
+        return _ticket(values)
     if values.keys() != {"username", "password"}:
         raise ConfigError(
             f"`sasl.jaas.config` with a {module} must have a username and a password, and no other "
@@ -54,6 +61,36 @@ def parse_jaas(text: str, mechanism: object = None) -> dict[str, str]:
         "sasl_plain_username": values["username"],
         "sasl_plain_password": values["password"],
     }
+
+
+def _client(values: dict[str, str]) -> dict[str, str]:
+    extensions = {
+        name.removeprefix(_EXTENSION): value
+        for name, value in values.items()
+        if name.startswith(_EXTENSION)
+    }
+    if values.keys() - _CLIENT.keys() - {_EXTENSION + name for name in extensions}:
+        raise ConfigError(
+            "`sasl.jaas.config` with an OAuthBearerLoginModule may have clientId, clientSecret, "
+            "scope and extension_NAME only. For other logins remove it, and set "
+            "`sasl_oauth_token_provider`"
+        )
+    options = {option: values[name] for name, option in _CLIENT.items() if name in values}
+    if extensions:
+        pairs = (f"{name}={value}" for name, value in extensions.items())
+        options["sasl_oauthbearer_extensions"] = ",".join(pairs)
+    return options
+
+
+def _ticket(values: dict[str, str]) -> dict[str, str]:
+    if values.keys() - _TICKET_OPTIONS or values.get("useTicketCache", "").lower() != "true":
+        raise ConfigError(
+            "`sasl.jaas.config` with a Krb5LoginModule must have useTicketCache=true and no "
+            "keytab. Set `sasl_kerberos_service_name`, and create a ticket with kinit or set "
+            "KRB5_CLIENT_KTNAME to a keytab"
+        )
+    name = values.get("serviceName")
+    return {} if name is None else {"sasl_kerberos_service_name": name}
 
 
 def _parse(text: str) -> tuple[str, dict[str, str]]:

@@ -28,7 +28,17 @@ _PEM_BLOCK: Final = re.compile(
     r"(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]*)(-----END [A-Z0-9 ]+-----)\s*"
 )
 _STORES: Final = {"ssl_truststore": "ssl_cafile", "ssl_keystore": "ssl_certfile"}
-_PROVIDER: Final = "Remove it, and pass `sasl_oauth_token_provider` as a keyword argument"
+_PROVIDER: Final = (
+    "Remove it, and set `sasl_oauthbearer_token_endpoint_url` or `sasl_oauth_token_provider`"
+)
+_MSK_HANDLERS: Final = (
+    "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+    "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+)
+_OIDC_HANDLERS: Final = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+)
 _TICKET: Final = "Remove it, and create a ticket with kinit or set KRB5_CLIENT_KTNAME to a keytab"
 _MEASURES: Final = "Remove it. `status()` and `events()` report measurements"
 _SYSTEM_SIZES: Final = "Remove it, because the operating system sizes the buffer"
@@ -65,7 +75,7 @@ def translate(settings: Mapping[str, Setting]) -> list[Setting]:
     """
     remaining = dict(settings)
     result: list[Setting] = []
-    for translation in (_login, _stores, _pem_texts, _host_verification):
+    for translation in (_handlers, _login, _stores, _pem_texts, _host_verification):
         result += translation(remaining)
     return [*result, *remaining.values()]
 
@@ -80,6 +90,36 @@ def refuse_java_key(name: str) -> None:
     if advice:
         raise ConfigError(f"`{name}` has no meaning for this client. {advice}")
     refuse_tls_options([name])
+
+
+def token_provider(handler: str) -> str | None:
+    """Return the token provider for a Java callback handler; None means OIDC.
+
+    Raise for a handler without a counterpart.
+    """
+    if handler in _MSK_HANDLERS:
+        return "asyncconsumer:MskIam"
+    if handler in _OIDC_HANDLERS:
+        return None
+    raise ConfigError(f"the callback handler {handler} is a Java class. {_PROVIDER}")
+
+
+def _handlers(settings: dict[str, Setting]) -> list[Setting]:
+    """Translate the callback handlers of OAUTHBEARER and of AWS."""
+    mechanism = settings.get("sasl_mechanism")
+    if mechanism is not None and mechanism.text().strip().upper() == "AWS_MSK_IAM":
+        settings["sasl_mechanism"] = mechanism.renamed(mechanism.name, "OAUTHBEARER")
+        settings.pop("sasl_jaas_config", None)  # it has no login
+    providers: dict[str, Setting] = {}
+    for side in ("login", "client"):
+        setting = settings.pop(f"sasl_{side}_callback_handler_class", None)
+        if setting is None:
+            continue
+        with setting.named_in_errors():
+            provider = token_provider(setting.text().strip())
+        if provider is not None:
+            providers[provider] = setting.renamed("sasl_oauth_token_provider", provider)
+    return list(providers.values())
 
 
 def _login(settings: dict[str, Setting]) -> list[Setting]:

@@ -59,8 +59,22 @@ class SecurityOptions(TypedDict, total=False):
     sasl_oauth_token_provider: TokenSource | None
     """Token provider for OAUTHBEARER: a sync or async function that returns a token.
 
-    A token provider of aiokafka is accepted as well.
+    A token provider of aiokafka is accepted as well: `Oidc`, `MskIam`, `AzureEntra` or your own.
+    In files and environment variables it is "module:name", such as "asyncconsumer:MskIam".
     """
+    sasl_oauthbearer_token_endpoint_url: str | None
+    """URL of an OIDC token endpoint for OAUTHBEARER, by the client credentials grant.
+
+    `Oidc` requests the tokens. ``sasl_oauth_token_provider`` is then not needed.
+    """
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    """Client id for the token endpoint."""
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    """Client secret for the token endpoint."""
+    sasl_oauthbearer_scope: str | None
+    """Scope to request from the token endpoint, or the scope of `AzureEntra`."""
+    sasl_oauthbearer_extensions: str | None
+    """SASL extensions for the broker, "name=value,name=value"."""
     sasl_kerberos_service_name: str
     """Kerberos service name of the brokers, for GSSAPI."""
     sasl_kerberos_domain_name: str | None

@@ -8,13 +8,15 @@ _SECRET: Final = re.compile(
     r"passw(or)?d|passphrase|secret|jaas|token|credential|private\.?key"
     r"|(^|\.)(auth|sasl|key|pem|pin)$"
 )
+_NOT_SECRET: Final = ("token.endpoint.url", "client.credentials.client.id")
 _BASE64_KEY: Final = re.compile(r"M[A-Za-z0-9+/=]{50,}")  # a PEM string without its first line
 _PATH_OR_PEM: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 
 
 def is_secret(name: str) -> bool:
     """Return whether the name of an option, known or unknown, suggests a secret value."""
-    return _SECRET.search(re.sub("[_-]", ".", name.lower())) is not None
+    plain = re.sub("[_-]", ".", name.lower())
+    return not plain.endswith(_NOT_SECRET) and _SECRET.search(plain) is not None
 
 
 def redacted(name: str, value: object) -> object:

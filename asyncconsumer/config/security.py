@@ -1,11 +1,15 @@
 """The options of encryption and authentication."""
 
 import importlib.util
+import logging
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, Final
 
+from asyncconsumer.auth.azure import AzureEntra
+from asyncconsumer.auth.oidc import Oidc
 from asyncconsumer.config.choices import (
     SASL_MECHANISMS,
     SECURITY_PROTOCOLS,
@@ -18,6 +22,8 @@ from asyncconsumer.config.tokens import TokenSource, provider_of
 from asyncconsumer.config.validation import one_of, text, tls_context
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.types import Address
+
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,11 @@ class SecurityConfig:
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = field(default=None, repr=False)
     sasl_oauth_token_provider: TokenSource | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_client_credentials_client_id: str | None = None
+    sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_scope: str | None = None
+    sasl_oauthbearer_extensions: str | None = None
     sasl_kerberos_service_name: str = "kafka"
     sasl_kerberos_domain_name: str | None = None
 
@@ -108,6 +119,10 @@ class SecurityConfig:
                 f"`security_protocol` {self.security_protocol} needs `sasl_mechanism`, one of "
                 f"{', '.join(SASL_MECHANISMS)}"
             )
+        if mechanism == "OAUTHBEARER":
+            self._choose_token_provider()
+        if not self.encrypted:
+            _warn_unencrypted(mechanism)
         for name in _NEEDED.get(mechanism, ("sasl_plain_username", "sasl_plain_password")):
             if not getattr(self, name):
                 raise ConfigError(f"`sasl_mechanism` {mechanism} needs `{name}`")
@@ -117,6 +132,26 @@ class SecurityConfig:
             raise ConfigError(
                 "`sasl_mechanism` GSSAPI needs the gssapi package: run `pip install gssapi`"
             )
+
+    def _choose_token_provider(self) -> None:
+        """Create the provider that the options describe."""
+        url, scope = self.sasl_oauthbearer_token_endpoint_url, self.sasl_oauthbearer_scope
+        provider: object = self.sasl_oauth_token_provider
+        if provider is AzureEntra:
+            provider = AzureEntra(scope or "")
+        elif url is not None and not isinstance(provider, Oidc):
+            if provider is not None:
+                raise ConfigError(
+                    "`sasl_oauth_token_provider` and `sasl_oauthbearer_token_endpoint_url` are "
+                    "both set. Remove one of them"
+                )
+            login = [getattr(self, name) for name in _CLIENT_CREDENTIALS]
+            for name, value in zip(_CLIENT_CREDENTIALS, login, strict=True):
+                if not value:
+                    raise ConfigError(f"`sasl_oauthbearer_token_endpoint_url` needs `{name}`")
+            extensions = parse_extensions(self.sasl_oauthbearer_extensions or "")
+            provider = Oidc(url, *login, scope=scope, extensions=extensions)
+        object.__setattr__(self, "sasl_oauth_token_provider", provider)
 
     def _check_token_provider(self) -> None:
         source = self.sasl_oauth_token_provider
@@ -135,10 +170,35 @@ def security_options(config: SecurityConfig) -> dict[str, Any]:
     }
 
 
+def parse_extensions(value: str) -> dict[str, str]:
+    """Return the SASL extensions in a text such as "name=value,name=value"."""
+    pairs = [pair.partition("=") for pair in value.split(",") if pair.strip()]
+    if not all(name.strip() and content.strip() for name, _, content in pairs):
+        raise ConfigError("`sasl_oauthbearer_extensions` must have the form name=value,name=value")
+    return {name.strip(): content.strip() for name, _, content in pairs}
+
+
+@cache
+def _warn_unencrypted(mechanism: str) -> None:
+    """Log a warning, once for each mechanism."""
+    _log.warning(
+        "the login by %s and all records are sent without TLS; set security_protocol to SASL_SSL",
+        mechanism,
+    )
+
+
+_CLIENT_CREDENTIALS: Final = (
+    "sasl_oauthbearer_client_credentials_client_id",
+    "sasl_oauthbearer_client_credentials_client_secret",
+)
 _LOGIN_ONLY: Final = (  # not the options with defaults, nor the mechanism
     "sasl_plain_username",
     "sasl_plain_password",
     "sasl_oauth_token_provider",
+    "sasl_oauthbearer_token_endpoint_url",
+    *_CLIENT_CREDENTIALS,
+    "sasl_oauthbearer_scope",
+    "sasl_oauthbearer_extensions",
     "sasl_kerberos_domain_name",
 )
 _NEEDED: Final = {

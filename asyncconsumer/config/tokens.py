@@ -3,9 +3,12 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import TypeAlias
 
 from aiokafka.abc import AbstractTokenProvider
+
+from asyncconsumer.errors import ConfigError
 
 TokenSource: TypeAlias = AbstractTokenProvider | Callable[[], Awaitable[str] | str]
 """A token provider, or a sync or async function without arguments that returns a token."""
@@ -30,6 +33,18 @@ class FunctionTokenProvider(AbstractTokenProvider):
                 f"a token must be a str, but {self._function!r} returned {type(token).__name__}"
             )
         return token
+
+
+def import_token_source(rule: str, name: str) -> object:
+    """Return the object `name`, "module:attribute". `rule` begins the text of errors."""
+    module, _, path = name.partition(":")
+    try:
+        value: object = import_module(module)
+        for part in path.split("."):
+            value = getattr(value, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{rule}. {name!r} cannot be imported: {error}") from None
+    return value
 
 
 def provider_of(source: object) -> AbstractTokenProvider | None:

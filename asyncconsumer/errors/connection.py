@@ -117,6 +117,34 @@ class TokenUnavailable(AuthenticationFailed):
     advice = "Check `sasl_oauth_token_provider` and the server that issues its tokens"
 
 
+class TokenNotIssued(AuthenticationFailed):
+    """The identity provider refused to issue a token. Its answer is the cause."""
+
+    advice = "Check the client id, the client secret and the scope at the identity provider"
+
+
+class TokenRequestFailed(ConsumerError):
+    """The request for an OAuth token failed. ``url`` is the endpoint."""
+
+    retriable = True
+    advice: ClassVar[str] = "Check that the endpoint can be reached"
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(url, reason)
+        self.url = url
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.url}: {self.reason}. {self.advice}"
+
+
+class TokenRequestRefused(TokenRequestFailed):
+    """The token endpoint refused the request, so that a retry is useless."""
+
+    retriable = False
+    advice = "Check the URL, the client id, the client secret and the scope"
+
+
 class TlsFailed(AuthenticationFailed):
     """The TLS handshake failed. The subclasses name the usual causes."""
 

@@ -13,7 +13,9 @@ from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
     AuthenticationFailed,
     ConsumerError,
+    TokenNotIssued,
     TokenRefused,
+    TokenRequestFailed,
     TokenUnavailable,
     WrongCredentials,
     WrongMechanism,
@@ -162,6 +164,9 @@ class _StrictOAuth(OAuthAuthenticator):
     async def _first_step(self) -> tuple[bytes, bool]:
         try:
             first: tuple[bytes, bool] = await super().step(None)
+        except TokenRequestFailed as error:
+            failure = TokenUnavailable if error.retriable else TokenNotIssued
+            raise failure(self._address, str(error).removesuffix(".")) from error
         except Exception as error:
             reason = f"the token provider raised {type(error).__name__}"
             raise TokenUnavailable(self._address, reason) from error

@@ -42,8 +42,8 @@ def test_a_user_name_and_a_password(module: str, values: str, expected: tuple[st
         (f'{SCRAM} required username="a" password="hunter2" tokenauth=true;', "no other options"),
         ('my.hunter2 required username="a" password="hunter2";', "an unknown login module"),
         (
-            'x.OAuthBearerLoginModule required clientSecret="hunter2";',
-            "pass `sasl_oauth_token_provider` as a keyword argument",
+            'x.OAuthBearerLoginModule required password="hunter2";',
+            "set `sasl_oauth_token_provider`",
         ),
         ('x.Krb5LoginModule required keyTab="hunter2";', "Set `sasl_kerberos_service_name`"),
     ],

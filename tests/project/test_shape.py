@@ -21,6 +21,7 @@ EXEMPT: Final = {
     "ClassicConfig": "a configuration: one field for each property of Kafka's classic consumer",
     "ConnectionConfig": "a configuration: one field for each connection option",
     "MemberConfig": "a configuration: one field for each option of a group member",
+    "SecurityConfig": "a configuration: one field for each option of TLS and login",
     "SourceOptions": "a configuration: one field for each option of the Spark source",
 }
 """Classes with more attributes, each with the reason."""

@@ -4,16 +4,27 @@ import re
 import ssl
 import tempfile
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from aiokafka.abc import AbstractTokenProvider
 
-from asyncconsumer.config.tokens import provider_of
+from asyncconsumer.auth.azure import AzureEntra
+from asyncconsumer.config.jaas import parse_jaas
+from asyncconsumer.config.java_keys import token_provider
+from asyncconsumer.config.tokens import import_token_source, provider_of
 from asyncconsumer.errors import ConfigError
 
 TOKEN_PROVIDER: Final = "sasl.oauth.token.provider"  # noqa: S105 - the name of a property
+_HANDLER: Final = "sasl.login.callback.handler.class"
+_OAUTH: Final = "sasl.oauthbearer"
+_OAUTH_SUFFIXES: Final = (
+    "token.endpoint.url",
+    "client.credentials.client.id",
+    "client.credentials.client.secret",
+    "scope",
+    "extensions",
+)
 _TOKEN_PROVIDER_RULE: Final = (
     f"`kafka.{TOKEN_PROVIDER}` must be 'module:name' of a function without arguments that returns "
     "a token, or of an aiokafka.abc.AbstractTokenProvider. The driver and executors import it"
@@ -61,15 +72,28 @@ def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
         if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
             options |= _login(kafka.get("sasl.jaas.config", ""), mechanism)
         elif mechanism == "OAUTHBEARER":
-            provider = load_token_provider(kafka.get(TOKEN_PROVIDER, "").strip())
-            options["sasl_oauth_token_provider"] = provider
+            options |= _token_options(kafka)
     if protocol.endswith("SSL"):
         options["ssl_context"] = context = _ssl_context(kafka)
         context.check_hostname = checks_host_names
     return options
 
 
-def load_token_provider(name: str) -> AbstractTokenProvider:
+def _token_options(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of OAUTHBEARER: of a token provider, or of OIDC."""
+    name, handler = kafka.get(TOKEN_PROVIDER, "").strip(), kafka.get(_HANDLER, "").strip()
+    scope = kafka.get(f"{_OAUTH}.scope", "")
+    if not name and handler:
+        name = token_provider(handler) or ""
+    if not name and kafka.get(f"{_OAUTH}.token.endpoint.url"):
+        jaas = kafka.get("sasl.jaas.config")
+        options = {} if jaas is None else parse_jaas(jaas, "OAUTHBEARER")
+        names = (f"{_OAUTH}.{suffix}" for suffix in _OAUTH_SUFFIXES)
+        return options | {name.replace(".", "_"): kafka[name] for name in names if name in kafka}
+    return {"sasl_oauth_token_provider": load_token_provider(name, scope)}
+
+
+def load_token_provider(name: str, scope: str = "") -> AbstractTokenProvider:
     """Import and return the token provider that the property names.
 
     The provider is given by name, because Spark options are strings.
@@ -77,15 +101,12 @@ def load_token_provider(name: str) -> AbstractTokenProvider:
     if not name:
         raise ConfigError(
             f"`kafka.sasl.mechanism` OAUTHBEARER needs a token provider, because Java's login "
-            f"modules and callback handlers cannot run here. {_TOKEN_PROVIDER_RULE}."
+            f"modules and callback handlers cannot run here. Set "
+            f"`kafka.{_OAUTH}.token.endpoint.url` for OIDC. {_TOKEN_PROVIDER_RULE}."
         )
-    module, _, path = name.partition(":")
-    try:
-        value: object = import_module(module)
-        for part in path.split("."):
-            value = getattr(value, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{_TOKEN_PROVIDER_RULE}. {name!r} cannot be imported: {error}") from None
+    value = import_token_source(_TOKEN_PROVIDER_RULE, name)
+    if value is AzureEntra:
+        return AzureEntra(scope)
     if (provider := provider_of(value)) is None:
         raise ConfigError(
             f"{_TOKEN_PROVIDER_RULE}. The type of {name!r} is {type(value).__name__}."

@@ -6,6 +6,7 @@ import threading
 import pytest
 from aiokafka.abc import AbstractTokenProvider
 
+from asyncconsumer import AzureEntra, Oidc
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.options.kafka import kafka_properties, make_configs
 from asyncconsumer.spark.options.security import load_token_provider
@@ -58,17 +59,35 @@ def test_what_does_not(name: str, message: str) -> None:
         load_token_provider(name)
 
 
-def test_a_login_by_token_with_java_settings() -> None:
-    kafka = {
-        "kafka.bootstrap.servers": "a:1",
-        "kafka.security.protocol": "SASL_PLAINTEXT",
-        "kafka.sasl.mechanism": "OAUTHBEARER",
-        "kafka.sasl.oauthbearer.token.endpoint.url": "https://a/b",
-        "kafka.sasl.login.callback.handler.class": "some.Handler",
-        "kafka.sasl.jaas.config": "...OAuthBearerLoginModule required clientSecret=secret;",
-    }
-    with pytest.raises(ConfigError, match=r"kafka\.sasl\.oauth\.token\.provider") as caught:
-        kafka_properties(kafka)
+JAVA = {
+    "kafka.bootstrap.servers": "a:1",
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    "kafka.sasl.jaas.config": 'x.OAuthBearerLoginModule required clientId="a" clientSecret="s";',
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://a/b",
+    "kafka.sasl.oauthbearer.scope": "read",
+}
+HANDLER = "kafka.sasl.login.callback.handler.class"
+
+
+def test_the_keys_of_java_for_oidc() -> None:
+    provider = make_configs(kafka_properties(JAVA))[0].sasl_oauth_token_provider
+    assert isinstance(provider, Oidc)
+    assert (provider.token_url, provider.client_id) == ("https://a/b", "a")
+
+
+def test_a_handler_of_java() -> None:
+    with pytest.raises(ConfigError, match=r"some\.Handler is a Java class") as caught:
+        kafka_properties({**JAVA, HANDLER: "some.Handler"})
     assert "clientSecret" not in str(caught.value)
-    result = kafka_properties({**kafka, "kafka.sasl.oauth.token.provider": f"{__name__}:Tokens"})
+    name = {"kafka.sasl.oauth.token.provider": f"{__name__}:Tokens"}
+    result = kafka_properties({**JAVA, HANDLER: "some.Handler", **name})
     assert isinstance(make_configs(result)[0].sasl_oauth_token_provider, Tokens)
+
+
+def test_the_scope_of_entra() -> None:
+    pytest.importorskip("azure.identity")
+    name = {"kafka.sasl.oauth.token.provider": "asyncconsumer:AzureEntra"}
+    provider = make_configs(kafka_properties({**JAVA, **name}))[0].sasl_oauth_token_provider
+    assert isinstance(provider, AzureEntra)
+    assert provider.scope == "read"

@@ -1,0 +1,1 @@
+"""Token providers for OAUTHBEARER: OIDC, AWS MSK and Microsoft Entra."""

@@ -1,0 +1,84 @@
+"""A token provider that keeps its token and renews it ahead of its expiry."""
+
+import asyncio
+import logging
+import threading
+import time
+from abc import abstractmethod
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+from aiokafka.abc import AbstractTokenProvider
+
+from asyncconsumer.errors import ConsumerError
+
+_log: Final = logging.getLogger(__name__)
+# Java's client renews a token after the same part of its lifetime.
+_RENEWAL_FACTOR: Final = 0.8
+
+
+class IssuedToken(NamedTuple):
+    """A token and the seconds until it expires, 0 if that is unknown."""
+
+    text: str
+    lifetime: float
+
+
+class _CachedToken(NamedTuple):
+    text: str
+    renewal: float
+    expiry: float
+
+
+class CachingTokenProvider(AbstractTokenProvider):
+    """A token provider with one cached token, for any number of event loops and threads.
+
+    A token is requested in a daemon thread. After 80% of its lifetime the next login requests a new
+    one. If that fails, the old token is used until it expires.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cached: _CachedToken | None = None
+
+    @abstractmethod
+    def request_token(self) -> IssuedToken:
+        """Request a new token. This method may block."""
+
+    async def token(self) -> str:
+        """Return a token that has not expired."""
+        cached = self._cached
+        if cached is not None and time.monotonic() < cached.renewal:
+            return cached.text
+        future: Future[str] = Future()
+        threading.Thread(
+            target=self._renew_into, args=(future,), name="asyncconsumer token", daemon=True
+        ).start()
+        return await asyncio.wrap_future(future)
+
+    def _renew_into(self, future: Future[str]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            text = self._renew()
+        except Exception as error:  # noqa: BLE001 - raised in the waiting caller
+            future.set_exception(error)
+        else:
+            future.set_result(text)
+
+    def _renew(self) -> str:
+        with self._lock:
+            cached, now = self._cached, time.monotonic()
+            if cached is not None and now < cached.renewal:
+                return cached.text  # another thread renewed it
+            try:
+                issued = self.request_token()
+            except ConsumerError as error:
+                if cached is None or time.monotonic() >= cached.expiry:
+                    raise
+                _log.warning("the token was not renewed, the old one is still valid: %s", error)
+                return cached.text
+            self._cached = _CachedToken(
+                issued.text, now + issued.lifetime * _RENEWAL_FACTOR, now + issued.lifetime
+            )
+            return issued.text
