@@ -98,6 +98,13 @@ class NullableOf:
         self.of = of
 
 
+class Row:
+    """A row of fields that is never null. Its values are tuples."""
+
+    def __init__(self, *of: "Field") -> None:
+        self.of = of
+
+
 class Field(NamedTuple):
     """A field, with the first and the last version that have it."""
 
@@ -121,6 +128,8 @@ def _kind(kind: Kind, version: int, *, flexible: bool) -> Kind:
         return CompactBytes if flexible else Bytes
     if isinstance(kind, NullableOf):
         return _NullableRow(schema(kind.of, version, flexible=flexible))
+    if isinstance(kind, Row):
+        return schema(kind.of, version, flexible=flexible)
     if not isinstance(kind, ArrayOf):
         return kind
     of = kind.of[0]
