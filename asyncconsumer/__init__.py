@@ -4,11 +4,26 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from asyncconsumer.admin.admin import Admin
+    from asyncconsumer.admin.results import (
+        AclEntry,
+        BrokerDescription,
+        ConfigEntry,
+        ConsumerGroupDescription,
+        GroupLag,
+        GroupListing,
+        GroupMember,
+        OffsetChange,
+        PartitionDescription,
+        PartitionLag,
+        TopicDescription,
+    )
     from asyncconsumer.auth.azure import AzureEntra
     from asyncconsumer.auth.msk import MskIam
     from asyncconsumer.auth.oidc import Oidc
     from asyncconsumer.config import ClassicConfig, ConsumerConfig
     from asyncconsumer.config.options import (
+        AdminOptions,
         AppOptions,
         ClassicOptions,
         ConsumerOptions,
@@ -60,21 +75,27 @@ if TYPE_CHECKING:
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "AclEntry",
+    "Admin",
+    "AdminOptions",
     "AppHealth",
     "AppOptions",
     "Assignor",
     "AzureEntra",
     "Batch",
     "Blacklist",
+    "BrokerDescription",
     "ClassicConfig",
     "ClassicOptions",
     "ClosedError",
+    "ConfigEntry",
     "ConfigError",
     "Consumer",
     "ConsumerApp",
     "ConsumerConfig",
     "ConsumerConnector",
     "ConsumerError",
+    "ConsumerGroupDescription",
     "ConsumerOptions",
     "ConsumerRebalanceListener",
     "ConsumerStream",
@@ -83,6 +104,9 @@ __all__ = [
     "Event",
     "EventStream",
     "FetchResult",
+    "GroupLag",
+    "GroupListing",
+    "GroupMember",
     "Health",
     "HealthState",
     "Interceptor",
@@ -93,9 +117,12 @@ __all__ = [
     "MskIam",
     "Offset",
     "OffsetAndTimestamp",
+    "OffsetChange",
     "OffsetRange",
     "OffsetStore",
     "Oidc",
+    "PartitionDescription",
+    "PartitionLag",
     "PartitionStream",
     "Progress",
     "RangeReader",
@@ -115,6 +142,7 @@ __all__ = [
     "Stalled",
     "Status",
     "Stream",
+    "TopicDescription",
     "TopicFilter",
     "TopicPartition",
     "TransactionalProducer",
@@ -126,6 +154,20 @@ __version__ = "0.1.0"
 
 # imported on first use, because a Spark worker needs no group and no ZooKeeper
 _MODULES: Final = {
+    "admin.admin": ("Admin",),
+    "admin.results": (
+        "AclEntry",
+        "BrokerDescription",
+        "ConfigEntry",
+        "ConsumerGroupDescription",
+        "GroupLag",
+        "GroupListing",
+        "GroupMember",
+        "OffsetChange",
+        "PartitionDescription",
+        "PartitionLag",
+        "TopicDescription",
+    ),
     "auth.azure": ("AzureEntra",),
     "auth.msk": ("MskIam",),
     "auth.oidc": ("Oidc",),
@@ -134,6 +176,7 @@ _MODULES: Final = {
         "ConsumerConfig",
     ),
     "config.options": (
+        "AdminOptions",
         "AppOptions",
         "ClassicOptions",
         "ConsumerOptions",

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Final
 
+from asyncconsumer.admin.zookeeper_groups import zookeeper_offsets
 from asyncconsumer.cli.signals import log_zookeeper_retries
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError
@@ -14,7 +15,6 @@ from asyncconsumer.net.discovery import PartitionDiscovery
 from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.offsets.store import OffsetStore
-from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.zookeeper.registry import read_addresses, read_topics
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
@@ -59,13 +59,6 @@ class ClusterAccess:
         if storage == "kafka":
             return kafka_offsets
         return DualOffsets(kafka_offsets, zookeeper_offsets(self.zookeeper, group))
-
-
-def zookeeper_offsets(zookeeper: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
-    """Return the offset store of a group in ZooKeeper, for a client that is not a member."""
-    return ZooKeeperOffsets(
-        zookeeper, group, epoch=lambda: zookeeper.epoch, patience_ms=_TIMEOUT_MS
-    )
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from asyncconsumer.config.extraction import check_names, check_together, refuse_
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.option_docs import OptionDoc, document_options, option_docs
 from asyncconsumer.config.options import (
+    AdminOptions,
     AppOptions,
     ClassicOptions,
     ConsumerOptions,
@@ -19,6 +20,7 @@ from asyncconsumer.config.validation import one_of, parse_servers, refuse_unknow
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
 
 __all__ = [
+    "AdminOptions",
     "AppOptions",
     "ClassicConfig",
     "ClassicOptions",

@@ -270,6 +270,10 @@ class ConsumerOptions(AppOptions, MemberOptions, DeliveryOptions, total=False):
     """Options of a `Consumer`."""
 
 
+class AdminOptions(ClientOptions, total=False):
+    """Options of an `Admin`."""
+
+
 class ReaderOptions(ClientOptions, FetchOptions, total=False):
     """Options of a `SimpleConsumer` and of a `RangeReader`."""
 

@@ -1,5 +1,6 @@
 """All errors of this package. Each has `ConsumerError` as its root."""
 
+from asyncconsumer.errors.administration import *  # noqa: F403
 from asyncconsumer.errors.assignment import *  # noqa: F403
 from asyncconsumer.errors.base import *  # noqa: F403 - one import path for all errors
 from asyncconsumer.errors.brief import *  # noqa: F403

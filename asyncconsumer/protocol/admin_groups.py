@@ -1,14 +1,13 @@
 """Requests that list, describe and delete groups and their offsets."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokafka.protocol.types import Int8, Int16, Int32
 
 from asyncconsumer.protocol.schema import (
     Api,
     ArrayOf,
-    BytesField,
     Field,
     Row,
     TableRequest,
@@ -46,51 +45,6 @@ class ListGroupsRequest(TableRequest, api=LIST_GROUPS):
 
     def __init__(self) -> None:
         super().__init__({"states_filter": [], "types_filter": []})
-
-
-DESCRIBE_GROUPS: Final = Api(
-    name="DescribeGroups",
-    key=15,
-    versions=range(7),
-    flexible_since=5,
-    request=(
-        Field("groups", ArrayOf(Text)),
-        Field("include_authorized_operations", Int8, 3),
-    ),
-    response=(
-        Field("throttle_time_ms", Int32, 1),
-        Field(
-            "groups",
-            ArrayOf(
-                Field("error_code", Int16),
-                Field("error_message", Text, 6),
-                Field("group_id", Text),
-                Field("group_state", Text),
-                Field("protocol_type", Text),
-                Field("protocol_data", Text),
-                Field(
-                    "members",
-                    ArrayOf(
-                        Field("member_id", Text),
-                        Field("group_instance_id", Text, 4),
-                        Field("client_id", Text),
-                        Field("client_host", Text),
-                        Field("member_metadata", BytesField),
-                        Field("member_assignment", BytesField),
-                    ),
-                ),
-                Field("authorized_operations", Int32, 3),
-            ),
-        ),
-    ),
-)
-
-
-class DescribeGroupsRequest(TableRequest, api=DESCRIBE_GROUPS):
-    """A request for the state and the members of one classic group."""
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__({"groups": [group_id], "include_authorized_operations": 0})
 
 
 _ASSIGNMENT: Final = ArrayOf(
@@ -196,14 +150,12 @@ OFFSET_DELETE: Final = Api(
 )
 
 
-class _DeletedOffset(NamedTuple):
-    partition_index: int
-
-
 class OffsetDeleteRequest(TableRequest, api=OFFSET_DELETE):
     """A request to delete committed offsets of one group."""
 
     def __init__(self, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:
-        rows = [{"name": name, "partitions": [_DeletedOffset(n) for n in numbers]}
-                for name, numbers in topics.items()]
+        rows = [
+            {"name": name, "partitions": [{"partition_index": number} for number in numbers]}
+            for name, numbers in topics.items()
+        ]
         super().__init__({"group_id": group_id, "topics": rows})

@@ -5,7 +5,7 @@ from typing import Final
 
 from aiokafka.protocol.types import Boolean, Int8, Int16, Int32
 
-from asyncconsumer.protocol.schema import Api, ArrayOf, Field, TableRequest, Text, Uuid
+from asyncconsumer.protocol.schema import Api, ArrayOf, Field, TableRequest, Text
 
 TOPIC_RESOURCE: Final = 2
 """The resource type of topics in DescribeConfigs."""
@@ -15,7 +15,7 @@ _CONFIG: Final = (Field("name", Text), Field("value", Text))
 CREATE_TOPICS: Final = Api(
     name="CreateTopics",
     key=19,
-    versions=range(2, 8),
+    versions=range(2, 5),  # responses of newer ones may have a null array
     flexible_since=5,
     request=(
         Field(
@@ -40,21 +40,8 @@ CREATE_TOPICS: Final = Api(
             "topics",
             ArrayOf(
                 Field("name", Text),
-                Field("topic_id", Uuid, 7),
                 Field("error_code", Int16),
                 Field("error_message", Text),
-                Field("num_partitions", Int32, 5),
-                Field("replication_factor", Int16, 5),
-                Field(
-                    "configs",
-                    ArrayOf(
-                        *_CONFIG,
-                        Field("read_only", Boolean),
-                        Field("config_source", Int8),
-                        Field("is_sensitive", Boolean),
-                    ),
-                    5,
-                ),
             ),
         ),
     ),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncconsumer import EARLIEST, LATEST, ConfigError, TopicPartition
-from asyncconsumer.cli.groups.target import (
+from asyncconsumer.admin.reset_targets import (
     ResetTarget,
     parse_target,
     parse_topic,

@@ -3,35 +3,24 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import typer
 
-from asyncconsumer.cli import text
-from asyncconsumer.cli.cluster_access import ClusterAccess, open_cluster, open_zookeeper
-from asyncconsumer.cli.groups.listing import read_rows
-from asyncconsumer.cli.groups.state import GroupSnapshot, read_group
-from asyncconsumer.cli.groups.target import (
-    ResetTarget,
+from asyncconsumer.admin.reset_targets import (
     parse_target,
     parse_topic,
     select_partitions,
 )
+from asyncconsumer.admin.resets import plan_reset
+from asyncconsumer.admin.results import OffsetChange
+from asyncconsumer.admin.zookeeper_groups import GroupSnapshot, read_group
+from asyncconsumer.cli import text
+from asyncconsumer.cli.cluster_access import ClusterAccess, open_cluster, open_zookeeper
+from asyncconsumer.cli.groups.listing import read_rows
 from asyncconsumer.cli.properties import offset_storage
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError, ConsumerError
-from asyncconsumer.fetch.list_offsets import list_offsets
-from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import TopicPartition
-
-
-class OffsetChange(NamedTuple):
-    """The committed offset of a partition before and after a change."""
-
-    partition: TopicPartition
-    before: int | None
-    after: int
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +57,7 @@ async def reset(
     async with _open_group(config, confirmation) as (cluster, group):
         partitions = select_partitions(topics, await cluster.partitions(names))
         committed = await cluster.store(group.name, storage).load(partitions)
-        plan = await _plan(cluster, target, committed)
+        plan = await plan_reset(cluster.kafka.leaders, target, committed)
         await _apply(cluster, group, plan, storage, confirmation)
 
 
@@ -87,7 +76,7 @@ async def migrate(
             if new is not None:
                 unchanged = old is not None and old >= new
                 note = "unchanged, not smaller than the source" if unchanged else ""
-                plan.append(OffsetChange(row.partition, old, max(new, old or 0), note))
+                plan.append(OffsetChange(*row.partition, old, max(new, old or 0), note))
         await _apply(cluster, group, plan, destination, confirmation)
 
 
@@ -106,36 +95,6 @@ async def _open_group(
             yield cluster, group
 
 
-async def _plan(
-    cluster: ClusterAccess, target: ResetTarget, committed: Mapping[TopicPartition, int | None]
-) -> list[OffsetChange]:
-    leaders = cluster.kafka.leaders
-    starts = await list_offsets(leaders, dict.fromkeys(committed, EARLIEST))
-    ends = await list_offsets(leaders, dict.fromkeys(committed, LATEST))
-    if target.timestamp is not None:
-        listed = await list_offsets(leaders, dict.fromkeys(committed, target.timestamp))
-        return [
-            OffsetChange(
-                tp, committed[tp], (listed_offset if listed_offset.offset >= 0 else ends[tp]).offset
-            )
-            for tp, listed_offset in sorted(listed.items())
-        ]
-    plan: list[OffsetChange] = []
-    for tp, before in sorted(committed.items()):
-        start, end = starts[tp].offset, ends[tp].offset
-        if target.shift is not None and before is None:
-            raise ConfigError(
-                f"{tp} has no committed offset to count from. Set --to to an offset, a time, "
-                "earliest or latest."
-            )
-        requested = target.offset if target.shift is None else (before or 0) + target.shift
-        assert requested is not None
-        after = min(max(requested, start), end)
-        note = "" if after == requested else f"{requested} is outside the log, {start} to {end}"
-        plan.append(OffsetChange(tp, before, after, note))
-    return plan
-
-
 async def _apply(
     cluster: ClusterAccess,
     group: GroupSnapshot,
@@ -145,7 +104,7 @@ async def _apply(
 ) -> None:
     _show(group, plan, storage)
     offsets = {
-        change.partition: change.after
+        change.tp: change.after
         for change in plan
         # with two stores, the smaller one may differ even if the larger one does not change
         if change.before != change.after or storage == "dual"
@@ -190,8 +149,8 @@ def _show(group: GroupSnapshot, plan: Iterable[OffsetChange], storage: str) -> N
     table = text.table("topic", *numbers, "note", right=numbers)
     for change in plan:
         table.add_row(
-            text.cell(change.partition.topic),
-            text.cell(change.partition.partition),
+            text.cell(change.topic),
+            text.cell(change.partition),
             text.cell(change.before),
             text.cell(change.after, "bold" if change.before != change.after else "dim"),
             text.cell(change.note, "yellow"),

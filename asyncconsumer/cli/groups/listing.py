@@ -4,9 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from asyncconsumer.admin.zookeeper_groups import (
+    GroupSnapshot,
+    MemberSnapshot,
+    count_members,
+    read_group,
+)
 from asyncconsumer.cli import text
 from asyncconsumer.cli.cluster_access import ClusterAccess, open_cluster, open_zookeeper
-from asyncconsumer.cli.groups.state import GroupSnapshot, MemberSnapshot, count_members, read_group
 from asyncconsumer.cli.properties import offset_storage
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConsumerError

@@ -11,7 +11,8 @@ import typer
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import ConfigError, SimpleConsumer, TopicPartition
-from asyncconsumer.cli.cluster_access import open_cluster, open_zookeeper, zookeeper_offsets
+from asyncconsumer.admin.zookeeper_groups import zookeeper_offsets
+from asyncconsumer.cli.cluster_access import open_cluster, open_zookeeper
 from asyncconsumer.cli.groups import changes, listing
 from asyncconsumer.cli.groups.changes import ConcurrentCommit, Confirmation
 from asyncconsumer.cli.properties import storage_properties

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from asyncconsumer.cli.cluster_access import zookeeper_offsets
 from asyncconsumer.errors import BadZnode, ConfigError, NoNode
 from asyncconsumer.group.zookeeper import registration
 from asyncconsumer.group.zookeeper.assignors import consumer_of
 from asyncconsumer.group.zookeeper.filters import StreamSubscription
 from asyncconsumer.group.zookeeper.regex_matcher import TooManySteps
+from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.zookeeper.paths import CONSUMERS, GroupPaths, is_legal
+from asyncconsumer.zookeeper.recipes import delete_if_exists
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
+_TIMEOUT_MS: Final = 10_000  # short, because a user is waiting
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _GENERATED_ID: Final = re.compile(r"(.+)-[0-9]{13}-[0-9a-f]{1,8}")  # host, milliseconds, random
 
@@ -61,6 +63,20 @@ class GroupSnapshot:
             with contextlib.suppress(TooManySteps):  # members ignore such a pattern as well
                 topics.update(subscription.topics(names, exclude_internal=True))
         return topics & set(names)
+
+
+def zookeeper_offsets(zookeeper: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
+    """Return the offset store of a group in ZooKeeper, for a client that is not a member."""
+    return ZooKeeperOffsets(
+        zookeeper, group, epoch=lambda: zookeeper.epoch, patience_ms=_TIMEOUT_MS
+    )
+
+
+async def delete_tree(session: ZooKeeperSession, path: str) -> None:
+    """Delete a node and all nodes below it. A node that is gone already is no error."""
+    for name in await _children(session, path):
+        await delete_tree(session, f"{path}/{name}")
+    await delete_if_exists(session, path)
 
 
 async def count_members(session: ZooKeeperSession) -> dict[str, int]:

@@ -1,0 +1,1 @@
+"""The admin client: topics, groups, offsets, lag, leaders and ACLs."""

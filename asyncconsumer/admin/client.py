@@ -1,0 +1,183 @@
+"""Admin requests: to the controller, to a group's coordinator, or to every broker."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from random import Random
+from typing import Any, Final, TypeVar
+
+from aiokafka.protocol.api import Request
+
+from asyncconsumer.aio.concurrency import for_each
+from asyncconsumer.aio.resource import AsyncResource
+from asyncconsumer.aio.retry_deadline import RetryDeadline
+from asyncconsumer.config import ConnectionConfig, ZooKeeperConfig
+from asyncconsumer.errors import (
+    BrokerError,
+    ConfigError,
+    ConsumerError,
+    NoBrokerAnswered,
+    UnknownTopicOrPartition,
+)
+from asyncconsumer.fetch.client import KafkaClient
+from asyncconsumer.net.coordinator import Coordinator
+from asyncconsumer.net.metadata import Metadata
+from asyncconsumer.net.pool import Traffic
+from asyncconsumer.types import Address, TopicPartition
+from asyncconsumer.zookeeper.registry import read_addresses
+from asyncconsumer.zookeeper.session import ZooKeeperSession
+
+_UNKNOWN_TOPIC_MS: Final = 2_000  # a new topic reaches all brokers within this time
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+
+class AdminClient(AsyncResource):
+    """Connections for admin requests, with retries, within an ``async with`` block.
+
+    Without bootstrap servers, the brokers that are registered in ZooKeeper are asked.
+    """
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        zookeeper: ZooKeeperConfig | None,
+        *,
+        brokers_from_zookeeper: bool,
+        patience_ms: int,
+    ) -> None:
+        self._config = config
+        self._zookeeper_config = zookeeper
+        self._brokers_from_zookeeper = brokers_from_zookeeper
+        self._patience_ms = patience_ms
+        self._randomness = Random()  # noqa: S311 - for jitter
+        self._kafka: KafkaClient | None = None
+        self._zookeeper: ZooKeeperSession | None = None
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        config = self._config
+        if self._zookeeper_config is not None:
+            self._zookeeper = await stack.enter_async_context(
+                ZooKeeperSession(self._zookeeper_config, randomness=self._randomness)
+            )
+            await self._zookeeper.sync()
+            if self._brokers_from_zookeeper:
+                config = replace(config, bootstrap_servers=await self._registered_brokers())
+        self._kafka = await stack.enter_async_context(
+            KafkaClient(config, patience_ms=self._patience_ms)
+        )
+
+    async def _registered_brokers(self) -> list[str]:
+        session, protocol = self.zookeeper, self._config.security_protocol
+        assert session is not None
+        addresses = await read_addresses(session, protocol)
+        if not addresses:
+            raise ConfigError(
+                f"no broker with a {protocol} listener is registered in ZooKeeper at "
+                f"{session.config.zookeeper_connect}. Start a broker, check the chroot, or set "
+                "`bootstrap_servers`"
+            )
+        return [str(address) for address in addresses]
+
+    @property
+    def kafka(self) -> KafkaClient:
+        """Return the client of the brokers."""
+        if self._kafka is None:
+            raise ConfigError("open the admin client first: async with Admin(...) as admin")
+        return self._kafka
+
+    @property
+    def zookeeper(self) -> ZooKeeperSession | None:
+        """Return the ZooKeeper session, or None if the client has none."""
+        return self._zookeeper
+
+    @property
+    def patience_ms(self) -> int:
+        """Return the longest time for retries."""
+        return self._patience_ms
+
+    @property
+    def randomness(self) -> Random:
+        """Return the source of jitter."""
+        return self._randomness
+
+    def coordinator(self, group: str) -> Coordinator:
+        """Return the coordinator of a group."""
+        if not group:
+            raise ConfigError("the group is empty. Pass the name of a group")
+        return Coordinator(group, self.kafka.brokers, self.kafka.cluster)
+
+    async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `call`, repeated after retriable errors until time is up."""
+        deadline = RetryDeadline(self._patience_ms, self._randomness)
+        short = RetryDeadline(min(self._patience_ms, _UNKNOWN_TOPIC_MS), self._randomness)
+        while True:
+            try:
+                return await call()
+            except ConsumerError as error:
+                unknown = isinstance(error, UnknownTopicOrPartition)
+                await (short if unknown else deadline).wait_or_raise(error)
+
+    async def ask_any(self, message: Request) -> Row:
+        """Return the response of any broker."""
+        row: Row = (await self.kafka.cluster.ask_any(message)).to_object()
+        return row
+
+    async def ask_controller(self, message: Request) -> Row:
+        """Return the response of the controller, or of a broker that forwards to it."""
+        metadata = await self.kafka.cluster.refresh()
+        broker = metadata.brokers.get(metadata.controller)
+        if broker is None:
+            return await self.ask_any(message)
+        request = self.kafka.brokers.request(broker.address, Traffic.CONTROL, message)
+        row: Row = (await request).to_object()
+        return row
+
+    async def ask_coordinator(self, coordinator: Coordinator, message: Request) -> Row:
+        """Return the response of the coordinator of a group."""
+        async with coordinator.reached(Traffic.GROUP) as connection:
+            row: Row = (await connection.request(message)).to_object()
+        return row
+
+    async def ask_all(self, message: Callable[[], Request]) -> list[Row]:
+        """Return the responses of all brokers."""
+        metadata = await self.kafka.cluster.refresh()
+        addresses = [broker.address for broker in metadata.brokers.values()]
+        if not addresses:
+            raise NoBrokerAnswered(())
+        rows: list[Row] = []
+
+        async def ask(address: Address) -> None:
+            request = self.kafka.brokers.request(address, Traffic.CONTROL, message())
+            rows.append((await request).to_object())
+
+        await for_each(addresses, ask)
+        return rows
+
+    async def metadata(self, topics: list[str]) -> Metadata:
+        """Return fresh metadata of topics. Raise the error of a topic."""
+        metadata = await self.kafka.cluster.refresh(topics)
+        for name in topics:
+            topic = metadata.topics.get(name)
+            if topic is None:
+                raise UnknownTopicOrPartition(f"topic {name!r}")
+            if topic.error is not None:
+                raise BrokerError.from_code(topic.error.code, f"topic {name!r}")
+        return metadata
+
+    async def existing(self, topics: set[str]) -> set[TopicPartition]:
+        """Return the partitions of those topics that exist."""
+        metadata = await self.kafka.cluster.refresh(topics)
+        return {
+            TopicPartition(name, number)
+            for name in topics
+            if (topic := metadata.topics.get(name)) is not None and topic.error is None
+            for number in topic.partitions
+        }
+
+
+def check(code: int, about: str, message: str | None = None) -> None:
+    """Raise the error of a code. `message` is the explanation of the broker."""
+    if code:
+        raise BrokerError.from_code(code, f"{about} ({message})" if message else about)
