@@ -14,7 +14,7 @@ from asyncconsumer.admin.results import (
     GroupKind,
     GroupLag,
     GroupListing,
-    GroupMember,
+    MemberDescription,
     OffsetChange,
 )
 from asyncconsumer.admin.zookeeper_groups import (
@@ -304,7 +304,7 @@ def _from_consumer(row: Mapping[str, Any]) -> ConsumerGroupDescription:
     for member in row["members"]:
         regex = member["subscribed_topic_regex"]
         members.append(
-            GroupMember(
+            MemberDescription(
                 member["member_id"],
                 member["client_id"],
                 member["client_host"],
@@ -329,7 +329,7 @@ def _from_classic(row: Mapping[str, Any]) -> ConsumerGroupDescription:
     )
 
 
-def _classic_member(row: Mapping[str, Any], *, is_consumer: bool) -> GroupMember:
+def _classic_member(row: Mapping[str, Any], *, is_consumer: bool) -> MemberDescription:
     topics: tuple[str, ...] = ()
     assignment: dict[str, list[int]] = {}
     if is_consumer:
@@ -341,7 +341,7 @@ def _classic_member(row: Mapping[str, Any], *, is_consumer: bool) -> GroupMember
                 decoded = ConsumerProtocolAssignment.decode(row["assignment"])
                 for tp in sorted(decoded.assigned_partitions):
                     assignment.setdefault(tp.topic, []).append(tp.partition)
-    return GroupMember(
+    return MemberDescription(
         row["member_id"],
         row["client_id"],
         row["client_host"],
@@ -357,7 +357,7 @@ def _from_snapshot(snapshot: GroupSnapshot) -> ConsumerGroupDescription:
         by_topic = owned.setdefault(consumer_of(thread), {})
         by_topic.setdefault(tp.topic, []).append(tp.partition)
     members = tuple(
-        GroupMember(
+        MemberDescription(
             name,
             None,
             member.host,

@@ -81,7 +81,7 @@ class GroupListing:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class MemberDescription:
     """A live member and its partitions by topic. `subscription` has topics or a pattern."""
 
     member_id: str
@@ -109,9 +109,9 @@ class ConsumerGroupDescription:
     kind: GroupKind
     state: str
     assignor: str | None
-    members: tuple[GroupMember, ...]
+    members: tuple[MemberDescription, ...]
 
-    def owner(self, tp: TopicPartition) -> GroupMember | None:
+    def owner(self, tp: TopicPartition) -> MemberDescription | None:
         """Return the member to which a partition is assigned."""
         return next((member for member in self.members if tp in member.partitions), None)
 

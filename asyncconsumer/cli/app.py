@@ -12,14 +12,18 @@ from asyncconsumer.cli import text
 from asyncconsumer.cli.config import config_app
 from asyncconsumer.cli.consume.command import consume
 from asyncconsumer.cli.groups.command import groups_app
+from asyncconsumer.cli.lag import lag_command
+from asyncconsumer.cli.produce import produce_command
 from asyncconsumer.cli.replay import replay_command
 from asyncconsumer.cli.run import run_command
 from asyncconsumer.cli.signals import run_until_stopped
+from asyncconsumer.cli.topics import topics_app
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.records import decoding
 
 app = typer.Typer(
-    help="Consume Kafka topics, run consumer apps, and inspect and reset consumer groups.",
+    help="Read and write Kafka topics, watch lag, manage topics and groups, run consumer apps. "
+    "Exit codes: 0 success, 1 error, 2 wrong usage, 3 lag above the limit of `lag --fail-above`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -28,8 +32,11 @@ servers_app = typer.Typer(
     no_args_is_help=True,
 )
 app.command()(consume)
+app.command("produce")(produce_command)
+app.command("lag")(lag_command)
 app.command("run")(run_command)
 app.command("replay")(replay_command)
+app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 app.add_typer(config_app, name="config")
 app.add_typer(servers_app, name="servers")

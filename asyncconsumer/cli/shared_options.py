@@ -9,14 +9,17 @@ ZooKeeper = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT[/CHROOT]",
-        help="ZooKeeper connect string. Required here or in --properties.",
+        help="ZooKeeper connect string, for groups that ZooKeeper coordinates.",
     ),
 ]
 Bootstrap = Annotated[
     str | None,
     typer.Option(
+        "--bootstrap-servers",
+        "-b",
         metavar="HOST:PORT,...",
-        help="Kafka brokers to connect to first. Default: the brokers registered in ZooKeeper.",
+        help="Kafka brokers to connect to first. Default: $ASYNCCONSUMER_BOOTSTRAP_SERVERS, or the "
+        "brokers registered in ZooKeeper.",
     ),
 ]
 Storage = Annotated[
@@ -30,8 +33,8 @@ PropertiesFile = Annotated[
     typer.Option(
         "--properties",
         metavar="FILE",
-        help="Java properties file with options of the classic consumer. Options on the command "
-        "line override it.",
+        help="Java properties file with options, such as security.protocol and passwords. Options "
+        "on the command line override it.",
     ),
 ]
 Property = Annotated[
@@ -39,7 +42,7 @@ Property = Annotated[
     typer.Option(
         "--property",
         metavar="NAME=VALUE",
-        help="One option of the classic consumer, such as fetch.min.bytes=1. Repeatable. "
+        help="One option, such as security.protocol=SSL. Repeatable. "
         "Passwords belong in --properties.",
     ),
 ]

@@ -57,10 +57,10 @@ class ExternalOptions:
         variables = os.environ if environment is None else environment
         settings: dict[str, Setting] = {}
         if path is not None:
-            settings |= _options(read_file(path))
+            settings |= convert_settings(read_file(path))
         elif variables.get(FILE_VARIABLE):
-            settings |= _options(read_file(variables[FILE_VARIABLE], f"{FILE_VARIABLE}="))
-        settings |= _options(_read_environment(variables))
+            settings |= convert_settings(read_file(variables[FILE_VARIABLE], f"{FILE_VARIABLE}="))
+        settings |= convert_settings(_read_environment(variables))
         return cls(keywords, settings)
 
     @property
@@ -130,7 +130,7 @@ def _read_environment(variables: Mapping[str, str]) -> list[Setting]:
     ]
 
 
-def _options(settings: Iterable[Setting]) -> dict[str, Setting]:
+def convert_settings(settings: Iterable[Setting]) -> dict[str, Setting]:
     """Return the options that the settings of one source set, with converted values."""
     plain: dict[str, Setting] = {}
     for setting in settings:

@@ -1,0 +1,59 @@
+"""The connection options of commands, and the admin client that they open."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+from asyncconsumer.admin.admin import Admin
+from asyncconsumer.cli.properties import merge_properties
+from asyncconsumer.cli.signals import log_zookeeper_retries
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.config.external import ExternalOptions, convert_settings
+from asyncconsumer.config.setting import Setting
+from asyncconsumer.errors import ConfigError
+
+_ZOOKEEPER: Final = (
+    "zookeeper_connect",
+    "zookeeper_auth",
+    "zookeeper_sasl",
+    "zookeeper_ssl_context",
+)
+_CONNECTION: Final = tuple(field.name for field in fields(ConnectionConfig))
+
+
+def read_options(
+    bootstrap_servers: str | None,
+    zookeeper: str | None,
+    properties: Path | None,
+    assignments: Iterable[str] | None = None,
+) -> dict[str, Any]:
+    """Return all options: command line, then --property, then --properties, then environment."""
+    given = {"bootstrap.servers": bootstrap_servers, "zookeeper.connect": zookeeper}
+    merged = merge_properties(properties, assignments or (), given)
+    settings = [Setting(name, value, f"option {name}") for name, value in merged.items()]
+    options = ExternalOptions.read({}).options
+    options |= {name: setting.value for name, setting in convert_settings(settings).items()}
+    return options
+
+
+def connection_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of connections to brokers. Raise ConfigError without an address."""
+    selected = {name: value for name, value in options.items() if name in _CONNECTION}
+    if not selected.get("bootstrap_servers"):
+        raise ConfigError(
+            "No broker is known. Set -b HOST:PORT, or the environment variable "
+            "ASYNCCONSUMER_BOOTSTRAP_SERVERS."
+        )
+    return selected
+
+
+def make_admin(options: dict[str, Any]) -> Admin:
+    """Return the admin client for these options."""
+    log_zookeeper_retries(enabled=False)
+    selected = {
+        name: value for name, value in options.items() if name in (*_CONNECTION, *_ZOOKEEPER)
+    }
+    if not selected.get("bootstrap_servers") and not selected.get("zookeeper_connect"):
+        connection_options(options)  # raises
+    return Admin(**selected)

@@ -1,0 +1,113 @@
+"""The command `asyncconsumer lag`."""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+import typer
+
+from asyncconsumer.admin.reset_targets import parse_duration
+from asyncconsumer.admin.results import GroupLag
+from asyncconsumer.cli import text
+from asyncconsumer.cli.connect import make_admin, read_options
+from asyncconsumer.cli.groups.kafka import lag_rows, print_lag
+from asyncconsumer.cli.shared_options import Bootstrap, Json, PropertiesFile, Property, ZooKeeper
+from asyncconsumer.cli.signals import run_until_stopped
+from asyncconsumer.errors import ConfigError
+
+LAG_EXCEEDED: Final = 3
+"""The exit code if the lag is above the limit of `--fail-above`."""
+
+
+def lag_command(
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[GROUP]...", help="Names of groups. Default: all groups."),
+    ] = None,
+    *,
+    bootstrap_servers: Bootstrap = None,
+    zookeeper: ZooKeeper = None,
+    properties: PropertiesFile = None,
+    property_: Property = None,
+    seconds: Annotated[
+        bool,
+        typer.Option("--seconds", help="Also show the age of the first unread record."),
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Repeat until Ctrl-C, every --interval seconds.")
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between repetitions.")] = 2.0,
+    fail_above: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|DURATION",
+            help="Exit with code 3 if a group has a larger lag: in records, such as 1000, or in "
+            "time, such as 30s.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show how far groups are behind the end of their topics.
+
+    Exit codes: 0 without a problem, 1 after an error, 3 if the lag is above --fail-above.
+
+    Example: asyncconsumer lag billing -b localhost:9092 --seconds
+
+    Example: asyncconsumer lag billing -b localhost:9092 --fail-above 30s
+    """
+    limit = _parse_limit(fail_above)
+    with_age = seconds or isinstance(limit, float)
+    options = read_options(bootstrap_servers, zookeeper, properties, property_)
+
+    async def show() -> None:
+        async with make_admin(options) as admin:
+            while True:
+                names = groups or [
+                    listing.group
+                    for listing in await admin.groups()
+                    if listing.kind in ("classic", "consumer", "zookeeper")
+                ]
+                results = [await admin.lag(name, seconds=with_age) for name in names]
+                _print(results, seconds=with_age, as_json=json)
+                if any(_exceeds(result, limit) for result in results):
+                    raise typer.Exit(LAG_EXCEEDED)
+                if not watch:
+                    return
+                await asyncio.sleep(interval)
+
+    run_until_stopped(show, stop_is_success=watch)
+
+
+def _parse_limit(value: str | None) -> int | float | None:
+    """Return a limit in records as an int, in seconds as a float, or None."""
+    if value is None:
+        return None
+    if value.isdecimal():
+        return int(value)
+    if (duration := parse_duration(value)) is not None:
+        return duration.total_seconds()
+    raise ConfigError(f"--fail-above {value!r} must be a number of records, or a time such as 30s.")
+
+
+def _exceeds(lag: GroupLag, limit: int | float | None) -> bool:
+    if isinstance(limit, float):
+        return (lag.max_seconds or 0) > limit
+    return limit is not None and lag.total > limit
+
+
+def _print(results: list[GroupLag], *, seconds: bool, as_json: bool) -> None:
+    if as_json:
+        rows: list[dict[str, Any]] = [
+            {
+                "group": lag.group,
+                "lag": lag.total,
+                "lag_seconds": lag.max_seconds,
+                "partitions": lag_rows(lag),
+            }
+            for lag in results
+        ]
+        text.print_json(rows)
+        return
+    for lag in results:
+        age = "" if lag.max_seconds is None else f", {lag.max_seconds:.1f} s"
+        text.console().print(f"group {lag.group}: lag {lag.total} records{age}")
+        print_lag(lag, seconds=seconds)

@@ -1,0 +1,164 @@
+"""The commands for groups, lag, topics and records on Kafka, as a program."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncconsumer import Consumer, SimpleConsumer, TopicPartition
+from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
+from asyncconsumer.testing.servers import DEFAULT_KAFKA, maven
+from asyncconsumer.testing.servers.java import LOGGING, find_java, java_command
+from tests.integration.admin.test_admin import commit, send
+
+PROGRAM = [sys.executable, "-c", "from asyncconsumer.cli import main; main()"]
+TOOLS = (
+    LOGGING,
+    *(f"org.apache.kafka:{name}:{DEFAULT_KAFKA}" for name in ("kafka_2.13", "kafka-tools")),
+)
+COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+async def run(*arguments: str, code: int = 0, stdin: str = "") -> str:
+    """Run the program and return its standard output."""
+    result = await asyncio.to_thread(
+        subprocess.run,
+        [*PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        input=stdin,
+    )
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stdout
+
+
+async def kafkas_rows(kafka: KafkaHandle, group: str) -> dict[tuple[str, int], list[str]]:
+    """Return offset, end, lag, member, host and client as Kafka's own command prints them."""
+    jars = await maven.class_path(f"Kafka tools {DEFAULT_KAFKA}", TOOLS)
+    arguments = ("--bootstrap-server", kafka.bootstrap_servers, "--describe", "--group", group)
+    result = await asyncio.to_thread(
+        subprocess.run,
+        java_command(find_java(), jars, COMMAND, *arguments),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith(group)]
+    assert rows, result.stderr
+    return {(row[1], int(row[2])): row[3:9] for row in rows}
+
+
+def our_rows(partitions: list[dict[str, Any]]) -> dict[tuple[str, int], list[str]]:
+    names = ("committed", "end", "lag", "member_id", "host", "client_id")
+    return {
+        (row["topic"], row["partition"]): [
+            "-" if row[name] is None else str(row[name]) for name in names
+        ]
+        for row in partitions
+    }
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_lag_and_describe_agree_with_kafkas_command(
+    kafka: KafkaHandle, protocol: str
+) -> None:
+    topic, group = await kafka.topic(partitions=3), kafka.group()
+    await send(kafka, topic, 7)
+    async with Consumer(
+        topic,
+        bootstrap_servers=kafka.bootstrap_servers,
+        group_id=group,
+        group_protocol=protocol,  # type: ignore[arg-type]
+        auto_offset_reset="earliest",
+        max_records=3,
+    ) as consumer:
+        async for _ in consumer:
+            pass
+        await consumer.commit()
+        servers = ("-b", kafka.bootstrap_servers)
+        described = json.loads(await run("groups", "describe", group, *servers, "--json"))
+        (lag,) = json.loads(await run("lag", group, *servers, "--json"))
+        theirs = await kafkas_rows(kafka, group)
+    assert our_rows(described["partitions"]) == our_rows(lag["partitions"]) == theirs
+    assert lag["lag"] == 4
+    assert theirs[topic, 0][:3] == ["3", "7", "4"]
+
+
+async def test_groups_are_listed_reset_and_deleted(kafka: KafkaHandle, tmp_path: Path) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, 7)
+    await commit(kafka, group, topic, 5)
+    servers = ("-b", kafka.bootstrap_servers)
+
+    async def committed() -> list[int | None]:
+        async with SimpleConsumer(kafka.bootstrap_servers) as simple:
+            partitions = [TopicPartition(topic, number) for number in (0, 1)]
+            offsets = await simple.fetch_offsets(group, partitions)
+        return [offsets[tp] for tp in partitions]
+
+    assert group in {
+        row["group"] for row in json.loads(await run("groups", "list", *servers, "--json"))
+    }
+    await run("groups", "reset", group, "--to", "earliest", *servers, code=1)
+    assert await committed() == [5, None]
+    await run("groups", "reset", group, "--to", "-2", "--yes", *servers)
+    assert await committed() == [3, None]
+    file = tmp_path / "offsets.csv"
+    file.write_text(f"{topic},0,6\n{topic},1,0\n")
+    await run("groups", "reset", group, "--from-file", str(file), "--yes", *servers)
+    assert await committed() == [6, 0]
+    await run("groups", "delete-offsets", group, "-t", f"{topic}:1", "--yes", *servers)
+    assert await committed() == [6, None]
+    await run("groups", "delete", group, *servers, code=1)
+    await run("groups", "delete", group, "--yes", *servers)
+    await run("groups", "describe", group, *servers, code=1)
+
+
+async def test_lag_above_the_limit_sets_the_exit_code(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, 5, seconds_ago=100)
+    await commit(kafka, group, topic, 2)
+    servers = ("-b", kafka.bootstrap_servers)
+    await run("lag", group, "--fail-above", "3", *servers)
+    await run("lag", group, "--fail-above", "2", *servers, code=3)
+    await run("lag", group, "--fail-above", "10m", *servers)
+    await run("lag", group, "--fail-above", "90s", *servers, code=3)
+    assert "100." in await run("lag", group, "--seconds", *servers)
+
+
+async def test_lag_of_a_group_in_zookeeper(kafka_zk: KafkaWithZooKeeper) -> None:
+    topic, group = await kafka_zk.topic(), kafka_zk.group()
+    await send(kafka_zk, topic, 5)
+    servers = ("--zookeeper", kafka_zk.zookeeper_connect)
+    await run(
+        *("consume", "--group", group, "--topic", topic, "--from", "smallest"),
+        *("--max-messages", "3", *servers),
+    )
+    (lag,) = json.loads(await run("lag", group, *servers, "--json"))
+    assert lag["lag"] == 2
+    await run("groups", "delete", group, "--yes", *servers)
+    await run("groups", "describe", group, *servers, code=1)
+
+
+async def test_topics_and_records(kafka: KafkaHandle) -> None:
+    name, servers = kafka.group(), ("-b", kafka.bootstrap_servers)
+    await run("topics", "create", name, "--partitions", "2", *servers)
+    assert name in (await run("topics", "list", *servers)).split()
+    await run("topics", "alter", name, "--config", "retention.ms=1000000", *servers)
+    described = json.loads(await run("topics", "describe", name, "--json", *servers))
+    assert (len(described["partitions"]), described["configs"]["retention.ms"]) == (2, "1000000")
+    await run("produce", "-t", name, "-K", ":", "-p", "0", *servers, stdin="k:one\ntwo\n")
+    line = json.dumps({"value": "three", "key": None, "headers": [["h", "x"]], "partition": 0})
+    await run("produce", "-t", name, "--json", *servers, stdin=f"{line}\n")
+    async with SimpleConsumer(kafka.bootstrap_servers) as simple:
+        records = [(record.key, record.value) async for record in simple.read(name, 0, end=3)]
+    assert records == [(b"k", b"one"), (None, b"two"), (None, b"three")]
+    await run("topics", "delete", name, *servers, code=1)
+    await run("topics", "delete", name, "--yes", *servers)
+    assert name not in (await run("topics", "list", *servers)).split()
