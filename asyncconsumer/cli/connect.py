@@ -29,8 +29,8 @@ def read_options(
     assignments: Iterable[str] | None = None,
 ) -> dict[str, Any]:
     """Return all options: command line, then --property, then --properties, then environment."""
-    given = {"bootstrap.servers": bootstrap_servers, "zookeeper.connect": zookeeper}
-    merged = merge_properties(properties, assignments or (), given)
+    servers = {"bootstrap.servers": bootstrap_servers, "zookeeper.connect": zookeeper}
+    merged = merge_properties(properties, assignments or (), servers)
     settings = [Setting(name, value, f"option {name}") for name, value in merged.items()]
     options = ExternalOptions.read({}).options
     options |= {name: setting.value for name, setting in convert_settings(settings).items()}

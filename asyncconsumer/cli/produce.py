@@ -3,8 +3,7 @@
 import asyncio
 import json as json_text
 import sys
-from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, starmap
 from pathlib import Path
 from random import Random
 from typing import IO, Annotated, Any, Final
@@ -24,36 +23,44 @@ _BATCH: Final = 1_000  # records for each request; fewer if the input is a termi
 _RETRY_SECONDS: Final = 10.0
 
 
+Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Topic to write.")]
+File = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="File to read. Default: standard input.")
+]
+KeyDelimiter = Annotated[
+    str | None,
+    typer.Option("--key-delimiter", "-K", help="Split each line at this text into key, value."),
+]
+JsonInput = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Each line is a JSON object with value, key, headers and partition, as `consume "
+        "--json` prints it.",
+    ),
+]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Partition. Default: by key.")
+]
+Count = Annotated[
+    int | None,
+    typer.Option(min=1, help="Write this number of generated records instead of input."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the number.")]
+
+
 def produce_command(
+    file: File = None,
     *,
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Topic to write.")],
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="File to read. Default: standard input."),
-    ] = None,
+    topic: Topic,
     bootstrap_servers: Bootstrap = None,
     properties: PropertiesFile = None,
     property_: Property = None,
-    key_delimiter: Annotated[
-        str | None,
-        typer.Option("--key-delimiter", "-K", help="Split each line at this text into key, value."),
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Each line is a JSON object with value, key, headers and partition, as `consume "
-            "--json` prints it.",
-        ),
-    ] = False,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Partition. Default: by key.")
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(min=1, help="Write this number of generated records instead of input."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the number.")] = False,
+    key_delimiter: KeyDelimiter = None,
+    as_json: JsonInput = False,
+    partition: Partition = None,
+    count: Count = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write each line of the input as a record. All in-sync replicas confirm each record.
 
@@ -61,22 +68,20 @@ def produce_command(
     """
     options = connection_options(read_options(bootstrap_servers, None, properties, property_))
 
-    def records(lines: Iterator[bytes]) -> Iterator[ProducerRecord]:
-        for number, line in enumerate(lines, 1):
-            data = line.removesuffix(b"\n")
-            if as_json:
-                yield _from_json(topic, data, number, partition)
-                continue
-            key: bytes | None = None
-            if key_delimiter and key_delimiter.encode() in data:
-                key, _, data = data.partition(key_delimiter.encode())
-            yield ProducerRecord(topic, key, data, (), partition)
+    def parse(number: int, line: bytes) -> ProducerRecord:
+        data = line.removesuffix(b"\n")
+        if as_json:
+            return _from_json(topic, data, number, partition)
+        key: bytes | None = None
+        if key_delimiter and key_delimiter.encode() in data:
+            key, _, data = data.partition(key_delimiter.encode())
+        return ProducerRecord(topic, key, data, (), partition)
 
     async def write() -> None:
         source = _open(file) if count is None else None
         lines = iter(source) if source else (b"record %d" % n for n in range(count or 0))
         size = 1 if source is not None and source.isatty() else _BATCH
-        pending, written = records(lines), 0
+        pending, written = starmap(parse, enumerate(lines, 1)), 0
         config = ConnectionConfig(**options)
         async with Producer(config, randomness=Random()) as producer:  # noqa: S311 - for jitter
             while batch := await asyncio.to_thread(lambda: list(islice(pending, size))):

@@ -67,7 +67,7 @@ def test_consume_says_what_is_wrong(arguments: list[str], message: str) -> None:
     [
         (["describe", "a/b", "--zookeeper", "z"], "`group_id` must have only"),
         (["describe", "g"], "`zookeeper.connect` is missing"),
-        (["list", "--zookeeper", ""], "`zookeeper.connect` is missing"),
+        (["list", "--zookeeper", ""], "No broker is known"),
         (["reset", "g", "--zookeeper", "z", "--topic", "t", "--to", "x"], "--to 'x' must be"),
         (
             ["reset", "g", "--zookeeper", "z", "--topic", "t:x", "--to", "1"],

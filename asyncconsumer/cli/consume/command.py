@@ -5,8 +5,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from asyncconsumer.cli.connect import read_options
 from asyncconsumer.cli.consume import printer as consuming
 from asyncconsumer.cli.consume.format import LETTERS, Format
+from asyncconsumer.cli.consume.reader import ReadOptions, json_lines, read
 from asyncconsumer.cli.properties import make_config, merge_properties, storage_properties
 from asyncconsumer.cli.shared_options import Bootstrap, PropertiesFile, Property, Storage, ZooKeeper
 from asyncconsumer.cli.signals import run_until_stopped
@@ -16,14 +18,20 @@ from asyncconsumer.zookeeper import paths
 
 Group = Annotated[
     str | None,
-    typer.Option(metavar="GROUP", help="The group to join. Required here or in --properties."),
+    typer.Option(metavar="GROUP", help="The group to join. Without one, nothing is committed."),
 ]
 ConsumerId = Annotated[
     str | None,
     typer.Option(metavar="ID", help="Consumer id in the group. Default: a generated id."),
 ]
 Topic = Annotated[
-    list[str] | None, typer.Option(metavar="TOPIC", help="Topic to consume. Repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC",
+        help="Topic to consume. Repeatable. A name that starts with ^ is a pattern (Kafka only).",
+    ),
 ]
 TopicWhitelist = Annotated[
     str | None,
@@ -51,19 +59,48 @@ Assignor = Annotated[
     ),
 ]
 From = Annotated[
-    Literal["smallest", "largest"] | None,
+    str | None,
     typer.Option(
         "--from",
-        help="Where to start in partitions without a committed offset: at the first record "
-        "(smallest) or at the end (largest). Default: largest.",
+        "-o",
+        metavar="POSITION",
+        help="Where to start: earliest, latest, an offset, -N before the end, a time such as "
+        "2024-05-31T12:00:00Z, or a duration before now such as 1h. Default: earliest. In a group "
+        "it is earliest or latest, for partitions without a committed offset; default: latest.",
     ),
 ]
+Tail = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help="Start N records before the end of each partition."),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="POSITION",
+        help="Where to stop: end, an offset, or a time. Default: wait for new records.",
+    ),
+]
+ToEnd = Annotated[bool, typer.Option("-e", help="Stop at the end, as --until end.")]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", min=0, metavar="N", help="Partition. Repeatable."),
+]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print each record as JSON, with headers and timestamp.")
+]
+Key = Annotated[str | None, typer.Option(metavar="KEY", help="Print only records with this key.")]
+Grep = Annotated[
+    str | None, typer.Option(metavar="REGEX", help="Print only records whose value matches.")
+]
+Kcat = Annotated[bool, typer.Option("-C", hidden=True, help="Accepted for kcat; no effect.")]
 FormatText = Annotated[
     str, typer.Option("--format", "-f", help=f"Output format, as in kcat: {LETTERS}.")
 ]
 MaxMessages = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Exit after N records. Default: no limit."),
+    typer.Option(
+        "--max-messages", "-c", metavar="N", min=1, help="Exit after N records. Default: no limit."
+    ),
 ]
 Timeout = Annotated[
     int | None,
@@ -90,36 +127,61 @@ def consume(
     assignor: Assignor = None,
     offsets_storage: Storage = None,
     start: From = None,
+    tail: Tail = None,
+    until: Until = None,
+    to_end: ToEnd = False,
+    partition: Partitions = None,
+    key: Key = None,
+    grep: Grep = None,
     bootstrap_servers: Bootstrap = None,
     properties: PropertiesFile = None,
     property_: Property = None,
     format_: FormatText = r"%s\n",
+    json: JsonLines = False,
     max_messages: MaxMessages = None,
     timeout_ms: Timeout = None,
     quiet: Quiet = False,
+    kcat: Kcat = False,
 ) -> None:
-    """Join a ZooKeeper group and print the records of its topics to standard output.
+    """Print the records of topics to standard output, without a group or as a member of one.
 
-    Set exactly one of --topic, --whitelist and --blacklist. Ctrl-C or SIGTERM commits the printed
-    records, leaves the group and exits with code 0. Kafka's classic (Scala) consumers can be
-    members of the same group.
+    With --zookeeper, join a group in ZooKeeper, in which Kafka's classic (Scala) consumers can be
+    members. Ctrl-C or SIGTERM commits the printed records, leaves the group and exits with code 0.
 
-    Example: asyncconsumer consume --zookeeper localhost:2181 --group g --topic orders -f '%k %s\\n'
+    Example: asyncconsumer consume -b localhost:9092 -t orders --from earliest --until end
+
+    Example: asyncconsumer consume -b localhost:9092 -t orders --tail 10 -f '%o %k %s\\n'
     """
-    topics = select_topics(topic, whitelist, blacklist)
-    options = {
+    if not is_zookeeper(zookeeper, properties, property_):
+        options = read_options(bootstrap_servers, None, properties, property_)
+        if group is not None:
+            options["group_id"] = group
+        reading = ReadOptions(
+            topics=topic or ([f"^{whitelist}"] if whitelist else []),
+            partitions=partition,
+            start=f"-{tail}" if tail is not None else start,
+            until="end" if to_end else until,
+            render=json_lines if json else Format(format_).render,
+            key=key,
+            pattern=grep,
+            max_messages=max_messages,
+            timeout_ms=timeout_ms,
+        )
+        run_until_stopped(lambda: read(options, reading, group), stop_is_success=True)
+        return
+    properties_of_group = {
         "zookeeper.connect": zookeeper,
         "group.id": group,
         "consumer.id": consumer_id,
         "partition.assignment.strategy": assignor,
-        "auto.offset.reset": start,
+        "auto.offset.reset": {"earliest": "smallest", "latest": "largest"}.get(start or "", start),
         "bootstrap.servers": bootstrap_servers,
         **storage_properties(offsets_storage),
     }
-    config = make_config(merge_properties(properties, property_ or (), options))
+    config = make_config(merge_properties(properties, property_ or (), properties_of_group))
     timeout_ms = timeout_ms or max(0, config.consumer_timeout_ms) or None  # of all streams together
     consume_options = consuming.ConsumeOptions(
-        topics=topics,
+        topics=select_topics(topic, whitelist, blacklist),
         streams=streams,
         format=Format(format_),
         max_messages=max_messages,
@@ -128,6 +190,12 @@ def consume(
     )
     config = replace(config, consumer_timeout_ms=-1)
     run_until_stopped(lambda: consuming.consume(config, consume_options), stop_is_success=True)
+
+
+def is_zookeeper(zookeeper: str | None, properties: PropertiesFile, assignments: Property) -> bool:
+    """Return whether the options name a ZooKeeper."""
+    merged = merge_properties(properties, assignments or (), {"zookeeper.connect": zookeeper})
+    return bool(merged.get("zookeeper.connect"))
 
 
 def select_topics(

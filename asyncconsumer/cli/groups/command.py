@@ -43,6 +43,32 @@ Force = Annotated[
     ),
 ]
 
+ResetTopic = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC[:PARTITION,...]",
+        help="Topic to reset, or some of its partitions, such as orders:0,3. Repeatable. "
+        "Default in Kafka: all partitions with a committed offset.",
+    ),
+]
+ResetTarget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TARGET",
+        help="The new offset: earliest, latest, a number, +N or -N from the committed offset, "
+        "a time with its zone, such as 2024-05-31T12:00:00Z, or a duration before now, such "
+        "as 1h30m.",
+    ),
+]
+OffsetsFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Offsets in lines of topic,partition,offset, instead of --to."
+    ),
+]
+
 
 def _config(
     group: str,
@@ -115,31 +141,9 @@ def describe(
 def reset(
     group: Group,
     *,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC[:PARTITION,...]",
-            help="Topic to reset, or some of its partitions, such as orders:0,3. Repeatable. "
-            "Default in Kafka: all partitions with a committed offset.",
-        ),
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TARGET",
-            help="The new offset: earliest, latest, a number, +N or -N from the committed offset, "
-            "a time with its zone, such as 2024-05-31T12:00:00Z, or a duration before now, such "
-            "as 1h30m.",
-        ),
-    ] = None,
-    from_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Offsets in lines of topic,partition,offset, instead of --to."
-        ),
-    ] = None,
+    topic: ResetTopic = None,
+    to: ResetTarget = None,
+    from_file: OffsetsFile = None,
     zookeeper: ZooKeeper = None,
     bootstrap_servers: Bootstrap = None,
     offsets_storage: Storage = None,

@@ -129,7 +129,9 @@ async def test_lag_above_the_limit_sets_the_exit_code(kafka: KafkaHandle) -> Non
     await run("lag", group, "--fail-above", "2", *servers, code=3)
     await run("lag", group, "--fail-above", "10m", *servers)
     await run("lag", group, "--fail-above", "90s", *servers, code=3)
-    assert "100." in await run("lag", group, "--seconds", *servers)
+    (lag,) = json.loads(await run("lag", group, "--seconds", *servers, "--json"))
+    assert 100 <= lag["lag_seconds"] < 160
+    assert "seconds" in await run("lag", group, "--seconds", *servers)
 
 
 async def test_lag_of_a_group_in_zookeeper(kafka_zk: KafkaWithZooKeeper) -> None:
@@ -162,3 +164,33 @@ async def test_topics_and_records(kafka: KafkaHandle) -> None:
     await run("topics", "delete", name, *servers, code=1)
     await run("topics", "delete", name, "--yes", *servers)
     assert name not in (await run("topics", "list", *servers)).split()
+
+
+async def test_records_are_read_from_any_position(kafka: KafkaHandle) -> None:
+    topic, servers = await kafka.topic(partitions=2), ("-b", kafka.bootstrap_servers)
+    await send(kafka, topic, 4, seconds_ago=3600)
+    await send(kafka, topic, 3)
+    consume = ("consume", "-C", *servers, "-t", topic, "-f", r"%o\n")
+
+    async def offsets(*arguments: str) -> list[int]:
+        return [int(line) for line in (await run(*consume, *arguments)).split()]
+
+    assert await offsets("--from", "earliest", "--until", "end") == list(range(7))
+    assert await offsets("-o", "beginning", "-c", "2", "-q") == [0, 1]
+    assert await offsets("--tail", "2", "-e") == [5, 6]
+    assert await offsets("--from", "5", "--until", "6", "-p", "0") == [5]
+    assert await offsets("--from", "30m", "--until", "end") == [4, 5, 6]
+    assert await offsets("--grep", "^[12]$", "-e") == [1, 2, 5, 6]
+    assert await offsets("--timeout-ms", "2000") == list(range(7))
+    lines = await run("consume", *servers, "-t", f"^{topic[:-1]}", "-e", "--json", "-c", "1")
+    assert {"topic": topic, "offset": 0, "value": "0", "key": None}.items() <= json.loads(
+        lines
+    ).items()
+
+
+async def test_records_are_read_as_a_member(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, 5)
+    member = ("consume", "-b", kafka.bootstrap_servers, "-t", topic, "--group", group)
+    assert (await run(*member, "--from", "earliest", "-c", "2")).split() == ["0", "1"]
+    assert (await run(*member, "-e")).split() == ["2", "3", "4"]

@@ -1,0 +1,45 @@
+"""Where `consume` starts and stops: the values of `--from` and `--until`."""
+
+from typing import Final
+
+from asyncconsumer.admin.reset_targets import ResetTarget, parse_target
+from asyncconsumer.consumer.simple import SimpleConsumer
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.protocol.messages import EARLIEST, LATEST
+from asyncconsumer.types import TopicPartition
+
+_ALIASES: Final = {
+    "beginning": "earliest",
+    "smallest": "earliest",
+    "end": "latest",
+    "largest": "latest",
+}
+
+
+def parse_position(option: str, text: str) -> ResetTarget:
+    """Parse a position. `-N` counts from the end of each partition."""
+    text = _ALIASES.get(text, text)
+    if text.startswith("+"):
+        raise ConfigError(f"{option} {text}: a position cannot be +N. Use an offset, or -N.")
+    try:
+        return parse_target(text)
+    except ConfigError:
+        raise ConfigError(
+            f"{option} {text!r} must be earliest, latest, an offset, -N before the end, a time "
+            "such as 2024-05-31T12:00:00Z, or a duration before now such as 1h."
+        ) from None
+
+
+async def resolve(simple: SimpleConsumer, tp: TopicPartition, position: ResetTarget) -> int:
+    """Return the offset of a position in a partition."""
+    earliest = await simple.offsets_before(*tp, EARLIEST)
+    latest = await simple.offsets_before(*tp, LATEST)
+    if position.offset is not None:
+        return position.offset
+    if position.shift is not None:
+        return max(earliest, latest + position.shift)
+    assert position.timestamp is not None
+    if position.timestamp in (EARLIEST, LATEST):
+        return earliest if position.timestamp == EARLIEST else latest
+    offset = await simple.offsets_before(*tp, position.timestamp)
+    return offset if offset >= 0 else latest

@@ -1,0 +1,214 @@
+"""The reader of `asyncconsumer consume` on Kafka, without a group or as a member of one."""
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.cli.connect import connection_options, make_admin
+from asyncconsumer.cli.consume.output import Output
+from asyncconsumer.cli.consume.positions import parse_position, resolve
+from asyncconsumer.consumer.consumer import Consumer
+from asyncconsumer.consumer.simple import SimpleConsumer
+from asyncconsumer.errors import ConfigError, ConsumerError
+from asyncconsumer.records import decoding
+from asyncconsumer.types import TopicPartition
+
+_RECORDS_PER_WRITE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The topics, the positions, the filters and the limits of the command."""
+
+    topics: Sequence[str]
+    partitions: Sequence[int] | None
+    start: str | None
+    until: str | None
+    render: Callable[[Sequence[decoding.Record]], bytes]
+    key: str | None
+    pattern: str | None
+    max_messages: int | None
+    timeout_ms: int | None
+
+
+class _RecordPrinter:
+    """A printer with filters and a limit, which all partitions share."""
+
+    def __init__(self, options: ReadOptions, output: Output) -> None:
+        self._options = options
+        self._output = output
+        self._key = None if options.key is None else options.key.encode()
+        try:
+            self._pattern = re.compile((options.pattern or "").encode())
+        except re.error as error:
+            raise ConfigError(f"--grep {options.pattern!r} is not a pattern: {error}") from None
+        self._remaining = options.max_messages
+        self._idle = asyncio.timeout(None)
+
+    @property
+    def idle(self) -> asyncio.Timeout:
+        """Return the timeout without a record."""
+        return self._idle
+
+    def restart_timeout(self) -> None:
+        """Restart the timeout without a record."""
+        if self._options.timeout_ms is not None:
+            now = asyncio.get_running_loop().time()
+            self._idle.reschedule(now + self._options.timeout_ms / 1000)
+
+    async def print_records(self, records: Sequence[decoding.Record]) -> bool:
+        """Print records that pass the filters. Return False when nothing more is to be printed."""
+        self.restart_timeout()
+        selected = [
+            record
+            for record in records
+            if (self._key is None or record.key == self._key)
+            and self._pattern.search(record.value or b"")
+        ][: self._remaining]
+        if self._remaining is not None:
+            self._remaining -= len(selected)
+        if selected:
+            error = await self._output.put(self._options.render(selected))
+            if isinstance(error, BrokenPipeError):
+                return False  # the reader of the output is gone
+            if error is not None:
+                raise error
+        return self._remaining != 0
+
+
+async def read(options: dict[str, Any], reading: ReadOptions, group: str | None) -> None:
+    """Print records until a limit is reached or the task is cancelled."""
+    if not reading.topics:
+        raise ConfigError("Set a topic with -t TOPIC.")
+    async with Output() as output:
+        printer = _RecordPrinter(reading, output)
+        try:
+            async with printer.idle:
+                printer.restart_timeout()
+                if group is None:
+                    await _read_partitions(options, reading, printer)
+                else:
+                    await _read_as_member(options, reading, printer)
+        except TimeoutError:
+            if not printer.idle.expired():
+                raise
+
+
+async def _read_partitions(
+    options: dict[str, Any], reading: ReadOptions, printer: _RecordPrinter
+) -> None:
+    start = parse_position("--from", reading.start or "earliest")
+    stop = None if reading.until is None else parse_position("--until", reading.until)
+    partitions = await _select_partitions(options, reading)
+    settings = connection_options(options)
+    async with SimpleConsumer(**settings, auto_offset_reset="earliest") as simple:
+
+        async def read_one(tp: TopicPartition) -> ConsumerError | None | bool:
+            begin = await resolve(simple, tp, start)
+            end = None if stop is None else await resolve(simple, tp, stop)
+            if end is not None and begin >= end:
+                return True
+            stream = simple.read(*tp, begin, end=end)
+            async for records in stream.chunks():
+                while block := list(islice(records, _RECORDS_PER_WRITE)):
+                    if not await printer.print_records(block):
+                        return False
+            return True
+
+        async def guarded(tp: TopicPartition) -> ConsumerError | OSError | None | bool:
+            try:
+                return await read_one(tp)
+            except (ConsumerError, OSError) as error:
+                return error
+
+        async with Scope("read partitions") as scope:
+            pending = {scope.start(guarded(tp), f"read {tp}") for tp in partitions}
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for result in [task.result() for task in done]:
+                    if isinstance(result, Exception):
+                        raise result
+                    if result is False:
+                        return
+
+
+async def _select_partitions(options: dict[str, Any], reading: ReadOptions) -> list[TopicPartition]:
+    async with make_admin(options) as admin:
+        names = {topic for topic in reading.topics if not topic.startswith("^")}
+        if patterns := [topic for topic in reading.topics if topic.startswith("^")]:
+            existing = await admin.topics()
+            matching = {name for name in existing if any(re.match(p, name) for p in patterns)}
+            if not matching:
+                raise ConfigError(f"No topic matches {' or '.join(patterns)}.")
+            names |= matching
+        described = await admin.describe_topics(names)
+    return [
+        TopicPartition(topic.name, row.partition)
+        for topic in described
+        for row in topic.partitions
+        if reading.partitions is None or row.partition in reading.partitions
+    ]
+
+
+async def _read_as_member(
+    options: dict[str, Any], reading: ReadOptions, printer: _RecordPrinter
+) -> None:
+    if reading.start not in (None, "earliest", "latest"):
+        raise ConfigError("--from is earliest or latest in a group. Use `groups reset` for others.")
+    if reading.partitions is not None or reading.until not in (None, "end"):
+        raise ConfigError("--partition and --until with a position do not work in a group.")
+    settings = {name: value for name, value in options.items() if value is not None}
+    if reading.start is not None:
+        settings["auto_offset_reset"] = reading.start
+    if reading.until == "end":
+        settings["stop_at"] = "end"
+    patterns = [topic for topic in reading.topics if topic.startswith("^")]
+    if patterns:
+        settings["pattern"] = "|".join(f"(?:{pattern})" for pattern in patterns)
+    topics = [] if patterns else reading.topics
+    async with Consumer(*topics, **settings) as consumer:
+        records: AsyncIterator[Any] = aiter(consumer)
+        async for record in records:
+            if not await printer.print_records([record]):
+                tp = TopicPartition(record.topic, record.partition)
+                await consumer.commit({tp: record.offset + 1})
+                return
+
+
+def json_lines(records: Sequence[decoding.Record]) -> bytes:
+    """Return a line of JSON for each record. Bytes that are not UTF-8 become base64."""
+    lines = []
+    for record in records:
+        fields: dict[str, Any] = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+        }
+        _add(fields, "key", record.key)
+        _add(fields, "value", record.value)
+        fields["headers"] = [[name, _text(value)] for name, value in record.headers]
+        lines.append(json.dumps(fields, ensure_ascii=False))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _add(fields: dict[str, Any], name: str, data: bytes | None) -> None:
+    try:
+        fields[name] = None if data is None else data.decode()
+    except UnicodeDecodeError:
+        fields[f"{name}_base64"] = _text(data)
+
+
+def _text(data: bytes | None) -> str | None:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode()
