@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -109,7 +109,7 @@ async def _read_partitions(
     settings = connection_options(options)
     async with SimpleConsumer(**settings, auto_offset_reset="earliest") as simple:
 
-        async def read_one(tp: TopicPartition) -> ConsumerError | None | bool:
+        async def read_one(tp: TopicPartition) -> bool:
             begin = await resolve(simple, tp, start)
             end = None if stop is None else await resolve(simple, tp, stop)
             if end is not None and begin >= end:
@@ -121,21 +121,29 @@ async def _read_partitions(
                         return False
             return True
 
-        async def guarded(tp: TopicPartition) -> ConsumerError | OSError | None | bool:
-            try:
-                return await read_one(tp)
-            except (ConsumerError, OSError) as error:
-                return error
+        await _run_all(read_one, partitions)
 
-        async with Scope("read partitions") as scope:
-            pending = {scope.start(guarded(tp), f"read {tp}") for tp in partitions}
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for result in [task.result() for task in done]:
-                    if isinstance(result, Exception):
-                        raise result
-                    if result is False:
-                        return
+
+async def _run_all(
+    read_one: Callable[[TopicPartition], Awaitable[bool]], partitions: Iterable[TopicPartition]
+) -> None:
+    """Read all partitions concurrently. Stop at an error, or when one returns False."""
+
+    async def guarded(tp: TopicPartition) -> ConsumerError | OSError | bool:
+        try:
+            return await read_one(tp)
+        except (ConsumerError, OSError) as error:
+            return error
+
+    async with Scope("read partitions") as scope:
+        pending = {scope.start(guarded(tp), f"read {tp}") for tp in partitions}
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for result in [task.result() for task in done]:
+                if isinstance(result, Exception):
+                    raise result
+                if not result:
+                    return
 
 
 async def _select_partitions(options: dict[str, Any], reading: ReadOptions) -> list[TopicPartition]:
