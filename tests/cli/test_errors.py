@@ -34,9 +34,11 @@ def problem(*arguments: str) -> str:
         ([*HERE, "--blacklist", "*"], "Blacklist('*') is not a regular expression"),
         ([*HERE, "--topic", "a/b"], "topic 'a/b' is invalid"),
         ([*HERE, "--topic", "t", "--format", "%q"], "--format '%q' has the unknown code '%q'"),
-        (["--topic", "t", "--group", "g"], "`zookeeper.connect` is missing. Set --zookeeper"),
+        (["--topic", "t", "--group", "g"], "`bootstrap_servers` is missing"),
         (["--topic", "t", "--zookeeper", "z"], "`group.id` is missing. Set --group"),
-        (["--topic", "t", "--bootstrap-servers", "k"], "supports groups in ZooKeeper only"),
+        (["--bootstrap-servers", "k"], "Set a topic with -t"),
+        (["-t", "t", "-b", "k", "--from", "x"], "--from 'x' must be"),
+        (["-t", "t"], "No broker is known"),
         (["--topic", "t", "--zookeeper", "z:a", "--group", "g"], "`zookeeper_connect` has 'z:a'"),
         (["--topic", "t", "--zookeeper", "z", "--group", "a/b"], "`group_id` must have only"),
         (
@@ -66,8 +68,8 @@ def test_consume_says_what_is_wrong(arguments: list[str], message: str) -> None:
     ("arguments", "message"),
     [
         (["describe", "a/b", "--zookeeper", "z"], "`group_id` must have only"),
-        (["describe", "g"], "`zookeeper.connect` is missing"),
-        (["list", "--zookeeper", ""], "No broker is known"),
+        (["describe", "g"], "No broker is known"),
+        (["list", "--zookeeper", ""], "`zookeeper.connect` is missing"),
         (["reset", "g", "--zookeeper", "z", "--topic", "t", "--to", "x"], "--to 'x' must be"),
         (
             ["reset", "g", "--zookeeper", "z", "--topic", "t:x", "--to", "1"],

@@ -1,7 +1,7 @@
 """The command line of `asyncconsumer consume`."""
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import typer
 
@@ -12,6 +12,7 @@ from asyncconsumer.cli.consume.reader import ReadOptions, json_lines, read
 from asyncconsumer.cli.properties import make_config, merge_properties, storage_properties
 from asyncconsumer.cli.shared_options import Bootstrap, PropertiesFile, Property, Storage, ZooKeeper
 from asyncconsumer.cli.signals import run_until_stopped
+from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.group.zookeeper.filters import Blacklist, TopicFilter, Whitelist
 from asyncconsumer.zookeeper import paths
@@ -114,6 +115,15 @@ Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Do not print assignments to standard error.")
 ]
 
+_CLASSIC: Final = (
+    "zookeeper.connect",
+    "group.id",
+    "consumer.id",
+    "partition.assignment.strategy",
+    "auto.offset.reset",
+    "bootstrap.servers",
+)
+
 
 def consume(
     *,
@@ -152,10 +162,9 @@ def consume(
 
     Example: asyncconsumer consume -b localhost:9092 -t orders --tail 10 -f '%o %k %s\\n'
     """
-    if not is_zookeeper(zookeeper, properties, property_):
-        options = read_options(bootstrap_servers, None, properties, property_)
-        if group is not None:
-            options["group_id"] = group
+    if not _is_zookeeper(zookeeper, properties, property_):
+        kafka_options = read_options(bootstrap_servers, None, properties, property_)
+        kafka_options |= {} if group is None else {"group_id": group}
         reading = ReadOptions(
             topics=topic or ([f"^{whitelist}"] if whitelist else []),
             partitions=partition,
@@ -167,32 +176,52 @@ def consume(
             max_messages=max_messages,
             timeout_ms=timeout_ms,
         )
-        run_until_stopped(lambda: read(options, reading, group), stop_is_success=True)
+        run_until_stopped(lambda: read(kafka_options, reading, group), stop_is_success=True)
         return
-    properties_of_group = {
-        "zookeeper.connect": zookeeper,
-        "group.id": group,
-        "consumer.id": consumer_id,
-        "partition.assignment.strategy": assignor,
-        "auto.offset.reset": {"earliest": "smallest", "latest": "largest"}.get(start or "", start),
-        "bootstrap.servers": bootstrap_servers,
-        **storage_properties(offsets_storage),
-    }
-    config = make_config(merge_properties(properties, property_ or (), properties_of_group))
-    timeout_ms = timeout_ms or max(0, config.consumer_timeout_ms) or None  # of all streams together
-    consume_options = consuming.ConsumeOptions(
-        topics=select_topics(topic, whitelist, blacklist),
-        streams=streams,
-        format=Format(format_),
-        max_messages=max_messages,
-        timeout_ms=timeout_ms,
+    named = (zookeeper, group, consumer_id, assignor, _zookeeper_reset(start), bootstrap_servers)
+    options = dict(zip(_CLASSIC, named, strict=True)) | storage_properties(offsets_storage)
+    config = make_config(merge_properties(properties, property_ or (), options))
+    topics = select_topics(topic, whitelist, blacklist)
+    limits = MemberLimits(streams, max_messages, timeout_ms)
+    _run_member(config, topics, limits, Format(format_), quiet=quiet)
+
+
+class MemberLimits(NamedTuple):
+    """The limits of a member: streams, records, and milliseconds without a record."""
+
+    streams: int
+    max_messages: int | None
+    timeout_ms: int | None
+
+
+def _run_member(
+    config: ClassicConfig,
+    topics: list[str] | TopicFilter,
+    limits: MemberLimits,
+    text_format: Format,
+    *,
+    quiet: bool,
+) -> None:
+    """Print records as a member of a group in ZooKeeper."""
+    options = consuming.ConsumeOptions(
+        topics=topics,
+        streams=limits.streams,
+        format=text_format,
+        max_messages=limits.max_messages,
+        # of all streams together
+        timeout_ms=limits.timeout_ms or max(0, config.consumer_timeout_ms) or None,
         quiet=quiet,
     )
     config = replace(config, consumer_timeout_ms=-1)
-    run_until_stopped(lambda: consuming.consume(config, consume_options), stop_is_success=True)
+    run_until_stopped(lambda: consuming.consume(config, options), stop_is_success=True)
 
 
-def is_zookeeper(zookeeper: str | None, properties: PropertiesFile, assignments: Property) -> bool:
+def _zookeeper_reset(start: str | None) -> str | None:
+    """Return the name that the classic consumer has for a start position."""
+    return {"earliest": "smallest", "latest": "largest"}.get(start or "", start)
+
+
+def _is_zookeeper(zookeeper: str | None, properties: PropertiesFile, assignments: Property) -> bool:
     """Return whether the options name a ZooKeeper."""
     merged = merge_properties(properties, assignments or (), {"zookeeper.connect": zookeeper})
     return bool(merged.get("zookeeper.connect"))

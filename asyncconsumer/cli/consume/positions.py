@@ -1,4 +1,4 @@
-"""Where `consume` starts and stops: the values of `--from` and `--until`."""
+"""The positions at which `consume` starts and stops (`--from`, `--until`)."""
 
 from typing import Final
 
