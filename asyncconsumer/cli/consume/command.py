@@ -176,8 +176,7 @@ def consume(
             max_messages=max_messages,
             timeout_ms=timeout_ms,
         )
-        run_until_stopped(lambda: read(kafka_options, reading, group), stop_is_success=True)
-        return
+        return run_until_stopped(lambda: read(kafka_options, reading, group), stop_is_success=True)
     named = (zookeeper, group, consumer_id, assignor, _zookeeper_reset(start), bootstrap_servers)
     options = dict(zip(_CLASSIC, named, strict=True)) | storage_properties(offsets_storage)
     config = make_config(merge_properties(properties, property_ or (), options))

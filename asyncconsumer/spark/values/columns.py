@@ -75,13 +75,13 @@ class Columns:
         # a search in the bytes costs less than the import of pyarrow.compute
         data = batch.column(self._names.index(_TIMESTAMP)).buffers()[1].to_pybytes()
         for limit in _TIMESTAMP_LIMITS:
-            found = data.find(limit)
-            while found > 0 and found % 8:  # the bytes belong to two timestamps
-                found = data.find(limit, found + 1)
-            if found >= 0:
+            position = data.find(limit)
+            while position > 0 and position % 8:  # the bytes belong to two timestamps
+                position = data.find(limit, position + 1)
+            if position >= 0:
                 place = f"a record of {records.topic}[{records.partition}]"
                 if "offset" in self._names:
-                    offset = batch.column(self._names.index("offset"))[found // 8].as_py()
+                    offset = batch.column(self._names.index("offset"))[position // 8].as_py()
                     place = f"{records.topic}[{records.partition}] offset {offset}"
                 raise MalformedTimestamp(place)
 

@@ -79,8 +79,8 @@ async def test_start_loop_and_stop(kafka: KafkaHandle) -> None:
 
 async def test_a_record_is_aiokafkas(kafka: KafkaHandle) -> None:
     topic = await orders(kafka, 1)
-    async with consumer_of(kafka, topic) as ours:
-        record = await ours.getone()
+    async with consumer_of(kafka, topic) as replacement:
+        record = await replacement.getone()
     async with aiokafka.AIOKafkaConsumer(
         topic, bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest"
     ) as theirs:
@@ -331,10 +331,10 @@ async def test_a_group_with_aiokafka(kafka: KafkaHandle) -> None:
             group_id=group,
             auto_offset_reset="earliest",
         ) as theirs,
-        consumer_of(kafka, topic, group_id=group) as ours,
+        consumer_of(kafka, topic, group_id=group) as replacement,
     ):
-        await until(lambda: len(ours.assignment()) == len(theirs.assignment()) == 1)
-        assert ours.assignment() | theirs.assignment() == {
+        await until(lambda: len(replacement.assignment()) == len(theirs.assignment()) == 1)
+        assert replacement.assignment() | theirs.assignment() == {
             TopicPartition(topic, 0),
             TopicPartition(topic, 1),
         }

@@ -67,7 +67,7 @@ def nodes(topics: dict[str, range], groups: dict[str, GroupInfo]) -> Iterator[st
             yield f"node\t{path}\t{json.dumps(registration)}"
 
 
-def tested(strategy: Strategy, group: GroupInfo) -> Assignment | str:
+def assignment_of(strategy: Strategy, group: GroupInfo) -> Assignment | str:
     try:
         return strategy(group)
     except UnevenSubscriptions:
@@ -108,7 +108,7 @@ async def test_assignments_are_those_of_kafkas_own_classes(
             expected[question] = restricted_to(member, by_range(group))
         # every member works out the same round, so one is asked
         question = f"assign\troundrobin\t{name}\t{member.consumer_id}"
-        expected[question] = tested(STRATEGIES[strategy], group)
+        expected[question] = assignment_of(STRATEGIES[strategy], group)
 
     questions = [*nodes(topics, groups), *expected]
     where = (zookeeper.connect, zookeeper.path())
