@@ -63,7 +63,7 @@ class BodyCache:
         return granted
 
     def release(self, reader: Evictable) -> None:
-        """Remove the charge of a reader without a body."""
+        """Remove the charge of a reader whose body was freed."""
         self._sizes.pop(weakref.ref(reader), None)
 
     def trim(self) -> None:

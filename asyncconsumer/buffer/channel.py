@@ -221,7 +221,7 @@ class Channel:
 
     @property
     def is_due(self) -> bool:
-        """Whether the reader has a popped chunk, or could pop one, outside of holds."""
+        """Whether the reader has, or could pop, a chunk of a partition that is not on hold."""
         popped = (
             is_current and chunk.partition not in self._held
             for chunk, is_current in self._popped.items()

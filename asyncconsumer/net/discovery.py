@@ -23,7 +23,7 @@ Partitions: TypeAlias = dict[str, tuple[int, ...]]
 
 
 class PartitionDiscovery:
-    """The partitions of topics, without regressions from brokers with old metadata."""
+    """A cache of the partitions of topics that ignores brokers with old metadata."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -31,7 +31,7 @@ def string_hash(text: str) -> int:
 
 
 def fetcher_id(topic: str, partition: int, fetchers: int) -> int:
-    """Return the number of the broker's fetcher for a partition, as in the classic consumer."""
+    """Return the fetcher id of a partition, as Kafka's old Scala consumer computes it."""
     value = _signed(31 * string_hash(topic) + partition)
     return (0 if value == -(2**31) else abs(value)) % fetchers  # Java's `abs` would overflow
 

@@ -7,7 +7,7 @@ Allocating fresh memory takes more time than decompressing into it. So nothing i
 data whose size is known to be too large.
 
 Work is bounded as well as memory. Blocks that cost a Python call each are counted before the first
-is decompressed. The standard library decompresses gzip: its time per input byte has a low bound.
+is decompressed. The standard library decompresses gzip in a bounded time per input byte.
 
 A caller on an event loop passes `at_once`. A body that takes longer then raises `TooLarge`, mostly
 before any work is done on it. Such a body is decompressed in another thread: all codecs release
@@ -30,7 +30,7 @@ LZ4_WITHOUT_HEADER_CHECK: Final = 11
 """Lz4 as clients of magic 0 wrote it, with a checksum over the wrong bytes of the frame header."""
 
 AT_ONCE: Final = 4 * 1024 * 1024
-"""Most bytes that are decompressed on the event loop, which takes some milliseconds."""
+"""Maximum number of bytes to decompress on the event loop. This takes some milliseconds."""
 
 _BEGIN: Final = 64 * 1024  # bytes of the first buffer at least
 _USUAL_RATIO: Final = 16  # of the first buffer; a larger one follows only if it was too small
@@ -205,7 +205,7 @@ def _snappy_into(source: memoryview, room: memoryview) -> int:
 
 
 def _snappy_blocks(source: memoryview) -> Iterator[memoryview]:
-    """Yield the blocks of xerial's framing, as Java clients write it; otherwise all data."""
+    """Yield the blocks of xerial's framing, which Java clients write; without it, all data."""
     if bytes(source[:8]) != _XERIAL_MAGIC:
         yield source
         return
@@ -224,7 +224,7 @@ def _snappy_blocks(source: memoryview) -> Iterator[memoryview]:
 
 
 def _most_blocks(source: memoryview) -> int:
-    """Return the block limit: each block takes time, however small it is."""
+    """Return the maximum number of blocks, because even a small block takes time."""
     return _MOST_BLOCKS + len(source) // _BYTES_PER_BLOCK
 
 
@@ -244,7 +244,7 @@ def _lz4_size(source: memoryview, limit: int) -> Size:
 
 
 def _lz4_blocks(source: memoryview) -> tuple[list[tuple[int, int]], bool]:
-    """Return start and length field of each block, and whether these are all blocks."""
+    """Return start and length field of each block, and whether the list is complete."""
     flags = source[4]
     position = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
     between = 8 if flags & 16 else 4  # the length of a block and, if present, its checksum
@@ -340,9 +340,9 @@ def _zstd_size(source: memoryview, _limit: int) -> Size:
 
 
 def _zstd_most(source: memoryview, position: int, checksum: int) -> int | None:
-    """Return the most bytes that the blocks from `position` on decompress to.
+    """Return the maximum decompressed size of the blocks from `position` on.
 
-    None if there are too many blocks, or more data after them.
+    Return None if there are too many blocks, or data after the last one.
     """
     total = 0
     for _ in range(_MOST_BLOCKS):

@@ -89,7 +89,7 @@ class _Walk:
         self.failed_at = 0
 
     def check_besides(self, more: int = 0) -> None:
-        """Fail if the bytes read so far, plus `more`, without records, exceed the limit."""
+        """Raise if the bytes read so far plus `more`, not counting records, exceed the limit."""
         limit = _MOST_BESIDES + len(self.data) // _BESIDES_PART
         if self.position - self.records + more > limit:
             self.fail("too much besides its records", self.position)
