@@ -55,7 +55,7 @@ class FallbackMembership(AsyncResource):
             yield assignment
 
     def rebalance_pending(self) -> bool:
-        """Return whether a kip848 assignment is due."""
+        """Return whether the KIP-848 membership has a rebalance pending."""
         return self._current.rebalance_pending()
 
     @property

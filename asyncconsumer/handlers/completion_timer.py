@@ -9,8 +9,8 @@ _ENDS: Final = 3  # completions in time, after which a handler counts as healthy
 class CompletionTimer:
     """The seconds between the last few completions while items are processed.
 
-    One completion is not enough. The health of a handler that is too slow for each record would
-    change with every record.
+    One interval is not enough, because the health of a slow handler would change with every
+    record.
     """
 
     __slots__ = ("_last", "_since")

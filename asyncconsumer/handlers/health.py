@@ -38,7 +38,7 @@ class HandlerHealth:
     parked: int  # written to the retry topic
 
     def with_that_of(self, other: "HandlerHealth") -> "HandlerHealth":
-        """Return the sums of both."""
+        """Return the sums of the counters of two handlers."""
         return HandlerHealth(*map(add, astuple(self), astuple(other)))
 
 

@@ -297,7 +297,7 @@ class WorkQueue:
             asyncio.get_running_loop().call_soon(self._check_run)
 
     def _check_run(self) -> None:
-        """Interrupt a run that waits in its handler: otherwise this would not be called."""
+        """Interrupt the current run. Its handler waits, because another task calls this."""
         self._run_checked = False
         self._interrupt_waiting_run()
 

@@ -141,7 +141,7 @@ class HandlerStream(Stream):
                 await asyncio.sleep(0)  # run other tasks
 
     def _went_back(self, chunk: Chunk, seek: Seek) -> bool:
-        """Handle a truncated log. Return whether this chunk is dropped after a seek further back.
+        """Handle a truncated log. Return whether this chunk is dropped because of a seek back.
 
         After a truncation, other records follow at the same offsets, so all items in flight are
         dropped. If a record before the chunk is not processed either, seek back to that record.

@@ -69,7 +69,7 @@ class Streams(Protocol):
     """The streams of a consumer, by partition."""
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
-        """Return the stream with this number that reads the partition."""
+        """Return the stream that reads the partition; `number` is that of the assignment."""
 
     def all(self) -> Collection[Stream]:
         """Return all streams."""

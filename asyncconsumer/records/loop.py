@@ -41,7 +41,7 @@ class IterationObserver(Protocol):
         """Called once, when the loop has ended after it asked for an item."""
 
     def again(self) -> "IterationObserver":
-        """Return the iteration of another loop over the same iterator."""
+        """Return an observer for another loop over the same iterator."""
 
 
 @final

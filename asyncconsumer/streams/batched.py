@@ -36,7 +36,7 @@ def first_offsets(records: Iterable[HasOffset]) -> dict[TopicPartition, Offset]:
 
 
 def _partition_of(error: ConsumerError | None) -> tuple[str, int] | None:
-    """Return the partition of the record or batch of an error; None if it has none."""
+    """Return the partition that an error refers to; None if it refers to none."""
     if isinstance(error, DeserializationFailed):
         record = cast("HasOffset", error.record)
         return record.topic, record.partition

@@ -70,7 +70,7 @@ class Iteration:
         self.reader.left(self, how)
 
     def again(self) -> "Iteration":
-        """Return the iteration of another loop over the same iterator."""
+        """Return an iteration for another loop over the same iterator."""
         return Iteration(self.reader, self.source, self.prepare, self.family)
 
     def superseded(self) -> None:

@@ -1,13 +1,14 @@
 """The command line of `asyncconsumer consume`."""
 
 from dataclasses import replace
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 import typer
 
 from asyncconsumer.cli.connect import read_options
-from asyncconsumer.cli.consume import printer as consuming
 from asyncconsumer.cli.consume.format import LETTERS, Format
+from asyncconsumer.cli.consume.printer import ConsumeOptions
+from asyncconsumer.cli.consume.printer import consume as print_records
 from asyncconsumer.cli.consume.reader import ReadOptions, json_lines, read
 from asyncconsumer.cli.properties import make_config, merge_properties, storage_properties
 from asyncconsumer.cli.shared_options import Bootstrap, PropertiesFile, Property, Storage, ZooKeeper
@@ -164,7 +165,6 @@ def consume(
     """
     if not _is_zookeeper(zookeeper, properties, property_):
         kafka_options = read_options(bootstrap_servers, None, properties, property_)
-        kafka_options |= {} if group is None else {"group_id": group}
         reading = ReadOptions(
             topics=topic or ([f"^{whitelist}"] if whitelist else []),
             partitions=partition,
@@ -176,43 +176,23 @@ def consume(
             max_messages=max_messages,
             timeout_ms=timeout_ms,
         )
-        return run_until_stopped(lambda: read(kafka_options, reading, group), stop_is_success=True)
+        run_until_stopped(lambda: read(kafka_options, reading, group), stop_is_success=True)
+        return
     named = (zookeeper, group, consumer_id, assignor, _zookeeper_reset(start), bootstrap_servers)
     options = dict(zip(_CLASSIC, named, strict=True)) | storage_properties(offsets_storage)
     config = make_config(merge_properties(properties, property_ or (), options))
     topics = select_topics(topic, whitelist, blacklist)
-    limits = MemberLimits(streams, max_messages, timeout_ms)
-    _run_member(config, topics, limits, Format(format_), quiet=quiet)
+    member = ConsumeOptions(topics, streams, Format(format_), max_messages, timeout_ms, quiet=quiet)
+    _run_member(config, member)
 
 
-class MemberLimits(NamedTuple):
-    """The limits of a member: streams, records, and milliseconds without a record."""
-
-    streams: int
-    max_messages: int | None
-    timeout_ms: int | None
-
-
-def _run_member(
-    config: ClassicConfig,
-    topics: list[str] | TopicFilter,
-    limits: MemberLimits,
-    text_format: Format,
-    *,
-    quiet: bool,
-) -> None:
+def _run_member(config: ClassicConfig, options: ConsumeOptions) -> None:
     """Print records as a member of a group in ZooKeeper."""
-    options = consuming.ConsumeOptions(
-        topics=topics,
-        streams=limits.streams,
-        format=text_format,
-        max_messages=limits.max_messages,
-        # of all streams together
-        timeout_ms=limits.timeout_ms or max(0, config.consumer_timeout_ms) or None,
-        quiet=quiet,
-    )
+    if not options.timeout_ms and config.consumer_timeout_ms > 0:
+        options = replace(options, timeout_ms=config.consumer_timeout_ms)
+    # the command applies the timeout, to all streams together
     config = replace(config, consumer_timeout_ms=-1)
-    run_until_stopped(lambda: consuming.consume(config, options), stop_is_success=True)
+    run_until_stopped(lambda: print_records(config, options), stop_is_success=True)
 
 
 def _zookeeper_reset(start: str | None) -> str | None:

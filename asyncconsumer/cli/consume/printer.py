@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -31,7 +31,7 @@ _GRACE: Final = 5.0  # seconds for the last commit
 _log: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConsumeOptions:
     """The topics, the output format and the limits of the command."""
 
@@ -40,6 +40,7 @@ class ConsumeOptions:
     format: Format
     max_messages: int | None
     timeout_ms: int | None
+    _: KW_ONLY
     quiet: bool
 
 

@@ -94,7 +94,7 @@ async def read(options: dict[str, Any], reading: ReadOptions, group: str | None)
                 if group is None:
                     await _read_partitions(options, reading, printer)
                 else:
-                    await _read_as_member(options, reading, printer)
+                    await _read_as_member(options | {"group_id": group}, reading, printer)
         except TimeoutError:
             if not printer.idle.expired():
                 raise

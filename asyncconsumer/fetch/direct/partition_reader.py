@@ -65,7 +65,7 @@ class ReadPolicy:
 
     @property
     def reset(self) -> OffsetReset:
-        """Return the effect of `auto_offset_reset`."""
+        """Return the reset policy of the option `auto_offset_reset`."""
         return OffsetReset(self.auto_offset_reset)
 
 

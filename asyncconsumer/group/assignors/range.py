@@ -107,7 +107,7 @@ def _co_partitioned(topics: Sequence[_Topic]) -> list[list[_Topic]]:
 
 
 def _assign_near(topics: Sequence[_Topic]) -> None:
-    """Assign each number, in all these topics, to the first member that is far from none."""
+    """Assign each partition number of all topics to the first member that is far from none."""
     if len(topics) == 1:
         if topics[0].awareness.matters:
             topics[0].assign_near()

@@ -1,4 +1,4 @@
-"""Writes in write to a sink: their limit and their order."""
+"""Writes in flight to a sink: their limit and their order."""
 
 import asyncio
 import copy
@@ -79,7 +79,7 @@ class FailureState:
 
 
 class PreparedWrite(NamedTuple):
-    """A prepared batch that is published at once, of one pending write or of several merged."""
+    """The prepared batch of one pending write, or of several that were merged."""
 
     ready: PreparedBatch
     feeds: Mapping[TopicPartition, PartitionFeed]

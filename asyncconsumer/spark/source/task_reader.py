@@ -1,4 +1,4 @@
-"""The reading of a task: ranges of offsets as Arrow batches."""
+"""The reader of a Spark task, which reads ranges of offsets as Arrow batches."""
 
 import logging
 from collections import deque

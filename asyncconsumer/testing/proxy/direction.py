@@ -28,7 +28,7 @@ class ChangeSignal:
 
 
 class NetworkDirection:
-    """The current faults of a direction, and its byte count."""
+    """The active faults of one direction of a proxied connection, and its byte count."""
 
     def __init__(self, randomness: Random, progress: ChangeSignal) -> None:
         self.faults = Faults()

@@ -295,7 +295,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
 
     def _run_round(self) -> None:
-        """Run all ready callbacks, first the rest of an interrupted round."""
+        """Run all ready callbacks. If the last round was interrupted, run its rest first."""
         ready, ends, todo = self._ready, self._ends, self._todo
         if not todo:
             self._callback_limit.spend(ready, self.time())
