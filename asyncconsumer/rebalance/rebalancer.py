@@ -88,7 +88,7 @@ class Rebalancer:
         self._reading.revoked.clear()
 
     def finished(self) -> dict[TopicPartition, int]:
-        """Return the offset to commit of each partition: the one after the last acknowledged record.
+        """Return the offset to commit for each partition: one past the last acknowledged record.
 
         If no record was read, this is the start offset, as soon as it is known. The next owner
         then begins there, and not at a later end of the log.
