@@ -38,20 +38,32 @@ async def run(*arguments: str, code: int = 0, stdin: str = "") -> str:
     return result.stdout
 
 
-async def kafkas_rows(kafka: KafkaHandle, group: str) -> dict[tuple[str, int], list[str]]:
-    """Return offset, end, lag, member, host and client as Kafka's own command prints them."""
+async def kafkas_command(kafka: KafkaHandle, group: str, *arguments: str) -> list[list[str]]:
+    """Return the words of each line about the group that Kafka's own command prints."""
     jars = await maven.class_path(f"Kafka tools {DEFAULT_KAFKA}", TOOLS)
-    arguments = ("--bootstrap-server", kafka.bootstrap_servers, "--describe", "--group", group)
+    servers = ("--bootstrap-server", kafka.bootstrap_servers, "--group", group)
     result = await asyncio.to_thread(
         subprocess.run,
-        java_command(find_java(), jars, COMMAND, *arguments),
+        java_command(find_java(), jars, COMMAND, *servers, "--describe", *arguments),
         capture_output=True,
         text=True,
         timeout=120,
     )
     rows = [line.split() for line in result.stdout.splitlines() if line.startswith(group)]
     assert rows, result.stderr
+    return rows
+
+
+async def kafkas_rows(kafka: KafkaHandle, group: str) -> dict[tuple[str, int], list[str]]:
+    """Return offset, end, lag, member, host and client as Kafka's own command prints them."""
+    rows = await kafkas_command(kafka, group)
     return {(row[1], int(row[2])): row[3:9] for row in rows}
+
+
+async def kafkas_state(kafka: KafkaHandle, group: str) -> tuple[str, int]:
+    """Return the state and the number of members as Kafka's own command prints them."""
+    ((*_, state, members),) = await kafkas_command(kafka, group, "--state")
+    return state, int(members)
 
 
 def our_rows(partitions: list[dict[str, Any]]) -> dict[tuple[str, int], list[str]]:
@@ -62,6 +74,19 @@ def our_rows(partitions: list[dict[str, Any]]) -> dict[tuple[str, int], list[str
         ]
         for row in partitions
     }
+
+
+async def agree(kafka: KafkaHandle, group: str) -> dict[tuple[str, int], list[str]]:
+    """Compare `lag` and `groups describe` with Kafka's own command. Return its rows."""
+    servers = ("-b", kafka.bootstrap_servers)
+    described = json.loads(await run("groups", "describe", group, *servers, "--json"))
+    (lag,) = json.loads(await run("lag", group, *servers, "--json"))
+    theirs = await kafkas_rows(kafka, group)
+    assert our_rows(described["partitions"]) == our_rows(lag["partitions"]) == theirs
+    ours = (described["state"], len(described["members"]))
+    assert ours == await kafkas_state(kafka, group)
+    assert lag["lag"] == sum(int(row[2]) for row in theirs.values() if row[2] != "-")
+    return theirs
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -81,13 +106,11 @@ async def test_lag_and_describe_agree_with_kafkas_command(
         async for _ in consumer:
             pass
         await consumer.commit()
-        servers = ("-b", kafka.bootstrap_servers)
-        described = json.loads(await run("groups", "describe", group, *servers, "--json"))
-        (lag,) = json.loads(await run("lag", group, *servers, "--json"))
-        theirs = await kafkas_rows(kafka, group)
-    assert our_rows(described["partitions"]) == our_rows(lag["partitions"]) == theirs
-    assert lag["lag"] == 4
-    assert theirs[topic, 0][:3] == ["3", "7", "4"]
+        with_member = await agree(kafka, group)
+    assert with_member[topic, 0][:3] == ["3", "7", "4"]
+    assert "-" not in with_member[topic, 0]
+    without_members = await agree(kafka, group)
+    assert without_members[topic, 0] == ["3", "7", "4", "-", "-", "-"]
 
 
 async def test_groups_are_listed_reset_and_deleted(kafka: KafkaHandle, tmp_path: Path) -> None:
