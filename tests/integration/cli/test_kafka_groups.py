@@ -83,8 +83,8 @@ async def agree(kafka: KafkaHandle, group: str) -> dict[tuple[str, int], list[st
     (lag,) = json.loads(await run("lag", group, *servers, "--json"))
     theirs = await kafkas_rows(kafka, group)
     assert our_rows(described["partitions"]) == our_rows(lag["partitions"]) == theirs
-    ours = (described["state"], len(described["members"]))
-    assert ours == await kafkas_state(kafka, group)
+    state = (described["state"], len(described["members"]))
+    assert state == await kafkas_state(kafka, group)
     assert lag["lag"] == sum(int(row[2]) for row in theirs.values() if row[2] != "-")
     return theirs
 
