@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from asyncconsumer.admin.admin import Admin
+    from asyncconsumer.admin.diagnosis.diagnose import diagnose
+    from asyncconsumer.admin.diagnosis.finding import Finding
     from asyncconsumer.admin.results import (
         AclEntry,
         BrokerDescription,
@@ -104,6 +106,7 @@ __all__ = [
     "Event",
     "EventStream",
     "FetchResult",
+    "Finding",
     "GroupLag",
     "GroupListing",
     "Health",
@@ -149,12 +152,15 @@ __all__ = [
     "Truncated",
     "Value",
     "Whitelist",
+    "diagnose",
 ]
 __version__ = "0.1.0"
 
 # imported on first use, because a Spark worker needs no group and no ZooKeeper
 _MODULES: Final = {
     "admin.admin": ("Admin",),
+    "admin.diagnosis.diagnose": ("diagnose",),
+    "admin.diagnosis.finding": ("Finding",),
     "admin.results": (
         "AclEntry",
         "BrokerDescription",

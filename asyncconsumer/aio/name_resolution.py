@@ -108,7 +108,7 @@ async def _first_open(endpoints: list[Endpoint], port: int) -> socket.socket:
     errors: list[OSError] = []
     for endpoint in endpoints:
         try:
-            return await _open(endpoint, port)
+            return await open_socket(endpoint, port)
         except OSError as error:
             errors.append(error)
     if len(errors) == 1:
@@ -116,7 +116,8 @@ async def _first_open(endpoints: list[Endpoint], port: int) -> socket.socket:
     raise OSError("; ".join(map(str, errors)) or "the host has no address")
 
 
-async def _open(endpoint: Endpoint, port: int) -> socket.socket:
+async def open_socket(endpoint: Endpoint, port: int) -> socket.socket:
+    """Return a socket that is connected to an address."""
     host, _, *scope = endpoint.sockaddr
     sock = socket.socket(endpoint.family, socket.SOCK_STREAM)
     try:

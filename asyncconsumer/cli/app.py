@@ -11,6 +11,7 @@ from rich.console import Console
 from asyncconsumer.cli import text
 from asyncconsumer.cli.config import config_app
 from asyncconsumer.cli.consume.command import consume
+from asyncconsumer.cli.doctor import doctor_command
 from asyncconsumer.cli.groups.command import groups_app
 from asyncconsumer.cli.lag import lag_command
 from asyncconsumer.cli.produce import produce_command
@@ -34,6 +35,7 @@ servers_app = typer.Typer(
 app.command()(consume)
 app.command("produce")(produce_command)
 app.command("lag")(lag_command)
+app.command("doctor")(doctor_command)
 app.command("run")(run_command)
 app.command("replay")(replay_command)
 app.add_typer(topics_app, name="topics")

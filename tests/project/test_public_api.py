@@ -46,6 +46,7 @@ FROZEN = [
     "Event",
     "EventStream",
     "FetchResult",
+    "Finding",
     "GroupLag",
     "GroupListing",
     "Health",
@@ -91,6 +92,7 @@ FROZEN = [
     "Truncated",
     "Value",
     "Whitelist",
+    "diagnose",
 ]
 
 ENTRY_POINTS = (
