@@ -38,13 +38,13 @@ async def partition_lags(
     owners = {tp: member for member in description.members for tp in member.partitions}
     partitions = committed.keys() | owners.keys()
     existing = partitions & await client.existing({tp.topic for tp in partitions})
-    ends = await _find_offsets(client, existing, LATEST)
+    ends = await find_offsets(client, existing, LATEST)
     ages: dict[TopicPartition, float] = {}
     if seconds:
         behind = {
             tp: offset for tp, offset in committed.items() if tp in ends and offset < ends[tp]
         }
-        starts = await _find_offsets(client, behind, EARLIEST)
+        starts = await find_offsets(client, behind, EARLIEST)
         unread = {tp: max(offset, starts.get(tp, 0)) for tp, offset in behind.items()}
         ages = await _ages(client, unread, ends)
         ages |= {tp: 0.0 for tp in committed.keys() & ends.keys() if tp not in behind}
@@ -66,7 +66,7 @@ async def partition_lags(
     return tuple(rows)
 
 
-async def _find_offsets(
+async def find_offsets(
     client: AdminClient, partitions: Collection[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, int]:
     """Return the offsets that are available. Partitions without a leader are left out."""

@@ -85,7 +85,8 @@ METADATA: Final = Api(
 class MetadataRequest(TableRequest, api=METADATA):
     """A request for the brokers and for topics by name or id; for all topics if None.
 
-    With `create` a broker may create topics that do not exist, if it is configured to.
+    With `create` a broker may create topics that do not exist, if it is configured to. With
+    `operations` the response has the permitted operations on each topic, as bits.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class MetadataRequest(TableRequest, api=METADATA):
         *,
         topic_ids: Collection[UUID] = (),
         create: bool = False,
+        operations: bool = False,
     ) -> None:
         rows: list[Mapping[str, object]] | None = None
         if topics is not None:
@@ -104,7 +106,7 @@ class MetadataRequest(TableRequest, api=METADATA):
                 "topics": rows,
                 "allow_auto_topic_creation": create,
                 "include_cluster_authorized_operations": False,
-                "include_topic_authorized_operations": False,
+                "include_topic_authorized_operations": operations,
             },
             min_version=12 if topic_ids else 0,
         )

@@ -12,9 +12,13 @@ import pytest
 import pytest_asyncio
 import trustme
 
-from asyncconsumer import Finding, diagnose
+from asyncconsumer import Consumer, Finding, diagnose
+from asyncconsumer.admin.client import AdminClient
 from asyncconsumer.admin.diagnosis.addresses import check_address
+from asyncconsumer.admin.diagnosis.cluster import check_clock
+from asyncconsumer.admin.diagnosis.cluster_view import ClusterView
 from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle, KafkaWithZooKeeper
 from asyncconsumer.testing.servers import (
     INTERNAL,
     PROXIED,
@@ -27,6 +31,7 @@ from asyncconsumer.testing.servers import (
     Listener,
 )
 from asyncconsumer.types import Address
+from tests.integration.admin.test_admin import commit, send
 from tests.integration.auth.test_oidc import PREFIX, VALIDATOR
 from tests.integration.cli.test_kafka_groups import run
 from tests.support.token_server import CLIENT, SECRET, TokenServer, open_token_server
@@ -104,7 +109,9 @@ def passed(findings: list[dict[str, Any]]) -> set[str]:
 
 async def test_right_options_have_no_errors(doctor: Doctor) -> None:
     findings = await doctor(SASL_PLAIN, code=0)
-    assert {"tcp", "tls", "sasl", "listener"} <= passed(findings)
+    assert {"tcp", "tls", "sasl", "listener", "version"} <= passed(findings)
+    (feature,) = [finding for finding in findings if finding["check"] == "feature"]
+    assert "KIP-848 groups are enabled" in feature["message"]
 
 
 async def test_a_wrong_password(doctor: Doctor) -> None:
@@ -182,6 +189,113 @@ async def test_an_advertised_listener_that_is_unreachable(broker: Kafka, doctor:
     assert f"advertises 127.0.0.1:{port}, which this machine cannot use" in error["message"]
     assert "advertised.listeners" in error["advice"]
     assert "tcp" in passed(findings)
+
+
+async def test_permissions_that_are_missing_or_revoked(broker: Kafka, doctor: Doctor) -> None:
+    await broker.admin.create_topic("orders", partitions=2)
+    names = ("--group", "billing", "--topic", "orders")
+
+    async def refused() -> set[tuple[str, str]]:
+        findings = [
+            finding
+            for finding in await doctor(SASL_PLAIN, *names, code=1)
+            if finding["level"] == "error"
+        ]
+        assert {finding["check"] for finding in findings} == {"acl"}
+        assert all("--operation Read" in finding["advice"] for finding in findings)
+        return {(finding["subject"], finding["message"]) for finding in findings}
+
+    hidden = "user alice may not describe the topic, or it does not exist"
+    unknown = "user alice may not describe the group"
+    assert await refused() == {("topic orders", hidden), ("group billing", unknown)}
+    await broker.admin.allow("alice", "topic", "orders", "describe")
+    await broker.admin.allow("alice", "group", "billing", "describe")
+    assert await refused() == {
+        ("topic orders", "user alice may not read the topic"),
+        ("group billing", "user alice may not read the group, so it cannot join or commit"),
+    }
+    await broker.admin.allow("alice", "topic", "orders", "read")
+    await broker.admin.allow("alice", "group", "billing", "read")
+    findings = await doctor(SASL_PLAIN, *names, code=0)
+    assert {"acl", "replication"} <= passed(findings)
+    await broker.admin.revoke("alice", "topic", "orders")
+    assert await refused() == {("topic orders", hidden)}
+
+
+async def test_names_that_do_not_exist(broker: Kafka) -> None:
+    names = ("--group", "no-such-group", "--topic", "no-such-topic")
+    output = await run("doctor", "-b", broker.addresses(INTERNAL), *names, "--json", code=1)
+    findings = json.loads(output)
+    error = only_error(findings)
+    assert (error["check"], error["subject"]) == ("topic", "topic no-such-topic")
+    (warning,) = [finding for finding in findings if finding["level"] == "warning"]
+    assert (warning["check"], warning["subject"]) == ("group", "group no-such-group")
+
+
+async def test_a_clock_that_is_wrong(broker: Kafka) -> None:
+    config = ConnectionConfig(bootstrap_servers=broker.addresses(INTERNAL))
+    client = AdminClient(config, None, brokers_from_zookeeper=False, patience_ms=1000)
+
+    def fast() -> float:
+        return datetime.now(UTC).timestamp() + 60
+
+    async with client:
+        right = await check_clock(ClusterView(client))
+        wrong = await check_clock(ClusterView(client), now=fast)
+    assert (right.level, "at most" in right.message) == ("ok", True)
+    assert wrong.level == "warning"
+    assert "s ahead of the controller's" in wrong.message
+
+
+async def test_a_cluster_in_zookeeper_mode(kafka_zk: KafkaWithZooKeeper) -> None:
+    topic = await kafka_zk.topic()
+    findings = json.loads(
+        await run("doctor", "-b", kafka_zk.bootstrap_servers, "-t", topic, "--json")
+    )
+    (clock,) = [finding for finding in findings if finding["check"] == "clock"]
+    assert clock["message"].startswith("not checked")
+    (feature,) = [finding for finding in findings if finding["check"] == "feature"]
+    assert feature["message"].startswith("only classic groups are enabled")
+
+
+async def test_a_group_that_is_stuck_and_offsets_outside_the_log(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(partitions=2), kafka.group()
+    await send(kafka, topic, 9)
+    await commit(kafka, group, topic, 4)
+    check = ("doctor", "-b", kafka.bootstrap_servers, "-g", group, "-t", topic, "--observe", "1")
+    findings = json.loads(await run(*check, "--json"))
+    assert "empty: no live member" in [finding["message"] for finding in findings]
+    async with Consumer(
+        topic,
+        bootstrap_servers=kafka.bootstrap_servers,
+        group_id=group,
+        commit_policy="manual",
+    ) as consumer:
+        await consumer.wait_assigned()
+        findings = json.loads(await run(*check, "--json"))
+        (stuck,) = [finding for finding in findings if finding["check"] == "progress"]
+        assert (stuck["level"], stuck["subject"]) == ("warning", f"{topic}[0]")
+        assert "stuck: lag 5, no commit within 1 s; the owner is" in stuck["message"]
+        assert "group" in passed(findings)
+    await commit(kafka, group, topic, 12)
+    error = only_error(json.loads(await run(*check, "--json", code=1)))
+    assert (error["check"], error["subject"]) == ("offset", f"{topic}[0]")
+    assert "12 is after the end of the log 9" in error["message"]
+
+
+async def test_a_broker_that_is_down(kafka_cluster: KafkaCluster) -> None:
+    topic = await kafka_cluster.topic(partitions=3, replication_factor=3)
+    check = ("doctor", "-b", kafka_cluster.bootstrap_servers, "-t", topic, "--json")
+    assert "replication" in passed(json.loads(await run(*check)))
+    await kafka_cluster.brokers[3].stop()
+    warnings = [
+        finding for finding in json.loads(await run(*check)) if finding["level"] == "warning"
+    ]
+    (replication,) = [finding for finding in warnings if finding["check"] == "replication"]
+    assert "3 partitions are under-replicated" in replication["message"]
+    assert "missing on the brokers 3" in replication["message"]
+    (tcp,) = [finding for finding in warnings if finding["check"] == "tcp"]
+    assert tcp["subject"] == kafka_cluster.brokers[3].address()
 
 
 async def test_a_text_line_for_each_finding(broker: Kafka) -> None:

@@ -1,0 +1,17 @@
+"""The admin operations that checks use, and the client for other requests."""
+
+from asyncconsumer.admin.client import AdminClient
+from asyncconsumer.admin.groups import GroupOperations
+from asyncconsumer.admin.topics import TopicOperations
+
+
+class ClusterView(TopicOperations, GroupOperations):
+    """The operations of `Admin` over a client that is open already."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    @property
+    def client(self) -> AdminClient:
+        """Return the client."""
+        return self._client
