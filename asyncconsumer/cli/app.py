@@ -11,6 +11,7 @@ from rich.console import Console
 from asyncconsumer.cli import text
 from asyncconsumer.cli.config import config_app
 from asyncconsumer.cli.consume.command import consume
+from asyncconsumer.cli.dlq.command import dlq_app
 from asyncconsumer.cli.doctor import doctor_command
 from asyncconsumer.cli.groups.command import groups_app
 from asyncconsumer.cli.lag import lag_command
@@ -40,6 +41,7 @@ app.command("run")(run_command)
 app.command("replay")(replay_command)
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
+app.add_typer(dlq_app, name="dlq")
 app.add_typer(config_app, name="config")
 app.add_typer(servers_app, name="servers")
 

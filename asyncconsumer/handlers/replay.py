@@ -65,7 +65,7 @@ async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
             others += len(batch) - len(own)
             counts.update(map(_kind, own))
             if send:
-                await _send(producer, [_outgoing(dead_letter) for dead_letter in own])
+                await send_all(producer, [_outgoing(dead_letter) for dead_letter in own])
                 await reader.commit()
     return Replayed(counts, others)
 
@@ -113,7 +113,7 @@ def _outgoing(dead_letter: Record) -> ProducerRecord:
     return ProducerRecord(record.topic, record.key, record.value, record.headers, record.partition)
 
 
-async def _send(producer: Producer, records: Collection[ProducerRecord]) -> None:
+async def send_all(producer: Producer, records: Collection[ProducerRecord]) -> None:
     """Send records until all are written. Retry retriable errors for about a minute."""
     for _ in range(_TRIES):
         outcomes = await producer.send(records)

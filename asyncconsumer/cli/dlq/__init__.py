@@ -1,0 +1,1 @@
+"""The commands of `asyncconsumer dlq`, which list, replay and drop dead letters."""
