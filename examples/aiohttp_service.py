@@ -1,6 +1,9 @@
 """An aiohttp service that stores orders and serves health pages.
 
-BROKERS=localhost:9092 python -m examples.aiohttp_service 8080
+Variables set the options of the consumer. docs/configuration.md describes them.
+
+export ASYNCCONSUMER_BOOTSTRAP_SERVERS=localhost:9092 ASYNCCONSUMER_GROUP_ID=orders
+python -m examples.aiohttp_service 8080
 """
 
 import os
@@ -17,11 +20,7 @@ from asyncconsumer.web.aiohttp import health_pages
 STORE = os.environ.get("STORE", "orders.sqlite")
 TOPIC = os.environ.get("TOPIC", "orders")
 
-app = ConsumerApp(
-    bootstrap_servers=os.environ.get("BROKERS", "localhost:9092"),
-    group_id=os.environ.get("GROUP", "orders"),
-    auto_offset_reset="earliest",
-)
+app = ConsumerApp.from_env(auto_offset_reset="earliest")
 
 
 class Order(BaseModel):

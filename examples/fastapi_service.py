@@ -1,6 +1,9 @@
 """A FastAPI service that stores orders and serves them.
 
-BROKERS=localhost:9092 uvicorn examples.fastapi_service:api --workers 2
+Variables set the options of the consumer. docs/configuration.md describes them.
+
+export ASYNCCONSUMER_BOOTSTRAP_SERVERS=localhost:9092 ASYNCCONSUMER_GROUP_ID=orders
+uvicorn examples.fastapi_service:api --workers 2
 """
 
 import os
@@ -17,11 +20,7 @@ from asyncconsumer import ConsumerApp
 STORE = os.environ.get("STORE", "orders.sqlite")
 TOPIC = os.environ.get("TOPIC", "orders")
 
-app = ConsumerApp(
-    bootstrap_servers=os.environ.get("BROKERS", "localhost:9092"),
-    group_id=os.environ.get("GROUP", "orders"),
-    auto_offset_reset="earliest",
-)
+app = ConsumerApp.from_env(auto_offset_reset="earliest")
 
 
 class Order(BaseModel):

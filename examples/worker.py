@@ -1,6 +1,9 @@
 """Worker processes that store orders, without a web server.
 
-BROKERS=localhost:9092 asyncconsumer run examples.worker:app --workers 2 --port 8080
+Variables set the options of the consumer. docs/configuration.md describes them.
+
+export ASYNCCONSUMER_BOOTSTRAP_SERVERS=localhost:9092 ASYNCCONSUMER_GROUP_ID=orders
+asyncconsumer run examples.worker:app --workers 2 --port 8080
 """
 
 import os
@@ -11,16 +14,10 @@ from pydantic import BaseModel
 
 from asyncconsumer import ConsumerApp
 
-BROKERS = os.environ.get("BROKERS", "localhost:9092")
-GROUP = os.environ.get("GROUP", "orders")
 STORE = os.environ.get("STORE", "orders.sqlite")
 TOPIC = os.environ.get("TOPIC", "orders")
 
-app = ConsumerApp(
-    bootstrap_servers=BROKERS,
-    group_id=GROUP,
-    auto_offset_reset="earliest",
-)
+app = ConsumerApp.from_env(auto_offset_reset="earliest")
 
 with closing(sqlite3.connect(STORE, timeout=30)) as store:
     store.execute("CREATE TABLE IF NOT EXISTS orders (number INT, customer TEXT)")

@@ -56,6 +56,26 @@ def test_a_table_has_the_options_that_are_set_first(file: Path) -> None:
     assert SECRET not in result.output
 
 
+def test_the_secret_of_an_oidc_client_is_redacted() -> None:
+    prefix = "sasl_oauthbearer_"
+    variables = {
+        "bootstrap_servers": "k:9093",
+        "group_id": "billing",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "OAUTHBEARER",
+        f"{prefix}token_endpoint_url": "https://login.example/token",
+        f"{prefix}client_credentials_client_id": "billing",
+        f"{prefix}client_credentials_client_secret": SECRET,
+    }
+    result = invoke("show", "--json", **variables)
+    assert result.exit_code == 0, result.output
+    options = json.loads(result.stdout)
+    assert options[f"{prefix}token_endpoint_url"]["value"] == "https://login.example/token"
+    assert options[f"{prefix}client_credentials_client_id"]["value"] == "billing"
+    assert options[f"{prefix}client_credentials_client_secret"]["value"] == "(redacted)"
+    assert SECRET not in result.output
+
+
 def test_options_in_zookeeper() -> None:
     zookeeper = {"group_protocol": "zookeeper", "zookeeper_connect": "zk", "group_id": "g"}
     result = invoke("show", "--json", **zookeeper, zookeeper_auth=f"alice:{SECRET}")

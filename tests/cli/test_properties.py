@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from asyncconsumer import ConfigError
+from asyncconsumer import ConfigError, Oidc
+from asyncconsumer.cli.connect import connection_options, read_options
 from asyncconsumer.cli.properties import parse_assignments, read_file
-from asyncconsumer.config import ClassicConfig
+from asyncconsumer.config import ClassicConfig, ConnectionConfig
 
 pytestmark = pytest.mark.fast
 
@@ -78,3 +79,20 @@ def test_a_secret_without_an_equals_sign_is_not_repeated() -> None:
     with pytest.raises(ConfigError, match="must have the form NAME=VALUE") as caught:
         parse_assignments(["sasl.plain.password hunter2"])
     assert "hunter2" not in str(caught.value)
+
+
+def test_an_oidc_client_by_property_and_its_secret_by_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret.properties"
+    path.write_text("sasl.oauthbearer.client.credentials.client.secret=hunter2\n")
+    assignments = [
+        "security.protocol=SASL_SSL",
+        "sasl.mechanism=OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url=https://login.example/token",
+        "sasl.oauthbearer.client.credentials.client.id=billing",
+    ]
+    options = read_options("k:9093", None, path, assignments)
+    config = ConnectionConfig(**connection_options(options))
+    provider = config.sasl_oauth_token_provider
+    assert isinstance(provider, Oidc)
+    assert (provider.token_url, provider.client_id) == ("https://login.example/token", "billing")
+    assert "hunter2" not in repr(config)

@@ -31,11 +31,14 @@ class Program:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *command: str) -> None:
-        environment = {**os.environ, **self.environment}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=log, stderr=log
+                command, cwd=ROOT, env=self.variables, stdout=log, stderr=log
             )
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {**os.environ, **self.environment}
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -76,12 +79,12 @@ class Service(Program):
     """One that keeps orders in a store."""
 
     def __init__(self, kafka: KafkaHandle, topic: str, folder: Path, port: int) -> None:
-        self.topic, self.port, self.sent = topic, port, 0
+        self.topic, self.group, self.port, self.sent = topic, kafka.group(), port, 0
         self.store, self._brokers = folder / "orders.sqlite", kafka.bootstrap_servers
         super().__init__(
             folder,
-            BROKERS=self._brokers,
-            GROUP=kafka.group(),
+            ASYNCCONSUMER_BOOTSTRAP_SERVERS=self._brokers,
+            ASYNCCONSUMER_GROUP_ID=self.group,
             TOPIC=topic,
             STORE=str(self.store),
             PYTHONPATH=str(folder),

@@ -7,11 +7,7 @@ from pathlib import Path
 from asyncconsumer import ConsumerApp
 
 STORE = Path(os.environ["STORE"])
-app = ConsumerApp(
-    bootstrap_servers=os.environ["BROKERS"],
-    group_id=os.environ["GROUP"],
-    auto_offset_reset="earliest",
-)
+app = ConsumerApp.from_env(auto_offset_reset="earliest")
 
 
 @app.handler(os.environ["TOPIC"])

@@ -1,11 +1,9 @@
 """Logins with tokens whose signatures a real broker verifies with the keys of their server."""
 
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer import Consumer, Oidc
@@ -13,31 +11,6 @@ from asyncconsumer.errors import ConsumerError, TokenNotIssued
 from asyncconsumer.testing.servers import SASL_OAUTH, Kafka
 from tests.net.test_connect import refusal
 from tests.support.token_server import CLIENT, SECRET, TokenServer, open_token_server
-
-VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
-PREFIX = f"listener.name.{SASL_OAUTH.name.lower()}.oauthbearer.sasl"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[TokenServer]:
-    with open_token_server() as server:
-        yield server
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def verifying(server: TokenServer) -> AsyncIterator[Kafka]:
-    """A broker that takes only tokens that the server signed for it."""
-    config = {
-        f"{PREFIX}.server.callback.handler.class": VALIDATOR,
-        "sasl.oauthbearer.jwks.endpoint.url": server.keys_url,
-        "sasl.oauthbearer.expected.audience": "kafka",
-        "sasl.oauthbearer.expected.issuer": server.url,
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={server.keys_url}"
-        patch.setenv("JAVA_TOOL_OPTIONS", allowed)
-        async with Kafka(listeners=[SASL_OAUTH], config=config) as kafka:
-            yield kafka
 
 
 def settings(kafka: Kafka) -> dict[str, Any]:

@@ -34,11 +34,11 @@ async def lives(service: Service, kafka: KafkaHandle, *command: str, workers: in
     assert await service.ends_in_the_midst() == 0, service.observed
 
 
-async def has_the_rest_kept(service: Service) -> None:
+async def has_the_rest_kept(service: Service, kafka: KafkaHandle) -> None:
     """By the next member of the group: nothing that was sent is lost, or there twice."""
     app = ConsumerApp(
-        bootstrap_servers=service.environment["BROKERS"],
-        group_id=service.environment["GROUP"],
+        bootstrap_servers=kafka.bootstrap_servers,
+        group_id=service.group,
         auto_offset_reset="earliest",
     )
 
@@ -55,10 +55,10 @@ async def has_the_rest_kept(service: Service) -> None:
 async def test_a_fastapi_service_of_two_processes(kafka: KafkaHandle, tmp_path: Path) -> None:
     async with open_service(kafka, tmp_path) as service:
         await lives(service, kafka, *FASTAPI, "--port", str(service.port), workers=2)
-        await has_the_rest_kept(service)
+        await has_the_rest_kept(service, kafka)
 
 
 async def test_an_aiohttp_service(kafka: KafkaHandle, tmp_path: Path) -> None:
     async with open_service(kafka, tmp_path) as service:
         await lives(service, kafka, *AIOHTTP, str(service.port), workers=1)
-        await has_the_rest_kept(service)
+        await has_the_rest_kept(service, kafka)

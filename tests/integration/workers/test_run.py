@@ -20,12 +20,7 @@ QUICK = """
 from asyncconsumer import ConsumerApp
 from examples import worker
 
-app = ConsumerApp(
-    bootstrap_servers=worker.BROKERS,
-    group_id=worker.GROUP,
-    auto_offset_reset="earliest",
-    heartbeat_interval_ms=300,
-)
+app = ConsumerApp.from_env(auto_offset_reset="earliest", heartbeat_interval_ms=300)
 app.handler(worker.TOPIC, concurrency=4)(worker.store_order)
 """
 
@@ -72,16 +67,14 @@ async def test_workers_are_kept_replaced_and_drained(kafka: KafkaHandle, tmp_pat
 
         assert await service.ends_in_the_midst() == 0, service.observed
         assert "draining for up to 20 s" in service.observed
-        await has_the_rest_kept(service)
+        await has_the_rest_kept(service, kafka)
 
 
 PATIENT = """
 from asyncconsumer import ConsumerApp
 from examples import worker
 
-app = ConsumerApp(
-    bootstrap_servers=worker.BROKERS,
-    group_id=worker.GROUP,
+app = ConsumerApp.from_env(
     auto_offset_reset="earliest",
     group_protocol={protocol!r},
     {session}
