@@ -75,8 +75,8 @@ def spark():
 
 def test_every_document_has_its_examples() -> None:
     assert len(examples("service")) == 2
-    assert len(examples("program")) == 8
-    assert len(examples("test")) == 5
+    assert len(examples("program")) == 9
+    assert len(examples("test")) == 6
 
 
 def test_every_link_leads_to_a_file() -> None:
