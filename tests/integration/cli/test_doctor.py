@@ -32,7 +32,7 @@ from asyncconsumer.testing.servers import (
 )
 from asyncconsumer.types import Address
 from tests.integration.admin.test_admin import commit, send
-from tests.integration.auth.test_oidc import PREFIX, VALIDATOR
+from tests.integration.auth.conftest import PREFIX, VALIDATOR
 from tests.integration.cli.test_kafka_groups import run
 from tests.support.token_server import CLIENT, SECRET, TokenServer, open_token_server
 
