@@ -1,6 +1,7 @@
 """The command line of `asyncconsumer consume`."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
@@ -9,7 +10,8 @@ from asyncconsumer.cli.connect import read_options
 from asyncconsumer.cli.consume.format import LETTERS, Format
 from asyncconsumer.cli.consume.printer import ConsumeOptions
 from asyncconsumer.cli.consume.printer import consume as print_records
-from asyncconsumer.cli.consume.reader import ReadOptions, json_lines, read
+from asyncconsumer.cli.consume.reader import OutputOptions, ReadOptions, Selection, read
+from asyncconsumer.cli.consume.values import ValueFormat
 from asyncconsumer.cli.properties import make_config, merge_properties, storage_properties
 from asyncconsumer.cli.shared_options import Bootstrap, PropertiesFile, Property, Storage, ZooKeeper
 from asyncconsumer.cli.signals import run_until_stopped
@@ -90,6 +92,24 @@ Partitions = Annotated[
 JsonLines = Annotated[
     bool, typer.Option("--json", help="Print each record as JSON, with headers and timestamp.")
 ]
+ArrowFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write an Arrow file (Kafka only).")
+]
+ParquetFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a Parquet file (Kafka only).")
+]
+Value = Annotated[
+    ValueFormat | None,
+    typer.Option("--value-format", help="Print values with a schema as JSON (Kafka only)."),
+]
+Registry = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="SCHEMA_REGISTRY_URL",
+        help="Schema registry of --value-format. A URL with a password belongs in the variable.",
+    ),
+]
 Key = Annotated[str | None, typer.Option(metavar="KEY", help="Print only records with this key.")]
 Grep = Annotated[
     str | None, typer.Option(metavar="REGEX", help="Print only records whose value matches.")
@@ -149,6 +169,10 @@ def consume(
     property_: Property = None,
     format_: FormatText = r"%s\n",
     json: JsonLines = False,
+    arrow: ArrowFile = None,
+    parquet: ParquetFile = None,
+    value_format: Value = None,
+    registry: Registry = None,
     max_messages: MaxMessages = None,
     timeout_ms: Timeout = None,
     quiet: Quiet = False,
@@ -162,20 +186,16 @@ def consume(
     Example: asyncconsumer consume -b localhost:9092 -t orders --from earliest --until end
 
     Example: asyncconsumer consume -b localhost:9092 -t orders --tail 10 -f '%o %k %s\\n'
+
+    Example: asyncconsumer consume -b localhost:9092 -t orders --until end --parquet orders.parquet
     """
     if not _is_zookeeper(zookeeper, properties, property_):
         kafka_options = read_options(bootstrap_servers, None, properties, property_)
-        reading = ReadOptions(
-            topics=topic or ([f"^{whitelist}"] if whitelist else []),
-            partitions=partition,
-            start=f"-{tail}" if tail is not None else start,
-            until="end" if to_end else until,
-            render=json_lines if json else Format(format_).render,
-            key=key,
-            pattern=grep,
-            max_messages=max_messages,
-            timeout_ms=timeout_ms,
-        )
+        names = topic or ([f"^{whitelist}"] if whitelist else [])
+        first = f"-{tail}" if tail is not None else start
+        selection = Selection(names, partition, first, "end" if to_end else until)
+        output = OutputOptions(format_, json, arrow, parquet, value_format, registry, quiet)
+        reading = ReadOptions(selection, key, grep, output, max_messages, timeout_ms)
         run_until_stopped(lambda: read(kafka_options, reading, group), stop_is_success=True)
         return
     named = (zookeeper, group, consumer_id, assignor, _zookeeper_reset(start), bootstrap_servers)

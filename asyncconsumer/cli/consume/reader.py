@@ -5,14 +5,21 @@ import base64
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.cli.connect import connection_options, make_admin
+from asyncconsumer.cli.consume.files import FileKind, RecordFile
+from asyncconsumer.cli.consume.format import Format
 from asyncconsumer.cli.consume.output import Output
 from asyncconsumer.cli.consume.positions import parse_position, resolve
+from asyncconsumer.cli.consume.progress import ReadProgress, show_progress, wants_bar
+from asyncconsumer.cli.consume.values import ValueDecoder, ValueFormat, open_decoder
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.consumer.simple import SimpleConsumer
 from asyncconsumer.errors import ConfigError, ConsumerError
@@ -22,27 +29,66 @@ from asyncconsumer.types import TopicPartition
 _RECORDS_PER_WRITE: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """The topics, the positions, the filters and the limits of the command."""
+class Selection(NamedTuple):
+    """The topics, the partitions, and the first and last position."""
 
     topics: Sequence[str]
     partitions: Sequence[int] | None
     start: str | None
     until: str | None
-    render: Callable[[Sequence[decoding.Record]], bytes]
+
+
+class OutputOptions(NamedTuple):
+    """The form of the output, and the file for it."""
+
+    template: str
+    json: bool
+    arrow: Path | None
+    parquet: Path | None
+    value_format: ValueFormat | None
+    registry: str | None
+    quiet: bool
+
+    @property
+    def file(self) -> tuple[Path, FileKind] | None:
+        """The file to write, or None for standard output."""
+        if self.arrow is not None and self.parquet is not None:
+            raise ConfigError("Set only one of --arrow and --parquet.")
+        if self.arrow is not None:
+            return self.arrow, "arrow"
+        return None if self.parquet is None else (self.parquet, "parquet")
+
+    @property
+    def render(self) -> Callable[[Sequence[decoding.Record]], bytes]:
+        """The function that formats records for standard output."""
+        if self.json:
+            return partial(json_lines, parsed=self.value_format is not None)
+        return Format(self.template).render
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """The selection, the filters, the output and the limits of the command."""
+
+    selection: Selection
     key: str | None
     pattern: str | None
+    output: OutputOptions
     max_messages: int | None
     timeout_ms: int | None
+
+
+Put: TypeAlias = Callable[[Sequence[decoding.Record]], Awaitable[OSError | None]]
+"""A function that prints or stores records."""
 
 
 class _RecordPrinter:
     """A printer with filters and a limit, which all partitions share."""
 
-    def __init__(self, options: ReadOptions, output: Output) -> None:
+    def __init__(self, options: ReadOptions, put: Put, decoder: ValueDecoder | None) -> None:
         self._options = options
-        self._output = output
+        self._put = put
+        self._decoder = decoder
         self._key = None if options.key is None else options.key.encode()
         try:
             self._pattern = re.compile((options.pattern or "").encode())
@@ -65,16 +111,15 @@ class _RecordPrinter:
     async def print_records(self, records: Sequence[decoding.Record]) -> bool:
         """Print records that pass the filters. Return False when nothing more is to be printed."""
         self.restart_timeout()
-        selected = [
-            record
-            for record in records
-            if (self._key is None or record.key == self._key)
-            and self._pattern.search(record.value or b"")
-        ][: self._remaining]
+        selected = [record for record in records if self._key is None or record.key == self._key]
+        if self._decoder is not None:
+            selected = await self._decoder.decode(selected)
+        selected = [record for record in selected if self._pattern.search(record.value or b"")]
+        selected = selected[: self._remaining]
         if self._remaining is not None:
             self._remaining -= len(selected)
         if selected:
-            error = await self._output.put(self._options.render(selected))
+            error = await self._put(selected)
             if isinstance(error, BrokenPipeError):
                 return False  # the reader of the output is gone
             if error is not None:
@@ -84,28 +129,51 @@ class _RecordPrinter:
 
 async def read(options: dict[str, Any], reading: ReadOptions, group: str | None) -> None:
     """Print records until a limit is reached or the task is cancelled."""
-    if not reading.topics:
+    if not reading.selection.topics:
         raise ConfigError("Set a topic with -t TOPIC.")
-    async with Output() as output:
-        printer = _RecordPrinter(reading, output)
+    output = reading.output
+    async with _open_output(output) as put, open_decoder(*output[4:6]) as decoder:
+        printer = _RecordPrinter(reading, put, decoder)
+        bar = wants_bar(
+            bounded=reading.selection.until is not None,
+            to_file=output.file is not None,
+            quiet=output.quiet,
+        )
         try:
             async with printer.idle:
                 printer.restart_timeout()
                 if group is None:
-                    await _read_partitions(options, reading, printer)
+                    with show_progress(enabled=bar) as progress:
+                        await _read_partitions(options, reading.selection, printer, progress)
                 else:
-                    await _read_as_member(options | {"group_id": group}, reading, printer)
+                    member = options | {"group_id": group, "progress": bar}
+                    await _read_as_member(member, reading.selection, printer)
         except TimeoutError:
             if not printer.idle.expired():
                 raise
 
 
+@asynccontextmanager
+async def _open_output(options: OutputOptions) -> AsyncIterator[Put]:
+    """Open the file or standard output, and return the function that writes records to it."""
+    if (file := options.file) is not None:
+        async with RecordFile(*file) as record_file:
+            yield record_file.put
+        return
+    render = options.render
+    async with Output() as output:
+        yield lambda records: output.put(render(records))
+
+
 async def _read_partitions(
-    options: dict[str, Any], reading: ReadOptions, printer: _RecordPrinter
+    options: dict[str, Any],
+    selection: Selection,
+    printer: _RecordPrinter,
+    progress: ReadProgress,
 ) -> None:
-    start = parse_position("--from", reading.start or "earliest")
-    stop = None if reading.until is None else parse_position("--until", reading.until)
-    partitions = await _select_partitions(options, reading)
+    start = parse_position("--from", selection.start or "earliest")
+    stop = None if selection.until is None else parse_position("--until", selection.until)
+    partitions = await _select_partitions(options, selection)
     settings = connection_options(options)
     async with SimpleConsumer(**settings, auto_offset_reset="earliest") as simple:
 
@@ -114,11 +182,14 @@ async def _read_partitions(
             end = None if stop is None else await resolve(simple, tp, stop)
             if end is not None and begin >= end:
                 return True
-            stream = simple.read(*tp, begin, end=end)
+            progress.expect(0 if end is None else end - begin)
+            stream, position = simple.read(*tp, begin, end=end), begin
             async for records in stream.chunks():
                 while block := list(islice(records, _RECORDS_PER_WRITE)):
                     if not await printer.print_records(block):
                         return False
+                    progress.advance(block[-1].offset + 1 - position)
+                    position = block[-1].offset + 1
             return True
 
         await _run_all(read_one, partitions)
@@ -146,7 +217,7 @@ async def _run_all(
                     return
 
 
-async def _select_partitions(options: dict[str, Any], reading: ReadOptions) -> list[TopicPartition]:
+async def _select_partitions(options: dict[str, Any], reading: Selection) -> list[TopicPartition]:
     async with make_admin(options) as admin:
         names = {topic for topic in reading.topics if not topic.startswith("^")}
         if patterns := [topic for topic in reading.topics if topic.startswith("^")]:
@@ -165,7 +236,7 @@ async def _select_partitions(options: dict[str, Any], reading: ReadOptions) -> l
 
 
 async def _read_as_member(
-    options: dict[str, Any], reading: ReadOptions, printer: _RecordPrinter
+    options: dict[str, Any], reading: Selection, printer: _RecordPrinter
 ) -> None:
     if reading.start not in (None, "earliest", "latest"):
         raise ConfigError("--from is earliest or latest in a group. Use `groups reset` for others.")
@@ -189,8 +260,11 @@ async def _read_as_member(
                 return
 
 
-def json_lines(records: Sequence[decoding.Record]) -> bytes:
-    """Return a line of JSON for each record. Bytes that are not UTF-8 become base64."""
+def json_lines(records: Sequence[decoding.Record], *, parsed: bool = False) -> bytes:
+    """Return a line of JSON for each record. Bytes that are not UTF-8 become base64.
+
+    With `parsed`, values are JSON text already, and become objects.
+    """
     lines = []
     for record in records:
         fields: dict[str, Any] = {
@@ -200,7 +274,10 @@ def json_lines(records: Sequence[decoding.Record]) -> bytes:
             "timestamp": record.timestamp,
         }
         _add(fields, "key", record.key)
-        _add(fields, "value", record.value)
+        if parsed and record.value is not None:
+            fields["value"] = json.loads(record.value)
+        else:
+            _add(fields, "value", record.value)
         fields["headers"] = [[name, _text(value)] for name, value in record.headers]
         lines.append(json.dumps(fields, ensure_ascii=False))
     return ("\n".join(lines) + "\n").encode()

@@ -1,0 +1,105 @@
+"""Arrow and Parquet files, written by `asyncconsumer consume`."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeAlias
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.records import decoding
+from asyncconsumer.records.arrow import COLUMNS, schema_of
+
+FileKind: TypeAlias = Literal["arrow", "parquet"]
+
+_BATCH: Final = 10_000  # records in each batch of a file
+_TIMES: Final[Literal["ms"]] = "ms"
+
+
+class RecordFile:
+    """A file with one row for each record, for its ``async with`` block.
+
+    The rows are written to a temporary file next to it, which replaces the file at the end. After
+    an error there is no file. An interruption by the user is no error.
+    """
+
+    def __init__(self, path: Path, kind: FileKind) -> None:
+        self._path = path
+        self._part = path.with_name(f".{path.name}.part")
+        self._kind = kind
+        try:
+            self._schema = schema_of(COLUMNS, timestamps=_TIMES)
+        except ImportError as error:
+            raise ConfigError(str(error)) from None
+        self._rows: list[decoding.Record] = []
+        self._writer: Any = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._writer = await asyncio.to_thread(self._open)
+        except OSError as error:
+            raise ConfigError(f"{self._path} cannot be written: {error.strerror}") from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        complete = error is None or isinstance(error, asyncio.CancelledError | TimeoutError)
+        self._close(complete=complete)
+
+    async def put(self, records: Sequence[decoding.Record]) -> OSError | None:
+        """Add records. Return an error of the file system."""
+        self._rows += records
+        if len(self._rows) < _BATCH:
+            return None
+        rows, self._rows = self._rows, []
+        try:
+            await asyncio.to_thread(self._write, rows)
+        except OSError as error:
+            return error
+        return None
+
+    def _open(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        if self._kind == "arrow":
+            from pyarrow import ipc
+
+            return ipc.new_file(str(self._part), self._schema)
+        from pyarrow import parquet
+
+        return parquet.ParquetWriter(str(self._part), self._schema, compression="zstd")
+
+    def _write(self, rows: list[decoding.Record]) -> None:
+        import pyarrow as pa
+
+        columns = [
+            [record.topic for record in rows],
+            [record.partition for record in rows],
+            [record.offset for record in rows],
+            [record.timestamp for record in rows],
+            [record.timestamp_type for record in rows],
+            [record.key for record in rows],
+            [record.value for record in rows],
+            [[{"key": name, "value": value} for name, value in record.headers] for record in rows],
+        ]
+        by_name = dict(zip(COLUMNS, columns, strict=True))
+        arrays = [pa.array(by_name[field.name], field.type) for field in self._schema]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if self._kind == "arrow":
+            self._writer.write_batch(batch)
+        else:
+            self._writer.write_table(pa.Table.from_batches([batch]))
+
+    def _close(self, *, complete: bool) -> None:
+        """Write the last rows and move the file to its name. This may run after a cancellation."""
+        try:
+            if complete and self._rows:
+                self._write(self._rows)
+        finally:
+            self._writer.close()
+            if complete:
+                self._part.replace(self._path)
+            else:
+                self._part.unlink()

@@ -1,0 +1,71 @@
+"""Values with a schema in a registry, which `asyncconsumer consume` prints as JSON."""
+
+import base64
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import date, datetime, time
+from decimal import Decimal
+from types import CoroutineType
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.records.decoding import Record
+from asyncconsumer.serdes.registry import SchemaRegistry
+from asyncconsumer.serdes.types import Deserializer
+
+ValueFormat: TypeAlias = Literal["avro", "json-schema"]
+
+
+class ValueDecoder:
+    """A decoder that replaces the value of each record by JSON text."""
+
+    def __init__(self, deserializer: Deserializer[Any]) -> None:
+        self._read = deserializer.reader("value")
+
+    async def decode(self, records: Sequence[Record]) -> list[Record]:
+        """Return the records with JSON text as value. A null value stays null."""
+        decoded = []
+        for record in records:
+            value = self._read(record)
+            if isinstance(value, CoroutineType):
+                value = await value
+            text = None if record.value is None else json.dumps(value, default=_plain).encode()
+            decoded.append(
+                Record(
+                    record.topic,
+                    record.partition,
+                    record.offset,
+                    record.timestamp,
+                    key=record.key,
+                    value=text,
+                    headers=record.headers,
+                )
+            )
+        return decoded
+
+
+@asynccontextmanager
+async def open_decoder(
+    kind: ValueFormat | None, registry: str | None
+) -> AsyncIterator[ValueDecoder | None]:
+    """Open the registry, and return the decoder; None if values are printed unchanged."""
+    if kind is None:
+        yield None
+        return
+    if registry is None:
+        raise ConfigError(f"--value-format {kind} needs --registry URL.")
+    async with SchemaRegistry(registry) as schemas:
+        yield ValueDecoder(schemas.avro() if kind == "avro" else schemas.json_schema())
+
+
+def _plain(value: object) -> object:
+    """Return a value of an Avro logical type for JSON."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
