@@ -2,8 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from asyncconsumer.config import whole_number
@@ -142,8 +141,10 @@ class ConsumerStream(Generic[K, V]):
         whole_number("max_records", max_records, 1)
         messages: dict[TopicPartition, list[Message[K, V]]] = {}
         batch = await self._get(partitions, timeout_ms / 1000, max_records)
-        for (topic, partition), run in groupby(batch, attrgetter("topic", "partition")):
-            messages.setdefault(TopicPartition(topic, partition), []).extend(run)
+        for start, end in pairwise([*self._stream.runs, len(batch)] if batch else ()):
+            first = batch[start]
+            of_partition = messages.setdefault(TopicPartition(first.topic, first.partition), [])
+            of_partition += batch[start:end]
         return messages
 
     async def getone(self, *partitions: TopicPartition) -> Message[K, V]:

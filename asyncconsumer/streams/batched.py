@@ -35,6 +35,16 @@ def first_offsets(records: Iterable[HasOffset]) -> dict[TopicPartition, Offset]:
     return first
 
 
+def starts(batch: Sequence[HasOffset]) -> list[int]:
+    """Return the indexes at which records of another partition begin."""
+    return [
+        index
+        for index, record in enumerate(batch)
+        if index == 0
+        or (record.partition, record.topic) != (batch[index - 1].partition, batch[index - 1].topic)
+    ]
+
+
 def _partition_of(error: ConsumerError | None) -> tuple[str, int] | None:
     """Return the partition that an error refers to; None if it refers to none."""
     if isinstance(error, DeserializationFailed):
@@ -66,6 +76,8 @@ class BatchedStream(Stream):
     ) -> None:
         super().__init__(channel, fence, clock, idle)
         self._batch: list[Any] = []  # records or messages collected so far
+        self._starts: list[int] = []  # where records of one partition begin in it
+        self.runs: list[int] = []  # the same of the batch delivered last
         self._first: dict[TopicPartition, Offset] = {}  # of the batch collected or in flight
         self._trouble: ConsumerError | None = None  # to be raised by the next call
 
@@ -91,7 +103,12 @@ class BatchedStream(Stream):
                 return []  # the collected records stay here, unacknowledged
             if self._batch:
                 break
-        batch, self._batch = self._batch[:limit], self._batch[limit:]
+        if len(self._batch) <= limit:
+            batch, self.runs = self._batch, self._starts
+            self._batch, self._starts = [], []
+        else:  # the call before was cancelled, and had a higher limit
+            batch, self._batch = self._batch[:limit], self._batch[limit:]
+            self.runs, self._starts = starts(batch), starts(self._batch)
         return batch
 
     def acknowledge(self) -> None:
@@ -148,9 +165,11 @@ class BatchedStream(Stream):
         finally:
             if len(self._batch) > collected:  # all of one partition
                 self._note_first(self._batch[collected])
+                self._starts.append(collected)
 
     def _add(self, record: HasOffset) -> None:
         self._note_first(record)
+        self._starts.append(len(self._batch))
         self._batch.append(record)
 
     def _note_first(self, record: HasOffset) -> None:
@@ -195,3 +214,4 @@ class BatchedStream(Stream):
                 for record in self._batch
                 if (record.topic, record.partition) != tuple(partition)
             ]
+            self._starts = starts(self._batch)

@@ -46,8 +46,12 @@ PyObject *message_from(PyTypeObject *type, PyObject *record, PyObject *key, PyOb
     self->value = value;
     self->record = Py_NewRef(record);
     self->committing = Py_XNewRef(commit);
-    if (type == &Message_Type) /* `tp_alloc` has tracked the others */
+    /* bytes and numbers cannot be part of a cycle; lists of such messages cost the collector nothing */
+    bool in_cycles = commit != NULL || PyObject_IS_GC(key) || PyObject_IS_GC(value);
+    if (type == &Message_Type && in_cycles) /* `tp_alloc` has tracked the others */
         PyObject_GC_Track(self);
+    else if (type != &Message_Type && !in_cycles)
+        PyObject_GC_UnTrack(self);
     return (PyObject *)self;
 }
 
