@@ -50,6 +50,27 @@ async def test_all_records_come_once_and_in_order() -> None:
         assert await everything(consumer) == {A: [0, 1, 2, 3, 4], B: [0, 1, 2, 3]}
 
 
+@simulated([1, 2, 3])
+async def test_each_record_is_listed_under_its_partition() -> None:
+    async with (
+        world(60, 60) as cluster,
+        make_consumer(cluster, max_partition_fetch_bytes=200) as consumer,
+    ):
+        await consumer.wait_assigned()
+        random, interleaved = Random(5), 0
+        seen: dict[TopicPartition, list[int]] = {A: [], B: []}
+        while result := await consumer.getmany(
+            timeout_ms=20_000, max_records=random.choice([1, 3, 7, 50])
+        ):
+            interleaved += len(result) > 1
+            for tp, records in result.items():
+                assert {(r.topic, r.partition) for r in records} == {tuple(tp)}
+                seen[tp] += [record.offset for record in records]
+            await asyncio.sleep(random.choice([0, 3]))
+        assert interleaved
+        assert seen == {A: list(range(60)), B: list(range(60))}
+
+
 @simulated([1])
 async def test_without_a_timeout_only_what_is_there_is_returned() -> None:
     async with world(0, 0) as cluster, make_consumer(cluster) as consumer:

@@ -520,6 +520,45 @@ def test_messages_in_cycles_are_collected(decoder: ModuleType) -> None:
     assert gone() is None
 
 
+@pytest.mark.parametrize("make", [lambda v: [v], lambda v: {"a": v}, lambda v: (v,)])
+def test_messages_with_containers_in_cycles_are_collected(
+    decoder: ModuleType, make: Callable[[object], object]
+) -> None:
+    class Value:
+        message: object = None
+
+    value = Value()
+    value.message = message_of(decoder, make(value))
+    gone = weakref.ref(value)
+    del value
+    gc.collect()
+    assert gone() is None
+
+
+def test_messages_of_subclasses_in_cycles_are_collected(decoder: ModuleType) -> None:
+    class Mine(decoder.Message):  # type: ignore[name-defined,misc]
+        me: object = None
+        __setattr__ = object.__setattr__
+
+    [record] = decoder.Records(batch(rows(1)), topic="t", partition=3)
+    mine = Mine(record, b"key", b"value")
+    mine.me = mine
+    gone = weakref.ref(mine)
+    del mine
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_collector_visits_no_message_of_bytes() -> None:
+    if decoding.name != "compiled":
+        pytest.skip("the pure decoder has ordinary objects")
+    [record] = decoding.Records(batch(rows(1)), topic="t", partition=3)
+    plain: list[object] = [b"bytes", "text", 7, None]
+    assert not any(gc.is_tracked(decoding.Message(record, b"key", value)) for value in plain)
+    assert gc.is_tracked(decoding.Message(record, b"key", [b"bytes"]))
+    assert gc.is_tracked(decoding.Message(record, {"key": 1}, b"value"))
+
+
 async def test_messages_outlive_each_other(decoder: ModuleType) -> None:
     """Their memory is used again, and never too early."""
     stream = stream_of(decoder, batch(rows(2000)), value=bytes)

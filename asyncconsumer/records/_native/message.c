@@ -46,12 +46,10 @@ PyObject *message_from(PyTypeObject *type, PyObject *record, PyObject *key, PyOb
     self->value = value;
     self->record = Py_NewRef(record);
     self->committing = Py_XNewRef(commit);
-    /* bytes and numbers cannot be part of a cycle; lists of such messages cost the collector nothing */
-    bool in_cycles = commit != NULL || PyObject_IS_GC(key) || PyObject_IS_GC(value);
-    if (type == &Message_Type && in_cycles) /* `tp_alloc` has tracked the others */
+    /* Bytes and numbers are in no cycle, so the collector need not visit lists of such messages. Subclasses may
+       have attributes, which may refer to the message. `tp_alloc` has tracked those. */
+    if (type == &Message_Type && (commit != NULL || PyObject_IS_GC(key) || PyObject_IS_GC(value)))
         PyObject_GC_Track(self);
-    else if (type != &Message_Type && !in_cycles)
-        PyObject_GC_UnTrack(self);
     return (PyObject *)self;
 }
 
