@@ -119,6 +119,7 @@ class Retried(NamedTuple):
     attempts: int  # so far
     seconds: float
     reason: str
+    traceback: str = ""  # of the handler, without messages; empty if a value is not readable
 
     def __str__(self) -> str:
         return (
@@ -136,6 +137,7 @@ class RecordAbandoned(NamedTuple):
     attempts: int
     policy: str  # skip, or dead_letter
     reason: str
+    traceback: str = ""  # as in `Retried`
 
     def __str__(self) -> str:
         return (
@@ -232,6 +234,11 @@ class EventBus:
         stream = stream or EventStream()
         self._streams.add(stream)
         return stream
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether an event stream gets the events."""
+        return bool(self._streams)
 
     def end(self) -> None:
         """End all event streams."""

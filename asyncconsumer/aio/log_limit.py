@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Mapping
 from typing import Final
 
 _LINES: Final = 10
@@ -17,16 +18,30 @@ class RateLimitedLogger:
         self._written: deque[float] = deque(maxlen=_LINES)  # times of the last ten lines
         self._suppressed = 0
 
-    def warning(self, message: str, *args: object, error: BaseException | None = None) -> None:
-        """Log a warning, with the traceback of `error` if given, or count it."""
-        self._log(logging.WARNING, message, args, error)
+    def warning(
+        self,
+        message: str,
+        *args: object,
+        error: BaseException | None = None,
+        fields: Mapping[str, object] | None = None,
+    ) -> None:
+        """Log a warning, with the traceback of `error` if given, or count it.
+
+        `fields` become attributes of the log record, for structured logs.
+        """
+        self._log(logging.WARNING, message, args, error, fields)
 
     def info(self, message: str, *args: object) -> None:
         """Log an info message, or count it."""
         self._log(logging.INFO, message, args, None)
 
     def _log(
-        self, level: int, message: str, args: tuple[object, ...], error: BaseException | None
+        self,
+        level: int,
+        message: str,
+        args: tuple[object, ...],
+        error: BaseException | None,
+        fields: Mapping[str, object] | None = None,
     ) -> None:
         if not self._logger.isEnabledFor(level):
             return
@@ -38,4 +53,4 @@ class RateLimitedLogger:
             message, args = f"{message} (%d lines like this left out)", (*args, self._suppressed)
         self._written.append(now)
         self._suppressed = 0
-        self._logger.log(level, message, *args, exc_info=error)
+        self._logger.log(level, message, *args, exc_info=error, extra=fields)

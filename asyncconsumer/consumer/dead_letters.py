@@ -14,6 +14,7 @@ from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError, DeserializationFailed, UnknownTopicOrPartition
+from asyncconsumer.errors.tracebacks import traceback_text
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.partition_writer import ProducerRecord
 from asyncconsumer.net.pool import BrokerOpener
@@ -271,6 +272,7 @@ def failure_headers(record: Record, failure: Failure) -> list[tuple[str, bytes]]
         "timestamp": record.timestamp,
         "error.type": f"{type(error).__module__}.{type(error).__qualname__}",
         "error.message": _message(error)[:_LONGEST_MESSAGE],
+        "error.traceback": traceback_text(error),
         "attempts": failure.attempts,
         "group": failure.group,
         "handler": failure.handler,

@@ -13,6 +13,7 @@ from asyncconsumer.consumer.dead_letters import (
     original,
 )
 from asyncconsumer.errors import ConsumerError, DeserializationFailed, HandlerFailed
+from asyncconsumer.errors.tracebacks import traceback_text
 from asyncconsumer.events import EventBus, RecordAbandoned, Retried
 from asyncconsumer.handlers.partition_work import (
     Attempts,
@@ -144,20 +145,44 @@ class Failures:
                 place_of(first),
                 attempts,
                 error=error,
+                fields={
+                    "handler": self._handler,
+                    "topic": first.topic,
+                    "partition": first.partition,
+                    "offset": first.offset,
+                    "attempts": attempts,
+                },
             )
+
+    def _traceback(self, error: BaseException) -> str:
+        """Return the traceback for an event, if an event stream gets it."""
+        if isinstance(error, DeserializationFailed) or not self._events.has_listeners:
+            return ""
+        return traceback_text(error, messages=False)
 
     def _tell_of_retry(
         self, record: Record, attempts: int, seconds: float, error: BaseException
     ) -> None:
         tp, handler = TopicPartition(record.topic, record.partition), self._handler
-        self._events.publish(Retried(tp, record.offset, handler, attempts, seconds, kind_of(error)))
+        trace = self._traceback(error)
+        self._events.publish(
+            Retried(tp, record.offset, handler, attempts, seconds, kind_of(error), trace)
+        )
 
     def _tell_of_end(
         self, record: Record, attempts: int, policy: str, error: BaseException
     ) -> None:
         tp, handler = TopicPartition(record.topic, record.partition), self._handler
         self._events.publish(
-            RecordAbandoned(tp, record.offset, handler, attempts, policy, kind_of(error))
+            RecordAbandoned(
+                tp,
+                record.offset,
+                handler,
+                attempts,
+                policy,
+                kind_of(error),
+                self._traceback(error),
+            )
         )
 
     def skip_corrupt(self, partition: TopicPartition) -> bool:

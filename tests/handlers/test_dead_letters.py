@@ -13,6 +13,7 @@ from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.consumer import dead_letters
 from asyncconsumer.consumer.dead_letters import DeadLetterProducer, Failure, failure_headers
 from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered, RecordTooLarge
+from asyncconsumer.errors.tracebacks import LONGEST_TRACEBACK, traceback_text
 from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import Address
@@ -170,6 +171,39 @@ async def test_two_records_of_one_place_are_two_dead_letters() -> None:
         await asyncio.sleep(1)
         Producer.down = False
     assert Producer.written == [b"old", b"new"]
+
+
+def test_the_traceback_is_reported_with_its_end_and_bounded_length() -> None:
+    def fail(depth: int) -> None:
+        if not depth:
+            raise ValueError("x" * 3_000)
+        fail(depth - 1)
+
+    reported = {}
+    for depth in (1, 50):
+        with pytest.raises(ValueError, match="xxx") as caught:
+            fail(depth)
+        headers = dict(failure_headers(dead_letter(b"v"), Failure(caught.value)))
+        reported[depth] = headers["dlt.error.traceback"].decode()
+    assert reported[1].startswith("Traceback (most recent call last)")
+    assert "in fail" in reported[1]
+    assert len(reported[50]) == LONGEST_TRACEBACK
+    assert reported[50].startswith("...\n")
+    assert reported[50].endswith("xxx\n")
+
+
+def test_a_traceback_without_messages_has_the_classes_of_all_causes() -> None:
+    try:
+        try:
+            raise KeyError("4111")  # noqa: TRY301
+        except KeyError as inner:
+            group = ExceptionGroup("4111", [OSError("4111")])
+            group.add_note("4111")
+            raise group from inner
+    except ExceptionGroup as error:
+        text = traceback_text(error, messages=False)
+    assert all(kind in text for kind in ("KeyError", "ExceptionGroup", "OSError"))
+    assert "4111" not in text.replace('("4111"', "")  # the lines of this test
 
 
 def test_what_no_text_can_hold_is_reported_all_the_same() -> None:

@@ -35,8 +35,12 @@ async def test_retries_and_what_is_given_up_are_reported() -> None:
                 name = handle.__qualname__
                 await until(lambda: app.health().handlers[name].skipped == 1)
     why = "ValueError"
-    assert [event for event in received if not isinstance(event, Rebalanced)] == [
+    failures = [event for event in received if isinstance(event, Retried | RecordAbandoned)]
+    assert [event._replace(traceback="") for event in failures] == [
         Retried(tp, 1, name, 1, 1.0, why),
         RecordAbandoned(tp, 1, name, 2, "skip", why),
     ]
+    for event in failures:
+        assert 'raise ValueError("no")' in event.traceback  # the line of the code
+        assert event.traceback.endswith("\nValueError\n")  # without the message
     assert any(isinstance(event, Rebalanced) for event in received)

@@ -175,6 +175,8 @@ def test_a_handlers_traceback_is_in_the_log_once_and_on_no_page(
     assert log.count("Traceback (most recent call last)") == 1
     assert log.count(CARD) == 1
     assert "in raises" in log
+    (logged,) = [each for each in caplog.records if each.exc_info]
+    assert (logged.handler, logged.topic, logged.partition, logged.offset) == ("raises", "t", 0, 0)  # type: ignore[attr-defined]
     attempts = 1 if retry is None else retry.attempts
     assert log.count("; retried in") == attempts - 1
     assert CARD not in pages

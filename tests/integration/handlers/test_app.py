@@ -277,6 +277,7 @@ async def test_dead_letters_tell_what_happened(kafka: KafkaHandle) -> None:
     assert (dead_letter.key, dead_letter.value) == (b"0", b"bad")
     reported = {name: text.decode() for name, text in dead_letter.headers}
     assert int(reported.pop("dlt.timestamp")) > 0
+    assert 'raise KeyError("no such order")' in reported.pop("dlt.error.traceback")
     assert reported == {
         "dlt.topic": topic,
         "dlt.partition": "0",
