@@ -536,7 +536,7 @@ def test_messages_with_containers_in_cycles_are_collected(
 
 
 def test_messages_of_subclasses_in_cycles_are_collected(decoder: ModuleType) -> None:
-    class Mine(decoder.Message):  # type: ignore[name-defined,misc]
+    class Mine(decoder.Message):  # type: ignore[name-defined]
         me: object = None
         __setattr__ = object.__setattr__
 
