@@ -141,7 +141,8 @@ class ConsumerStream(Generic[K, V]):
         whole_number("max_records", max_records, 1)
         messages: dict[TopicPartition, list[Message[K, V]]] = {}
         batch = await self._get(partitions, timeout_ms / 1000, max_records)
-        for start, end in pairwise([*self._stream.runs, len(batch)] if batch else ()):
+        starts = self._stream.runs.delivered
+        for start, end in pairwise([*starts, len(batch)] if batch else ()):
             first = batch[start]
             of_partition = messages.setdefault(TopicPartition(first.topic, first.partition), [])
             of_partition += batch[start:end]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
 
 from asyncconsumer.buffer.channel import Channel
@@ -60,6 +61,17 @@ class BatchWaits(NamedTuple):
     more: float  # for further records
 
 
+@dataclass(slots=True, eq=False)
+class Runs:
+    """The indexes at which runs of records of one partition begin in a batch.
+
+    `collected` is that of the batch being collected, `delivered` that of the last delivered batch.
+    """
+
+    collected: list[int] = field(default_factory=list)
+    delivered: list[int] = field(default_factory=list)
+
+
 class BatchedStream(Stream):
     """A stream with batches. Asking for the next batch acknowledges the previous one as a whole.
 
@@ -76,8 +88,7 @@ class BatchedStream(Stream):
     ) -> None:
         super().__init__(channel, fence, clock, idle)
         self._batch: list[Any] = []  # records or messages collected so far
-        self._starts: list[int] = []  # where records of one partition begin in it
-        self.runs: list[int] = []  # the same of the batch delivered last
+        self.runs = Runs()
         self._first: dict[TopicPartition, Offset] = {}  # of the batch collected or in flight
         self._trouble: ConsumerError | None = None  # to be raised by the next call
 
@@ -104,11 +115,11 @@ class BatchedStream(Stream):
             if self._batch:
                 break
         if len(self._batch) <= limit:
-            batch, self.runs = self._batch, self._starts
-            self._batch, self._starts = [], []
+            batch, self._batch = self._batch, []
+            self.runs = Runs(delivered=self.runs.collected)
         else:  # the call before was cancelled, and had a higher limit
             batch, self._batch = self._batch[:limit], self._batch[limit:]
-            self.runs, self._starts = starts(batch), starts(self._batch)
+            self.runs = Runs(collected=starts(self._batch), delivered=starts(batch))
         return batch
 
     def acknowledge(self) -> None:
@@ -165,11 +176,11 @@ class BatchedStream(Stream):
         finally:
             if len(self._batch) > collected:  # all of one partition
                 self._note_first(self._batch[collected])
-                self._starts.append(collected)
+                self.runs.collected.append(collected)
 
     def _add(self, record: HasOffset) -> None:
         self._note_first(record)
-        self._starts.append(len(self._batch))
+        self.runs.collected.append(len(self._batch))
         self._batch.append(record)
 
     def _note_first(self, record: HasOffset) -> None:
@@ -214,4 +225,4 @@ class BatchedStream(Stream):
                 for record in self._batch
                 if (record.topic, record.partition) != tuple(partition)
             ]
-            self._starts = starts(self._batch)
+            self.runs.collected = starts(self._batch)

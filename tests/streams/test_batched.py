@@ -28,7 +28,7 @@ def stream_of(*chunks: tuple[TopicPartition, int]) -> tuple[Channel, BatchedStre
 def runs_of(stream: BatchedStream, batch: list[Any]) -> list[tuple[TopicPartition, list[int]]]:
     """Return the runs, and check that each has one partition only."""
     runs = []
-    for start, end in pairwise([*stream.runs, len(batch)]):
+    for start, end in pairwise([*stream.runs.delivered, len(batch)]):
         [partition] = {TopicPartition(r.topic, r.partition) for r in batch[start:end]}
         runs.append((partition, [record.offset for record in batch[start:end]]))
     return runs
