@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,8 @@ from asyncconsumer.testing.servers.errors import ServerError, StartFailed
 
 _POLL_SECONDS: Final = 0.05
 _LOG_LINES_SHOWN: Final = 25
+_SECONDS_TO_PAUSE: Final = 5.0  # a thread that waits for a disk stops when the disk has answered
+_SECONDS_BETWEEN_CHECKS: Final = 0.001
 _TROUBLE: Final = re.compile(r" (ERROR|FATAL) |^(Exception in|Error:|\S*(Exception|Error)\b)")
 
 Probe = Callable[[], Awaitable[bool]]
@@ -125,9 +128,15 @@ class ServerProcess:
             os.kill(self.pid, number)
 
     def pause(self) -> None:
-        """Pause the process with SIGSTOP. Its sockets stay open and nothing answers."""
+        """Pause the process with SIGSTOP. Its sockets stay open and nothing answers.
+
+        Each thread stops when it is scheduled next, so this waits until all have stopped.
+        """
         self.signal(signal.SIGSTOP)
         self._paused = True
+        deadline = time.monotonic() + _SECONDS_TO_PAUSE
+        while not _is_stopped(self.pid) and time.monotonic() < deadline:
+            time.sleep(_SECONDS_BETWEEN_CHECKS)
 
     def resume(self) -> None:
         """Resume the process with SIGCONT."""
@@ -163,6 +172,16 @@ class ServerProcess:
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.stdin.close()
             self._guard = None
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether all threads of a process are stopped. Without /proc they count as stopped."""
+    try:
+        states = [stat.read_text() for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread has just ended
+        return False
+    # the state follows the name of the thread, which is in parentheses and may contain spaces
+    return all(text.rpartition(")")[2].split()[0] in "TtXZ" for text in states)
 
 
 async def together(*steps: Awaitable[None]) -> None:
