@@ -20,7 +20,8 @@ from tests.support.registry_serializers import AVRO_ORDER, writing
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
 async def test_records_are_written_to_files(kafka: KafkaHandle, tmp_path: Path, kind: str) -> None:
-    topic = await kafka.topic(partitions=2)
+    forever = {"retention.ms": "-1"}  # the records are of 1970
+    topic = await kafka.topic(partitions=2, config=forever)
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         headers = [("h", b"x"), ("empty", None)]
         await producer.send_and_wait(
