@@ -6,11 +6,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, TypeVar
 
-from aiokafka.protocol.api import Request
-
 from asyncconsumer.aio.concurrency import for_each
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.retry_deadline import RetryDeadline
+from asyncconsumer.aiokafka_parts import Request
 from asyncconsumer.config import ConnectionConfig, ZooKeeperConfig
 from asyncconsumer.errors import (
     BrokerError,

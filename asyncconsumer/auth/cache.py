@@ -8,8 +8,7 @@ from abc import abstractmethod
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
-from aiokafka.abc import AbstractTokenProvider
-
+from asyncconsumer.aiokafka_parts import AbstractTokenProvider
 from asyncconsumer.errors import ConsumerError
 
 _log: Final = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
-from aiokafka import AIOKafkaProducer
 from rich.console import Console
 from rich.table import Table
 
 from asyncconsumer.aio.start_task import start_task
+from asyncconsumer.aiokafka_parts import AIOKafkaProducer
 from asyncconsumer.cli.demo_lake import show_lake
 from asyncconsumer.consumer.connector import ConsumerConnector
 from asyncconsumer.consumer.consumer import Consumer

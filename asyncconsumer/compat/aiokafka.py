@@ -27,10 +27,10 @@ from aiokafka.errors import (
     IllegalStateError,
     KafkaTimeoutError,
 )
-from aiokafka.util import commit_structure_validate
 
 from asyncconsumer import types
 from asyncconsumer.aio.start_task import start_task
+from asyncconsumer.aiokafka_parts import commit_structure_validate
 from asyncconsumer.compat.aiokafka_consumer import RecordConsumer, WantedSubscription
 from asyncconsumer.compat.aiokafka_errors import translated, translated_commit
 from asyncconsumer.compat.aiokafka_listener import ListenerAdapter

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TypeAlias
 
-from aiokafka.abc import AbstractTokenProvider
-
+from asyncconsumer.aiokafka_parts import AbstractTokenProvider
 from asyncconsumer.errors import ConfigError
 
 TokenSource: TypeAlias = AbstractTokenProvider | Callable[[], Awaitable[str] | str]

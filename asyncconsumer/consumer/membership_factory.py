@@ -4,9 +4,8 @@ from contextlib import AbstractAsyncContextManager
 from random import Random
 from typing import Final, Protocol, cast
 
-from aiokafka.protocol.api import Request
-
 from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.aiokafka_parts import Request
 from asyncconsumer.config import MemberConfig, one_of
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.group.assignors import (

@@ -7,8 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from aiokafka import structs
-
+from asyncconsumer import aiokafka_parts
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import TransactionFenced
 from asyncconsumer.fetch.manager import FetchManager
@@ -65,7 +64,9 @@ class Transactions:
                 current = self._assignments()
                 done = {(tp, current[tp]): offset for tp, offset in offsets.items()}
                 if offsets:
-                    theirs = {structs.TopicPartition(*tp): offset for tp, offset in offsets.items()}
+                    theirs = {
+                        aiokafka_parts.TopicPartition(*tp): offset for tp, offset in offsets.items()
+                    }
                     await producer.send_offsets_to_transaction(theirs, self._group_id)
                 self._check()
         finally:

@@ -12,10 +12,9 @@ from contextlib import AsyncExitStack
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from aiokafka.protocol.api import Request
-
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.wait import wait_set
+from asyncconsumer.aiokafka_parts import Request
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError, ConsumerError, RebalanceInProgress
 from asyncconsumer.net.pool import BrokerPool, Traffic

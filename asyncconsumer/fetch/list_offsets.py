@@ -4,9 +4,8 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from aiokafka.protocol.api import Response
-
 from asyncconsumer.aio.concurrency import for_each, in_chunks
+from asyncconsumer.aiokafka_parts import Response
 from asyncconsumer.errors import (
     BrokerError,
     ConfigError,

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Final, TypeAlias
 
-from aiokafka.protocol.api import Request
-
 from asyncconsumer.aio.resource import AsyncResource
+from asyncconsumer.aiokafka_parts import Request
 from asyncconsumer.errors import ConsumerProtocolUnsupported
 from asyncconsumer.group.classic.membership import ClassicMembership
 from asyncconsumer.group.kip848.membership import ConsumerGroupMembership

@@ -10,10 +10,9 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 from uuid import UUID
 
-from aiokafka.protocol.api import Request, Response
-
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aiokafka_parts import Request, Response
 from asyncconsumer.errors import (
     AuthenticationFailed,
     BrokerError,

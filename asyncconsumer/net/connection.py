@@ -10,9 +10,7 @@ from io import BytesIO
 from math import inf
 from typing import Final, NamedTuple, TypeVar, cast
 
-from aiokafka.errors import IncompatibleBrokerVersion
-from aiokafka.protocol.api import Request, RequestStruct, Response
-
+from asyncconsumer.aiokafka_parts import IncompatibleBrokerVersion, Request, RequestStruct, Response
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
     ClosedError,

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from aiokafka.protocol.coordination import FindCoordinatorRequest
-
+from asyncconsumer.aiokafka_parts import FindCoordinatorRequest
 from asyncconsumer.errors import (
     BrokerConnectionError,
     BrokerError,

@@ -8,10 +8,9 @@ from math import inf
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
-from aiokafka.protocol.api import Request, Response
-
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aiokafka_parts import Request, Response
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ClosedError, ConsumerError, HostNotAllowed
 from asyncconsumer.net.connect import open_connection

@@ -6,10 +6,9 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from random import Random
 
-from aiokafka.partitioner import murmur2
-
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.start_task import start_task
+from asyncconsumer.aiokafka_parts import murmur2
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError, ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.net.cluster import Cluster

@@ -5,10 +5,15 @@ import re
 from collections.abc import Awaitable
 from typing import Final
 
-from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, ScramAuthenticator
-from aiokafka.protocol.admin import SaslAuthenticateRequest, SaslHandShakeRequest
-from aiokafka.protocol.api import Request, Response
-
+from asyncconsumer.aiokafka_parts import (
+    AIOKafkaConnection,
+    OAuthAuthenticator,
+    Request,
+    Response,
+    SaslAuthenticateRequest,
+    SaslHandShakeRequest,
+    ScramAuthenticator,
+)
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
     AuthenticationFailed,

@@ -6,8 +6,7 @@ from math import inf
 from struct import error
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from aiokafka.protocol.api import Request
-
+from asyncconsumer.aiokafka_parts import Request
 from asyncconsumer.errors import AccessDenied, BrokerError
 from asyncconsumer.net.connection import RawResponse
 from asyncconsumer.net.metadata_reader import MetadataReader

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Final, TypeVar
 
-from aiokafka.protocol.api import Request, Response
-
 from asyncconsumer.aio.retry_deadline import RetryDeadline
+from asyncconsumer.aiokafka_parts import Request, Response
 from asyncconsumer.errors import (
     BrokerError,
     ConsumerError,

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from aiokafka.protocol.types import Int16, Int32, Int64
-
+from asyncconsumer.aiokafka_parts import Int16, Int32, Int64
 from asyncconsumer.protocol.schema import Api, ArrayOf, Field, TableRequest, Text
 
 _REPLICA: Final = ArrayOf(

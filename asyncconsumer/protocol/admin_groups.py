@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aiokafka.protocol.types import Int8, Int16, Int32
-
+from asyncconsumer.aiokafka_parts import Int8, Int16, Int32
 from asyncconsumer.protocol.schema import (
     Api,
     ArrayOf,

@@ -7,8 +7,7 @@ aiokafka's versions of these requests support none of these.
 from collections.abc import Mapping
 from typing import Final
 
-from aiokafka.protocol.types import Boolean, Int16, Int32
-
+from asyncconsumer.aiokafka_parts import Boolean, Int16, Int32
 from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
 
 _MAX_REASON_LENGTH: Final = 255  # characters that brokers accept

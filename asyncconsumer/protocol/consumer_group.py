@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from aiokafka.protocol.types import Int16, Int32
-
+from asyncconsumer.aiokafka_parts import Int16, Int32
 from asyncconsumer.protocol.schema import Api, ArrayOf, Field, NullableOf, TableRequest, Text, Uuid
 
 JOIN_EPOCH: Final = 0

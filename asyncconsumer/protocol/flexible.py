@@ -6,10 +6,16 @@ aiokafka changed its declarations between 0.14 and 0.15, so this module does not
 from io import BytesIO
 from typing import ClassVar, Final
 
-from aiokafka.protocol.abstract import AbstractType
-from aiokafka.protocol.api import RequestStruct
-from aiokafka.protocol.struct import Struct
-from aiokafka.protocol.types import Int16, Int32, Schema, String, UnsignedVarInt32
+from asyncconsumer.aiokafka_parts import (
+    AbstractType,
+    Int16,
+    Int32,
+    RequestStruct,
+    Schema,
+    String,
+    Struct,
+    UnsignedVarInt32,
+)
 
 TAGS: Final = "tags"
 

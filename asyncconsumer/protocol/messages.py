@@ -8,9 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from aiokafka.protocol.api import RequestStruct
-from aiokafka.protocol.types import Boolean, Int8, Int16, Int32, Int64
-
+from asyncconsumer.aiokafka_parts import Boolean, Int8, Int16, Int32, Int64, RequestStruct
 from asyncconsumer.protocol.schema import RAW, Api, ArrayOf, Field, TableRequest, Text, Uuid
 
 LATEST: Final = -1

@@ -6,9 +6,7 @@ aiokafka's versions of these requests end at 3, which has none of these. Kafka 4
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from aiokafka.protocol.api import Response
-from aiokafka.protocol.types import Boolean, Int16, Int32, Int64
-
+from asyncconsumer.aiokafka_parts import Boolean, Int16, Int32, Int64, Response
 from asyncconsumer.errors import MalformedResponse
 from asyncconsumer.protocol.schema import Api, ArrayOf, Field, TableRequest, Text
 

@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from aiokafka.protocol.types import Int16, Int32, Int64
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
+from asyncconsumer.aiokafka_parts import DefaultRecordBatchBuilder, Int16, Int32, Int64
 from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
 from asyncconsumer.records.record import Headers
 

@@ -10,7 +10,7 @@ from io import BytesIO
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, cast
 
-from aiokafka.protocol.types import (
+from asyncconsumer.aiokafka_parts import (
     Array,
     CompactArray,
     CompactString,
@@ -22,7 +22,6 @@ from aiokafka.protocol.types import (
     String,
     UnsignedVarInt32,
 )
-
 from asyncconsumer.protocol.flexible import TAGS, TaggedFields
 
 Value: TypeAlias = Any  # depends on the type of the field

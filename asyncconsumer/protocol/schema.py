@@ -12,22 +12,23 @@ from io import BytesIO
 from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 
-from aiokafka.errors import IncompatibleBrokerVersion
-from aiokafka.protocol.abstract import AbstractType
-from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import (
+from asyncconsumer.aiokafka_parts import (
+    AbstractType,
     Array,
     Bytes,
     CompactArray,
     CompactBytes,
     CompactString,
+    IncompatibleBrokerVersion,
     Int8,
     Int32,
+    Request,
+    RequestStruct,
+    Response,
     Schema,
     String,
     UnsignedVarInt32,
 )
-
 from asyncconsumer.errors import MalformedResponse
 from asyncconsumer.protocol.flexible import TAGS, FlexibleHeaders, TaggedFields
 from asyncconsumer.protocol.rows import (

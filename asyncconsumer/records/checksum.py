@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from aiokafka.record.util import calc_crc32c
+from asyncconsumer.aiokafka_parts import calc_crc32c
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -4,9 +4,8 @@ import base64
 import json
 from datetime import UTC, datetime
 
-from aiokafka.abc import AbstractTokenProvider
-
 from asyncconsumer.admin.diagnosis.finding import Finding, from_error
+from asyncconsumer.aiokafka_parts import AbstractTokenProvider
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import AuthenticationFailed, TokenRefused
 from asyncconsumer.types import Address

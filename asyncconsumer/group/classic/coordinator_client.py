@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from aiokafka.protocol.api import Request
-
 from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.aiokafka_parts import Request
 from asyncconsumer.errors import BrokerError, ConsumerError, MalformedResponse
 from asyncconsumer.group.classic.attempt import JoinAttempt
 from asyncconsumer.group.classic.description import GroupDescription

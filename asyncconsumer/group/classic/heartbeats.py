@@ -20,7 +20,7 @@ from asyncconsumer.protocol.classic_group import HeartbeatRequest
 from asyncconsumer.types import Address, MemberIdentity
 
 if TYPE_CHECKING:
-    from aiokafka.protocol.api import Request
+    from asyncconsumer.aiokafka_parts import Request
 
 _log: Final = logging.getLogger(__name__)
 _TRIES: Final = 4  # heartbeat attempts that fit into a session timeout

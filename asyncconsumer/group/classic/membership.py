@@ -13,12 +13,11 @@ from contextlib import AsyncExitStack
 from random import Random
 from typing import Final
 
-from aiokafka.protocol.api import Request
-
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.aiokafka_parts import Request
 from asyncconsumer.errors import ConsumerError, IllegalGeneration
 from asyncconsumer.group.assignors import Assignor
 from asyncconsumer.group.classic.attempt import JoinAttempt, RejoinPacing, RejoinSignal

@@ -15,13 +15,11 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from aiokafka.protocol.admin import DescribeConfigsRequest
-from aiokafka.protocol.api import Request
-
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
+from asyncconsumer.aiokafka_parts import DescribeConfigsRequest, Request
 from asyncconsumer.errors import (
     BrokerError,
     ConsumerError,

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aiokafka.abc import AbstractTokenProvider
-
+from asyncconsumer.aiokafka_parts import AbstractTokenProvider
 from asyncconsumer.auth.azure import AzureEntra
 from asyncconsumer.config.jaas import parse_jaas
 from asyncconsumer.config.java_keys import token_provider

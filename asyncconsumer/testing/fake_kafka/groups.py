@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
 
-from aiokafka.protocol.types import Int8, Int16, Int32
-
+from asyncconsumer.aiokafka_parts import Int8, Int16, Int32
 from asyncconsumer.protocol.classic_group import (
     DESCRIBE_GROUPS,
     HEARTBEAT,

@@ -5,8 +5,7 @@ from io import BytesIO
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from aiokafka.protocol.types import Array, Schema
-
+from asyncconsumer.aiokafka_parts import Array, Schema
 from asyncconsumer.protocol.flexible import TAGS
 from asyncconsumer.protocol.rows import PackedRows, TextRows
 from asyncconsumer.protocol.schema import Api

@@ -9,19 +9,19 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from aiokafka.conn import create_conn
-from aiokafka.errors import KafkaError, for_code
-from aiokafka.protocol.admin import (
+from asyncconsumer.aiokafka_parts import (
     CreateAclsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteAclsRequest,
     DeleteTopicsRequest,
+    KafkaError,
+    MetadataRequest,
+    OffsetRequest,
+    Request,
+    create_conn,
+    for_code,
 )
-from aiokafka.protocol.api import Request
-from aiokafka.protocol.metadata import MetadataRequest
-from aiokafka.protocol.offset import OffsetRequest
-
 from asyncconsumer.testing.servers.errors import AdminFailed
 from asyncconsumer.testing.servers.messages import (
     AlterPartitionReassignmentsRequest,

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aiokafka.errors import KafkaError
-
+from asyncconsumer.aiokafka_parts import KafkaError
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.servers import maven, properties
 from asyncconsumer.testing.servers.admin import Admin

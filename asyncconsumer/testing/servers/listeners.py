@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import trustme
-from aiokafka.abc import AbstractTokenProvider
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from asyncconsumer.aiokafka_parts import AbstractTokenProvider
 from asyncconsumer.testing.servers.ports import HOST
 
 PASSWORDS: Final = {"alice": "alice-secret", "bob": "bob-secret"}

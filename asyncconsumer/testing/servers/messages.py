@@ -5,8 +5,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from aiokafka.protocol.types import Int8, Int16, Int32
-
+from asyncconsumer.aiokafka_parts import Int8, Int16, Int32
 from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
 
 _TIMEOUT_MS: Final = 30_000
