@@ -10,34 +10,27 @@ asyncio.run(app.run())
 
 import asyncio
 import logging
-import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
+from typing import Any, Final, NoReturn, Self, Unpack
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import AppOptions, ConnectionConfig, document_options
 from asyncconsumer.config.external import ExternalOptions, StrPath
-from asyncconsumer.config.validation import whole_number
 from asyncconsumer.consumer.consumer import Consumer
-from asyncconsumer.consumer.dead_letters import DeadLetterProducer
 from asyncconsumer.consumer.environment import Environment
-from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
+from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.events import EventBus, EventStream
-from asyncconsumer.handlers.batches import Batch
+from asyncconsumer.handlers.app_settings import AppKeywords, AppSettings
 from asyncconsumer.handlers.block_interrupt import BlockInterrupt
-from asyncconsumer.handlers.draining import Drained, drain
+from asyncconsumer.handlers.declarations import Declarations
+from asyncconsumer.handlers.draining import Drained, Draining
 from asyncconsumer.handlers.handler import (
     Handler,
-    HandlerOptions,
-    OnError,
-    Ordering,
-    check_apart,
-    declared,
 )
 from asyncconsumer.handlers.health import (
     AppHealth,
@@ -47,18 +40,22 @@ from asyncconsumer.handlers.health import (
     stuck,
     with_in_flight,
 )
-from asyncconsumer.handlers.loop_options import reject_loop_options
 from asyncconsumer.handlers.member_removal import remove_from
 from asyncconsumer.handlers.queue import WorkQueue
-from asyncconsumer.handlers.retry import Retry
-from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
+from asyncconsumer.handlers.runtime import (
+    AppContext,
+    HandlerRuntime,
+    network,
+    open_runtimes,
+    queue_of,
+    runtime_of,
+)
 from asyncconsumer.handlers.signals import signals
 from asyncconsumer.handlers.stream import HandlerStream, OnConsume, on_consume
 from asyncconsumer.handlers.subscription import AppConsumer, reads, retry_topics, subscription
 from asyncconsumer.handlers.topic_checks import check_topics
 from asyncconsumer.handlers.tracing import check_tracing
 from asyncconsumer.net.producer import Producer
-from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.streams.routes import PartitionRoutes
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.web.mixin import WebMixin
@@ -67,11 +64,9 @@ from asyncconsumer.web.status import Status
 _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_COMMIT: Final = 5.0
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 @document_options(AppOptions)
-class ConsumerApp(WebMixin):
+class ConsumerApp(Declarations, WebMixin):
     """A group member that calls handlers.
 
     Declare handlers, then use ``async with app`` or ``await app.run()``.
@@ -85,81 +80,37 @@ class ConsumerApp(WebMixin):
     """
 
     def __init__(
-        self,
-        *,
-        shutdown_grace_ms: int = 20_000,
-        tracing: bool = False,
-        listener: object = None,
-        interceptors: Iterable[Interceptor] | None = None,
-        offsets: OffsetStore | None = None,
-        environment: Environment | None = None,
-        **options: Unpack[AppOptions],
+        self, *, environment: Environment | None = None, **options: Unpack[AppKeywords]
     ) -> None:
-        whole_number("shutdown_grace_ms", shutdown_grace_ms, 0)
-        self.shutdown_grace_ms: Final = shutdown_grace_ms
-        if tracing:
+        super().__init__()
+        self._settings: Final = AppSettings.of(options)
+        settings = self._settings
+        if settings.tracing:
             check_tracing()
-        self._context = AppContext(environment or Environment(), EventBus(), tracing)
-        self._options: dict[str, Any] = {
-            **options,
-            "listener": listener,
-            "interceptors": (
-                tuple(interceptors) if isinstance(interceptors, Iterable) else interceptors
-            ),
-            "offsets": offsets,
-        }
-        reject_loop_options(self._options)
+        self._context = AppContext(environment or Environment(), EventBus(), settings.tracing)
+        self._options = settings.options
         # Raises ConfigError for invalid options now instead of when the app is opened.
         Consumer(environment=self._context.environment, **self._options)
         if options.get("group_id") is None:
             raise ConfigError("an app is a member of a group: set `group_id`")
-        self._handlers: list[Handler] = []
         self._running: list[HandlerRuntime] = []
         self._consumer: Consumer | None = None
         self._scope = Scope("the app")
         self._end = BlockInterrupt()
         self._state = AppState.NEW
-        self._drained: Drained | None = None
-        self._cut: dict[TopicPartition, list[int]] = {}
+        self._draining = Draining()
 
     @classmethod
-    def from_env(
-        cls,
-        *,
-        shutdown_grace_ms: int = 20_000,
-        tracing: bool = False,
-        listener: object = None,
-        interceptors: Iterable[Interceptor] | None = None,
-        offsets: OffsetStore | None = None,
-        **options: Unpack[AppOptions],
-    ) -> Self:
+    def from_env(cls, **options: Unpack[AppKeywords]) -> Self:
         """Return an app with options from variables such as ``ASYNCCONSUMER_GROUP_ID``.
 
         ``ASYNCCONSUMER_CONFIG`` is the path of a file with more options. Keywords override
         variables, which override the file.
         """
-        return cls.from_config(
-            None,
-            shutdown_grace_ms=shutdown_grace_ms,
-            tracing=tracing,
-            listener=listener,
-            interceptors=interceptors,
-            offsets=offsets,
-            **options,
-        )
+        return cls.from_config(None, **options)
 
     @classmethod
-    def from_config(
-        cls,
-        path: StrPath | None,
-        *,
-        shutdown_grace_ms: int = 20_000,
-        tracing: bool = False,
-        listener: object = None,
-        interceptors: Iterable[Interceptor] | None = None,
-        offsets: OffsetStore | None = None,
-        **options: Unpack[AppOptions],
-    ) -> Self:
+    def from_config(cls, path: StrPath | None, **options: Unpack[AppKeywords]) -> Self:
         """Return an app with options from a TOML file or a Java properties file.
 
         Keywords override environment variables, which override the file. None stands for the path
@@ -167,80 +118,22 @@ class ConsumerApp(WebMixin):
         """
         external = ExternalOptions.read(options, path)
         with external.named_in_errors():
-            return cls(
-                shutdown_grace_ms=shutdown_grace_ms,
-                tracing=tracing,
-                listener=listener,
-                interceptors=interceptors,
-                offsets=offsets,
-                **external.options,
-            )
+            return cls(**external.options)
 
-    # --- declaring -------------------------------------------------------------------------------
-
-    def handler(
-        self,
-        *topics: str,
-        pattern: str | re.Pattern[str] | None = None,
-        ordering: Ordering = "key",
-        concurrency: int = 100,
-        batch: Batch | None = None,
-        retry: Retry | None = None,
-        dead_letter_topic: str | None = None,
-        on_error: OnError = "stop",
-        handler_timeout_ms: int | None = None,
-        max_in_flight: int | None = None,
-        max_in_flight_bytes: int = 64 * 2**20,
-    ) -> Callable[[F], F]:
-        """Declare a function as the handler of topics. See `HandlerOptions` for the options.
-
-        The parameters of the function select its arguments. A parameter annotated as `Record` gets
-        the record, `key` gets the key and `headers` gets the headers. Any other parameter gets the
-        value, deserialized to the annotated type.
-        """
-        if topics and callable(topics[0]):
-            raise ConfigError("name the topics of a handler: @app.handler('topic')")
+    def _declare(self, handler: Handler) -> None:
         if self._state is not AppState.NEW:
             raise ConfigError("handlers must be declared before the app is opened")
-        how = HandlerOptions(
-            ordering=ordering,
-            concurrency=concurrency,
-            batch=batch,
-            retry=retry,
-            dead_letter_topic=dead_letter_topic,
-            on_error=on_error,
-            handler_timeout_ms=handler_timeout_ms,
-            max_in_flight=max_in_flight,
-            max_in_flight_bytes=max_in_flight_bytes,
-        )
-
-        def declare(function: F) -> F:
-            made = declared(function, topics, pattern, how)
-            for other in self._handlers:
-                check_apart(other, made)
-            self._handlers.append(made)
-            return function
-
-        return declare
+        super()._declare(handler)
 
     def set_worker_number(self, number: int) -> None:
         """Append the worker number to a `group_instance_id`, which must differ by process."""
         if (name := self._options.get("group_instance_id")) is not None:
             self._options["group_instance_id"] = f"{name}-{number}"
 
-    def _handler_of(self, topic: str) -> HandlerRuntime:
-        """Return the handler that names `topic`; otherwise the first whose pattern matches."""
-        named = [
-            runtime
-            for runtime in self._running
-            if topic in runtime.handler.topics or topic == runtime.handler.handling.retry_topic
-        ]
-        return (named or [runtime for runtime in self._running if runtime.handler.handles(topic)])[
-            0
-        ]
-
-    def _queue_of(self, topic: str) -> WorkQueue:
-        return self._handler_of(topic).queue
+    @property
+    def shutdown_grace_ms(self) -> int:
+        """The time that running handlers have to finish when the app is closed."""
+        return self._settings.shutdown_grace_ms
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -249,7 +142,7 @@ class ConsumerApp(WebMixin):
             raise ConfigError("the app has no handler: declare one with @app.handler(topic)")
         if self._scope.is_over:  # an app may be opened again, for example by each test of a web app
             self._scope, self._end = Scope("the app"), BlockInterrupt()
-            self._drained, self._cut = None, {}
+            self._draining = Draining()
         await super().__aenter__()
         self._state = AppState.RUNNING
         self._end.watch()
@@ -265,27 +158,15 @@ class ConsumerApp(WebMixin):
             **self._options,
         )
         config = consumer.config
-        dead: dict[str, DeadLetterProducer] = {}
-        for topic in {topic for handler in self._handlers for topic in handler.handling.writes_to}:
-            producer = DeadLetterProducer(topic, config.connection, **_network(environment))
-            dead[topic] = await stack.enter_async_context(producer)
-        self._running = [
-            HandlerRuntime(
-                handler,
-                group=config.member.group_id or "",
-                dead_letters=dead,
-                context=self._context,
-            )
-            for handler in self._handlers
-        ]
-        for runtime in self._running:
-            stack.push_async_callback(runtime.close)
+        writers, self._running = await open_runtimes(stack, self._handlers, config, self._context)
         await stack.enter_async_context(self._scope)
         self._consumer = await stack.enter_async_context(consumer)
-        for producer in dead.values():
-            producer.reach_by(consumer.connection)
-            producer.check_topic()
-        routes = consumer.by_partition(partial(HandlerStream, self._queue_of, self._seen_by()))
+        for writer in writers:
+            writer.reach_by(consumer.connection)
+            writer.check_topic()
+        routes = consumer.by_partition(
+            partial(HandlerStream, partial(queue_of, self._running), self._seen_by())
+        )
         for handler in self._handlers:
             await check_topics(handler, consumer)
         for runtime in self._running:
@@ -313,7 +194,7 @@ class ConsumerApp(WebMixin):
             self._start(self._read(partition, stream), f"read {partition}")
 
     async def _read(self, partition: TopicPartition, stream: HandlerStream) -> None:
-        mine = self._handler_of(partition.topic)
+        mine = runtime_of(self._running, partition.topic)
         if mine.retry_topic is not None and partition.topic != mine.retry_topic.topic:
             await mine.retry_topic.caught_up(partition, self.consumer)
         await stream.pump(skip_corrupt=mine.failures.skip_corrupt, seek=self.consumer.seek)
@@ -357,14 +238,14 @@ class ConsumerApp(WebMixin):
 
         def stop() -> None:
             if asked.is_set():
-                self._cut_short()
+                self._draining.cut_short(self._queues)
             asked.set()
 
         with signals(stop):
             async with self:
                 await asked.wait()
-        assert self._drained is not None
-        return self._drained
+        assert self._draining.result is not None
+        return self._draining.result
 
     # --- draining --------------------------------------------------------------------------------
 
@@ -387,22 +268,13 @@ class ConsumerApp(WebMixin):
         return drained
 
     async def _drain(self, grace_ms: int) -> Drained:
-        if self._drained is None:
-            if self._state is AppState.RUNNING:
-                self._state = AppState.DRAINING
-            drained = await drain([runtime.queue for runtime in self._running], grace_ms / 1000)
-            self._note_cut(drained.cut_short)
-            self._drained = Drained(self._cut)
-        return self._drained
+        if self._state is AppState.RUNNING:
+            self._state = AppState.DRAINING
+        return await self._draining.run(self._queues, grace_ms / 1000)
 
-    def _cut_short(self) -> None:
-        for runtime in self._running:
-            self._note_cut(runtime.queue.cancel())
-
-    def _note_cut(self, cut: Mapping[TopicPartition, list[int]]) -> None:
-        for partition, offsets in cut.items():
-            known = self._cut.setdefault(partition, [])
-            known += [offset for offset in offsets if offset not in known]
+    @property
+    def _queues(self) -> list[WorkQueue]:
+        return [runtime.queue for runtime in self._running]
 
     # --- status ----------------------------------------------------------------------------------
 
@@ -436,7 +308,7 @@ class ConsumerApp(WebMixin):
 
     def producer(self, connection: ConnectionConfig) -> Producer:
         """Return a producer that writes to the cluster that this app reads from."""
-        return Producer(connection, **_network(self._context.environment))
+        return Producer(connection, **network(self._context.environment))
 
     def reader(self, suffix: str) -> Consumer:
         """Return a consumer with the options of this app that stops at the current log ends.
@@ -465,12 +337,3 @@ class ConsumerApp(WebMixin):
         reading = consumer.status()
         reading = replace(reading, lag=with_in_flight(reading.lag, self._running))
         return status_of(self.health(), reading, held_up)
-
-
-def _network(environment: Environment) -> dict[str, Any]:
-    """Return the keyword arguments of producers that come from the environment."""
-    return {
-        "randomness": environment.randomness,
-        "opener": environment.open_broker,
-        "now_ms": environment.now_ms,
-    }

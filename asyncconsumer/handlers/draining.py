@@ -32,6 +32,32 @@ class Drained(NamedTuple):
         return f"{len(shown)} records: {', '.join(shown[:_SHOWN])}{more}"
 
 
+class Draining:
+    """The draining of an app, which happens once, and the calls that were cut short meanwhile."""
+
+    def __init__(self) -> None:
+        self.result: Drained | None = None
+        self._cut: dict[TopicPartition, list[int]] = {}
+
+    async def run(self, queues: Collection[WorkQueue], grace: float) -> Drained:
+        """Drain the work queues. Return the result of the first call if there is one."""
+        if self.result is None:
+            drained = await drain(queues, grace)
+            self._note(drained.cut_short)
+            self.result = Drained(self._cut)
+        return self.result
+
+    def cut_short(self, queues: Collection[WorkQueue]) -> None:
+        """Cancel the running calls."""
+        for queue in queues:
+            self._note(queue.cancel())
+
+    def _note(self, cut: Mapping[TopicPartition, list[int]]) -> None:
+        for partition, offsets in cut.items():
+            known = self._cut.setdefault(partition, [])
+            known += [offset for offset in offsets if offset not in known]
+
+
 async def drain(queues: Collection[WorkQueue], grace: float) -> Drained:
     """Stop the work queues and wait for running items. Cancel those left after `grace` seconds."""
     for queue in queues:

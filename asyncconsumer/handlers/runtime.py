@@ -1,9 +1,11 @@
 """The runtime of a handler: its work queue, workers, threads and failure policy."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.dead_letters import DeadLetterProducer
 from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.events import EventBus
@@ -98,6 +100,48 @@ class HandlerRuntime:
         """Close the threads, after the last item has ended."""
         if self._threads is not None:
             await self._threads.close()
+
+
+async def open_runtimes(
+    stack: AsyncExitStack, handlers: Sequence[Handler], config: ConsumerConfig, context: AppContext
+) -> tuple[Collection[DeadLetterProducer], list[HandlerRuntime]]:
+    """Open the writers of retry and dead letter topics, and the runtimes of handlers."""
+    writers: dict[str, DeadLetterProducer] = {}
+    for topic in {topic for handler in handlers for topic in handler.handling.writes_to}:
+        writer = DeadLetterProducer(topic, config.connection, **network(context.environment))
+        writers[topic] = await stack.enter_async_context(writer)
+    group = config.member.group_id or ""
+    runtimes = [
+        HandlerRuntime(handler, group=group, dead_letters=writers, context=context)
+        for handler in handlers
+    ]
+    for runtime in runtimes:
+        stack.push_async_callback(runtime.close)
+    return writers.values(), runtimes
+
+
+def network(environment: Environment) -> dict[str, Any]:
+    """Return the keyword arguments of producers that come from the environment."""
+    return {
+        "randomness": environment.randomness,
+        "opener": environment.open_broker,
+        "now_ms": environment.now_ms,
+    }
+
+
+def runtime_of(runtimes: Sequence[HandlerRuntime], topic: str) -> HandlerRuntime:
+    """Return the handler that names `topic`; otherwise the first whose pattern matches."""
+    named = [
+        runtime
+        for runtime in runtimes
+        if topic in runtime.handler.topics or topic == runtime.handler.handling.retry_topic
+    ]
+    return (named or [runtime for runtime in runtimes if runtime.handler.handles(topic)])[0]
+
+
+def queue_of(runtimes: Sequence[HandlerRuntime], topic: str) -> WorkQueue:
+    """Return the work queue of the handler that reads a topic."""
+    return runtime_of(runtimes, topic).queue
 
 
 def _retry_topic(

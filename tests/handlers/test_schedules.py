@@ -336,7 +336,7 @@ async def test_all_that_was_cut_short_is_reported_whenever_it_was() -> None:
 
         async with app:
             await until(lambda: len(begun) == 2)
-            app._cut_short()
+            app._draining.cut_short(app._queues)
             await until(lambda: len(begun) == 3)
             drained = await app.drain()
     assert {tp: sorted(offsets) for tp, offsets in drained.cut_short.items()} == {A: [0, 1, 2]}

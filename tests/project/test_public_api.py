@@ -103,8 +103,8 @@ ENTRY_POINTS = (
     asyncconsumer.RangeReader,
     asyncconsumer.Admin,
 )
-INTERNAL = {"Environment", "ConnectionConfig"}
-"""Types of parameters for tests, and of properties for the package itself."""
+INTERNAL = {"AppKeywords", "Environment", "ConnectionConfig"}
+"""Types of keyword arguments, of parameters for tests, and of properties for the package itself."""
 ARROW = {"pa": SimpleNamespace(RecordBatch=bytes)}  # imported for type checkers only
 UNLISTED_METHODS = {"by_partition", "producer"}  # for `ConsumerApp`
 
