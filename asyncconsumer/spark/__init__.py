@@ -1,4 +1,4 @@
-"""A Kafka data source for Spark that needs no jar, and a feeder from asyncio to a sink.
+"""A Kafka data source for Spark that needs no jar, and a feeder from a consumer to a sink.
 
 spark.dataSource.register(KafkaSource)
 spark.read.format("asyncconsumer").option("kafka.bootstrap.servers", ...).option("subscribe", ...)

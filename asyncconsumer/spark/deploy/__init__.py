@@ -1,1 +1,1 @@
-"""The deployment of the package to the executors of a Spark cluster."""
+"""The installation of this package on the executors of a Spark cluster."""

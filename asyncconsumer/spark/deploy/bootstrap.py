@@ -1,12 +1,12 @@
-"""The bootstrap module of the archive that `packaging` creates.
+"""The first module that an executor imports from the zip file that `packaging` creates.
 
-It unpacks the archive and imports the real package, because Python cannot import compiled modules
-from a zip. The first Python worker unpacks the archive into a folder beside it, and later workers
-share that folder. The SHA-256 of the archive names the folder, so a replaced archive never runs the
-code of an older one. A folder is shared only if no other user can have written to it. Otherwise the
-process unpacks a private copy.
+It stands in for the package's `__init__`. It unpacks the zip file and imports the real package,
+because Python cannot import compiled modules from a zip file. The first Python worker unpacks it
+into a folder beside it, and later workers share that folder. The SHA-256 of the zip file names the
+folder, so a replaced file never runs the code of an older one. A folder is shared only if no other
+user can have written to it. Otherwise the process unpacks a private copy.
 
-This module runs before the archive is unpacked, so it imports only the standard library.
+This module runs before the zip file is unpacked, so it imports only the standard library.
 """
 
 import atexit
@@ -30,12 +30,19 @@ _FOLDER_MODE, _FILE_MODE = 0o755, 0o644  # others read and cannot write, whateve
 
 
 def interpreter() -> str:
-    """Return the ABI of this Python, which compiled modules must match."""
+    """Return the ABI tag of this Python, such as `cpython-312-x86_64-linux-gnu`.
+
+    Compiled modules must have the same tag.
+    """
     return str(sysconfig.get_config_var("SOABI"))
 
 
 def unpack(archive: Path) -> list[Path]:
-    """Return the folders to import from. Unpack the archive unless a trusted folder has it."""
+    """Return the folders to add to `sys.path` for the package in the zip file `archive`.
+
+    The file is unpacked unless a shared folder that no other user can have changed already has its
+    contents.
+    """
     with archive.open("rb") as file:  # opened once, so that the hashed file is the unpacked one
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         shared = archive.parent.resolve() / f"asyncconsumer-{digest}"
@@ -67,7 +74,10 @@ def is_trusted(folder: Path) -> bool:
 
 
 def _unpack(file: IO[bytes], shared: Path) -> Path:
-    """Unpack to the shared folder, or otherwise to a private folder of this process."""
+    """Unpack the zip file into the folder `shared`, and return that folder.
+
+    If that fails, use a private folder of this process.
+    """
     try:
         return _unpack_shared(file, shared)
     except OSError:  # this user cannot write there, or others can
@@ -117,7 +127,7 @@ def _remove(folder: Path, process: int) -> None:
 
 
 def import_package(archive: Path) -> None:
-    """Import the unpacked package in place of this module."""
+    """Unpack the zip file `archive`, and import the real package in place of this module."""
     sys.path[:0] = [str(folder) for folder in unpack(archive)]
     del sys.modules["asyncconsumer"]
     importlib.invalidate_caches()

@@ -43,7 +43,12 @@ _EXCLUDED: Final = {"__pycache__", "_native", "testing"}  # not needed on execut
 
 
 def package(path: str | Path, *, also: Iterable[str] = ()) -> Path:
-    """Create the archive. `also` names other installed packages to include, such as fastavro."""
+    """Create a zip file at `path` with this package and its dependencies, for Spark executors.
+
+    Return its path.
+
+    `also` names other installed packages to include, such as fastavro.
+    """
     target = local_path(path, "The archive", "Create it in a local folder, and copy it.")
     if target.suffix != ".zip":
         raise ConfigError(f"The name of the archive {target} must end in .zip for --py-files.")
@@ -62,10 +67,12 @@ def package(path: str | Path, *, also: Iterable[str] = ()) -> Path:
 
 
 def ship(spark: "SparkSession", *, also: Iterable[str] = ()) -> None:
-    """Send the package to the executors of a session, classic or Connect, and register the source.
+    """Send this package to the executors of a Spark session, classic or Connect.
+
+    Then register the Kafka source.
 
     `also` names other installed packages to include, such as fastavro. The source is registered
-    last, because a source that was registered before would not use the archive.
+    last, because a source that was registered before would not use the sent package.
     """
     folder = tempfile.mkdtemp(prefix="asyncconsumer-ship-")  # Spark serves the file from there
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -79,7 +86,7 @@ def ship(spark: "SparkSession", *, also: Iterable[str] = ()) -> None:
 
 
 def _with_dependencies(names: Iterable[str]) -> set[str]:
-    """Return these packages and all packages that they require on this platform."""
+    """Return these package names and those of all packages that they require on this platform."""
     packages: set[str] = set()
     pending = list(names)
     while pending:
@@ -102,7 +109,7 @@ def _with_dependencies(names: Iterable[str]) -> set[str]:
 
 
 def _files(name: str) -> Iterator[tuple[Path, Path]]:
-    """Yield the path of each file of a package, and its path below `site-packages`."""
+    """Yield each file of an installed package, and its path relative to `site-packages`."""
     for file in metadata.files(name) or ():
         if not {"..", "__pycache__"}.intersection(file.parts):
             yield Path(str(file.locate())), Path(*file.parts)

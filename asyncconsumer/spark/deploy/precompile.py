@@ -1,4 +1,4 @@
-"""Byte code for the Python processes of Spark.
+"""Byte code of pyspark for the Python processes of Spark.
 
 Spark imports pyspark from zips that contain only sources, and Python stores no byte code for a zip.
 So each process compiles pyspark first, which takes 0.5 s of CPU. Each streaming query and each new
@@ -25,14 +25,17 @@ _CHECKED_HASH: Final = (3).to_bytes(4, "little")
 
 
 def spark_home() -> Path:
-    """Return the folder of Spark: `SPARK_HOME`, or the folder of the pyspark package."""
+    """Return Spark's installation folder: `SPARK_HOME`, or the folder of the pyspark package."""
     import pyspark
 
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
 def python_zips(home: Path) -> list[Path]:
-    """Return the zips that Spark's Python processes import from."""
+    """Return the zip files from which Spark's Python processes import modules.
+
+    `home` is Spark's folder.
+    """
     zips = sorted(Path(home, "python", "lib").glob("*.zip"))
     if not zips:
         raise ConfigError(
@@ -42,9 +45,11 @@ def python_zips(home: Path) -> list[Path]:
 
 
 def add_byte_code(archive: Path) -> int:
-    """Add this Python's byte code to a zip of sources. Return the number of added modules.
+    """Add byte code of this Python version to a zip file of sources.
 
-    Other versions of Python still compile the sources. The zip is replaced atomically. Its old
+    Return the number of added modules.
+
+    Other versions of Python still compile the sources. The zip file is replaced atomically. Its old
     entries keep their positions, so running processes can still read it.
     """
     missing = dict(_missing_byte_code(archive))
@@ -62,7 +67,7 @@ def add_byte_code(archive: Path) -> int:
 
 
 def _missing_byte_code(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the names and contents of the .pyc files (PEP 552) that this Python would import."""
+    """Yield the names and contents of the .pyc files (PEP 552) that a zip file of sources lacks."""
     with zipfile.ZipFile(archive) as old:
         names = set(old.namelist())
         for name in sorted(name for name in names if name.endswith(".py")):

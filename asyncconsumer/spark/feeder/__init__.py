@@ -1,1 +1,1 @@
-"""The feeder: writes the records of a consumer to a sink, each once."""
+"""The feeder, which writes each record of a consumer to a sink exactly once."""

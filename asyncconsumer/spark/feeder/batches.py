@@ -1,4 +1,4 @@
-"""Micro-batches: records of several partitions, limited by number, size and age."""
+"""Micro-batches of a feeder: records of several partitions, limited by number, size and age."""
 
 import hashlib
 from base64 import urlsafe_b64encode
@@ -23,7 +23,10 @@ Transform = Callable[[pa.Table], pa.Table]
 
 
 class WriteIntent(NamedTuple):
-    """The end of a batch that was declared before the batch was written, and its topic's id."""
+    """A declaration, committed before a batch is written, of the offset at which the batch ends.
+
+    It also has the topic's id.
+    """
 
     end: int
     topic_id: UUID | None
@@ -31,7 +34,11 @@ class WriteIntent(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PartitionFeed:
-    """A partition from its assignment until it is revoked or read from another offset."""
+    """The feeding of one partition to the sink.
+
+    It begins when the partition is assigned. It ends when the partition is revoked or is read from
+    another offset.
+    """
 
     partition: TopicPartition
     position: int | None  # end of the records in batches; None before the first record
@@ -58,24 +65,27 @@ class PartitionFeed:
         return self.first if self.written is None else self.written
 
     def identify(self, topic_id: UUID | None) -> None:
-        """Set the id of the topic. A re-created topic of the same name has another id."""
+        """Set the id of the topic. A topic that is deleted and created again has another id."""
         self.topic_id = topic_id
 
     def hold(self, first: int) -> None:
-        """Note that records from offset `first` on were read and are not all in batches yet."""
+        """Note that not all records read since offset `first` are in micro-batches yet."""
         self.holding = True
         self.first = first if self.first is None else self.first
 
     def release(self) -> None:
-        """Note that all records that were read are in batches."""
+        """Note that all records that were read are in micro-batches."""
         self.holding = False
 
     def end(self) -> None:
-        """Mark the feed as ended: nothing more of it is written."""
+        """Mark the feed as ended. None of its records is written after that."""
         self.alive = False
 
     def set_gap(self, gap: int | None) -> None:
-        """Set the offset of the first deleted record, or None when reading continues after it."""
+        """Set the offset of the first record that retention deleted.
+
+        Pass None when reading continues after the deleted records.
+        """
         self.gap = gap
 
     def mark_written(self, end: int) -> None:
@@ -85,20 +95,20 @@ class PartitionFeed:
 
 @dataclass(frozen=True, slots=True)
 class TableBuilder:
-    """The columns to write, and an optional transformation of the table."""
+    """A builder of Arrow tables, with the columns to write and an optional transformation."""
 
     columns: Sequence[str]
     transform: Transform | None = None
 
     def build(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
-        """Return the table to write."""
+        """Return the Arrow table to write for these record batches."""
         table = pa.Table.from_batches(batches).select(list(self.columns))
         return table if self.transform is None else self.transform(table)
 
 
 @dataclass(frozen=True)
 class BatchPart:
-    """The records of one partition in a batch, from `start` to before `end`.
+    """The records of one partition in a micro-batch, from offset `start` to before `end`.
 
     Each part starts where the previous part of the partition ends. The first record may have a
     later offset than `start`, because compaction and transactions leave gaps.
@@ -119,11 +129,17 @@ class BatchPart:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The table to write. The first access builds it, so make it in a thread."""
+        """The Arrow table to write.
+
+        The first access builds it, which is slow, so access it in a thread.
+        """
         return self.build()
 
     def joined(self, after: "BatchPart") -> "BatchPart":
-        """Return this part and `after`, which starts where this part ends, as one part."""
+        """Return one part with the records of this part and of `after`.
+
+        `after` starts where this part ends.
+        """
         if (after.partition, after.start) != (self.partition, self.end):
             raise ValueError(f"The part {after.name} does not start where {self.name} ends.")
         rows, size = self.rows + after.rows, self.size + after.size
@@ -133,7 +149,10 @@ class BatchPart:
 
 @dataclass(frozen=True)
 class FeedBatch:
-    """Records that are written together. If the sink is `apart`, they are of one partition."""
+    """Records that are written to the sink together.
+
+    If the sink is `apart`, they are of one partition.
+    """
 
     parts: Mapping[TopicPartition, BatchPart]
     app: str = APP
@@ -148,7 +167,7 @@ class FeedBatch:
 
     @property
     def rows(self) -> int:
-        """The number of records."""
+        """The number of records in the batch."""
         return sum(part.rows for part in self.parts.values())
 
     @property
@@ -180,11 +199,14 @@ class FeedBatch:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The table to write, with the records of all parts."""
+        """The Arrow table to write, with the records of all parts."""
         return _concat(self.parts.values())
 
     def joined(self, after: "FeedBatch") -> "FeedBatch":
-        """Return this batch and `after`, whose parts continue those of this batch, as one batch."""
+        """Return one batch with the records of this batch and `after`.
+
+        The parts of `after` start where those of this batch end.
+        """
         joined = {
             tp: self.parts[tp].joined(part) if tp in self.parts else part
             for tp, part in after.parts.items()
@@ -204,18 +226,21 @@ def _concat(parts: Iterable[BatchPart]) -> pa.Table:
 
 
 def range_name(partition: TopicPartition, start: int, end: int) -> str:
-    """Return the part of a range's name that follows the topic."""
+    """Return the text of a partition number and an offset range, for names of files and batches."""
     return f"-{partition.partition}-{start:020d}-{end:020d}"
 
 
 def app_id(app: str, partition: TopicPartition) -> str:
-    """Return the application id with which a partition is written to a Delta table."""
+    """Return the application id under which Delta stores the offset of a partition.
+
+    `app` is the feeder's application name.
+    """
     return f"{app}:{partition.topic}:{partition.partition}"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The limits at which a batch is written."""
+    """The limits of records, bytes and age at which a batch is written."""
 
     max_records: int
     max_bytes: int
@@ -244,7 +269,7 @@ class OpenPart:
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
     def add(self, records: pa.RecordBatch, size: int) -> None:
-        """Append records of `size` bytes."""
+        """Append the batch `records`, of `size` bytes."""
         self.batches.append(records)
         self.rows += records.num_rows
         self.size += size
@@ -254,7 +279,9 @@ _ALL: Final = TopicPartition("", -1)
 
 
 class Collector:
-    """The open batches: one for all partitions, or one for each if `apart`.
+    """The batches to which records are still added.
+
+    There is one for all partitions, or one for each if the sink is `apart`.
 
     The collector neither waits nor reads a clock.
     """
@@ -275,15 +302,15 @@ class Collector:
 
     @property
     def deadline(self) -> float:
-        """The earliest deadline of an open batch."""
+        """The earliest deadline of all open batches."""
         return min((batch.deadline for batch in self._open.values()), default=inf)
 
     def add(
         self, feed: PartitionFeed, records: pa.RecordBatch, now: float
     ) -> pa.RecordBatch | None:
-        """Add the records that fit and return the rest, or None.
+        """Add the records of `feed` that fit, and return the other ones, or None if all fit.
 
-        If there is a rest, take the `full` batches and add it again.
+        If some do not fit, take the batch that `full` returns and call `add` again.
         """
         key = feed.partition if self._apart else _ALL
         batch = self._open.get(key)
@@ -331,9 +358,9 @@ class Collector:
         feed.position = offsets[-1].as_py() + 1
 
     def full(self) -> OpenBatch | None:
-        """Return a batch that has reached its limit of records or bytes, or None.
+        """Return an open batch that has reached its limit of records or bytes, or None.
 
-        If only the batches together exceed `max_bytes`, return the largest.
+        If only all open batches together exceed `max_bytes`, return the largest.
         """
         for batch in self._open.values():
             if batch.closed or (batch.rows >= self._limits.max_records and batch.deadline < inf):
@@ -344,19 +371,26 @@ class Collector:
         return None
 
     def due(self, now: float) -> OpenBatch | None:
-        """Return a batch whose deadline has passed, or None."""
+        """Return an open batch whose deadline has passed, or None."""
         return next((batch for batch in self._open.values() if batch.deadline <= now), None)
 
     def any(self) -> OpenBatch | None:
-        """Return any batch that has no declared end, or None."""
+        """Return any open batch that may be written now, or None.
+
+        A batch that continues a `WriteIntent` must first reach the declared end, so it is not
+        returned.
+        """
         return next((batch for batch in self._open.values() if batch.deadline < inf), None)
 
     def is_open(self, batch: OpenBatch) -> bool:
-        """Return whether `batch` was not taken yet."""
+        """Return whether records may still be added to `batch`."""
         return any(batch is other for other in self._open.values())
 
     def take(self, batch: OpenBatch) -> tuple[FeedBatch, dict[TopicPartition, PartitionFeed]]:
-        """Close an open batch. Return it as a batch to write, with the feeds of its parts."""
+        """Close an open batch.
+
+        Return it as a batch to write, together with the feeds of its partitions.
+        """
         self._open = {key: other for key, other in self._open.items() if other is not batch}
         parts = {
             feed.partition: BatchPart(
@@ -373,7 +407,7 @@ class Collector:
         return FeedBatch(parts, self._app), {feed.partition: feed for feed in batch.parts}
 
     def drop(self, feed: PartitionFeed) -> int:
-        """Remove the collected records of a feed and return their number."""
+        """Remove the collected records of a feed from the open batches. Return their number."""
         dropped = 0
         for key, batch in list(self._open.items()):
             if (part := batch.parts.pop(feed, None)) is not None:

@@ -27,7 +27,9 @@ _TIMEOUT_FRACTION: Final = 0.8  # of `listener_timeout_ms`, to report a failure 
 
 
 class FeedState:
-    """The feeds of all assigned partitions. A rebalance listener and a `WriteObserver`.
+    """The feeds of all assigned partitions.
+
+    The object is a rebalance listener and a `WriteObserver`.
 
     A feed is never reused. A partition that is assigned again, or read from another offset, gets a
     new feed. So no record of the old feed can follow those of the new one into the sink.
@@ -57,7 +59,7 @@ class FeedState:
         self._wakeup = asyncio.Event()
 
     def close(self) -> None:
-        """Start no more feeds, whatever the consumer is assigned."""
+        """Start no more feeds, even if partitions are assigned later."""
         self._closed = True
 
     def seek_back(self) -> None:
@@ -87,7 +89,10 @@ class FeedState:
     # --- for the consumer ------------------------------------------------------------------------
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Start feeds after the data in the sink, while the rebalance waits."""
+        """Start a feed for each partition after its data in the sink.
+
+        The rebalance waits for this.
+        """
         try:
             async with asyncio.timeout(self._seconds):
                 await self.start_feeds(partitions)
@@ -95,7 +100,7 @@ class FeedState:
             raise self._timeout_error() from None
 
     async def start_feeds(self, partitions: Collection[TopicPartition]) -> None:
-        """Start feeds after the data in the sink, without a timeout."""
+        """Start a feed for each partition after its data in the sink, without a timeout."""
         self._events = self._events or self._consumer.events()
         await self._start_feeds(partitions, {})
 
@@ -111,9 +116,10 @@ class FeedState:
     async def _start_feeds(
         self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int]
     ) -> None:
-        """Start feeds after the recorded offsets.
+        """Start a feed for each partition after its offset in the sink.
 
-        A partition without one begins at its offset in `starts`, or at the consumer's position.
+        A partition without an offset in the sink begins at its offset in `starts`, or at the
+        consumer's position.
         """
         if self._closed or not partitions:
             return
@@ -137,7 +143,7 @@ class FeedState:
                 self._wakeup.set()
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait for the writes in flight of these partitions, and drop all other records of them.
+        """Wait for the writes of these partitions in flight, and drop their other records.
 
         The next owner of the partitions reads the dropped records again.
         """
@@ -156,7 +162,7 @@ class FeedState:
             self._writes.abandon(feeds)
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Write nothing more of these partitions: another member owns them already."""
+        """End the feeds of these partitions at once, because another member owns them already."""
         self._writes.abandon(self._remove_feeds(partitions))
 
     def _remove_feeds(self, partitions: Collection[TopicPartition]) -> list[PartitionFeed]:
@@ -166,10 +172,10 @@ class FeedState:
         return feeds
 
     async def commit_starts(self) -> None:
-        """Commit the start offset of each feed that has no recorded offset.
+        """Commit the start offset of each feed that started without a stored offset.
 
-        If nothing is written before the partition moves, its next owner starts there too. Otherwise
-        the next owner could start at the end of the log at that time, and miss records.
+        If nothing is written before the partition moves, its next owner starts at the same offset.
+        Otherwise the next owner could start at the end of the log at that time, and miss records.
         """
         while True:
             await self._wakeup.wait()
@@ -193,9 +199,12 @@ class FeedState:
             await asyncio.sleep(POLL_SECONDS)
 
     async def gaps(self) -> AsyncIterator[PartitionFeed]:
-        """Yield each feed whose next records were deleted from the log, with its `gap` set.
+        """Yield each feed whose next records were deleted from the log.
 
-        Raise `SinkOffsetConflict` for a re-created topic: its records cannot follow the old ones.
+        Its `gap` is set to the first of them.
+
+        Raise `SinkOffsetConflict` for a re-created topic, because its records cannot follow the old
+        ones.
         """
         assert self._events is not None
         async for event in self._events:
@@ -214,7 +223,7 @@ class FeedState:
                 yield feed
 
     async def pass_gap(self, feed: PartitionFeed) -> bool:
-        """Continue after a gap. Return False if data loss is not allowed.
+        """Continue a feed after its deleted records. Return False if data loss is not allowed.
 
         All fetched records before the gap are collected first, because they cannot be read again.
         """
@@ -225,9 +234,12 @@ class FeedState:
         return self._skip_gap(feed)
 
     def blocked_feed(self, error: OffsetUnavailable) -> PartitionFeed | None:
-        """Return the feed that cannot continue; None if reading continues after the gap.
+        """Set the gap of the feed that `error` is about.
 
-        With ``auto_offset_reset="none"`` this error reports a gap, after all records before it.
+        Return that feed if it cannot continue after the gap, and None otherwise.
+
+        With ``auto_offset_reset="none"`` this error reports deleted records, after all records
+        before them.
         """
         feed = self.feeds.get(TopicPartition(error.topic, error.partition))
         if feed is None or feed.position is None or error.offset > error.latest:
@@ -254,7 +266,10 @@ class FeedState:
         return position is not None and position >= feed.gap
 
     def skip_corrupt(self, error: CorruptRecords) -> bool:
-        """Seek past corrupt records. Return False if ``on_poison`` does not allow that."""
+        """Seek past the corrupt records that `error` reports.
+
+        Return False if the option ``on_poison`` does not allow that.
+        """
         if self._consumer.config.delivery.on_poison != "skip" or error.resume is None:
             return False
         _log.warning("corrupt records are skipped up to offset %d: %s", error.resume, error)
@@ -263,25 +278,29 @@ class FeedState:
         return True
 
     def deleted_error(self, feed: PartitionFeed) -> RecordsDeleted:
-        """Return the error for a feed whose next records were deleted."""
+        """Return the error to raise for a feed whose next records were deleted from the log."""
         recorded = feed.first if feed.written is None else feed.written
         return RecordsDeleted(str(self._sink), feed.partition, recorded or 0)
 
     # --- for writes ------------------------------------------------------------------------------
 
     async def before_write(self, batch: FeedBatch) -> Collection[TopicPartition]:
-        """Commit the intent to write the batch. Return the partitions for which that failed."""
+        """Commit the intent to write the batch.
+
+        Return the partitions for which the commit failed.
+        """
         return await self.intents.declare(batch)
 
     async def on_written(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Commit the written offsets to the group."""
+        """Commit the offsets in `ends` to the group. The sink has all records before them."""
         await self.intents.record(ends)
 
     async def on_rejected(self, starts: Mapping[PartitionFeed, int]) -> None:
-        """Drop the collected records of these feeds, and start new feeds after the sink's data.
+        """Drop the collected records of the feeds in `starts`, and start new feeds.
 
-        A partition without data in the sink starts at its offset in `starts`. The cause is another
-        writer, a revoked partition, or data that the sink or the group lost.
+        The new feeds start after the sink's data. A partition without data in the sink starts at
+        its offset in `starts`. Parts are rejected if another writer wrote, if a partition was
+        revoked, or if the sink or the group lost data.
         """
         names = ", ".join(str(feed.partition) for feed in starts)
         _log.warning(

@@ -194,22 +194,25 @@ class SparkFeeder(AsyncResource):
     async def run(self) -> None:
         """Wait until the feeder fails, and raise its error.
 
-        If reading ends by itself (``stop_at``, ``idle_timeout_ms``), return after everything is
-        written.
+        If the consumer stops reading (``stop_at``, ``idle_timeout_ms``), return after all records
+        are written.
         """
         self._scope.check_open()
         await self._failure.ended.wait()
         self._failure.check()
 
     async def caught_up(self) -> None:
-        """Wait until the sink has everything that the assigned partitions hold at this moment."""
+        """Wait until the sink has every record that is now in the assigned partitions."""
         self._scope.check_open()
         ends = await self._consumer.end_offsets(await self._consumer.wait_assigned())
         for tp, end in ends.items():
             await wait_until(partial(self._is_written_to, tp, end), every=_POLL_SECONDS)
 
     def _is_written_to(self, tp: TopicPartition, end: int) -> bool:
-        """Return whether the sink has all records before `end`. Raise if the feeder has failed."""
+        """Return whether the sink has all records of `tp` before `end`.
+
+        Raise an error if the feeder has failed.
+        """
         if self._has_all(tp, end):
             return True
         self._failure.check()
@@ -241,19 +244,22 @@ class SparkFeeder(AsyncResource):
         )
 
     def _has_all(self, tp: TopicPartition, end: int) -> bool:
-        """Return whether the sink has every record before `end`."""
+        """Return whether the sink has every record of `tp` before `end`.
+
+        Return True if another member owns `tp`.
+        """
         if tp not in self._consumer.assignment:
             return True  # another member writes it
         position = self._written_position(tp)
         return position is not None and position >= end
 
     def _written_end(self, tp: TopicPartition) -> int | None:
-        """Return the offset up to which the sink has a partition; None if it has no data."""
+        """Return the offset after the last record of `tp` in the sink, or None without any."""
         position, written = self._written_position(tp), self._state.feeds[tp].written
         return written if position is None else max(position, written or 0)
 
     def _written_position(self, tp: TopicPartition) -> int | None:
-        """Return the read position if the sink has everything before it, otherwise None."""
+        """Return the read position in `tp`, or None if the sink lacks a record before it."""
         feed = self._state.feeds.get(tp)
         if feed is None or not feed.all_written:
             return None
@@ -273,7 +279,7 @@ class SparkFeeder(AsyncResource):
     async def _read_until_end(self) -> ConsumerError | PartitionFeed:
         """Read until the consumer ends or fails. Return the reason.
 
-        A `PartitionFeed` as the reason means that records of its partition were deleted.
+        The reason is an error, or the `PartitionFeed` whose next records were deleted from the log.
         """
         while True:
             try:
@@ -307,7 +313,7 @@ class SparkFeeder(AsyncResource):
         feed.release()
 
     async def _finish(self, reason: ConsumerError | PartitionFeed) -> None:
-        """Write everything collected so far, then stop the feeder with `reason`."""
+        """Write all collected records, then stop the feeder with `reason`."""
         await self._write_all()
         self._failure.set(
             self._state.deleted_error(reason) if isinstance(reason, PartitionFeed) else reason
@@ -332,7 +338,10 @@ class SparkFeeder(AsyncResource):
                 self._batch_open.set()
 
     async def _watch_log(self, reading: asyncio.Task[None]) -> None:
-        """Handle each gap in the log: continue after it, or stop the feeder."""
+        """Handle each range of deleted records: continue after it, or stop the feeder.
+
+        `reading` is the task that reads records.
+        """
         try:
             async for feed in self._state.gaps():
                 self._scope.start(self._handle_gap(feed, reading), f"get over {feed.gap}")
@@ -345,10 +354,10 @@ class SparkFeeder(AsyncResource):
             await self._finish(feed)
 
     async def _commit_gaps(self) -> None:
-        """Commit the read position if only offsets without records follow the written records.
+        """Commit the read position if no record lies between it and the last written record.
 
-        Such offsets are those of transaction markers, for example. Otherwise the group would always
-        show a lag.
+        Offsets of transaction markers may lie between them, for example. Without this commit the
+        group would always show a lag.
         """
         committed: dict[TopicPartition, int] = {}
         while True:
@@ -365,7 +374,7 @@ class SparkFeeder(AsyncResource):
             committed = positions
 
     async def _send(self, open_batch: OpenBatch) -> None:
-        """Wait until another write may start, then start the write of a batch."""
+        """Wait until another write may start, then start the write of `open_batch`."""
         await self._writes.wait_slot()
         if self._collector.is_open(open_batch):  # another task may have sent it meanwhile
             batch, feeds = self._collector.take(open_batch)
@@ -373,7 +382,7 @@ class SparkFeeder(AsyncResource):
                 self._writes.start(self._scope, batch, feeds, self._state)
 
     async def _drain(self, *reading: asyncio.Task[None]) -> None:
-        """Stop reading and write the collected records, as far as `grace_ms` allows."""
+        """Cancel the tasks in `reading`, and write the collected records within `grace_ms`."""
         for task in reading:
             task.cancel()
         self._state.close()

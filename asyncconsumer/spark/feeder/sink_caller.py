@@ -15,21 +15,27 @@ _MIN_DELAY, _MAX_DELAY = 0.1, 5.0  # seconds between retries
 
 
 class Grace:
-    """The time limit for all steps of closing together. It starts with the first step."""
+    """The time limit for all steps of closing a feeder together.
+
+    The time runs from the first step on.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._end: float | None = None
 
     def end(self) -> float:
-        """Return the deadline by the loop's clock. The first call sets it."""
+        """Return the moment at which the grace period ends, by the loop's clock.
+
+        The first call sets it.
+        """
         if self._end is None:
             self._end = asyncio.get_running_loop().time() + self._seconds
         return self._end
 
 
 class SinkCaller:
-    """The caller of one sink, which retries failed calls."""
+    """An object that calls the methods of one sink, and retries failed calls."""
 
     def __init__(self, name: str, *, threads: int, retries: int, randomness: Random) -> None:
         self.retried = 0  # number of retries
@@ -39,7 +45,12 @@ class SinkCaller:
         self._randomness = randomness
 
     async def call(self, action: str, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """Call the sink and return its result. Retry on errors, then raise `SinkFailed`."""
+        """Call a method of the sink and return its result.
+
+        Retry after errors, and finally raise `SinkFailed`.
+
+        `action` names the call in messages.
+        """
         delays = backoff(_MIN_DELAY, _MAX_DELAY, self._randomness)
         tries = 0
         while True:
@@ -64,7 +75,10 @@ class SinkCaller:
             await asyncio.sleep(delay)
 
     async def call_once(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """Call the sink once, for an optional step. Log an error instead of raising it."""
+        """Call an optional method of the sink once and return its result.
+
+        Log an error instead of raising it.
+        """
         try:
             return await self._threads.run(function, *arguments)
         except (Exception, asyncio.CancelledError) as error:  # a sink may raise anything
@@ -87,6 +101,6 @@ class SinkCaller:
 
 
 def _is_cancelled(error: BaseException) -> bool:
-    """Return whether this task itself is cancelled, and not only a task of the sink."""
+    """Return whether `error` is the cancellation of this task, not of a task inside the sink."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -1,9 +1,9 @@
-"""The commits of a feeder: the written offsets, and the batch that it is about to write.
+"""The commits of a feeder: the offsets that are written, and the batch that it is about to write.
 
-A process may die after it wrote a batch and before it committed the batch's end. A sink without
-offsets cannot show that the batch was written. So the end of each batch is committed before it is
-written, as metadata of the offset at which the batch begins. The next owner of the partition writes
-the same batch again, under the same id. The sink can recognise a repeated batch: Delta by
+A process may die after it wrote a batch and before it committed the batch's end. A sink that stores
+no offsets cannot show that the batch was written. So the end of each batch is committed before it
+is written, as metadata of the offset at which the batch begins. The next owner of the partition
+writes the same batch again, under the same id. The sink can recognise a repeated batch: Delta by
 ``txnVersion``, other sinks by a key.
 """
 
@@ -30,7 +30,7 @@ _NOT_OWNED: Final = NothingClaimed, IllegalGeneration, UnknownMemberId, FencedMe
 
 
 class WriteIntents:
-    """The commits of a feeder. Intents are declared only if they are `needed`."""
+    """The commits of a feeder. Write intents are declared only if they are `needed`."""
 
     def __init__(self, consumer: Consumer[Any, Any], *, needed: bool) -> None:
         self.failed = 0  # number of failed commits; the data is in the sink nevertheless
@@ -40,7 +40,7 @@ class WriteIntents:
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, WriteIntent]]:
-        """Return the committed offsets, and the intents declared with them."""
+        """Return the partitions' committed offsets, and the write intents declared with them."""
         committed = await self._consumer.committed(partitions)
         intents: dict[TopicPartition, WriteIntent] = {}
         for tp, offset in committed.items():
@@ -50,10 +50,10 @@ class WriteIntents:
         return committed, intents
 
     async def declare(self, batch: FeedBatch) -> Collection[TopicPartition]:
-        """Commit the intent to write a batch, before it is written.
+        """Commit the intent to write a batch, before the batch is written.
 
-        Return the partitions for which the commit failed. They must not be written, because
-        another member may own them.
+        Return the partitions for which the commit failed. They must not be written, because another
+        member may own them.
         """
         if not self._needed:
             return ()
@@ -70,7 +70,10 @@ class WriteIntents:
         return batch.parts.keys() - declared.keys()
 
     async def record(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets up to which everything is written. Log and count a failure."""
+        """Commit `offsets`, because the sink has every record before them.
+
+        A failed commit is logged and counted.
+        """
         if not self._consumer.commits:
             return
         try:

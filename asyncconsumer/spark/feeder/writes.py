@@ -19,16 +19,25 @@ _log: Final = logging.getLogger(__name__)
 
 
 class WriteObserver(Protocol):
-    """A listener that is asked before a batch is published, and notified of the result."""
+    """A listener that may refuse a batch before it is published, and is notified of the result."""
 
     async def before_write(self, batch: FeedBatch) -> Collection[TopicPartition]:
-        """Return the partitions of `batch` to leave out, because another member may own them."""
+        """Return the partitions of `batch` that must not be written.
+
+        Another member may own them already.
+        """
 
     async def on_written(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Handle that the sink durably has these partitions up to the given offsets."""
+        """Handle a successful write.
+
+        The sink durably has all records of each partition before its offset in `ends`.
+        """
 
     async def on_rejected(self, starts: Mapping[PartitionFeed, int]) -> None:
-        """Handle that parts with these starts were rejected. Their feeds have ended."""
+        """Handle rejected parts of a batch.
+
+        `starts` maps their feeds, which have ended, to the first offset of each part.
+        """
 
 
 @dataclass(slots=True)
@@ -43,11 +52,14 @@ class Counts:
     last_write_seconds: float = 0.0
 
     def add_abandoned(self, parts: int) -> None:
-        """Count parts that were not passed to the sink."""
+        """Count `parts` parts of batches that were not passed to the sink."""
         self.abandoned += parts
 
     def add_written(self, batch: FeedBatch, refused: int, seconds: float) -> None:
-        """Count a batch that is in the sink, and the parts that were refused."""
+        """Count a batch that the sink has written in `seconds`.
+
+        `refused` is the number of its parts that the sink refused.
+        """
         self.records += batch.rows
         self.bytes += batch.size
         self.batches += bool(batch.parts)
@@ -56,7 +68,7 @@ class Counts:
 
 
 class FailureState:
-    """The first reason why a feeder cannot continue. `ended` is set with it."""
+    """The first error that stops a feeder. The event `ended` is set together with it."""
 
     def __init__(self) -> None:
         self.ended: Final = asyncio.Event()
@@ -64,12 +76,18 @@ class FailureState:
         self._raised = False
 
     def set(self, error: Exception) -> None:
-        """Set the reason, unless there is one. A `ClosedError` ends the feeder without an error."""
+        """Store the error, unless an earlier one is stored.
+
+        A `ClosedError` ends the feeder without an error.
+        """
         self._reason = self._reason or error
         self.ended.set()
 
     def check(self, *, again: bool = True) -> None:
-        """Raise the reason, if there is one. With `again=False`, raise it only the first time."""
+        """Raise the stored error, if there is one.
+
+        With `again=False`, raise it only if it was never raised before.
+        """
         if self._reason is None or isinstance(self._reason, ClosedError):
             return
         if again or not self._raised:
@@ -79,17 +97,23 @@ class FailureState:
 
 
 class PreparedWrite(NamedTuple):
-    """The prepared batch of one pending write, or of several that were merged."""
+    """A batch that is prepared for publishing, with its feeds.
+
+    It belongs to one pending write, or to several merged ones.
+    """
 
     ready: PreparedBatch
     feeds: Mapping[TopicPartition, PartitionFeed]
 
     def live_parts(self, batch: FeedBatch) -> FeedBatch:
-        """Return the parts of `batch` whose feeds have not ended."""
+        """Return `batch` without the parts whose feeds have ended."""
         return batch.without({tp for tp in batch.parts if not self.feeds[tp].alive})
 
     def merge(self, other: "PreparedWrite", sink: MergingSink) -> "PreparedWrite | None":
-        """Return this write merged with `other`, which follows it; None if that is impossible."""
+        """Return one prepared write for this one and `other`, which follows it.
+
+        Return None if they cannot be merged.
+        """
         feeds = {**self.feeds, **other.feeds}
         # a failed write between the two has ended its feeds: its records would be missing
         if not all(feed.alive for feed in feeds.values()):
@@ -104,7 +128,7 @@ class PreparedWrite(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PendingWrite:
-    """One batch in flight. The batch is released before the observer is notified."""
+    """The write of one batch, from its start until the sink has the batch or it is abandoned."""
 
     feeds: Mapping[TopicPartition, PartitionFeed]
     batch: FeedBatch | None  # None after it was written or abandoned
@@ -113,7 +137,7 @@ class PendingWrite:
 
     @property
     def needed(self) -> bool:
-        """Return whether at least a part of the batch is still to be written."""
+        """Return whether at least one part of the batch still has to be written."""
         return self.batch is not None and any(feed.alive for feed in self.feeds.values())
 
     @property
@@ -122,7 +146,7 @@ class PendingWrite:
         return self.publishing and self.batch is not None and not self.needed
 
     def set_prepared(self, ready: PreparedBatch) -> PreparedWrite:
-        """Store the prepared batch until it may be published."""
+        """Store and return the prepared batch until it may be published."""
         self.prepared = PreparedWrite(ready, self.feeds)
         return self.prepared
 
@@ -131,20 +155,23 @@ class PendingWrite:
         self.publishing = True
 
     def blocks(self, other: "PendingWrite") -> bool:
-        """Return whether `other` must wait because it continues where this write ends."""
+        """Return whether `other` must wait for this write.
+
+        It must if it continues a partition of this write.
+        """
         return self.batch is not None and any(
             feed.alive and self.feeds.get(tp) is feed for tp, feed in other.feeds.items()
         )
 
     def release(self) -> None:
-        """Release the batch after the write has ended."""
+        """Drop the references to the batch after the write has ended."""
         self.batch = self.prepared = None
 
 
 class WriteQueue:
     """The writes in flight, at most `limit`. Batches of one partition are published in order.
 
-    A write that hangs after its feeds have ended no longer counts, so other writes may start.
+    A write that hangs after its feeds have ended no longer counts for `limit`.
     """
 
     def __init__(
@@ -164,7 +191,7 @@ class WriteQueue:
         return [write.batch for write in self._writes if write.batch is not None and write.needed]
 
     async def wait_slot(self) -> None:
-        """Wait until another write may start."""
+        """Wait until fewer than `limit` writes are in flight."""
         while len(self.in_flight) >= self._limit:
             await self._changed.wait()
 
@@ -175,7 +202,10 @@ class WriteQueue:
         feeds: Mapping[TopicPartition, PartitionFeed],
         observer: WriteObserver,
     ) -> None:
-        """Start the write of a batch, as a task of `scope`. Await `wait_slot` before."""
+        """Start the write of a batch, as a task of `scope`.
+
+        The caller must await `wait_slot` before.
+        """
         write = PendingWrite(feeds, batch)
         scope.start(self._run(write, observer), f"write {batch.id}")
         self._writes[write] = None
@@ -183,7 +213,7 @@ class WriteQueue:
             feed.sent = True
 
     def abandon(self, feeds: Collection[PartitionFeed]) -> None:
-        """End these feeds, and wake the writes that wait."""
+        """End these feeds, and wake the tasks that wait for their writes."""
         for feed in feeds:
             feed.end()
         self._notify()
@@ -204,7 +234,7 @@ class WriteQueue:
             await self._changed.wait()
 
     def _notify(self) -> None:
-        """Wake all waiting tasks."""
+        """Wake all tasks that wait for a change of the queue."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -223,7 +253,12 @@ class WriteQueue:
     async def _write(
         self, write: PendingWrite, observer: WriteObserver
     ) -> Mapping[PartitionFeed, int]:
-        """Return the end in the sink of each feed of this write and of writes merged into it."""
+        """Prepare and publish one batch.
+
+        Return the end offset in the sink for each feed that was written.
+
+        The result includes the feeds of writes that were merged into this one.
+        """
         batch, merged = write.batch, [write]
         assert batch is not None
         try:
@@ -253,16 +288,16 @@ class WriteQueue:
             self._notify()
 
     def _is_next(self, write: PendingWrite) -> bool:
-        """Return whether no earlier write blocks this one."""
+        """Return whether no earlier write has to be published before `write`."""
         earlier = takewhile(lambda other: other is not write, self._writes)
         return not any(other.blocks(write) for other in earlier)
 
     def _merge_followers(
         self, write: PendingWrite, prepared: PreparedWrite
     ) -> tuple[PreparedWrite, list[PendingWrite]]:
-        """Return the batch to publish now, and the pending writes that it contains.
+        """Return the prepared batch to publish now, and the pending writes that it contains.
 
-        A `MergingSink` may merge the writes that wait only for this one.
+        A `MergingSink` may merge the writes that wait only for `write`.
         """
         merged, sink = [write], self._sink
         if not (sink.remembers and isinstance(sink, MergingSink)):
@@ -289,7 +324,10 @@ class WriteQueue:
         merged: Collection[PendingWrite],
         observer: WriteObserver,
     ) -> FeedBatch | None:
-        """Publish a batch. Return the parts now in the sink; None if the sink was not called."""
+        """Publish a prepared batch.
+
+        Return the parts that the sink accepted, or None if the sink was not called.
+        """
         now = asyncio.get_running_loop().time
         batch, result = prepared.ready
         live = prepared.live_parts(batch)
@@ -317,7 +355,10 @@ class WriteQueue:
         partitions: Collection[TopicPartition],
         observer: WriteObserver,
     ) -> None:
-        """End the feeds of rejected parts. The observer starts new feeds, which read them again."""
+        """End the feeds of rejected partitions.
+
+        Notify the observer, which starts new feeds to read the records again.
+        """
         parts = prepared.ready.batch.parts
         starts = {prepared.feeds[tp]: parts[tp].start for tp in partitions}
         self.abandon(starts)

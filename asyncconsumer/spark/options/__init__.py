@@ -1,1 +1,1 @@
-"""Options of the Spark data source."""
+"""The options of the Spark data source."""

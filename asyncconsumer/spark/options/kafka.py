@@ -1,4 +1,4 @@
-"""Options that begin with `kafka.`: the supported properties of a Java consumer."""
+"""The options that begin with `kafka.`. They are properties of the Java consumer."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -119,9 +119,9 @@ def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_configs(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]:
-    """Return the configs for a client.
+    """Return the connection and fetch configs for the `kafka.` properties.
 
-    Each process makes its own from the properties, because a TLS context cannot be pickled.
+    Each process makes its own configs, because a TLS context cannot be pickled.
     """
     options = security.security_options(kafka)
     options["max_partition_fetch_bytes"] = _FETCH_BYTES
@@ -134,7 +134,7 @@ def make_configs(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfi
 
 
 def is_property(name: str) -> bool:
-    """Return whether `name` is a property of a Java consumer, which needs the prefix `kafka.`."""
+    """Return whether `name` is a property of the Java consumer, which needs the prefix `kafka.`."""
     return name in _REFUSED or name in _KNOWN or name.startswith(_LOGIN_PREFIXES)
 
 

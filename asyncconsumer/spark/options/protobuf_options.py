@@ -1,4 +1,7 @@
-"""The options for Protobuf values. Names and meanings are those of `from_protobuf`."""
+"""The options for Protobuf values.
+
+Their names and meanings are those of Spark's `from_protobuf`.
+"""
 
 import base64
 from collections.abc import Mapping
@@ -25,9 +28,10 @@ _MAX_DEPTH: Final = 10  # Spark's own limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtobufOptions:
-    """The message type of the values, and options of the conversion.
+    """The message type of Protobuf values, and the options of their conversion.
 
-    The driver reads the descriptors once, so executors need no files and no modules.
+    The driver reads the descriptors once, so executors need neither descriptor files nor generated
+    modules.
     """
 
     message_name: str
@@ -40,7 +44,7 @@ class ProtobufOptions:
 
 
 def protobuf_options(options: Mapping[str, str]) -> ProtobufOptions:
-    """Parse options whose names are in lower case."""
+    """Return the Protobuf options in `options`, whose names are in lower case."""
     name, descriptors = _schema(options)
     depth = options.get("recursive.fields.max.depth", "").strip()
     max_depth = parse_int("recursive.fields.max.depth", depth, least=1) if depth else None
@@ -91,7 +95,7 @@ def _file(path: str) -> bytes:
 
 
 def _from_class(name: str) -> tuple[str, bytes]:
-    """Return the message name and descriptors of a class that protoc generated."""
+    """Return the message name and serialized descriptors of a class that protoc generated."""
     from asyncconsumer.serdes.models import package  # not needed by executors
 
     module, _, class_name = name.rpartition(".")
@@ -109,7 +113,10 @@ def _from_class(name: str) -> tuple[str, bytes]:
 
 
 def _collect(file: Any, files: Any, seen: set[str]) -> None:  # noqa: ANN401 - protobuf's
-    """Add a file to the set, after the files that it imports."""
+    """Add a file descriptor to the set `files`, after the files that it imports.
+
+    `seen` are the names of added files.
+    """
     if file.name not in seen:
         seen.add(file.name)
         for imported in file.dependencies:

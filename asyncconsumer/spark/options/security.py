@@ -61,7 +61,7 @@ SUPPORTED: Final = {
 
 
 def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of `ConnectionConfig` for these properties."""
+    """Return the options of `ConnectionConfig` for these properties of a Java client."""
     protocol = kafka.get("security.protocol", "PLAINTEXT").strip().upper()
     options: dict[str, Any] = {"security_protocol": protocol}
     checks_host_names = _checks_host_names(kafka)
@@ -79,7 +79,7 @@ def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _token_options(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of OAUTHBEARER: of a token provider, or of OIDC."""
+    """Return the connection options for SASL OAUTHBEARER, with a token provider or with OIDC."""
     name, handler = kafka.get(TOKEN_PROVIDER, "").strip(), kafka.get(_HANDLER, "").strip()
     scope = kafka.get(f"{_OAUTH}.scope", "")
     if not name and handler:
@@ -93,9 +93,10 @@ def _token_options(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 
 def load_token_provider(name: str, scope: str = "") -> AbstractTokenProvider:
-    """Import and return the token provider that the property names.
+    """Import and return the token provider called `name`, in the form 'module:name'.
 
-    The provider is given by name, because Spark options are strings.
+    The provider is given by name, because Spark options are strings. `scope` is used only for
+    Microsoft Entra.
     """
     if not name:
         raise ConfigError(
@@ -114,7 +115,10 @@ def load_token_provider(name: str, scope: str = "") -> AbstractTokenProvider:
 
 
 def _checks_host_names(kafka: Mapping[str, str]) -> bool:
-    """Return whether certificates must name the host: true for https, false if empty."""
+    """Return whether a broker's certificate must have its host name.
+
+    It need not if `ssl.endpoint.identification.algorithm` is empty.
+    """
     value = kafka.get(_IDENTIFICATION, "https")
     if (algorithm := value.strip().lower()) not in ("https", ""):
         raise ConfigError(
@@ -130,7 +134,10 @@ def _checks_host_names(kafka: Mapping[str, str]) -> bool:
 
 
 def _login(jaas: str, mechanism: str) -> dict[str, str]:
-    """Return the login from a line like `...PlainLoginModule required username="u" ...;`."""
+    """Return the user name and password in a JAAS line.
+
+    An example is `...PlainLoginModule required username="u" ...;`.
+    """
     module, rest = [*jaas.strip().rstrip(";").split(None, 1), "", ""][:2]
     if module.rpartition(".")[2] not in _MODULES:
         raise ConfigError(  # without the value, which has a password
@@ -167,7 +174,7 @@ def _ssl_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _check_truststore(kafka: Mapping[str, str]) -> None:
-    """Raise if the system's authorities would be trusted by mistake."""
+    """Raise ConfigError if the system's certificate authorities would be trusted by mistake."""
     certificates, location = (
         kafka.get(f"ssl.truststore.{name}") for name in ("certificates", "location")
     )
@@ -198,7 +205,7 @@ def _limit_versions(context: ssl.SSLContext, names: str) -> None:
 
 
 def _load_client_certificate(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
-    """Load the client's certificate, if there is one."""
+    """Load the client's certificate into the TLS context, if the properties have one."""
     password = kafka.get("ssl.key.password")
     if (path := _pem(kafka, "keystore")) is not None:
         context.load_cert_chain(path, password=password)

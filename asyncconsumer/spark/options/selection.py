@@ -1,4 +1,4 @@
-"""The topics and limits of a query, from the options of Spark's own source."""
+"""The topics of a query, and the limits where it starts and ends, from Spark's options."""
 
 import json
 import re
@@ -24,15 +24,15 @@ class SubscribedTopicNames:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """All partitions of the topics that a regular expression matches somewhere in their name.
+    """All partitions of the topics whose name has a match of a regular expression anywhere.
 
-    Java's consumer matches the whole name. Spark's own source searches, and so does this one.
+    Spark's own source searches in the same way. Java's consumer matches the whole name instead.
     """
 
     pattern: str
 
     def filter(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names that match, without Kafka's internal topics."""
+        """Return the names that match the expression, without Kafka's internal topics."""
         # imported here, because executors need no groups
         from asyncconsumer.group.subscription import INTERNAL_TOPICS
 
@@ -53,14 +53,14 @@ Selection: TypeAlias = SubscribedTopicNames | Matching | Assigned
 
 @dataclass(frozen=True, slots=True)
 class StartBound:
-    """EARLIEST or LATEST for all partitions."""
+    """A limit at EARLIEST or LATEST, for all partitions."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """An offset for each partition, which may be EARLIEST or LATEST."""
+    """A limit at a given offset in each partition. The offset may be EARLIEST or LATEST."""
 
     offsets: Mapping[TopicPartition, int]
     option: str
@@ -68,9 +68,12 @@ class OffsetBound:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """The first offset at or after a timestamp, for each partition or the same for all.
+    """A limit at the first offset at or after a timestamp.
 
-    If no record is as new, resolving fails. With `or_latest` it returns the end instead.
+    The timestamp is for all partitions, or one for each.
+
+    If a partition has no record as new, resolving the limit fails. With `or_latest` the limit is
+    the end of the partition instead.
     """
 
     times: Mapping[TopicPartition, int] | int
@@ -82,7 +85,7 @@ Limit: TypeAlias = StartBound | OffsetBound | TimeBound
 
 
 def includes_latest(limit: Limit) -> bool:
-    """Return whether a limit depends on the moment at which it is resolved."""
+    """Return whether a limit contains LATEST, so that it depends on the time of its lookup."""
     match limit:
         case StartBound(offset):
             return offset == LATEST
@@ -93,7 +96,10 @@ def includes_latest(limit: Limit) -> bool:
 
 
 def selection(options: Mapping[str, str]) -> Selection:
-    """Return the selection by `subscribe`, `subscribePattern` or `assign`, exactly one of them."""
+    """Return what one of the options `subscribe`, `subscribePattern` and `assign` selects.
+
+    Raise ConfigError unless exactly one of them is set.
+    """
     names = ("subscribe", "subscribePattern", "assign")
     chosen = [name for name in names if name.lower() in options]
     if len(chosen) != 1:
@@ -122,9 +128,12 @@ def selection(options: Mapping[str, str]) -> Selection:
 
 
 def limit(options: Mapping[str, str], which: str, default: int) -> Limit:
-    """Return the limit that the options for `which`, "starting" or "ending", set.
+    """Return the start or end of a query.
 
-    The order is `startingTimestamp`, `startingOffsetsByTimestamp`, `startingOffsets`.
+    `which` is "starting" or "ending", the prefix of the options.
+
+    The first of these options that is set applies: `startingTimestamp`,
+    `startingOffsetsByTimestamp`, `startingOffsets`.
     """
     strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):

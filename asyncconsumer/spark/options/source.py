@@ -1,4 +1,7 @@
-"""The options of the data source. Names and meanings are those of Spark's own Kafka source."""
+"""The options of the data source.
+
+Their names and meanings are those of Spark's own Kafka source.
+"""
 
 import logging
 import re
@@ -73,7 +76,7 @@ _GROUP_OPTIONS: Final = ("kafka.group.id", "groupIdPrefix")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of one query as plain values, which Spark copies to every executor."""
+    """The parsed options of one query as plain values, which Spark copies to every executor."""
 
     kafka: Mapping[str, str] = field(repr=False)  # contains passwords
     selection: Selection
@@ -96,7 +99,7 @@ class SourceOptions:
 
 
 def parse(raw: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Return the options of one query, or raise `ConfigError`."""
+    """Return the parsed options of one query. Raise `ConfigError` if one is wrong."""
     options = _lower_names(raw)
     _refuse_unknown(options)
     _warn_ignored(options, streaming=streaming)
@@ -104,7 +107,7 @@ def parse(raw: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 def check(raw: Mapping[str, str]) -> None:
-    """Raise ConfigError for options that are valid neither for a batch query nor for a stream."""
+    """Raise ConfigError if the options fit neither a batch query nor a streaming query."""
     options = _lower_names(raw)
     _refuse_unknown(options)
     try:
@@ -162,7 +165,7 @@ def _parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 def parse_protobuf(raw: Mapping[str, str]) -> protobuf_options.ProtobufOptions | None:
-    """Return the Protobuf options, or None if `valueFormat` is not protobuf."""
+    """Return the Protobuf options, or None if the option `valueFormat` is not protobuf."""
     options = _lower_names(raw)
     if _value_format(options) == "protobuf":
         return protobuf_options.protobuf_options(options)
@@ -198,7 +201,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 
 def _warn_ignored(options: Mapping[str, str], *, streaming: bool) -> None:
-    """Log a warning for each option without effect, as Spark's own source does."""
+    """Log a warning for each option that has no effect, as Spark's own source does."""
     for name in () if streaming else _STREAM_ONLY:
         if name.lower() in options:
             _log.warning("%s is ignored, because it applies to streaming queries only", name)

@@ -1,1 +1,1 @@
-"""Sinks of a feeder: landing folders, Delta tables and functions."""
+"""The sinks of a feeder: landing folders, Delta tables and functions."""

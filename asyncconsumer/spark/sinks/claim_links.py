@@ -1,7 +1,7 @@
-"""Claims of a landing folder as earlier versions kept them: one symbolic link per claim.
+"""Claims of a landing folder in the format of earlier versions: one symbolic link per claim.
 
-The links are read once, when the folder of the partition in `claims` is created. A closing link
-then takes the name of the next claim. So writers of earlier versions cannot claim any more.
+The links of a partition are read once, when its folder in `claims` is created. Then a closing link
+takes the name of the next claim, so that writers of earlier versions can make no more claims.
 """
 
 import os
@@ -21,7 +21,10 @@ Link: TypeAlias = tuple[int, int, str, UUID | None]
 
 
 def last_link(folder: Path) -> Link | None:
-    """Return the last claim among the links of one partition, and close the links."""
+    """Return the newest claim of one partition in the format of earlier versions, or None.
+
+    Then close the links, so that earlier versions make no more claims.
+    """
     while folder.is_dir():
         names = sorted(name for name in os.listdir(folder) if name.isdecimal())  # noqa: PTH208
         if names and _target(folder / names[-1]) == _CLOSED:
@@ -37,7 +40,10 @@ def last_link(folder: Path) -> Link | None:
 
 
 def _close(path: Path) -> bool:
-    """Create the closing link. Return False if an earlier version has a claim at `path`."""
+    """Create the link that stops writers of earlier versions.
+
+    Return False if such a writer already has a claim at `path`.
+    """
     try:
         path.symlink_to(_CLOSED)
     except FileExistsError:

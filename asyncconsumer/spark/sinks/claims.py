@@ -1,4 +1,4 @@
-"""The last claimed range of each partition: one entry per partition, replaced atomically.
+"""The last claimed offset range of each partition, as a file name that is replaced atomically.
 
 A folder per partition holds exactly one entry, the head. Its name is the last claim: the range, the
 file that holds the records, and the id of the topic. A new claim renames the head. The old name is
@@ -26,7 +26,7 @@ _MAX_LISTINGS: Final = 100  # of a folder whose head changes meanwhile
 
 
 class Claim(NamedTuple):
-    """A range of offsets, the token of the file that holds its records, and the topic's id."""
+    """A claimed range of offsets, the token of the file with its records, and the topic's id."""
 
     start: int
     end: int
@@ -35,13 +35,13 @@ class Claim(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The file name of the claim's entry."""
+        """The file name that represents the claim."""
         topic_id = "" if self.topic_id is None else f"-{self.topic_id.hex}"
         return f"{self.start:020d}-{self.end:020d}-{self.token}{topic_id}"
 
     @classmethod
     def parse(cls, name: str) -> "Claim | None":
-        """Return the claim with that entry name; None if it is not the name of a claim."""
+        """Return the claim that a file name represents, or None if the name represents no claim."""
         if (match := _NAME.fullmatch(name)) is None:
             return None
         topic_id = None if match[4] is None else UUID(match[4])
@@ -49,7 +49,7 @@ class Claim(NamedTuple):
 
 
 class RangeClaims:
-    """The last claim of each partition, below one folder that all writers share."""
+    """The last claim of each partition, stored in a folder that all writers share."""
 
     def __init__(self, folder: Path, links: Path) -> None:
         self.folder: Final = folder
@@ -65,7 +65,10 @@ class RangeClaims:
         return {tp: self._head(tp) for tp in folders}
 
     def take(self, partition: TopicPartition, head: Claim | None, claim: Claim) -> bool:
-        """Replace the head by a claim. Return False if the head has been replaced before."""
+        """Replace the last claim, `head`, by `claim`.
+
+        Return False if another writer has replaced `head` before.
+        """
         folder = self._folder_of(partition)
         try:
             (folder / _entry(head)).rename(folder / claim.name)
@@ -74,18 +77,21 @@ class RangeClaims:
         return True
 
     def is_head(self, partition: TopicPartition, claim: Claim) -> bool:
-        """Return whether `claim` is the last claim."""
+        """Return whether `claim` is the last claim of the partition."""
         return (self._folder_of(partition) / claim.name).exists()
 
     def sync(self, partition: TopicPartition) -> None:
-        """Make the head durable."""
+        """Make the last claim of the partition durable on disk."""
         sync(self._folder_of(partition))
 
     def _folder_of(self, partition: TopicPartition) -> Path:
         return self.folder / folder_name(partition)
 
     def _create(self, partition: TopicPartition) -> None:
-        """Create the folder with its head atomically. A folder with a head is never replaced."""
+        """Create the partition's folder and its first head in one atomic step.
+
+        An existing folder is not replaced.
+        """
         folder = self._folder_of(partition)
         link = last_link(self._links / folder.name)
         head = None if link is None else Claim(*link)
@@ -124,12 +130,15 @@ def _claim(path: Path) -> Claim:
 
 
 def folder_name(partition: TopicPartition) -> str:
-    """Return the name of a partition's folder."""
+    """Return the name of the folder that holds a partition's claim."""
     return file_name("", partition.topic, f"-{partition.partition}")
 
 
 def file_name(before: str, topic: str, after: str) -> str:
-    """Return a file name with a topic in it. A long topic name is cut and gets a digest."""
+    """Return a file name that consists of `before`, the topic and `after`.
+
+    A long topic name is cut and gets a digest.
+    """
     if not is_legal_topic(topic):
         raise ConfigError(f"{topic!r} is not a legal topic name, so it has no file name.")
     name = before + topic + after
@@ -140,7 +149,7 @@ def file_name(before: str, topic: str, after: str) -> str:
 
 
 def sync(path: Path) -> None:
-    """Make the contents of a file durable, or the names in a folder."""
+    """Make the contents of a file durable on disk. For a folder, make the names in it durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

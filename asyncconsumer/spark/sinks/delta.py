@@ -73,12 +73,12 @@ class DeltaSink:
         return f"the Delta table {self.uri}"
 
     def open(self) -> None:
-        """Check that the table can be read, if it exists."""
+        """Raise an error if the table exists and cannot be read."""
         with self._lock:
             self._newest()
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the offsets in the newest snapshot."""
+        """Return the offset after each partition's data in the newest snapshot, or None."""
         with self._lock:
             table = self._newest()
             ends = self._read_ends(table, partitions)
@@ -99,20 +99,27 @@ class DeltaSink:
                 return
 
     def prepare(self, batch: FeedBatch) -> "pa.Schema":
-        """Build the Arrow table. delta-rs writes files and commits in one call, in `publish`."""
+        """Build the Arrow table of the batch, and return its schema.
+
+        delta-rs writes files and commits in one call, in `publish`.
+        """
         return batch.table.schema
 
     def join_batches(self, first: PreparedBatch, then: PreparedBatch) -> PreparedBatch | None:
-        """Merge two batches into one commit, if their columns are the same.
+        """Return both batches merged for one commit, or None if their columns differ.
 
-        A commit takes as long as writing some 50,000 records, and more the longer the log is.
+        A commit takes as long as writing some 50,000 records. It takes longer the longer the
+        table's log is.
         """
         if first.prepared != then.prepared:
             return None
         return PreparedBatch(first.batch.joined(then.batch), first.prepared)
 
     def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
-        """Append the parts that begin where the table's data ends, and return the others."""
+        """Append the parts that begin where the table's data ends.
+
+        Return the partitions of the other parts.
+        """
         with self._lock:
             for remaining in range(_MAX_CONFLICTS, -1, -1):
                 table = self._current_table(batch)
@@ -135,7 +142,10 @@ class DeltaSink:
         """Do nothing: `prepare` has written nothing."""
 
     def _current_table(self, batch: FeedBatch) -> DeltaTable:
-        """Return a snapshot with known offsets: the cached one unless it may be outdated."""
+        """Return a snapshot of the table whose offsets are known.
+
+        It is the cached one unless that may be outdated.
+        """
         known = self._ends.keys() >= batch.parts.keys() and not refused(batch, self._ends)
         known = known and self._topics.keys() >= _topic_ids(batch).keys()
         if self._table is not None and known and self._commits % _COMMITS_PER_RELOAD:
@@ -147,13 +157,16 @@ class DeltaSink:
         return table
 
     def _id_app(self, topic: str) -> str:
-        """Return the application id under which the topic's id is stored."""
+        """Return the Delta application id under which the topic's id is stored."""
         return f"{self._app}:{topic}:id"
 
     def _read_ends(
         self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Return the offsets of partitions in a snapshot. Refresh all known offsets from it too."""
+        """Return the offsets of the partitions in a snapshot of the table.
+
+        Also refresh the other known offsets from it.
+        """
         ends = self._recorded(table, partitions)
         self._ends = self._recorded(table, self._ends.keys() - ends.keys()) | ends
         return ends
@@ -206,7 +219,7 @@ class DeltaSink:
 
 
 def _topic_ids(batch: FeedBatch) -> dict[str, int | None]:
-    """Return the ids of the batch's topics as numbers; None for unknown ids."""
+    """Return the id of each topic in the batch as a number, or None if it is unknown."""
     return {tp.topic: _number(part.topic_id) for tp, part in batch.parts.items()}
 
 

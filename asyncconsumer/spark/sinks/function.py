@@ -14,7 +14,10 @@ Write = Callable[[Any, FeedBatch], Any]
 
 
 class WriteSink:
-    """A sink without offsets. Each batch is of one partition, and a repeated batch is the same."""
+    """A sink that calls a function and stores no offsets.
+
+    Each batch is of one partition. A repeated batch has the same records.
+    """
 
     remembers: Final = False
     apart: Final = True
@@ -32,15 +35,18 @@ class WriteSink:
             self._spark.createDataFrame(pa.table({"nothing": pa.array([0])}))
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return None for each partition."""
+        """Return None for each partition, because the sink stores no offsets."""
         return dict.fromkeys(partitions)
 
     def prepare(self, batch: FeedBatch) -> Any:  # noqa: ANN401 - a table, or a DataFrame
-        """Return the argument of the function: an Arrow table, or a DataFrame without pandas."""
+        """Return the argument of the function: an Arrow table, or a Spark DataFrame.
+
+        The DataFrame is made without pandas.
+        """
         return batch.table if self._spark is None else self._spark.createDataFrame(batch.table)
 
     def publish(self, batch: FeedBatch, prepared: Any) -> Any:  # noqa: ANN401
-        """Call the function, and await its result if needed. No part is refused."""
+        """Call the function, and await its result if that is awaitable. No partition is refused."""
         if inspect.iscoroutinefunction(self._write):
             return self._written(self._write(prepared, batch))
         done = self._write(prepared, batch)
@@ -51,4 +57,4 @@ class WriteSink:
         return ()
 
     def discard(self, prepared: Any) -> None:  # noqa: ANN401
-        """Do nothing."""
+        """Do nothing, because `prepare` has written nothing."""

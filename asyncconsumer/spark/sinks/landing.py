@@ -4,9 +4,9 @@
 
 The folder has two subfolders that Spark ignores, because their names begin with an underscore. A
 writer first writes a file into ``_pending``. Then it claims the file's range of offsets in
-``_claims``: that is the commit, see `asyncconsumer.spark.sinks.claims`. Then it moves the file to
-where Spark sees it. If the writer dies before, the next writer moves the file. No writer claims a
-range whose preceding file is not visible yet.
+``_claims``. That claim is the commit, see `asyncconsumer.spark.sinks.claims`. Finally the writer
+moves the file to where Spark sees it. If it dies before, the next writer moves the file. No writer
+claims a range whose preceding file is not visible yet.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class LandingFolder:
         return self.folder / "_pending"
 
     def open(self) -> None:
-        """Create the folders."""
+        """Create the landing folder and its subfolders."""
         for folder in (self.folder, self._pending, self._claims.folder):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,10 @@ class LandingFolder:
     # --- offsets ---------------------------------------------------------------------------------
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the ends of the last claims. Move and delete files that dead writers left."""
+        """Return the end of each partition's last claim, or None without a claim.
+
+        Move or delete the files that dead writers left.
+        """
         heads = self._claims.heads(partitions)
         claims = {tp: head for tp, head in heads.items() if head is not None}
         for tp, claim in claims.items():
@@ -80,13 +83,13 @@ class LandingFolder:
         return {tp: head and head.end for tp, head in heads.items()}
 
     def _pending_file(self, partition: TopicPartition, claim: Claim) -> Path | None:
-        """Return the file of a claim, or None if it was moved or deleted."""
+        """Return the path of a claimed file in ``_pending``, or None if it has left it."""
         names = _pending_name(partition, claim), claim.token  # as in earlier versions
         files = (self._pending / name for name in names)
         return next((file for file in files if file.exists()), None)
 
     def _make_visible(self, claims: Mapping[TopicPartition, Claim]) -> None:
-        """Move the files of claims to where Spark sees them, unless another writer did."""
+        """Move the claimed files to where Spark sees them, unless another writer has moved them."""
         moved = 0
         for tp, claim in claims.items():
             suffix = f"{range_name(tp, claim.start, claim.end)}.parquet"
@@ -99,9 +102,10 @@ class LandingFolder:
             sync(self.folder)
 
     def _delete_stale(self, heads: Mapping[TopicPartition, Claim]) -> None:
-        """Delete pending files that begin before the last claim's end: they cannot be claimed.
+        """Delete pending files that begin before the end of the partition's last claim.
 
-        A file that begins later may belong to a live writer. It stays until its range is claimed.
+        They cannot be claimed any more. A file that begins later may belong to a live writer. It
+        stays until its range is claimed.
         """
         prefixes = {_prefix(tp): claim for tp, claim in heads.items()}
         for name in os.listdir(self._pending):  # noqa: PTH208
@@ -114,7 +118,10 @@ class LandingFolder:
     # --- batches ---------------------------------------------------------------------------------
 
     def prepare(self, batch: FeedBatch) -> dict[TopicPartition, Claim]:
-        """Write the files durably to ``_pending``, where Spark does not see them."""
+        """Write the records of each partition durably to a file in ``_pending``.
+
+        Return the claim for each file.
+        """
         claims = {
             tp: Claim(part.start, part.end, uuid.uuid4().hex, part.topic_id)
             for tp, part in batch.parts.items()
@@ -146,7 +153,10 @@ class LandingFolder:
     def publish(
         self, batch: FeedBatch, prepared: Mapping[TopicPartition, Claim]
     ) -> Collection[TopicPartition]:
-        """Claim the ranges in the order of the parts, move the files, and return refused parts."""
+        """Claim the range of each part in order, and move its file to where Spark sees it.
+
+        Return the partitions whose claim failed.
+        """
         self.discard({tp: claim for tp, claim in prepared.items() if tp not in batch.parts})
         for tp, part in batch.parts.items():
             head = self._heads.get(tp)
@@ -162,7 +172,7 @@ class LandingFolder:
         return refused
 
     def _take(self, partition: TopicPartition, claim: Claim) -> bool:
-        """Claim a range. Return whether this writer has it."""
+        """Claim a range of offsets. Return whether the claim succeeded."""
         if partition not in self._heads:
             return False
         if self._pending_file(partition, claim) is None:  # moved by an earlier attempt, or deleted
@@ -173,13 +183,16 @@ class LandingFolder:
         return self._claims.take(partition, head, claim)
 
     def discard(self, prepared: Mapping[TopicPartition, Claim]) -> None:
-        """Delete the pending files."""
+        """Delete the files of the batch in ``_pending``."""
         for tp, claim in prepared.items():
             (self._pending / _pending_name(tp, claim)).unlink(missing_ok=True)
 
 
 def _prefix(partition: TopicPartition) -> str:
-    """Return the prefix of a partition's pending files, of the same length for all topics."""
+    """Return the start of the names of a partition's pending files.
+
+    It has the same length for all topics.
+    """
     return hashlib.sha256(folder_name(partition).encode()).hexdigest()[:32]
 
 

@@ -12,7 +12,9 @@ _USE_DELTA: Final = "To write to an object store, use DeltaSink with its `storag
 
 
 def local_path(path: str | os.PathLike[str], name: str, advice: str = _USE_DELTA) -> Path:
-    """Return a local path. Raise ConfigError for a URL, which would become a local folder.
+    """Return `path` as a local path.
+
+    Raise ConfigError for a URL, because it would create a local folder of that name.
 
     `name` and `advice` are parts of the error message.
     """

@@ -14,9 +14,9 @@ from asyncconsumer.types import TopicPartition
 class Sink(Protocol):
     """The target of a feeder. Methods may be coroutines; plain functions run in threads.
 
-    A sink that `remembers` stores offsets in the same commit as the data. The feeder loads them
-    before it reads records. `publish` refuses a part that does not begin at the recorded offset,
-    because another writer wrote in between.
+    A sink that `remembers` stores offsets in the same commit as the data. The feeder loads these
+    offsets before it reads records. `publish` refuses a part that does not begin at the stored
+    offset, because another writer wrote in between.
     """
 
     @property
@@ -25,29 +25,37 @@ class Sink(Protocol):
 
     @property
     def apart(self) -> bool:
-        """Return whether each batch must contain only one partition."""
+        """Return whether each batch must contain records of one partition only."""
 
     def open(self) -> object:
-        """Prepare the sink. Called before all other methods."""
+        """Prepare the sink. The feeder calls this before all other methods."""
 
     def load(self, partitions: Iterable[TopicPartition]) -> Any:  # noqa: ANN401 - or awaitable
-        """Return a mapping of partitions to the offset after their data; None without data."""
+        """Return the offset after each partition's data in the sink, or None without data."""
 
     def prepare(self, batch: FeedBatch) -> Any:  # noqa: ANN401 - passed to `publish`
-        """Do all work that is not visible to readers. Several batches may be prepared at once."""
+        """Do all work for a batch that readers of the sink cannot see.
+
+        Several batches may be prepared at once.
+
+        The result is passed to `publish` or `discard`.
+        """
 
     def publish(self, batch: FeedBatch, prepared: Any) -> Any:  # noqa: ANN401
-        """Store data and offsets durably and atomically. Return the partitions that are refused.
+        """Store data and offsets durably and atomically.
 
-        Batches of the same partition are published in order. After an error the call is repeated.
+        Return the partitions that the sink refuses.
+
+        Batches of the same partition are published in order. The feeder repeats the call after an
+        error. `prepared` is the result of `prepare`.
         """
 
     def discard(self, prepared: Any) -> object:  # noqa: ANN401
-        """Clean up a prepared batch that will not be published."""
+        """Clean up after a prepared batch that will not be published."""
 
 
 class PreparedBatch(NamedTuple):
-    """A batch, and what `prepare` returned for it."""
+    """A batch, and the result of the sink's `prepare` for it."""
 
     batch: FeedBatch
     prepared: Any
@@ -57,25 +65,26 @@ class PreparedBatch(NamedTuple):
 class MergingSink(Protocol):
     """A sink that can merge waiting batches, because one large commit costs less than several.
 
-    Merging requires `remembers`. Otherwise each batch is declared in advance and must not change.
+    Merging requires that the sink `remembers` offsets. Otherwise the end of each batch is declared
+    in advance and must not change.
     """
 
     def join_batches(self, first: PreparedBatch, then: PreparedBatch) -> PreparedBatch | None:
-        """Return both batches as one prepared batch; None if they cannot be merged.
+        """Return both batches as one prepared batch, or None if they cannot be merged.
 
         This must be a plain function that returns quickly, because it runs on the event loop.
         """
 
 
 class SinkThreads:
-    """A limited number of threads for calls that would block the event loop."""
+    """A limited number of threads for sink methods that would block the event loop."""
 
     def __init__(self, limit: int) -> None:
         self._pool = DaemonThreads(limit, "feeder")
         self._running: set[asyncio.Future[Any]] = set()
 
     async def run(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-        """Call a function in a thread and return its result, awaited if it is awaitable.
+        """Call a function in a thread and return its result. If the result is awaitable, await it.
 
         Cancellation does not stop a call that a thread has begun.
         """
@@ -88,7 +97,7 @@ class SinkThreads:
         return await result if inspect.isawaitable(result) else result
 
     async def end(self) -> None:
-        """Wait for all running calls. Cancel this to stop waiting."""
+        """Wait until all running calls have returned. Cancel this coroutine to stop waiting."""
         try:
             while self._running:
                 await asyncio.wait(self._running)
@@ -99,9 +108,10 @@ class SinkThreads:
 def check_topic(
     sink: object, part: BatchPart, end: int | None, recorded_id: object, part_id: object
 ) -> None:
-    """Raise if the topic id in the sink is not that of the part. None is an unknown id.
+    """Raise SinkOffsetConflict if `recorded_id`, the topic id in the sink, is not `part_id`.
 
-    A different id means that the topic was re-created.
+    Different ids mean that the topic was re-created. An id that is None is unknown and fits any
+    other. `end` is the sink's offset, for the error.
     """
     if recorded_id is not None and part_id is not None and recorded_id != part_id:
         raise SinkOffsetConflict(str(sink), part.partition, end or 0, part.start)
@@ -110,7 +120,10 @@ def check_topic(
 def refused(
     batch: FeedBatch, recorded: Mapping[TopicPartition, int | None]
 ) -> Collection[TopicPartition]:
-    """Return the parts that do not begin where the sink's data ends."""
+    """Return the partitions whose part does not begin at the sink's offset.
+
+    `recorded` maps partitions to that offset.
+    """
     return {
         tp
         for tp, part in batch.parts.items()

@@ -1,4 +1,4 @@
-"""The reader of batch queries. Offsets are resolved once, when the query is planned."""
+"""The reader of batch queries. It resolves the query's offsets once, when Spark plans the query."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class Task(InputPartition):
-    """The ranges of one task, and the topic ids, which reveal a topic re-created meanwhile."""
+    """The offset ranges that one Spark task reads, and the ids of their topics.
+
+    With the ids the task detects a topic that was re-created after planning.
+    """
 
     def __init__(self, ranges: Sequence[OffsetRange], topic_ids: Mapping[str, UUID]) -> None:
         super().__init__(ranges)
@@ -36,7 +39,7 @@ class Task(InputPartition):
 def read_task(
     task: InputPartition, options: SourceOptions, schema: "StructType"
 ) -> Iterator["pa.RecordBatch"]:
-    """Read a task on an executor."""
+    """Read the records of a planned task on an executor. Yield them as Arrow batches."""
     if not isinstance(task, Task):
         return  # Spark adds a task of its own to a plan without tasks
     loop = worker_loop()
@@ -54,7 +57,10 @@ def read_task(
 
 
 class UnpickleHook:
-    """A mixin that enables TCP_QUICKACK when a reader is unpickled, at the start of a task."""
+    """A mixin for readers that enables TCP_QUICKACK when it is unpickled.
+
+    Spark unpickles the reader at the start of each task.
+    """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -70,7 +76,7 @@ class KafkaReader(UnpickleHook, DataSourceReader):
         self._filters = PushedFilters()
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks of the query."""
+        """Return the planned tasks of the query. Spark calls them partitions."""
         loop = worker_loop()
         client = loop.client(self._options.kafka)
         ranges = loop.run(_plan(client, self._options, self._filters))
@@ -79,7 +85,7 @@ class KafkaReader(UnpickleHook, DataSourceReader):
         return [Task(task, ids) for task in plan_tasks(ranges, self._options, sizes)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """Read the ranges of one task."""
+        """Read the offset ranges of one task. Yield their records as Arrow batches."""
         return read_task(partition, self._options, self._schema)
 
 
@@ -90,7 +96,10 @@ class FilteringReader(KafkaReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Store the supported filters. Return the others, which Spark applies."""
+        """Store the supported filters.
+
+        Return the unsupported ones, which Spark then applies itself.
+        """
         return list(self._filters.push(filters))
 
 

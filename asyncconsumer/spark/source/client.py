@@ -33,7 +33,10 @@ _COMMIT_TIMEOUT_MS: Final = 2_000  # short, because the query waits and the next
 
 
 class Client:
-    """Offsets and records of one cluster, over connections that stay open."""
+    """A client that looks up offsets and reads records of one cluster.
+
+    Its connections stay open between calls.
+    """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         connection, self.fetch_config = make_configs(kafka)
@@ -43,7 +46,7 @@ class Client:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Open the client in a task of its own, because it outlives the calling task."""
+        """Connect to the cluster, in a task that outlives the calling task."""
         opened = asyncio.Event()
 
         async def run() -> None:
@@ -61,7 +64,7 @@ class Client:
             await self._task
 
     async def partitions(self, selection: Selection) -> frozenset[TopicPartition]:
-        """Return the selected partitions that exist now."""
+        """Return all partitions that `selection` selects and that exist now."""
         if isinstance(selection, Matching):
             names = await self._retry(self._session.cluster.topic_names)
             topics = list(selection.filter(names))
@@ -73,16 +76,19 @@ class Client:
         return existing & selection.partitions if isinstance(selection, Assigned) else existing
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
-        """Return the ids of topics in the last metadata. Brokers before Kafka 2.8 have none."""
+        """Return the ids of topics in the last metadata.
+
+        A topic has no entry if the broker is older than 2.8.
+        """
         known = self._session.cluster.metadata.topics
         ids = {name: known[name].topic_id for name in topics if name in known}
         return {name: topic_id for name, topic_id in ids.items() if topic_id is not None}
 
     async def recreated(self, planned: Mapping[str, UUID]) -> set[str]:
-        """Return the topics whose ids differ from those of a plan.
+        """Return the topics whose current ids differ from those in `planned` (topic to id).
 
-        Metadata is refreshed for topics whose cached id differs. A process lives longer than a
-        query, so its cache may hold a topic that was deleted since.
+        Metadata is refreshed for topics whose cached id differs. The process lives longer than a
+        query, so its cache may hold the id of a topic that was deleted since.
         """
         if stale := [name for name in planned if self.topic_ids([name]) != {name: planned[name]}]:
             await self._partitions_of(stale, skip_missing=True)
@@ -107,7 +113,10 @@ class Client:
         return await self._retry(ask) if topics else frozenset()
 
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Call `ask` until it succeeds or a deadline passes. That of unknown topics is short."""
+        """Call `ask` until it succeeds, and return its result.
+
+        Raise the error after a time limit, which is shorter for unknown topics.
+        """
         deadline, topic_deadline = (
             RetryDeadline(milliseconds, self._session.randomness)
             for milliseconds in (_TIMEOUT_MS, _TOPIC_TIMEOUT_MS)
@@ -125,22 +134,31 @@ class Client:
         return await self.list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     async def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the end offset of each partition; the last stable offset if `committed_only`."""
+        """Return the end offset of each partition.
+
+        With `isolation_level` read_committed it is the last stable offset.
+        """
         return await self.list_offsets(dict.fromkeys(partitions, LATEST))
 
     async def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offset at or after each time, or -1. Times may be EARLIEST or LATEST."""
+        """Return each partition's first offset at or after its timestamp, or -1 if there is none.
+
+        `times` maps partitions to timestamps, EARLIEST or LATEST.
+        """
         committed = self.fetch_config.committed_only
         listed = await list_offsets(self._session.leaders, times, committed_only=committed)
         return {tp: listed_offset.offset for tp, listed_offset in listed.items()}
 
     def fetch_bytes(self, offsets: OffsetRange) -> int:
-        """Return the bytes to fetch at once. Brokers also send records after the range."""
+        """Return the byte limit for a fetch of the range `offsets`.
+
+        Without a limit, brokers would also send records after the range.
+        """
         estimate = max((offsets.end - offsets.start) * _RECORD_BYTES, _MIN_FETCH_BYTES)
         return min(estimate, self.fetch_config.max_partition_fetch_bytes)
 
     def reader(self, offsets: OffsetRange, *, alone: bool = True) -> PartitionReader:
-        """Return a reader of a range. All readers use the same connection to each broker.
+        """Return a reader of the range `offsets`. All readers share one connection to each broker.
 
         Set `alone` only if no other task uses the event loop meanwhile.
         """
@@ -155,9 +173,10 @@ class Client:
         )
 
     async def record_bytes(self, ranges: Iterable[OffsetRange]) -> dict[str, int]:
-        """Estimate the record size of each topic from the first records of these ranges.
+        """Return each topic's record size in bytes, estimated from the first records.
 
-        The sizes only improve planning. A topic that fails or times out is left out.
+        The estimate is used only to divide the ranges into tasks. A topic whose read fails or times
+        out is left out.
         """
         record_bytes: dict[str, int] = {}
 
@@ -175,7 +194,10 @@ class Client:
         return record_bytes
 
     async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets of a group without joining it. Fails if the group has live members."""
+        """Commit `offsets` for the group `group` without joining it.
+
+        Raise an error if the group has live members.
+        """
         # imported here, because only drivers with `commitToGroup` need it
         from asyncconsumer.net.coordinator import Coordinator
         from asyncconsumer.offsets.kafka import KafkaOffsets

@@ -38,16 +38,20 @@ _START_KEY: Final = "started at "  # never the start of a topic name, which has 
 
 
 def with_start(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the end of a query's first micro-batch with its start added.
+    """Return `end`, the end offsets of a query's first micro-batch, with its `start` offsets added.
 
-    Spark stores only the end, and asks for the start again if it repeats that batch. The start is
-    stored as a topic without partitions, which other readers of the checkpoint ignore.
+    Spark stores only the end of a micro-batch in its checkpoint. To repeat the first micro-batch,
+    it asks the source for the start again. The start is added as a topic without partitions, which
+    other readers of the checkpoint ignore.
     """
     return {**end, f"{_START_KEY}{json.dumps(start)}": {}}
 
 
 def start_in(end: Mapping[str, Any]) -> Offsets | None:
-    """Return the start that `with_start` added; None for any batch but the first."""
+    """Return the start offsets that `with_start` added, or None if it added none.
+
+    Only the first micro-batch has them.
+    """
     for name in end:
         if name.startswith(_START_KEY):
             return from_json(json.loads(name.removeprefix(_START_KEY)))
@@ -58,9 +62,12 @@ _IDS_KEY: Final = "topic ids "
 
 
 def with_ids(end: Mapping[str, Any], ids: Mapping[str, UUID]) -> dict[str, Any]:
-    """Return offsets with the ids of their topics, so that a re-created topic is recognised.
+    """Return `offsets` with the ids of their topics added.
 
-    All ids are one entry, in the form of a topic without partitions, as in `with_start`.
+    With the ids, `recreated` recognises a re-created topic.
+
+    All ids are in one entry. It has the form of a topic without partitions, which other readers of
+    the checkpoint ignore.
     """
     if not ids:
         return dict(end)
@@ -80,7 +87,10 @@ def ids_in(offsets: Mapping[str, Any]) -> dict[str, UUID]:
 
 
 def recreated(start: Mapping[str, UUID], end: Mapping[str, UUID]) -> Losses:
-    """Return a loss for each topic whose id changed between start and end."""
+    """Return a data-loss report for each topic that was deleted and created again.
+
+    `start` and `end` map topics to their ids at two checkpoints. The ids of such a topic differ.
+    """
     return [
         DataLoss(
             "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
@@ -101,10 +111,11 @@ def _id_text(topic_id: UUID) -> str:
 def limit_offsets(
     start: Offsets, latest: Offsets, log_starts: Offsets, max_offsets: int
 ) -> Offsets:
-    """Return the end of a micro-batch of about `max_offsets`, divided in proportion to lag.
+    """Return the end offsets of a micro-batch of about `max_offsets` offsets.
 
-    A partition with unread records gets at least one offset. `log_starts` has the first offsets of
-    added partitions, which are not in `start`.
+    The offsets are divided among the partitions in proportion to their lag. A partition with unread
+    records gets at least one offset. `log_starts` has the first offsets of added partitions, which
+    are not in `start`.
     """
     known = {**log_starts, **start}
     lags = {tp: end - known[tp] for tp, end in latest.items() if end > known.get(tp, end)}
@@ -120,10 +131,10 @@ def limit_offsets(
 
 
 def count_backlog(start: Offsets, latest: Offsets, log_starts: Offsets) -> int:
-    """Return the number of offsets between `start` and `latest`.
+    """Return the number of offsets between `start` and `latest` in all partitions.
 
-    An added partition counts from its first offset in `log_starts`, because retention may have
-    deleted all earlier ones. An added partition that was deleted again is in neither mapping.
+    A partition that was added since `start` counts from its first offset in `log_starts`, because
+    retention may have deleted earlier records. If it was deleted again, it is in neither mapping.
     """
     known = {**log_starts, **start}
     return sum(end - known.get(tp, end) for tp, end in latest.items())
@@ -132,7 +143,10 @@ def count_backlog(start: Offsets, latest: Offsets, log_starts: Offsets) -> int:
 def ranges_between(
     start: Offsets, end: Offsets, log_starts: Offsets
 ) -> tuple[list[OffsetRange], Losses]:
-    """Return the ranges from `start` to `end`, and the data losses between them."""
+    """Return the offset ranges from `start` to `end`, and a report for each detected data loss.
+
+    `log_starts` has the first offsets of partitions that are not in `start`.
+    """
     losses: Losses = []
     added = sorted(end.keys() - start.keys())
     if unknown := [tp for tp in added if tp not in log_starts]:
@@ -173,11 +187,11 @@ def ranges_between(
 
 
 def lag(progress: Any) -> dict[str, float]:  # noqa: ANN401 - pyspark's progress, or its JSON as a dict
-    """Return the lag of a query's Kafka partitions, with the names of Spark's own source.
+    """Return the lag of a streaming query: the offsets by which its Kafka partitions are behind.
 
     ``lag(query.lastProgress)`` gives ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and
-    ``avgOffsetsBehindLatest``. Spark does not let a Python source report them. The result is empty
-    if the query has no offsets yet.
+    ``avgOffsetsBehindLatest``. Spark does not let a Python source report these metrics itself. The
+    result is empty if the query has no offsets yet.
     """
     values = progress if isinstance(progress, Mapping) else json.loads(progress.json)
     lags = []
@@ -194,7 +208,10 @@ def lag(progress: Any) -> dict[str, float]:  # noqa: ANN401 - pyspark's progress
 
 
 def _parse_progress(value: Any) -> Mapping[Any, int]:  # noqa: ANN401 - a dict, its JSON, or None
-    """Return Kafka offsets; nothing for the offsets of other sources, which have any form."""
+    """Return the Kafka offsets in a query's progress report.
+
+    Return an empty mapping for offsets of other sources, which may have any form.
+    """
     try:
         return from_json(json.loads(value) if isinstance(value, str) else value)
     except (AttributeError, ValueError):

@@ -1,7 +1,7 @@
-"""Filters that Spark pushes down, on topic, partition, offset and timestamp.
+"""Filters on topic, partition, offset and timestamp that Spark pushes down to the reader.
 
 With `timestamp >= t`, reading begins at the first such record that Kafka finds. Timestamps need not
-grow, so later records can be older. Spark therefore applies timestamp filters again.
+grow, so later records can be older than `t`. Spark therefore applies timestamp filters again.
 """
 
 import operator
@@ -38,17 +38,18 @@ _TESTS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
 
 
 def is_on() -> bool:
-    """Return whether this process plans a query with `spark.sql.python.filterPushdown.enabled`.
+    """Return whether this process plans a Spark query with filter pushdown enabled.
 
-    Without that setting Spark rejects a reader with filters. A process can detect the setting only
-    by the module that Spark runs to plan the query.
+    The setting is `spark.sql.python.filterPushdown.enabled`. Without it Spark rejects a reader that
+    accepts filters. This process cannot read the setting. It looks for the module that Spark runs
+    only with filter pushdown.
     """
     return is_running(_WORKER)
 
 
 @dataclass
 class PushedFilters:
-    """The filters that limit the ranges selected by the options."""
+    """The pushed filters of a query, which limit the offset ranges that its options select."""
 
     tests: list[tuple[str, type[Filter], Any]] = field(default_factory=list)
     since_ms: int | None = None
@@ -56,13 +57,16 @@ class PushedFilters:
     last: int = 2**63 - 1
 
     def push(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Store the supported filters, and yield those that Spark has to apply."""
+        """Store the supported filters, and yield those that Spark must apply itself."""
         for pushed in filters:
             if not self._push(pushed):
                 yield pushed
 
     def _push(self, pushed: Any) -> bool:  # noqa: ANN401 - pyspark's filters have no common fields
-        """Store a filter. Return whether it is applied completely."""
+        """Store the filter `pushed` if it is supported.
+
+        Return whether the reader applies it completely.
+        """
         path: tuple[str, ...] = getattr(pushed, "attribute", ())
         name = path[0] if len(path) == 1 else ""
         if isinstance(pushed, IsNotNull):
@@ -99,7 +103,7 @@ class PushedFilters:
         return all(_TESTS[kind](values[name], value) for name, kind, value in self.tests)
 
     def apply(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """Return the ranges limited by the filters."""
+        """Return the parts of `ranges` that may have matching records."""
         limited = [
             offsets._replace(
                 start=max(offsets.start, self.first), end=min(offsets.end, self.last + 1)

@@ -1,4 +1,4 @@
-"""The resolution of limits such as "latest" or a timestamp to current offsets."""
+"""The conversion of query limits, such as "latest" or a timestamp, to current offsets."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -13,17 +13,23 @@ from asyncconsumer.types import TopicPartition
 
 
 class Log(Protocol):
-    """The offset lookups that `resolve` needs."""
+    """The offset lookups that `resolve` needs, as a protocol."""
 
     async def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the end offset of each partition."""
 
     async def list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the first offset at or after each time, or -1. Times may be EARLIEST or LATEST."""
+        """Return each partition's first offset at or after its timestamp, or -1 if there is none.
+
+        `times` maps partitions to timestamps, EARLIEST or LATEST.
+        """
 
 
 async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]) -> Offsets:
-    """Return the offset of each partition for a limit."""
+    """Return the offset in each partition that `limit` stands for.
+
+    A limit is EARLIEST, LATEST, given offsets or a timestamp.
+    """
     match limit:
         case StartBound(place):
             return await log.list_offsets(dict.fromkeys(partitions, place))
@@ -49,7 +55,11 @@ async def drop_missing(
     ask: Callable[[Collection[TopicPartition]], Awaitable[Offsets]],
     partitions: Collection[TopicPartition],
 ) -> Offsets:
-    """Call `ask` for the partitions that exist, because one unknown partition fails the call."""
+    """Return what `ask` returns for those of the partitions that exist.
+
+    `ask` fails for all partitions if one is unknown. In that case it is called for each partition
+    alone.
+    """
     try:
         return await ask(partitions)
     except UnknownTopicOrPartition:

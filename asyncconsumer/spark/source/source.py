@@ -1,4 +1,4 @@
-"""The data source: `spark.dataSource.register(KafkaSource)`, `format("asyncconsumer")`."""
+"""The Spark data source `KafkaSource`. Its format name is "asyncconsumer"."""
 
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,7 +25,7 @@ class KafkaSource(DataSource):
 
     Spark plans a Python source once for each `load()`, and uses that plan for all queries on it.
     Call `load()` again to see newer records. Pushed filters would also limit the plan for all
-    queries. They are used only with `pushFilters`, for a `load()` with a single query.
+    queries. They are used only with the option `pushFilters`, for a `load()` with a single query.
 
     Small ranges of several partitions are read by one task, which makes micro-batches fast. If a
     slow step follows without a shuffle, set `recordsPerTask` to 1 for one task per partition.
@@ -37,14 +37,16 @@ class KafkaSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for `format`."""
+        """Return the name of the source for Spark's `format` method."""
         return "asyncconsumer"
 
     def schema(self) -> str:
-        """Return the columns of Spark's own source. Protobuf values are as from `from_protobuf`.
+        """Return the default schema: the columns of Spark's own source.
 
-        Spark calls this at `load()`, so wrong options are reported there. If a schema is declared,
-        Spark first calls the source when the query is planned.
+        For Protobuf the value column is the struct that `from_protobuf` returns.
+
+        Spark calls this at `load()`, so wrong options are reported there. If the user declares a
+        schema, Spark first calls the source when the query is planned.
         """
         check(self.options)
         headers = self.options.get("includeHeaders", "").strip().lower() == "true"
@@ -71,7 +73,7 @@ class KafkaSource(DataSource):
         return KafkaStreamReader(self._checked(schema, streaming=True), schema)
 
     def writer(self, *_: object, **__: object) -> NoReturn:
-        """Raise ConfigError for `df.write` and `df.writeStream`: the source cannot write."""
+        """Raise ConfigError for `df.write` and `df.writeStream`. The source cannot write."""
         raise ConfigError(
             'The source "asyncconsumer" cannot write to Kafka. Use format("kafka") to write.'
         )

@@ -1,4 +1,7 @@
-"""The reader of streaming queries. Spark keeps the offsets and asks for the end of each batch."""
+"""The reader of streaming queries.
+
+Spark stores the offsets, and asks for the end of each micro-batch.
+"""
 
 import logging
 import time
@@ -70,10 +73,10 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
     # --- offsets ---------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the start of a query without a checkpoint.
+        """Return the start offsets of a query without a checkpoint.
 
-        Spark calls this when it plans the first micro-batch and when it runs it. Both calls must
-        return the same offsets.
+        Spark calls this twice: when it plans the first micro-batch, and when it runs it. Both calls
+        must return the same offsets.
         """
         if self._initial is None:
             client = self._client()
@@ -86,7 +89,10 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit of the options. Spark passes it, or another, to `latestOffset`."""
+        """Return the limit of a micro-batch that the options set.
+
+        Spark passes it, or another limit, to `latestOffset`.
+        """
         lowest = self._options.min_offsets_per_trigger
         highest = self._options.max_offsets_per_trigger
         if lowest is not None:  # only one limit can be returned; `_next_end` applies the other
@@ -94,7 +100,10 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return ReadAllAvailable() if highest is None else ReadMaxRows(highest)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the next micro-batch; `start` itself if there is nothing to read."""
+        """Return the end offsets of the next micro-batch.
+
+        Return `start` itself if there is nothing to read.
+        """
         first = from_json(start)
         if start != self._initial:
             self._commit_to_group(first)
@@ -125,7 +134,10 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return limit_offsets(start, latest, log_starts, max_offsets)
 
     def _is_early(self, offsets: int) -> bool:
-        """Return whether to wait for more records, for up to `maxTriggerDelay`."""
+        """Return whether the next micro-batch should wait for more records than `offsets`.
+
+        It waits for up to `maxTriggerDelay`.
+        """
         now, min_offsets = time.monotonic(), self._options.min_offsets_per_trigger or 0
         delay_ms = (now - self._last_trigger) * 1000
         if offsets < min_offsets and delay_ms < self._options.max_trigger_delay_ms:
@@ -136,19 +148,19 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Limit the query to the records that exist when its first micro-batch is planned.
 
-        The end is not taken now, because Spark asks for the start later. With `latest` as the start
-        of an active topic, the query would start after its end.
+        The end offsets are not looked up in this call, because Spark asks for the start later. With
+        `latest` as the start of an active topic, the query would start after its end.
         """
         self._available_now = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Return the last known end offsets, for the query's progress."""
+        """Return the last known end offsets, which Spark shows in the query's progress."""
         return None if self._latest is None else to_json(self._latest.offsets)
 
     # --- tasks -----------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of a micro-batch."""
+        """Return the planned tasks of a micro-batch. Spark calls them partitions."""
         last = from_json(end)
         first = start_in(end)
         if first is None:  # not a first batch that this source planned
@@ -163,10 +175,10 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return [Task(task, topic_ids) for task in tasks]
 
     def _check_start(self, start: dict[str, Any]) -> None:
-        """Raise if Spark repeats a first batch whose start is no longer known.
+        """Raise ConfigError if Spark repeats a first micro-batch whose start is no longer known.
 
-        Spark's own source stores the start of a query beside the offsets, where a Python source
-        cannot read it. `latest` is another offset by now, so the records between were skipped.
+        Spark's own source stores the start of a query where a Python source cannot read it. The
+        offset of `latest` has changed since, so the records between would be skipped.
         """
         if start == self._initial and includes_latest(self._options.starting):
             raise ConfigError(
@@ -177,7 +189,7 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
             )
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """Read the ranges of one task."""
+        """Read the offset ranges of one task. Yield their records as Arrow batches."""
         return read_task(partition, self._options, self._schema)
 
     def _report(self, losses: Losses) -> None:
@@ -189,9 +201,10 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
     # --- Kafka -----------------------------------------------------------------------------------
 
     def _commit_to_group(self, offsets: Offsets) -> None:
-        """Commit the progress of the query to the `commitToGroup` group, for lag tools only.
+        """Commit the query's offsets to the group of the option `commitToGroup`.
 
-        Spark calls `commit` with the next micro-batch, so never for the last one.
+        The offsets are only for tools that show the lag of groups. Spark reports a micro-batch as
+        finished when it plans the next one. So the last micro-batch of a query is never committed.
         """
         group = self._options.commit_to_group
         if group is None or offsets == self._committed:
@@ -226,7 +239,10 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
             }
 
     def _log_starts(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """Return the first offsets of added partitions, without those that were deleted again."""
+        """Return the log start offsets of the given partitions.
+
+        Leave out partitions that were deleted.
+        """
         if not partitions:
             return {}
         return worker_loop().run(drop_missing(self._client().earliest, partitions))

@@ -1,4 +1,6 @@
-"""The division of ranges into Spark tasks. Large ranges are split on request, small ones merged.
+"""The division of offset ranges into Spark tasks.
+
+Large ranges are split on request, and small ones are merged.
 
 Each task costs a few milliseconds of a worker. So one task reads a micro-batch of a few thousand
 records, even from many partitions. Tasks with large records get fewer of them, because the steps up
@@ -16,7 +18,10 @@ _BYTES_PER_TASK: Final = 8 * 2**20
 
 
 def ranges_to_sample(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
-    """Return the largest range of each topic, if the record size affects the plan."""
+    """Return the largest range of each topic, to estimate its record size.
+
+    Return an empty list if no ranges would be merged, because the plan then needs no estimate.
+    """
     if len(plan_tasks(ranges, options)) >= len(ranges):
         return []
     largest = {offsets.topic: offsets for offsets in sorted(ranges, key=_size)}
@@ -28,7 +33,10 @@ def plan_tasks(
     options: SourceOptions,
     record_bytes: Mapping[str, int] | None = None,
 ) -> list[list[OffsetRange]]:
-    """Return the ranges of each task. `record_bytes` is the estimated record size by topic."""
+    """Return a list with the offset ranges of each task.
+
+    `record_bytes` maps topics to estimated record sizes.
+    """
     planned = [offsets for offsets in ranges if _size(offsets) > 0]
     if (max_records := options.max_records_per_partition) is not None:
         planned = [
@@ -45,7 +53,10 @@ def plan_tasks(
 
 
 def _split_all(ranges: Sequence[OffsetRange], parts: int) -> Iterator[OffsetRange]:
-    """Split ranges into about `parts` parts in proportion to size. Small ones stay whole."""
+    """Split the ranges into about `parts` parts, in proportion to their sizes.
+
+    Small ranges stay whole.
+    """
     total = sum(map(_size, ranges))
     whole = {offsets for offsets in ranges if _part_count(_size(offsets), total, parts) == 1}
     remaining_parts = max(parts - len(whole), 1)
@@ -74,7 +85,10 @@ def _split(offsets: OffsetRange, parts: int) -> Iterator[OffsetRange]:
 def _merge(
     ranges: Iterable[OffsetRange], records: int, record_bytes: Mapping[str, int]
 ) -> list[list[OffsetRange]]:
-    """Merge small ranges up to `records` or `_BYTES_PER_TASK` per task, largest first."""
+    """Merge small ranges into tasks of at most `records` records and `_BYTES_PER_TASK` bytes.
+
+    `record_bytes` maps topics to estimated record sizes.
+    """
     costs = {
         offsets: _size(offsets) * max(_BYTES_PER_TASK, record_bytes.get(offsets.topic, 0) * records)
         for offsets in ranges

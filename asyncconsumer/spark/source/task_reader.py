@@ -30,21 +30,24 @@ _LOSSES: Final = (OffsetUnavailable, TopicRecreated, UnknownTopicOrPartition)
 
 
 class ArrowBatches(Protocol):
-    """A converter from records to Arrow batches."""
+    """A converter of fetched records to Arrow batches."""
 
     def next_batch(self, records: "decoding.Records") -> "pa.RecordBatch | None":
-        """Return the next rows; None when there are no more."""
+        """Return the next rows of `records` as a batch, or None after the last row."""
 
 
 class _Prefetcher:
-    """The readers of later ranges, whose first fetches are already in flight."""
+    """Readers of the ranges that follow the current one.
+
+    Their first fetches are already in flight.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._readers: dict[OffsetRange, PartitionReader] = {}
 
     async def prefetch(self, ranges: Iterable[OffsetRange]) -> None:
-        """Send fetches for the next ranges, up to `_MAX_PREFETCH_BYTES`."""
+        """Send the first fetch of each next range, up to `_MAX_PREFETCH_BYTES` in total."""
         room = _MAX_PREFETCH_BYTES
         for offsets in ranges:
             if offsets.start >= offsets.end:
@@ -57,7 +60,10 @@ class _Prefetcher:
                 await reader.fetch_ahead()
 
     def take(self, offsets: OffsetRange) -> "PartitionReader":
-        """Remove and return the reader of a range."""
+        """Remove and return the reader of the range `offsets`.
+
+        Create one if the range was not prefetched.
+        """
         return self._readers.pop(offsets, None) or self._client.reader(offsets)
 
 
@@ -69,9 +75,11 @@ async def read(
     fail_on_data_loss: bool,
     topic_ids: Mapping[str, UUID] = MappingProxyType({}),
 ) -> AsyncGenerator["pa.RecordBatch", None]:
-    """Yield the rows of each range. On data loss raise, or log it and read the rest.
+    """Yield the records of each range as Arrow batches.
 
-    `topic_ids` are the known ids of the topics for which the ranges were planned.
+    A data loss is raised if `fail_on_data_loss`, and logged otherwise.
+
+    `topic_ids` are the ids that the topics had when the ranges were planned.
     """
     recreated = await client.recreated(topic_ids) if topic_ids else set()
     for offsets in ranges:
@@ -102,7 +110,7 @@ async def read(
 async def _cut_at_end(
     client: Client, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
 ) -> Sequence[OffsetRange]:
-    """Cut ranges at the end of the log, because reading past it would never finish."""
+    """Cut each range at the end of its partition's log. Reading past the end would never finish."""
     ends = await drop_missing(client.latest, [_partition(offsets) for offsets in ranges])
     too_long = [offsets for offsets in ranges if ends.get(_partition(offsets), -1) < offsets.end]
     if not too_long:
@@ -118,7 +126,7 @@ async def _cut_at_end(
 
 
 async def _readable(client: Client, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return the parts of the ranges that are in the log."""
+    """Return the parts of the ranges that are still in the partitions' logs."""
     starts = await drop_missing(client.earliest, [_partition(offsets) for offsets in ranges])
     ends = await drop_missing(client.latest, list(starts))
     readable = [
@@ -134,7 +142,7 @@ def _partition(offsets: OffsetRange) -> TopicPartition:
 
 
 def _report(error: ConsumerError, offsets: OffsetRange, *, fail_on_data_loss: bool) -> None:
-    """Raise a data loss, or log it."""
+    """Raise a DataLoss error for the range `offsets` if `fail_on_data_loss`. Log it otherwise."""
     tp = _partition(offsets)
     details = f"offsets {offsets.start} to {offsets.end} of {tp} cannot be read: {error}"
     loss = DataLoss("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", details)

@@ -1,8 +1,8 @@
-"""The event loop and clients that a Spark Python process keeps between tasks.
+"""The event loop and the Kafka clients that a Spark Python process keeps between tasks.
 
 Python workers live longer than tasks. The event loop is kept for the next task, with one client for
 each set of options. The loop runs in the caller's thread, only while the caller waits for it. With
-a separate thread, each batch would pass between threads twice and move between CPU caches.
+a separate thread, each Arrow batch would pass between threads twice and move between CPU caches.
 """
 
 import asyncio
@@ -33,7 +33,10 @@ class _Loop(asyncio.SelectorEventLoop):
         return super().time() - self._paused_seconds
 
     def run_until_complete(self, future: Any) -> Any:  # noqa: ANN401 - as asyncio has it
-        """Run the loop. Its clock advances meanwhile, even within `pause`."""
+        """Run the loop until `future` is done, and return its result.
+
+        The clock advances meanwhile, even within `pause`.
+        """
         self._update()
         try:
             return super().run_until_complete(future)
@@ -59,19 +62,19 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class WorkerLoop:
-    """An event loop with the clients that use it."""
+    """An event loop with the Kafka clients that use it."""
 
     def __init__(self) -> None:
         self._loop = _Loop()
         self._clients: dict[tuple[tuple[str, str], ...], Client] = {}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return its result."""
+        """Run the coroutine `work` on the loop and return its result."""
         result: T = self._loop.run_until_complete(work)
         return result
 
     def client(self, kafka: Mapping[str, str]) -> Client:
-        """Return the client for these options, and open it if there is none."""
+        """Return the client for these Kafka options. Open it if there is none yet."""
         self.run(asyncio.sleep(0))  # to notice connections that were closed meanwhile
         key = tuple(sorted(kafka.items()))
         client = self._clients.pop(key, None)

@@ -38,7 +38,7 @@ def freeze_imports() -> None:
 
 
 def enable_quickack() -> None:
-    """Acknowledge segments on all TCP sockets of this process at once. Linux only."""
+    """Let all TCP sockets of this process acknowledge received segments at once. Linux only."""
     option = getattr(socket, "TCP_QUICKACK", None)
     if option is None or not _OPEN_FILES.exists():
         return

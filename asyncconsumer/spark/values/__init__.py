@@ -1,1 +1,1 @@
-"""Keys and values of records as typed columns."""
+"""The decoding of record values, and the conversion of records to Arrow columns."""

@@ -1,4 +1,7 @@
-"""The decoder of Avro values in plain binary encoding, as Spark's `from_avro` reads them."""
+"""A decoder of Avro values in plain binary encoding.
+
+It returns the same values as Spark's `from_avro`.
+"""
 
 import io
 import json
@@ -45,7 +48,7 @@ _EXAMPLES: Final = {
 
 
 class AvroDecoder:
-    """A decoder that reads each value with fastavro, and converts the results with Arrow.
+    """A decoder that reads each value with fastavro and then converts the results to Arrow.
 
     Avro fields that are not in the schema of the query are left out.
     """
@@ -62,7 +65,7 @@ class AvroDecoder:
         return values, {}
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
-        """Return a column of structs."""
+        """Return the decoded values as an Arrow column of structs."""
         decoded = []
         for value in values.to_pylist():
             data = io.BytesIO(value)
@@ -95,7 +98,10 @@ def _parse_schema(avro_schema: str | None, names: list[str]) -> "Mapping[str, An
 
 
 def _without_uuids(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return the schema with plain strings for UUIDs, as in Spark. fastavro returns objects."""
+    """Return an Avro schema in which each UUID is a plain string, as Spark reads it.
+
+    fastavro would otherwise return UUID objects.
+    """
     if isinstance(schema, list):
         return [_without_uuids(inner) for inner in schema]
     if not isinstance(schema, dict):
@@ -108,7 +114,7 @@ def _without_uuids(schema: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _check_types(schema: "Mapping[str, Any]", kind: "pa.DataType") -> None:
-    """Raise ConfigError if a type of the query does not fit, because no value could be decoded."""
+    """Raise ConfigError if a field of `kind`, the query's struct, does not fit the schema."""
     example = _example(schema, schema["__named_schemas"])
     for field in kind:
         try:
@@ -121,7 +127,10 @@ def _check_types(schema: "Mapping[str, Any]", kind: "pa.DataType") -> None:
 
 
 def _example(schema: Any, names: "Mapping[str, Any]") -> Any:  # noqa: ANN401 - JSON, a value
-    """Return an example value of a schema; None if values may have several types."""
+    """Return an example value of an Avro schema, or None for a union of several types.
+
+    `names` maps the named types to their schemas.
+    """
     if isinstance(schema, list):
         kinds = [inner for inner in schema if inner != "null"]
         return _example(kinds[0], names) if len(kinds) == 1 else None

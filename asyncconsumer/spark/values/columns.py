@@ -33,7 +33,10 @@ _TIMESTAMP_LIMITS: Final = tuple(struct.pack("<q", limit) for limit in (2**63 - 
 
 
 def ddl(*, headers: bool, value: str | None = None) -> str:
-    """Return the schema as DDL. `value` is the type of a decoded value."""
+    """Return the columns of Spark's own source as a DDL schema.
+
+    `value` is the type of the value column if values are decoded.
+    """
     types = TYPES if value is None else {**TYPES, "value": value}
     types = {**types, "timestamp": "timestamp_ltz"}  # `timestamp` alone depends on a setting
     return ", ".join(f"{name} {kind}" for name, kind in types.items() if headers or name != HEADERS)
@@ -58,7 +61,7 @@ class Columns:
         self._names = tuple(_DECODER_NAMES.get(name, name) for name in schema.names)
 
     def next_batch(self, records: "decoding.Records") -> "pa.RecordBatch | None":
-        """Return the next rows; None when there are no more."""
+        """Return the next rows of `records` as a batch, or None after the last row."""
         batch = to_arrow(records, columns=self._names, timestamps="us", max_bytes=_MAX_COLUMN_BYTES)
         if batch is None:
             return None
@@ -71,7 +74,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _check_timestamps(self, batch: "pa.RecordBatch", records: "decoding.Records") -> None:
-        """Raise if the decoder could not express a timestamp in microseconds."""
+        """Raise MalformedTimestamp if the timestamp of a record does not fit into microseconds."""
         # a search in the bytes costs less than the import of pyarrow.compute
         data = batch.column(self._names.index(_TIMESTAMP)).buffers()[1].to_pybytes()
         for limit in _TIMESTAMP_LIMITS:
@@ -87,7 +90,10 @@ class Columns:
 
 
 def _empty_to_null(headers: Any, kind: Any) -> Any:  # noqa: ANN401 - pyarrow's
-    """Return the headers column with null for each empty list, as Spark's source does."""
+    """Return the headers column with null for each empty list, as in Spark's own source.
+
+    `kind` is the type of the column.
+    """
     from pyarrow import compute  # slow to import, and few queries need headers
 
     empty = compute.equal(compute.list_value_length(headers), 0)

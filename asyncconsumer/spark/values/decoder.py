@@ -1,4 +1,7 @@
-"""The conversion of values to Arrow columns, with a mode for values that cannot be decoded."""
+"""The decoding of record values to Arrow columns.
+
+A mode defines the result for values that cannot be decoded.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -17,25 +20,28 @@ _COERCED_AT_ONCE: Final = 512  # values that are coerced one by one if some cann
 
 
 class Undecodable(Exception):
-    """At least one value of a column cannot be decoded. The error does not say which one."""
+    """At least one value of a column cannot be decoded. The error does not tell which one."""
 
 
 class Decoder(Protocol):
-    """A decoder of values to a column."""
+    """A decoder of record values to an Arrow column."""
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's: binary without nulls -> a column
-        """Return a decoded column, or raise `Undecodable`."""
+        """Return the values as a decoded column.
+
+        Raise `Undecodable` if any of them is malformed.
+        """
 
     def coerce(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - as above
-        """Return the values in a form that can be decoded, and the reasons of bad ones by index.
+        """Return the values in a form that can be decoded, and the errors of bad values.
 
-        This is called after `decode` failed. Bad values that are expensive to detect may be
-        missing in the result, because `decode` finds them.
+        The errors are a dict by index. `coerce` is called after `decode` failed. Bad values that
+        are expensive to detect may be missing in the dict, because `decode` finds them.
         """
 
 
 class TypedColumns:
-    """A converter like `Columns` that also decodes the value.
+    """A converter of records to Arrow batches that also decodes their values.
 
     The mode defines the result for a value that cannot be decoded:
 
@@ -55,7 +61,10 @@ class TypedColumns:
         self._columns = Columns(pa.schema({**types, "value": pa.binary()}))
 
     def next_batch(self, records: "decoding.Records") -> "pa.RecordBatch | None":
-        """Return the next rows; None when there are no more. DROPMALFORMED may drop all rows."""
+        """Return the next rows of `records` as a batch, or None after the last row.
+
+        The batch may be empty with DROPMALFORMED.
+        """
         batch = self._columns.next_batch(records)
         if batch is None:
             return None
@@ -75,10 +84,10 @@ class TypedColumns:
         return rows.filter(compute.invert(is_bad)) if drop else rows
 
     def _decode(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
-        """Return the decoded column, and the reasons of bad values by index.
+        """Return the decoded column, and a dict with the error of each bad value by index.
 
-        A call of the decoder costs much more than one value. So if a small part cannot be decoded,
-        its values are coerced before any of them is decoded again.
+        A call of the decoder costs much more than one value. If values fail, they are divided into
+        small groups. A group that fails is coerced before it is decoded again.
         """
         if not len(values):
             return pa.nulls(0, self._kind), {}
@@ -95,7 +104,10 @@ class TypedColumns:
         return _insert_nulls(column, good), bad
 
     def _bisect(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
-        """Return the same as `_decode`, by decoding halves until only bad values are left."""
+        """Return the decoded column, and a dict with the error of each bad value by index.
+
+        Halves of the values are decoded until each half either succeeds or is a single bad value.
+        """
         if not len(values):
             return pa.nulls(0, self._kind), {}
         try:
@@ -133,7 +145,10 @@ def _flags(indices: Iterable[int], rows: int) -> Any:  # noqa: ANN401 - pyarrow'
 
 
 def _insert_nulls(column: Any, valid: Any) -> Any:  # noqa: ANN401 - pyarrow's
-    """Return the column with a null inserted where `valid` is false; False if it is boolean."""
+    """Return `column` with a null inserted at each position where `valid` is false.
+
+    A boolean column gets False instead.
+    """
     if len(column) == len(valid):
         return column
     indices = compute.if_else(
@@ -146,7 +161,7 @@ def _insert_nulls(column: Any, valid: Any) -> Any:  # noqa: ANN401 - pyarrow's
 
 
 def _as_text(values: Any) -> Any:  # noqa: ANN401 - pyarrow's
-    """Return bytes as text, with replacement characters for bytes that are not UTF-8."""
+    """Return a column of bytes as text. Bytes that are not UTF-8 become replacement characters."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""The choice of a decoder by the options. Decoders are imported only when they are used."""
+"""The choice of a value decoder by the options. A decoder module is imported only if it is used."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -30,7 +30,7 @@ def check_typed(declared: Sequence[tuple[str, str]], value_format: str) -> None:
 
 
 def check_nulls(schema: "StructType", value_format: str | None) -> None:
-    """Raise ConfigError for NOT NULL on a column with nulls, because the query would fail."""
+    """Raise ConfigError if a column that may have nulls is NOT NULL. The query would fail."""
     for field, nullable in zip(schema.fields, schema.toNullable().fields, strict=True):
         is_json = field.name == "value" and value_format == "json"
         is_strict = not field.nullable or (is_json and field.dataType != nullable.dataType)
@@ -60,7 +60,7 @@ def make_decoder(options: "SourceOptions", schema: "StructType") -> "Decoder":
 
 
 def make_batches(options: "SourceOptions", schema: "StructType") -> "ArrowBatches":
-    """Return the converter from records to Arrow batches for the options and the schema."""
+    """Return the converter of records to Arrow batches for a query's options and schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from asyncconsumer.spark.values.columns import Columns

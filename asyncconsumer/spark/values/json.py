@@ -1,4 +1,4 @@
-"""The decoder of JSON values, which parses all values of a batch in one call."""
+"""The decoder of JSON values. It parses the values of many records in one call."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -17,7 +17,10 @@ _EXTRA_BLOCK_BYTES: Final = 1024
 
 
 def _find_field(kind: Any, matches: Callable[[Any], bool], name: str = "value") -> str:  # noqa: ANN401 - pyarrow's
-    """Return the path of the first field with a matching type, at any depth; "" if none has."""
+    """Return the path of the first field for which `matches` is true, at any depth of `kind`.
+
+    Return "" if there is none.
+    """
     if matches(kind):
         return name
     if pa.types.is_list(kind):
@@ -29,7 +32,7 @@ def _find_field(kind: Any, matches: Callable[[Any], bool], name: str = "value") 
 
 
 def _with_nanoseconds(kind: Any) -> Any:  # noqa: ANN401 - pyarrow's
-    """Return the type with nanoseconds as the unit of all timestamps."""
+    """Return the type `kind` with nanoseconds as the unit of all its timestamps."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("ns", kind.tz)
     if pa.types.is_list(kind):
@@ -40,7 +43,7 @@ def _with_nanoseconds(kind: Any) -> Any:  # noqa: ANN401 - pyarrow's
 
 
 def _decimals(column: Any) -> Iterator[Any]:  # noqa: ANN401 - pyarrow's
-    """Yield the decimal columns in a column, at any depth."""
+    """Yield each decimal column in `column`, at any depth."""
     if pa.types.is_decimal(column.type):
         yield column
     elif pa.types.is_list(column.type):
@@ -51,11 +54,13 @@ def _decimals(column: Any) -> Iterator[Any]:  # noqa: ANN401 - pyarrow's
 
 
 class JsonDecoder:
-    """A decoder that uses Arrow's JSON reader. Fields that are not in the schema are left out.
+    """A decoder that uses Arrow's JSON reader.
+
+    JSON fields that are not in the schema of the query are left out.
 
     Each value becomes one JSON object, `{"w":[value],"v":value}`, and only `v` is kept. A value
-    that is valid in both places is exactly one JSON value. So a value cannot contain several
-    values, or a part of the next one.
+    that is valid in both places is exactly one JSON value. So a value cannot contain several JSON
+    values, or continue in the next one.
 
     Values that Arrow does not accept are coerced to the result of Spark's `from_json`, if possible.
     """
@@ -78,7 +83,10 @@ class JsonDecoder:
         ]
 
     def coerce(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - pyarrow's
-        """Return each value as JSON of the declared types, and the reasons of bad values."""
+        """Return each value as JSON that fits the declared types, and the errors of bad values.
+
+        The errors are a dict by index.
+        """
         coerced, bad = values.to_pylist(), {}
         for index, value in enumerate(coerced):
             try:
@@ -88,7 +96,7 @@ class JsonDecoder:
         return pa.array(coerced, pa.binary()), bad
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
-        """Return a column of structs."""
+        """Return the decoded values as an Arrow column of structs."""
         try:
             values.cast(pa.string())  # because Arrow's reader does not check the encoding
         except pa.ArrowInvalid:
@@ -106,7 +114,10 @@ class JsonDecoder:
         return column
 
     def _check_decimals(self, column: Any) -> None:  # noqa: ANN401 - pyarrow's
-        """Raise for decimals with too many digits, which Arrow accepts and Spark does not."""
+        """Raise Undecodable if a decimal has too many digits.
+
+        Arrow accepts such decimals and Spark does not.
+        """
         try:
             for decimals in _decimals(column):
                 decimals.validate(full=True)
@@ -114,9 +125,10 @@ class JsonDecoder:
             raise Undecodable(str(error)) from None
 
     def _parse(self, data: Any) -> Any:  # noqa: ANN401 - pyarrow's
-        """Return a table. If microseconds do not suffice, timestamps are read as nanoseconds.
+        """Return the JSON lines in `data` as an Arrow table.
 
-        The cast to the declared type then truncates them, as Spark does.
+        If microseconds do not suffice, timestamps are read as nanoseconds. The later cast to the
+        declared type then truncates them, as Spark does.
         """
         reading = json.ReadOptions(use_threads=False, block_size=data.size + _EXTRA_BLOCK_BYTES)
         reasons = []

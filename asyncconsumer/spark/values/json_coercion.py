@@ -42,7 +42,10 @@ _NOT_FINITE: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'
 
 
 def make_coercer(kind: Any) -> Callable[[bytes], bytes]:  # noqa: ANN401 - pyarrow's
-    """Return a function that coerces a value, or raises Undecodable if the type does not fit."""
+    """Return a function that converts one JSON value to JSON that fits the type `kind`.
+
+    It raises Undecodable if that is impossible.
+    """
     coercion = _coercion(kind, "value")
 
     def coerce(value: bytes) -> bytes:
@@ -60,7 +63,10 @@ def make_coercer(kind: Any) -> Callable[[bytes], bytes]:  # noqa: ANN401 - pyarr
 
 
 def _coercion(kind: Any, name: str) -> _Coercion:  # noqa: ANN401 - pyarrow's
-    """Return a function that converts a parsed JSON value to a type. `name` is for errors."""
+    """Return a function that converts a parsed JSON value to the type `kind`.
+
+    `name` is the field's name in errors.
+    """
     if pa.types.is_struct(kind):
         return _checked(_struct(kind, name), f"{name} is not an object")
     if pa.types.is_list(kind):
@@ -90,7 +96,10 @@ def _list(kind: Any, name: str) -> _Coercion:  # noqa: ANN401 - pyarrow's
 
 
 def _checked(coercion: _Coercion, message: str) -> _Coercion:
-    """Return a coercion that raises Undecodable if `coercion` returns None for a value."""
+    """Return a function that converts as `coercion` does, but never returns None for a value.
+
+    Instead it raises Undecodable with `message`.
+    """
 
     def coerce(value: Any) -> Any:  # noqa: ANN401 - JSON
         if value is None:
@@ -157,7 +166,7 @@ _LEAVES: Final[tuple[tuple[Callable[[Any], bool], Callable[[Any], _Coercion]], .
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - JSON
-    """Return a parsed JSON value as text, formatted as by Jackson."""
+    """Return a parsed JSON value as JSON text, formatted as by Jackson."""
     kind = type(value)
     if kind is str:
         return f'"{_ESCAPED.sub(_escape, value)}"'
@@ -181,7 +190,10 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _java_double(number: float) -> str:
-    """Format a number as `Double.toString` does. NaN and infinity are in quotes, as in Jackson."""
+    """Format a number as Java's `Double.toString` does.
+
+    NaN and infinity are in quotes, as in Jackson.
+    """
     if not isfinite(number):
         return _NOT_FINITE[str(number)]
     if not number or 1e-3 <= abs(number) < 1e7:

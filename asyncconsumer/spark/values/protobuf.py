@@ -1,4 +1,4 @@
-"""The decoder of Protobuf values, with the results of Spark's `from_protobuf`."""
+"""A decoder of Protobuf values that returns the same values as Spark's `from_protobuf`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +13,9 @@ from asyncconsumer.spark.values.protobuf_schema import Descriptor, find_message,
 
 
 class ProtobufDecoder:
-    """A decoder that parses each value with protobuf.
+    """A decoder that parses each value with the protobuf package.
 
-    Fields that are not in the schema of the query are left out.
+    Protobuf fields that are not in the schema of the query are left out.
     """
 
     def __init__(self, kind: "pa.DataType", options: ProtobufOptions) -> None:
@@ -35,7 +35,7 @@ class ProtobufDecoder:
         return values, {}
 
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's
-        """Return a column of structs."""
+        """Return the decoded values as an Arrow column of structs."""
         try:
             messages = list(map(self._parse, values.to_pylist()))
             self._check(messages)
@@ -44,7 +44,10 @@ class ProtobufDecoder:
             raise Undecodable(str(error)) from None
 
     def _check(self, messages: Sequence[Any]) -> None:
-        """Raise for messages of another type and for incomplete ones, which protobuf accepts."""
+        """Raise Undecodable for messages of another type and for incomplete messages.
+
+        The protobuf package accepts both.
+        """
         unknown_fields, numbers = self._unknown, self._numbers
         for message in messages:
             unknown = unknown_fields(message)
@@ -56,7 +59,10 @@ class ProtobufDecoder:
 
 
 def _has_required(message: Descriptor, seen: set[str]) -> bool:
-    """Return whether a message type, or one nested in it, has required fields."""
+    """Return whether a message type, or a type nested in it, has required fields.
+
+    `seen` are the types checked already.
+    """
     seen.add(message.full_name)
     return any(
         field.is_required

@@ -1,4 +1,7 @@
-"""The conversion of Protobuf messages to Arrow columns, with one function built per field."""
+"""The conversion of Protobuf messages to Arrow columns.
+
+A conversion function is built for each field.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -44,13 +47,19 @@ _UNSIGNED_AND_SIGNED: Final = {  # Java reads unsigned fields as signed numbers
 
 
 class MessageColumns:
-    """A factory of columns. Fields that are not set are null, unless `emit_defaults` is set."""
+    """A factory of functions that convert messages to Arrow columns.
+
+    A field that is not set becomes null, unless `emit_defaults` is set.
+    """
 
     def __init__(self, *, emit_defaults: bool) -> None:
         self._emit_defaults = emit_defaults
 
     def make_struct(self, message: Descriptor, kind: "pa.DataType", path: str) -> Column:
-        """Return a function that converts messages to structs with the fields of `kind`."""
+        """Return a function that converts messages to structs with the fields of `kind`.
+
+        `path` is the field's place in errors.
+        """
         by_name = message.fields_by_name
         if missing := [field.name for field in kind if field.name not in by_name]:
             raise ConfigError(
@@ -104,7 +113,10 @@ class MessageColumns:
         return make
 
     def _values(self, field: Field) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """Return a function that gets the field of each message; None if it counts as not set."""
+        """Return a function that reads `field` of each message in a list.
+
+        It gives None for a message in which the field is not set.
+        """
         name, get = field.name, attrgetter(field.name)
         if field.has_presence and not field.has_default_value:
             return lambda messages: [get(msg) if msg.HasField(name) else None for msg in messages]
@@ -118,7 +130,10 @@ class MessageColumns:
         return lambda messages: [value or None for value in map(get, messages)]
 
     def _items(self, field: Field, kind: "pa.DataType", path: str) -> Column:
-        """Return a function that converts single values, of a field or of the items of a list."""
+        """Return a function that converts values of `field` to an Arrow column.
+
+        For a repeated field these are the items of all lists.
+        """
         name = type_name(field)
         if is_message(field):
             return _nullable(self._message(field, kind, path))
@@ -161,7 +176,7 @@ def _enum_names(enum: Any) -> Column:  # noqa: ANN401 - protobuf's
 
 
 def _nullable(column: Column) -> Column:
-    """Return a function that also accepts None, and converts it to null."""
+    """Return a function that works like `column`, but also accepts None and converts it to null."""
 
     def make(values: Sequence[Any]) -> Any:  # noqa: ANN401 - pyarrow's
         present = [value for value in values if value is not None]

@@ -1,4 +1,7 @@
-"""The message types of a descriptor set, and their Spark types as in `from_protobuf`."""
+"""The message types of a Protobuf descriptor set, and their Spark types.
+
+The Spark types are those that `from_protobuf` returns.
+"""
 
 import functools
 from collections.abc import Mapping
@@ -65,19 +68,22 @@ def is_map(field: Field) -> bool:
 
 
 def is_wrapper(message: Descriptor) -> bool:
-    """Return whether a message is a wrapper of one value, such as google.protobuf.Int32Value."""
+    """Return whether a message type wraps one value, such as google.protobuf.Int32Value."""
     return message.full_name in _WRAPPERS
 
 
 def is_time(message: Descriptor, name: str) -> bool:
-    """Return whether a message is a Timestamp or Duration, by its name and fields as in Spark."""
+    """Return whether a message type is called `name` and has the fields of a Timestamp or Duration.
+
+    Spark applies the same rule.
+    """
     names = [field.name for field in message.fields]
     return message.name == name and names == ["seconds", "nanos"]
 
 
 @functools.lru_cache(maxsize=8)
 def find_message(descriptor_set: bytes, name: str) -> Descriptor:
-    """Return the descriptor of a message by its full name, or by the last part of its name."""
+    """Return the descriptor of a message type by its full name, or by the last part of its name."""
     descriptor_pb2 = package("google.protobuf.descriptor_pb2", "valueFormat protobuf")
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
@@ -102,7 +108,10 @@ def find_message(descriptor_set: bytes, name: str) -> Descriptor:
 
 
 def _add(file: Any, by_name: Mapping[str, Any], pool: Any, added: set[str]) -> None:  # noqa: ANN401
-    """Add a file to the pool, after the files that it imports."""
+    """Add the file descriptor `file` to the pool, after the files that it imports.
+
+    `added` are the names of files in the pool.
+    """
     if file.name in added:
         return
     added.add(file.name)
@@ -115,7 +124,10 @@ def _add(file: Any, by_name: Mapping[str, Any], pool: Any, added: set[str]) -> N
 
 
 def _well_known(name: str) -> Any:  # noqa: ANN401 - protobuf's
-    """Return a file that the protobuf package contains, such as google/protobuf/timestamp.proto."""
+    """Return the descriptor of a file that the protobuf package contains.
+
+    An example is google/protobuf/timestamp.proto.
+    """
     if name.startswith("google/protobuf/"):
         try:
             known = import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
@@ -136,7 +148,7 @@ def _full_name(file: Any, message: Any) -> str:  # noqa: ANN401 - protobuf's
 
 
 def struct_ddl(options: ProtobufOptions) -> str:
-    """Return the Spark type of the message as DDL, as `from_protobuf` defines it."""
+    """Return the Spark type of the message type as DDL, as `from_protobuf` defines it."""
     message = find_message(options.descriptor_set, options.message_name)
     ddl = _struct(message, options, {message.full_name: 1})
     if not ddl:
@@ -145,7 +157,9 @@ def struct_ddl(options: ProtobufOptions) -> str:
 
 
 def _struct(message: Descriptor, options: ProtobufOptions, depths: Mapping[str, int]) -> str:
-    """Return a struct type. It is empty without fields, because Spark has no empty struct.
+    """Return the Spark struct type of a message type as DDL.
+
+    Return "" if no fields are left, because Spark has no empty struct.
 
     `depths` counts how often each message type encloses this one.
     """
