@@ -1,4 +1,4 @@
-"""Co-assigned partitions: assigned and revoked with source partitions, not by the group."""
+"""Partitions that are assigned and revoked together with source partitions, not by the group."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
@@ -10,8 +10,8 @@ from asyncconsumer.types import TopicPartition
 class CoAssignedMembership:
     """A membership that adds co-assigned partitions to each assignment of another membership.
 
-    `co_assigned` maps a source topic to the topic whose partitions of the same numbers are
-    co-assigned. A co-assigned partition is read from its beginning if nothing is committed.
+    `co_assigned` maps a source topic to the topic whose partitions with the same numbers are added.
+    An added partition is read from its beginning if it has no committed offset.
     """
 
     def __init__(self, membership: Membership, co_assigned: Mapping[str, str]) -> None:
@@ -19,7 +19,7 @@ class CoAssignedMembership:
         self._co_assigned = co_assigned
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """Yield the assignments of the membership with the co-assigned partitions added."""
+        """Yield the assignments of the other membership, with co-assigned partitions added."""
         async for assignment in self._membership.assignments():
             sources = assignment.partitions
             added = dict(self._pairs(sources))
@@ -32,28 +32,28 @@ class CoAssignedMembership:
             )
 
     def rebalance_pending(self) -> bool:
-        """Return whether the membership has a rebalance pending."""
+        """Return whether the other membership has a rebalance pending."""
         return self._membership.rebalance_pending()
 
     def _pairs(
         self, partitions: Iterable[TopicPartition]
     ) -> Iterable[tuple[TopicPartition, TopicPartition]]:
-        """Yield each source partition with its co-assigned partition."""
+        """Yield each source partition together with its co-assigned partition."""
         for tp in partitions:
             if (topic := self._co_assigned.get(tp.topic)) is not None:
                 yield tp, TopicPartition(topic, tp.partition)
 
     @property
     def deadline(self) -> float:
-        """The deadline of the membership."""
+        """The deadline of the other membership."""
         return self._membership.deadline
 
     @property
     def last_heartbeat(self) -> float:
-        """The loop time of the membership's last confirmed heartbeat."""
+        """The loop time of the other membership's last confirmed heartbeat."""
         return self._membership.last_heartbeat
 
     @property
     def lost(self) -> bool:
-        """Whether the membership owns nothing."""
+        """Whether the other membership owns nothing."""
         return self._membership.lost

@@ -36,7 +36,10 @@ class FallbackMembership(AsyncResource):
         await stack.enter_async_context(self._current)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """Yield the assignments of the current membership, and fall back if it is unsupported."""
+        """Yield the assignments of the KIP-848 membership.
+
+        If the coordinator lacks KIP-848, yield classic ones.
+        """
         try:
             async for assignment in self._current.assignments():
                 yield assignment
@@ -54,7 +57,7 @@ class FallbackMembership(AsyncResource):
             yield assignment
 
     def rebalance_pending(self) -> bool:
-        """Return whether the KIP-848 membership has a rebalance pending."""
+        """Return whether a newer assignment is due."""
         return self._current.rebalance_pending()
 
     @property
@@ -74,7 +77,7 @@ class FallbackMembership(AsyncResource):
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether the member is waiting for an assignment."""
+        """Whether this member is waiting for an assignment."""
         return self._current.awaiting_assignment
 
     @property
@@ -84,7 +87,7 @@ class FallbackMembership(AsyncResource):
 
     @property
     def settles_after(self) -> float:
-        """Seconds after which an empty assignment is final."""
+        """The seconds after which an empty assignment is final."""
         return self._current.settles_after
 
     @property
@@ -94,20 +97,23 @@ class FallbackMembership(AsyncResource):
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """The member id and generation to commit with, if any."""
+        """The member id and generation or epoch for commits, or None outside of the group."""
         return self._current.identity
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """The heartbeat request that another thread may send, and its address."""
+        """The heartbeat request that another thread may send, and the coordinator's address."""
         return self._current.heartbeat
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record that another thread sent `heartbeat` and received no error."""
+        """Record that another thread sent `heartbeat` at the loop time `sent_at`.
+
+        The response had no error.
+        """
         self._current.heartbeat_from_thread(sent_at)
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Replace the subscription."""
+        """Replace the subscription of this member."""
         self._subscription = subscription
         self._current.subscribe(subscription)
 

@@ -1,4 +1,4 @@
-"""Memberships without a coordinated group: partitions assigned by the user, or whole topics."""
+"""Memberships without a group: of partitions that the user assigns, or of whole topics."""
 
 import asyncio
 import logging
@@ -37,13 +37,13 @@ class GrouplessMembership:
         return self._changed.is_set()
 
     async def leave(self) -> None:
-        """Do nothing: there is no group to leave."""
+        """Do nothing, because there is no group to leave."""
 
 
 class ManualMembership(GrouplessMembership):
     """A membership with the partitions that the user assigned.
 
-    `starts` holds start offsets of some of them.
+    `starts` has the start offsets of some of them.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ManualMembership(GrouplessMembership):
 
     @property
     def topics(self) -> frozenset[str]:
-        """The empty set: no topic is subscribed."""
+        """An empty set, because no topic is subscribed."""
         return frozenset()
 
     async def assignments(self) -> AsyncIterator[Assignment]:
@@ -85,7 +85,8 @@ class ManualMembership(GrouplessMembership):
 class TopicsMembership(GrouplessMembership):
     """A membership with all partitions of the subscribed topics, without a group.
 
-    Topic metadata is refreshed every `metadata_refresh_ms`. Partitions that appear later are fresh.
+    Topic metadata is refreshed every `metadata_refresh_ms`. Partitions that appear later are read
+    from their beginning.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class TopicsMembership(GrouplessMembership):
         self.subscribe(subscription)
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Replace the subscription."""
+        """Replace the subscription, and look up its topics."""
         self._subscription = subscription
         self._discovery = PartitionDiscovery(self._cluster)
         self._partitions_by_topic: Partitions | None = None  # None until the first metadata
@@ -111,7 +112,7 @@ class TopicsMembership(GrouplessMembership):
 
     @property
     def is_current(self) -> bool:
-        """Whether metadata for the current subscription has been fetched."""
+        """Whether the topics of the current subscription have been looked up."""
         return self._partitions_by_topic is not None
 
     @property
@@ -120,7 +121,7 @@ class TopicsMembership(GrouplessMembership):
         return frozenset(self._partitions_by_topic or ())
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """Yield all partitions of the subscription whenever the set changes."""
+        """Yield all partitions of the subscribed topics, again whenever they change."""
         log, assigned = RateLimitedLogger(_log), frozenset[TopicPartition]()
         while True:
             self._changed.clear()

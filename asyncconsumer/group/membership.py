@@ -12,9 +12,10 @@ from asyncconsumer.types import TopicPartition
 class Assignment:
     """The partitions that a member may read until the next assignment.
 
-    `partitions` maps each partition to the number of the topic's stream that reads it. Partitions
-    of the previous assignment that are missing here are revoked or lost. Those in `lost` may have
-    another owner already. The others are revoked and may still be committed.
+    `partitions` maps each partition to the number of the stream that reads it, among the streams of
+    its topic. A partition of the previous assignment that is missing in this one is revoked or
+    lost. A partition in `lost` may have another owner already. Revoked partitions may still be
+    committed.
     """
 
     partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -30,12 +31,13 @@ class Assignment:
 
 
 class Membership(Protocol):
-    """A member of a group, as an async iterator of assignments."""
+    """The interface of a group member, which yields its assignments."""
 
     def assignments(self) -> AsyncIterator[Assignment]:
         """Yield assignments, one after the other.
 
-        Requesting the next assignment acknowledges the previous one: revocation is complete.
+        Requesting the next assignment acknowledges the previous one. All partitions that it revoked
+        must be released by then.
         """
 
     def rebalance_pending(self) -> bool:
@@ -49,16 +51,16 @@ class Membership(Protocol):
     def deadline(self) -> float:
         """The loop time until which this member certainly owns its partitions.
 
-        It assumes that no further response arrives.
+        A later response from the coordinator moves the deadline.
         """
 
     @property
     def last_heartbeat(self) -> float:
-        """The loop time of the last confirmed heartbeat; -inf if there was none."""
+        """The loop time of the last confirmed heartbeat, or -inf if there was none."""
 
     @property
     def lost(self) -> bool:
         """Whether this member is known to own nothing.
 
-        An assignment reports the loss as well.
+        The next assignment reports the loss as well.
         """

@@ -31,10 +31,10 @@ class TopicSubscription:
 
 @dataclass(frozen=True, slots=True)
 class PatternSubscription:
-    """A subscription to all topics whose whole name matches, including topics created later.
+    """A subscription to all topics whose whole name matches a pattern, including later topics.
 
     KIP-848 coordinators match topic names themselves, by `text`, which is in RE2 syntax. `text`
-    defaults to the Python expression. Pass it where RE2 needs a different notation.
+    defaults to the Python expression. Pass it if RE2 needs a different notation.
     """
 
     expression: re.Pattern[str]
@@ -63,7 +63,10 @@ class PatternSubscription:
 
 
 def with_flags(expression: re.Pattern[str]) -> str:
-    """Return the expression as text with its flags inline, valid inside another expression too."""
+    """Return the text of an expression with its flags inline.
+
+    It can be part of another expression.
+    """
     flags = "".join(name for name, flag in _FLAGS.items() if expression.flags & flag)
     text = _FLAGS_AT_THE_START.sub("", expression.pattern)  # (?a) and (?u) can go: names are ASCII
     if not flags:

@@ -1,7 +1,7 @@
-"""Assignors of classic groups, used by the group leader.
+"""The assignors of classic groups. The group leader uses them to compute the assignment.
 
 Their assignments equal those of the Java client's assignors, so any client may lead a mixed group.
-`assign` is pure. It also reproduces orders that depend on Java's `HashMap`.
+`assign` is a pure function. It also reproduces orders that depend on Java's `HashMap`.
 """
 
 from asyncconsumer.group.assignors.protocol import Assignment, Assignor, MemberSubscription, Racks

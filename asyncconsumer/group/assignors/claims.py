@@ -1,4 +1,4 @@
-"""The partitions that members claim to own, with conflicting claims resolved."""
+"""The partitions that members say they own, with conflicts between members resolved."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class PreviousAssignment(NamedTuple):
-    """The partitions that a member claims, and the generation that assigned them."""
+    """The partitions that a member says it owns, and the generation that assigned them."""
 
     partitions: Sequence[TopicPartition]
     generation: int
@@ -18,7 +18,7 @@ class PreviousAssignment(NamedTuple):
 
 @dataclass
 class OwnershipClaims:
-    """The resolved claims of all members."""
+    """The owners of partitions according to all members, with conflicts resolved."""
 
     held: dict[str, dict[TopicPartition, None]]
     """The partitions of each member; members in the order of Java's `HashMap`."""
@@ -37,10 +37,11 @@ def resolve(
     subscriptions: Mapping[str, MemberSubscription],
     previous: Mapping[str, PreviousAssignment],
 ) -> OwnershipClaims:
-    """Resolve the claims: the newer generation wins, and equal generations cancel each other.
+    """Return the owners of partitions according to the members' claims in `previous`.
 
-    Claims to partitions that do not exist are ignored. Java keeps such claims if a topic was
-    re-created with fewer partitions, and then assigns other partitions twice.
+    If two members claim a partition, the one with the newer generation owns it. With equal
+    generations neither does. Claims to partitions that do not exist are ignored. Java keeps such
+    claims if a topic was re-created with fewer partitions, and then assigns other partitions twice.
     """
     claims = OwnershipClaims({member: {} for member in hash_order(subscriptions)})
     claimed: dict[TopicPartition, str] = {}

@@ -1,4 +1,4 @@
-"""The assignor interface and the member subscriptions that it receives."""
+"""The interface of an assignor, and the subscriptions of members that it receives."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -17,21 +17,22 @@ Racks = Mapping[TopicPartition, Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription(ConsumerProtocolSubscription):
-    """A member's subscription, with its `group_instance_id` if the member is static."""
+    """The subscription of a member. `group_instance_id` is set if the member is static."""
 
     group_instance_id: str | None = None
 
     @classmethod
     def of(cls, metadata: bytes, group_instance_id: str | None = None) -> Self:
-        """Decode a member's subscription from the JoinGroup response."""
+        """Decode the subscription in `metadata`, which the member sent in its JoinGroup request."""
         return replace(cls.decode(metadata), group_instance_id=group_instance_id)
 
 
 class Assignor(Protocol):
     """The interface of an assignor. A subclass needs only `name` and `assign`.
 
-    Each consumer has its own assignor instance, which may store what `assigned` passes to it. All
-    members of a group must offer an assignor of the same name. The leader calls `assign` for all.
+    Each consumer has its own assignor instance, which may store what is passed to `assigned`. All
+    members of a group must offer an assignor of the same name. The group leader calls `assign` for
+    all members.
 
         class FirstTakesAll(Assignor):
             name = "first-takes-all"
@@ -55,9 +56,11 @@ class Assignor(Protocol):
     def user_data(
         self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
     ) -> bytes | None:
-        """Return additional data for the leader's assignor, sent in this member's subscription.
+        """Return additional bytes for this member's subscription, or None.
 
-        `owned` are the partitions it owns while joining. `generation` is -1 if there is none.
+        The assignor of the group leader receives them. `topics` are the subscribed topics, and
+        `owned` the partitions that this member owns while it joins. `generation` is its last
+        generation, or -1 if there is none.
         """
         return None
 
@@ -67,23 +70,27 @@ class Assignor(Protocol):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
-        """Return the assignment of the group.
+        """Return the partitions of each member. Only the group leader calls this.
 
-        `partitions` holds the number of partitions of each existing topic. Topics without
-        subscribers are ignored. `subscriptions` holds the members by id, in the broker's order.
-        `racks` is for rack-aware assignors. The racks of members are in their subscriptions.
+        `partitions` has the number of partitions of each existing topic. Topics without subscribers
+        are ignored. `subscriptions` has the members by id, in the broker's order. `racks` has the
+        racks of each partition's replicas, for rack-aware assignors. The racks of members are in
+        their subscriptions.
         """
         ...
 
     def assigned(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """Called on each member with the partitions that it was assigned in a generation."""
+        """Take note of the partitions that this member was assigned in a generation."""
         return
 
 
 def existing(
     partitions: Mapping[str, int], subscriptions: Mapping[str, MemberSubscription]
 ) -> dict[str, int]:
-    """Return the subscribed topics that exist, in the order of Java's `HashMap`."""
+    """Return the partition counts of the subscribed topics that exist.
+
+    The order is that of Java's `HashMap`.
+    """
     members = hash_order(subscriptions)
     subscribed = hash_order(topic for member in members for topic in subscriptions[member].topics)
     existing_topics = hash_order(topic for topic in subscribed if partitions.get(topic))
@@ -91,7 +98,10 @@ def existing(
 
 
 def in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
-    """Return the members: static ones first, by instance id, then the others by member id."""
+    """Return the ids of all members, static members first.
+
+    Static members are sorted by instance id, the others by member id.
+    """
 
     def sort_key(member: str) -> tuple[bool, bytes]:
         instance = subscriptions[member].group_instance_id
@@ -101,7 +111,7 @@ def in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
 
 
 def readers(subscriptions: Mapping[str, MemberSubscription]) -> dict[str, list[str]]:
-    """Return the subscribers of each topic, ordered as by `in_order`."""
+    """Return the ids of the subscribers of each topic, in the order of `in_order`."""
     members: dict[str, list[str]] = {}
     for member in in_order(subscriptions):
         for topic in dict.fromkeys(subscriptions[member].topics):

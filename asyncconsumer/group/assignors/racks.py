@@ -1,4 +1,8 @@
-"""Rack awareness (KIP-881): a member is near a partition that has a replica in its rack."""
+"""Rack awareness (KIP-881). A member is near a partition that has a replica in its rack.
+
+A member with a rack is far from the other partitions. A member without a rack is neither near nor
+far.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +30,10 @@ class RackAwareness:
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None,
     ) -> "RackAwareness":
-        """Build the rack awareness of these members and partitions."""
+        """Return the rack awareness for these members and partitions.
+
+        `racks` has the racks of each partition's replicas.
+        """
         racks_by_member = {member: subscriptions[member].rack_id for member in members}
         member_racks = {member: rack for member, rack in racks_by_member.items() if rack}
         if not member_racks or not racks:
@@ -53,12 +60,15 @@ class RackAwareness:
     def next_near(
         self, members: Sequence[str], partition: TopicPartition, first: int = 0
     ) -> int | None:
-        """Return the index of the next near member, cyclically from `first`; None if none is."""
+        """Return the index of the next member near the partition, or None if no member is near.
+
+        The search begins at the index `first` and continues at the start of `members`.
+        """
         indexes = chain(range(first, len(members)), range(first))
         return next((i for i in indexes if self.is_near(members[i], partition)), None)
 
     def fewest_near_first(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions sorted by their number of near members, fewest first."""
+        """Return the partitions sorted by the number of members near them, fewest first."""
         members_in = Counter(self.member_racks.values())
         racks = self.replica_racks
         return sorted(partitions, key=lambda p: sum(members_in[rack] for rack in racks[p]))

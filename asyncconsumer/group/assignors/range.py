@@ -1,4 +1,4 @@
-"""The range assignor: consecutive partitions of each topic to each member."""
+"""The range assignor. It gives each member consecutive partitions of each topic."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -19,9 +19,9 @@ from asyncconsumer.types import TopicPartition
 class RangeAssignor(Assignor):
     """An assignor that gives each member a range of consecutive partitions of each topic.
 
-    Topics with the same subscribers and size are co-partitioned: equal numbers go to one member.
-    Where racks matter, members first get partitions that are not far. Co-partitioned topics then
-    stay together: a member must not be far from any of them.
+    Topics with the same subscribers and size are co-partitioned: one member gets the partitions
+    with equal numbers. If racks matter, members first get partitions with a replica in their rack.
+    Of co-partitioned topics, all partitions with the same number must have one.
     """
 
     name = "range"
@@ -32,9 +32,9 @@ class RangeAssignor(Assignor):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
-        """Assign consecutive partitions of each topic.
+        """Return an assignment with consecutive partitions of each topic for each member.
 
-        The first members get one more if the partitions do not divide evenly.
+        If the partitions do not divide evenly, the first members get one more.
         """
         reading = readers(subscriptions)
         topics = []
@@ -58,7 +58,7 @@ class RangeAssignor(Assignor):
 
 
 class _Topic:
-    """A topic that is being assigned."""
+    """A topic whose partitions are being assigned to its subscribers."""
 
     def __init__(
         self, partitions: Sequence[TopicPartition], members: Sequence[str], awareness: RackAwareness
@@ -74,11 +74,11 @@ class _Topic:
         return max(0, self._quota + (self._extra > 0) - len(self.assigned[member]))
 
     def is_far(self, member: str, number: int) -> bool:
-        """Return whether the member's rack has no replica of that partition."""
+        """Return whether the member's rack has no replica of the partition with this number."""
         return self.awareness.is_far(member, self.partitions[number])
 
     def assign(self, member: str, partitions: Sequence[TopicPartition]) -> None:
-        """Assign these partitions to the member."""
+        """Assign the partitions to the member."""
         self.assigned[member] += partitions
         self._extra -= bool(partitions) and len(self.assigned[member]) > self._quota
         for partition in partitions:
@@ -87,13 +87,16 @@ class _Topic:
     def assign_ranges(
         self, accepts: Callable[[str, TopicPartition], bool] = lambda member, partition: True
     ) -> None:
-        """Assign to each member the first free partitions that suit it, up to its quota."""
+        """Give each member the first free partitions that `accepts` allows, up to its quota."""
         for member in self.assigned:
             suitable = (partition for partition in self._free if accepts(member, partition))
             self.assign(member, list(islice(suitable, self.remaining_quota(member))))
 
     def assign_near(self) -> None:
-        """Assign partitions as `assign_ranges` does, but none to a member that is far from it."""
+        """Assign partitions as `assign_ranges` does, but none to a member that is far from it.
+
+        A member is far if it has a rack in which the partition has no replica.
+        """
         self.assign_ranges(lambda member, partition: not self.awareness.is_far(member, partition))
 
 
@@ -107,7 +110,11 @@ def _co_partitioned(topics: Sequence[_Topic]) -> list[list[_Topic]]:
 
 
 def _assign_near(topics: Sequence[_Topic]) -> None:
-    """Assign each partition number of all topics to the first member that is far from none."""
+    """Assign partitions to members whose racks have replicas of them.
+
+    All of the topics are co-partitioned. A member gets a partition number only if it is far from
+    none of the partitions with that number.
+    """
     if len(topics) == 1:
         if topics[0].awareness.matters:
             topics[0].assign_near()

@@ -1,4 +1,4 @@
-"""The round-robin assignor: the partitions of all topics to members in turn."""
+"""The round-robin assignor. It gives the partitions of all topics to the members in turn."""
 
 from collections.abc import Mapping
 from itertools import cycle
@@ -16,7 +16,10 @@ from asyncconsumer.types import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """An assignor that assigns partitions to members in turn, skipping non-subscribers."""
+    """An assignor that gives partitions to members in turn.
+
+    It skips members that do not subscribe.
+    """
 
     name = "roundrobin"
 
@@ -26,7 +29,10 @@ class RoundRobinAssignor(Assignor):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
-        """Assign topics in the order of their names. A skipped member loses that turn."""
+        """Return an assignment in which members get partitions in turn, by topic name and number.
+
+        A member that does not subscribe to the topic loses its turn.
+        """
         assignment: Assignment = {member: [] for member in subscriptions}
         topics = {member: set(subscriptions[member].topics) for member in subscriptions}
         circle = cycle(in_order(subscriptions))

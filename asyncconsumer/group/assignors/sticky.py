@@ -25,11 +25,11 @@ from asyncconsumer.types import TopicPartition
 
 
 class _Sticky(Assignor):
-    """The base of both sticky assignors."""
+    """The base class of the eager and the cooperative sticky assignor."""
 
     @abstractmethod
     def _previous_assignment(self, subscription: MemberSubscription) -> PreviousAssignment:
-        """Return the previous assignment that a subscription claims."""
+        """Return the previous assignment that a member's subscription contains."""
 
     def _compute(
         self,
@@ -37,7 +37,7 @@ class _Sticky(Assignor):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None,
     ) -> tuple[Assignment, set[TopicPartition]]:
-        """Return the assignment, and those of its partitions that another member may still own."""
+        """Return the assignment, and the assigned partitions that another member may still own."""
         if not subscriptions:
             return {}, set()
         counts = existing(partitions, subscriptions)
@@ -59,7 +59,10 @@ class _Sticky(Assignor):
 
 
 class StickyAssignor(_Sticky):
-    """The eager sticky assignor. It remembers the assignment, because members join with none."""
+    """The eager sticky assignor.
+
+    It stores the assignment, because eager members join without one.
+    """
 
     name = "sticky"
 
@@ -67,13 +70,13 @@ class StickyAssignor(_Sticky):
         self._last_assignment: StickyUserData | None = None
 
     def assigned(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """Store the partitions for the next JoinGroup."""
+        """Store the assigned partitions, so that the next JoinGroup can contain them."""
         self._last_assignment = StickyUserData(tuple(partitions), generation)
 
     def user_data(
         self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
     ) -> bytes | None:
-        """Return the member's last assignment."""
+        """Return the last assignment of this member, encoded for the group leader."""
         return self._last_assignment.encode() if self._last_assignment is not None else None
 
     def assign(
@@ -82,7 +85,10 @@ class StickyAssignor(_Sticky):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
     ) -> Assignment:
-        """Return an assignment as balanced as the subscriptions allow."""
+        """Return an assignment as balanced as the subscriptions allow.
+
+        Few partitions change their owner.
+        """
         return self._compute(partitions, subscriptions, racks)[0]
 
     def _previous_assignment(self, subscription: MemberSubscription) -> PreviousAssignment:
@@ -96,7 +102,7 @@ class StickyAssignor(_Sticky):
 
 
 class CooperativeStickyAssignor(_Sticky):
-    """The sticky assignor of the cooperative protocol. It works for eager members too."""
+    """The sticky assignor of the cooperative protocol. It also works for eager members."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -104,7 +110,10 @@ class CooperativeStickyAssignor(_Sticky):
     def user_data(
         self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
     ) -> bytes | None:
-        """Return the generation, for leaders whose subscription version has no field for it."""
+        """Return the encoded generation.
+
+        A leader needs it if the subscription has no field for it.
+        """
         return CooperativeStickyUserData(generation).encode()
 
     def assign(
@@ -115,7 +124,8 @@ class CooperativeStickyAssignor(_Sticky):
     ) -> Assignment:
         """Return an assignment as balanced as the subscriptions allow.
 
-        Partitions that their current owner must revoke first are left out.
+        Few partitions change their owner. A partition that its current owner must revoke first is
+        left out.
         """
         assignment, still_owned = self._compute(partitions, subscriptions, racks)
         return {
@@ -135,7 +145,7 @@ class CooperativeStickyAssignor(_Sticky):
 
 
 def _owned_by_others(assignment: Assignment, claims: OwnershipClaims) -> set[TopicPartition]:
-    """Return the partitions that another member owns, or that two members claim."""
+    """Return the assigned partitions that another member owns, and those that two members claim."""
     owners = claims.owners()
     return claims.contested | {
         partition
@@ -148,7 +158,7 @@ def _owned_by_others(assignment: Assignment, claims: OwnershipClaims) -> set[Top
 def _not_yet_revoked(
     assignment: Assignment, owned: Mapping[str, Sequence[TopicPartition]]
 ) -> set[TopicPartition]:
-    """Return the partitions that are new to their member and that another one must revoke."""
+    """Return the partitions that the assignment moves from one member in `owned` to another."""
     new = {p for member, tps in assignment.items() for p in set(tps).difference(owned[member])}
     revoked = {p for member, had in owned.items() for p in set(had).difference(assignment[member])}
     return new & revoked

@@ -2,8 +2,8 @@
 
 Members keep their partitions, and free ones go to the member with the fewest. Then partitions move
 one by one from members with more to members with fewer, while that improves the balance. If racks
-matter, members keep only partitions that are not far. Free partitions go to members that are not
-far, if there are any. As in Java, the balancing step ignores racks.
+matter, members keep only partitions with a replica in their rack. Free partitions go to members
+whose rack has a replica, if there are any. As in Java, the balancing step ignores racks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,11 @@ def assign_general(
     claims: OwnershipClaims,
     awareness: RackAwareness = NO_RACKS,
 ) -> Assignment:
-    """Return the assignment. `reading` holds the subscribers of each topic."""
+    """Return the assignment for members with different subscriptions.
+
+    `partitions` has the number of partitions of each topic, and `reading` the subscribers of each
+    topic.
+    """
     topics = sorted(partitions, key=lambda topic: (len(reading[topic]), utf16(topic)))
     everything = [TopicPartition(topic, n) for topic in topics for n in range(partitions[topic])]
     loads = _Loads(reading, claims, awareness)
@@ -44,7 +48,7 @@ def assign_general(
 
 
 class _Loads:
-    """The current assignment during the computation."""
+    """The assignment while it is computed, with the number of partitions of each member."""
 
     def __init__(
         self,
@@ -67,15 +71,21 @@ class _Loads:
         self._movers = {member for topic in shared for member in reading[topic]}
 
     def load(self, member: str) -> int:
-        """Return the member's number of partitions."""
+        """Return the number of partitions of the member."""
         return len(self.held[member])
 
     def least(self, topic: str) -> str:
-        """Return the topic's subscriber with the fewest partitions, the first by id if several."""
+        """Return the topic's subscriber with the fewest partitions.
+
+        Of several, return the first by id.
+        """
         return min(self.readers[topic], key=self.load)
 
     def assign_near(self, partition: TopicPartition, awareness: RackAwareness) -> bool:
-        """Assign to the least loaded member that is not far; return False if all are far."""
+        """Assign the partition to the least loaded member that is not far from it.
+
+        Return False if all members are far.
+        """
         readers = self.readers[partition.topic]
         suitable = [member for member in readers if not awareness.is_far(member, partition)]
         if suitable:
@@ -90,7 +100,7 @@ class _Loads:
         self.owner[partition] = member
 
     def unevenness(self) -> int:
-        """Return the sum of load differences between all pairs of members with shared topics."""
+        """Return the sum of load differences over all pairs of members that share a topic."""
         loads = sorted(map(self.load, self._movers))
         return sum((2 * place - len(loads) + 1) * load for place, load in enumerate(loads))
 
@@ -100,7 +110,7 @@ class _Loads:
 
 
 class _Balancing:
-    """The balancing step, which moves partitions one by one and tracks the moves."""
+    """The balancing step. It moves partitions one by one and remembers the moves."""
 
     def __init__(self, loads: _Loads, previous: Mapping[TopicPartition, str]) -> None:
         self._loads = loads
@@ -109,7 +119,7 @@ class _Balancing:
         self._moved: dict[tuple[str, str, str], _Moved] = {}  # by topic, origin and owner
 
     def run(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Move partitions until no move improves the balance; return whether any moved."""
+        """Move partitions until no move improves the balance. Return whether any was moved."""
         movable = [p for p in partitions if len(self._loads.readers[p.topic]) > 1]
         moved = False
         # a few rounds suffice, but in some groups moves undo each other forever, and the Java
@@ -129,7 +139,10 @@ class _Balancing:
         return moved
 
     def _better_owner(self, partition: TopicPartition) -> str | None:
-        """Return a better owner: the previous one, otherwise the least loaded one, or None."""
+        """Return a member with fewer partitions that should own the partition, or None.
+
+        The previous owner is preferred, then the least loaded subscriber.
+        """
         loads, readers = self._loads, self._loads.readers[partition.topic]
         limit = loads.load(loads.owner[partition]) - 1
         previous = self._previous.get(partition)
@@ -140,7 +153,10 @@ class _Balancing:
         return least if loads.load(least) < limit else None
 
     def _move(self, partition: TopicPartition, member: str) -> None:
-        """Move the partition, or instead move one back that came the opposite way."""
+        """Move the partition to the member.
+
+        If a partition moved the opposite way, move that one back.
+        """
         topic, owner = partition.topic, self._loads.owner[partition]
         if came := self._moved.get((topic, member, self._origin.get(partition, owner))):
             partition = came.first()
@@ -158,7 +174,7 @@ class _Balancing:
 
 
 class _Moved:
-    """Partitions of one topic, in the iteration order of a Java `HashSet`."""
+    """The moved partitions of one topic, in the iteration order of a Java `HashSet`."""
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, None] = {}

@@ -1,4 +1,4 @@
-"""Sticky assignment for members with equal subscriptions: loads differ by at most one."""
+"""Sticky assignment for members with equal subscriptions. Their loads differ by at most one."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,11 @@ from asyncconsumer.types import TopicPartition, partitions_of
 def assign_uniform(
     partitions: Mapping[str, int], claims: OwnershipClaims, awareness: RackAwareness = NO_RACKS
 ) -> Assignment:
-    """Return the assignment: members keep partitions up to their quota, then get more in turn.
+    """Return the assignment for members with equal subscriptions.
 
-    If racks matter, members keep only partitions that are not far. Free partitions first go to
-    members that are near.
+    Members keep partitions up to their quota, then get more in turn. If racks matter, members keep
+    only partitions with a replica in their rack. Free partitions first go to members whose rack has
+    a replica.
     """
     everything = [
         partition
@@ -45,7 +46,10 @@ def assign_uniform(
 
 
 class _QuotaFilling:
-    """Members below their quota, which is `quota`, and one more for `extra` of them."""
+    """The members that have not reached their quota.
+
+    It is `quota`, and one more for `extra` members.
+    """
 
     def __init__(self, assignment: Assignment, quota: int, extra: int) -> None:
         self._assignment = assignment
@@ -61,7 +65,10 @@ class _QuotaFilling:
     def assign_near(
         self, partitions: Iterable[TopicPartition], awareness: RackAwareness
     ) -> list[TopicPartition]:
-        """Assign each partition to the next near member, and return those left without one."""
+        """Assign each partition to the next member near it.
+
+        Return the partitions without a near member.
+        """
         unassigned: list[TopicPartition] = []
         turn = 0
         for partition in partitions:
@@ -79,7 +86,7 @@ class _QuotaFilling:
         return unassigned
 
     def _remove_if_full(self, place: int) -> bool:
-        """Remove the member at `place` if it has reached `quota`, and return whether it has."""
+        """Remove the member at index `place` if it has reached its quota. Return whether it has."""
         if len(self._assignment[self._below_quota[place]]) < self._quota:
             return False
         member = self._below_quota.pop(place)
@@ -88,7 +95,7 @@ class _QuotaFilling:
         return True
 
     def assign_in_turn(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign all these partitions to members in turn."""
+        """Assign all partitions to the members in turn."""
         below_quota, at_quota = deque(self._below_quota), deque(self._at_quota)
         for partition in partitions:
             member = (below_quota or at_quota).popleft()

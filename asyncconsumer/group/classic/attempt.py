@@ -1,4 +1,4 @@
-"""Signals between the tasks of one member: a rejoin signal and an attempt that can be cancelled."""
+"""Signals between the tasks of one member: to rejoin, and to cancel an attempt to join."""
 
 import asyncio
 import logging
@@ -33,17 +33,17 @@ class RejoinSignal:
             self.requested.set()
 
     def fail(self, error: ConsumerError) -> None:
-        """Record the error that ends the membership, unless there is one."""
+        """Store the error that ends the membership, unless one is stored."""
         self._failure = self._failure or error
         self.requested.set()
 
     def check(self) -> None:
-        """Raise the error that ended the membership, if any."""
+        """Raise the error that ended the membership, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def clear(self) -> str | None:
-        """Clear the signal and return the last reason."""
+        """Clear the signal. Return the reason of the last request to rejoin."""
         self.requested.clear()
         return self._reason
 
@@ -51,9 +51,9 @@ class RejoinSignal:
 class RejoinPacing:
     """The backoff between generations that follow each other too quickly.
 
-    A few short generations are free of delay, because members often join one by one. Without the
-    backoff, a coordinator that ends each generation at once would receive hundreds of requests per
-    second. `log` limits the rate of messages about each generation.
+    The first few short generations are not delayed, because members often join one by one. Without
+    the backoff, a coordinator that ends each generation at once would receive hundreds of requests
+    per second. `log` limits the rate of messages about each generation.
     """
 
     def __init__(self, randomness: Random) -> None:
@@ -64,11 +64,11 @@ class RejoinPacing:
         self._short = 0  # short generations in a row
 
     def on_generation(self) -> None:
-        """Record the start of a generation."""
+        """Record that a generation starts now."""
         self._began = asyncio.get_running_loop().time()
 
     async def pause(self, interval: float) -> None:
-        """Wait before the next generation if the last was shorter than a heartbeat interval."""
+        """Wait before the next generation if the last one was shorter than `interval` seconds."""
         began, self._began = self._began, None
         if began is None:
             return
@@ -81,12 +81,12 @@ class RejoinPacing:
             await asyncio.sleep(next(self._waits))
 
     def waits(self) -> Iterator[float]:
-        """Return increasing delays between attempts."""
+        """Return an iterator of increasing delays between attempts, in seconds."""
         return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
 
 
 class JoinAttempt:
-    """An attempt to join the group that another task can cancel."""
+    """An attempt to join the group. Another task can cancel it."""
 
     def __init__(self, randomness: Random) -> None:
         self._randomness = randomness
@@ -95,7 +95,10 @@ class JoinAttempt:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Run the block until it ends or `cancel` cancels it, without raising then."""
+        """Return an async context manager whose block another task can end with `cancel`.
+
+        A block that was ended raises no exception.
+        """
         async with interruptible() as self._running:
             try:
                 yield
@@ -103,16 +106,16 @@ class JoinAttempt:
                 self._running = None
 
     def cancel(self) -> None:
-        """Cancel the running block, if any."""
+        """Cancel the running block of `run`, if there is one."""
         if self._running is not None and self._running.when() is None:
             self._running.reschedule(asyncio.get_running_loop().time())
 
     async def pause(self) -> None:
-        """Wait before the next attempt, longer each time."""
+        """Wait before the next attempt. Each call waits longer than the one before."""
         await asyncio.sleep(next(self._waits))
 
     def succeeded(self) -> None:
-        """Reset the delay between attempts."""
+        """Reset the delay between attempts to its minimum."""
         self._waits = self._fresh_waits()
 
     def _fresh_waits(self) -> Iterator[float]:

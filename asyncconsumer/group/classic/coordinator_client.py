@@ -17,7 +17,7 @@ from asyncconsumer.types import Address
 
 
 class CoordinatorResponse(NamedTuple):
-    """A response, the time its request was sent, and the coordinator's address."""
+    """A response of the group coordinator, its address, and the send time of the request."""
 
     values: Mapping[str, Any]
     sent_at: float
@@ -39,29 +39,32 @@ class CoordinatorClient:
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator assigned; empty before that."""
+        """The member id that the coordinator assigned, or "" before that."""
         return self._member_id
 
     def set_member_id(self, member_id: str) -> None:
-        """Set the member id."""
+        """Set the member id that later requests contain."""
         self._confirmed = self._confirmed and member_id == self._member_id
         self._member_id = member_id
 
     def reset_member_id(self) -> None:
-        """Clear the member id, so that the next join is that of a new member."""
+        """Clear the member id, so that this member joins next as a new member."""
         self.set_member_id("")
 
     def confirm_member_id(self) -> None:
-        """Record that the generation is synced, so later coordinators know the member id."""
+        """Record that SyncGroup succeeded.
+
+        From then on, every later coordinator knows the member id.
+        """
         self._confirmed, self._fencing_ignored = True, False
 
     def resolve_fencing(self, what: Reaction) -> Reaction:
-        """Return the reaction to use: a first fencing may be false and becomes a rejoin.
+        """Return the reaction to use in place of `what`. A first fencing becomes a rejoin.
 
-        A coordinator may fail before it persists a new member id. Its successor then knows the
-        instance id with the previous member id only, and fences this member. Rejoining by instance
-        id resolves this. It is tried once, because two processes with one instance id would
-        otherwise fence each other forever.
+        The fencing may be a mistake. A coordinator may fail before it persists a new member id. Its
+        successor then knows only the previous member id of the instance id, and fences this member.
+        A rejoin by instance id resolves this. It is tried once, because two processes with one
+        instance id would otherwise fence each other forever.
         """
         fenced = what is Reaction.FENCED
         if not fenced or not self._member_id or self._confirmed or self._fencing_ignored:
@@ -79,7 +82,10 @@ class CoordinatorClient:
     async def sync(
         self, request: Request, coordinator: Address, *, timeout: float
     ) -> CoordinatorResponse:
-        """Send SyncGroup, which is idempotent, and retry unless the coordinator moved."""
+        """Send SyncGroup. Retry until it succeeds or `coordinator` is no longer the coordinator.
+
+        The request is idempotent.
+        """
         while True:
             try:
                 return await self._send(GroupRequest.SYNC, request, timeout)
@@ -91,7 +97,7 @@ class CoordinatorClient:
                     raise
 
     async def has_moved(self) -> bool:
-        """Return whether the coordinator has moved from its known address."""
+        """Return whether the group has another coordinator than the one known so far."""
         return self._coordinator.address is not None and await self._coordinator.moved()
 
     async def leave(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""A classic group as its coordinator describes it: members, subscriptions and assignments."""
+"""A classic group as DescribeGroups reports it: members, subscriptions and assignments."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
@@ -13,7 +13,7 @@ _STABLE: Final = "Stable"
 class GroupDescription(NamedTuple):
     """The members of a group and the partitions assigned to them.
 
-    `assigned` has every subscribed topic, without partitions if none is assigned. It is empty
+    `assigned` maps each subscribed topic to its assigned partitions, which may be none. It is empty
     while the group rebalances.
     """
 
@@ -23,7 +23,10 @@ class GroupDescription(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Build the description from a group of a DescribeGroups response."""
+        """Return the description of one group of a DescribeGroups response.
+
+        `row` is the group's part of the response.
+        """
         members, stable = row["members"], row["group_state"] == _STABLE
         return cls(
             stable=stable,

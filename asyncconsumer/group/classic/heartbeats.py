@@ -29,7 +29,7 @@ _MIN_DELAY: Final = 0.5  # shortest delay, as a fraction of the interval
 
 
 class HeartbeatResult(NamedTuple):
-    """The outcome of a heartbeat that requires a reaction."""
+    """A result of a heartbeat that requires a reaction of the member."""
 
     reaction: Reaction
     error: ConsumerError | None = None
@@ -44,12 +44,12 @@ class _Seconds(NamedTuple):
     suspensions: Suspensions
 
     def end(self, start: float, timeout: float) -> float:
-        """Return the loop time until which a timeout from `start` has certainly not ended."""
+        """Return the loop time at which a timeout that began at `start` ends at the earliest."""
         return self.suspensions.certain_end(start, timeout)
 
 
 class _HeartbeatSchedule:
-    """The heartbeat schedule, synchronised among all members of a generation.
+    """The times of a member's heartbeats, which are the same for all members of a generation.
 
     A generation begins for all members at once, and its number seeds their common schedule. So all
     members learn of the next rebalance at about the same time, and none stops reading early. The
@@ -83,7 +83,10 @@ class _HeartbeatSchedule:
             yield start
 
     def hurry(self, *waits: float) -> None:
-        """Send a heartbeat now, more after the given delays, and then follow the schedule."""
+        """Make a heartbeat due now, and one more after each delay in `waits`.
+
+        Then follow the schedule.
+        """
         self._soon = iter(waits)
         self._hurried.set()
 
@@ -92,7 +95,7 @@ class _HeartbeatSchedule:
         self._hurried.clear()
 
     async def wait_until_due(self) -> None:
-        """Wait until the next heartbeat is due or `hurry` is called."""
+        """Wait until the next heartbeat is due, by the schedule or because of `hurry`."""
         now = asyncio.get_running_loop().time()
         while self._due <= now:
             self._due = next(self._steps)
@@ -144,11 +147,11 @@ class Heartbeats:
 
     @property
     def deadline(self) -> float:
-        """The loop time until which the coordinator certainly keeps this member.
+        """The loop time until which the coordinator certainly keeps this member in the group.
 
         The coordinator removes a member after the session timeout without heartbeats. It also
-        removes one that misses the rebalance timeout, even if the member has not yet learnt of the
-        rebalance.
+        removes a member that misses the rebalance timeout, even if the member has not yet learnt of
+        the rebalance.
         """
         if self.identity is None:
             return -inf
@@ -161,10 +164,10 @@ class Heartbeats:
 
     @contextmanager
     def joining(self) -> Iterator[None]:
-        """Suspend the rebalance deadline while JoinGroup is in flight.
+        """Return a context manager that suspends the rebalance deadline during JoinGroup.
 
-        The coordinator then waits for other members only. The deadline stays if JoinGroup is sent
-        so late that the generation may have begun without this member. A member that joined in
+        Meanwhile the coordinator waits for other members only. The deadline stays if JoinGroup is
+        sent so late that the generation may have begun without this member. A member that joined in
         time may retry later, because the coordinator may wait long for others.
         """
         before = self._stable
@@ -178,7 +181,10 @@ class Heartbeats:
                 self._stable = before
 
     def begin(self, identity: MemberIdentity, sent_at: float, address: Address) -> None:
-        """Start heartbeats for a generation; its JoinGroup request was sent at `sent_at`."""
+        """Start the heartbeats of a generation.
+
+        `sent_at` is the send time of its JoinGroup request.
+        """
         self.identity = identity
         self.heartbeat = address, self._request(identity)
         self._answered(sent_at, stable=True)
@@ -192,30 +198,31 @@ class Heartbeats:
         self._schedule.end()
 
     def hurry(self) -> None:
-        """Send extra heartbeats, because only they reveal a rebalance that may follow soon."""
+        """Send extra heartbeats. Only a heartbeat reveals a rebalance that may follow soon."""
         self._schedule.hurry(*_EXTRA_HEARTBEATS)
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record a heartbeat that another thread sent and had answered within an interval.
+        """Record a successful heartbeat that another thread sent at `sent_at`.
 
-        It is ignored if its response may have arrived after the session timeout.
+        The thread waits at most one heartbeat interval for the response. The heartbeat is ignored
+        if the response may have arrived after the session timeout.
         """
         skipped = self._seconds.suspensions.since(self._confirmed_at)
         if sent_at + self._seconds.interval + skipped < self._confirmed_at + self._seconds.session:
             self.confirm(sent_at)
 
     def confirm(self, sent_at: float) -> None:
-        """Record that the coordinator knew this member at `sent_at` or later."""
+        """Record that the coordinator knew this member at the loop time `sent_at` or later."""
         if self.identity is not None:
             self._confirmed_at = max(self._confirmed_at, sent_at)
             self._received = max(self._received, sent_at)
 
     async def results(self) -> AsyncIterator[HeartbeatResult]:
-        """Send heartbeats forever, and yield those results that require a reaction.
+        """Send heartbeats forever, and yield the results that require a reaction.
 
-        After a connection failure the coordinator is looked up again and heartbeats continue. A
-        change of its address is yielded as `FIND_COORDINATOR`. A session timeout without a
-        response is yielded as `REJOIN_EMPTY`.
+        After a connection failure, the coordinator is looked up again and heartbeats continue. If
+        its address has changed, `FIND_COORDINATOR` is yielded. After a session timeout without a
+        response, `REJOIN_EMPTY` is yielded.
         """
         now, waits = asyncio.get_running_loop().time, self._waits()
         while True:
@@ -254,7 +261,7 @@ class Heartbeats:
             self._stable, self._in_time = sent_at, False
 
     async def _send_heartbeat(self, identity: MemberIdentity) -> ConsumerError | None:
-        """Send one heartbeat and return its error, if any."""
+        """Send one heartbeat. Return its error, or None if it succeeded."""
         now, allowed = asyncio.get_running_loop().time, self._seconds.session / _TRIES
         request = self._request(identity)
         try:

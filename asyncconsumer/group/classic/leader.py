@@ -1,4 +1,4 @@
-"""Subscriptions sent by members of a classic group, and assignments computed by its leader."""
+"""The work of a classic group's leader: reading subscriptions and computing the assignment."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class JoinResult(NamedTuple):
-    """The result of a JoinGroup request."""
+    """The result of a JoinGroup request, for the member that sent it."""
 
     identity: MemberIdentity
     protocol: str
@@ -35,7 +35,7 @@ class JoinResult(NamedTuple):
         *,
         as_new: bool = False,
     ) -> "JoinResult":
-        """Build the result from a decoded response of any version."""
+        """Return the result in `answer`, a decoded response of any version."""
         leads = answer["leader"] == answer["member_id"]
         return cls(
             MemberIdentity(answer["member_id"], answer["generation"], instance_id),
@@ -49,12 +49,12 @@ class JoinResult(NamedTuple):
 
     @property
     def leads(self) -> bool:
-        """Whether this member is the leader."""
+        """Whether this member is the group leader."""
         return self.leader == self.identity.member_id
 
     @property
     def may_be_returned_leader(self) -> bool:
-        """Whether this may be a static leader that got its last assignment back.
+        """Whether this may be a static leader that returned and got its last assignment back.
 
         Before version 9 the response names the previous member id of such a leader. Brokers derive
         member ids from the instance id, so another member may have the same prefix.
@@ -66,7 +66,10 @@ class JoinResult(NamedTuple):
 
 
 class GroupLeader:
-    """The assignors of one member in order of preference, and their use if it leads."""
+    """The assignors that one member offers, in order of preference.
+
+    The group leader calls one of them.
+    """
 
     def __init__(self, assignors: Sequence[Assignor], rack: str) -> None:
         if not assignors:
@@ -81,14 +84,15 @@ class GroupLeader:
         """Whether this member keeps its partitions while it rejoins.
 
         All of its assignors must be cooperative. While a group migrates to a cooperative assignor,
-        it may still choose an eager one, so a member that offers one must revoke everything.
+        it may still choose an eager one. So a member that offers an eager one must revoke
+        everything.
         """
         return all(assignor.cooperative for assignor in self._assignors.values())
 
     def subscriptions(
         self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
     ) -> dict[str, bytes]:
-        """Return the encoded subscription for each assignor, for JoinGroup."""
+        """Return this member's encoded subscription for each assignor, to send in JoinGroup."""
         return {
             name: ConsumerProtocolSubscription(
                 topics=sorted(topics),
@@ -107,11 +111,14 @@ class GroupLeader:
         partitions: Mapping[str, int],
         racks: Racks,
     ) -> dict[str, list[TopicPartition]]:
-        """Compute the assignment of the whole group, as its leader."""
+        """Return the assignment of the whole group.
+
+        `protocol` is the name of the chosen assignor.
+        """
         return self._assignor(protocol).assign(partitions, subscriptions, racks)
 
     def assigned(self, protocol: str, encoded: bytes, generation: int) -> list[TopicPartition]:
-        """Decode this member's assignment and pass it to the assignor.
+        """Decode this member's assignment and pass it to the assignor `protocol`. Return it.
 
         Empty bytes mean no partitions.
         """
@@ -132,7 +139,7 @@ class GroupLeader:
 
 
 def decode_subscriptions(members: Iterable[Mapping[str, Any]]) -> dict[str, MemberSubscription]:
-    """Decode the members' subscriptions. A malformed one is left out and logged."""
+    """Return the subscription of each member. A malformed one is left out and logged."""
     subscriptions = {}
     for row in members:
         member_id, instance = row["member_id"], row.get("group_instance_id")
@@ -146,7 +153,7 @@ def decode_subscriptions(members: Iterable[Mapping[str, Any]]) -> dict[str, Memb
 def encode_assignments(
     members: Iterable[Mapping[str, Any]], assignments: Mapping[str, Collection[TopicPartition]]
 ) -> dict[str, bytes]:
-    """Encode an assignment for SyncGroup. Members without partitions get an empty one."""
+    """Return the encoded assignment of each member for SyncGroup. It may have no partitions."""
     return {
         row["member_id"]: ConsumerProtocolAssignment(
             sorted(assignments.get(row["member_id"], ()))

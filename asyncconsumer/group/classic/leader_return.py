@@ -1,8 +1,9 @@
-"""The check of the assignment by a static leader that returns to its group.
+"""The lookup of assigned partitions by a static leader that has returned to its group.
 
-The coordinator answers it with the last assignment and starts no rebalance (KIP-345, KIP-814). New
-partitions may have been added meanwhile, and only a leader watches for these. So the leader reads
-from the coordinator which partitions are assigned, and compares them with the existing ones.
+The coordinator answers such a leader with the last assignment and starts no rebalance (KIP-345,
+KIP-814). New partitions may have been added meanwhile, and only a leader watches for these. So the
+leader reads from the coordinator which partitions are assigned, and compares them with the existing
+ones.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LeaderReturn:
-    """A check that is pending from the return of a static leader until it succeeds."""
+    """The lookup of a returned static leader. It is pending until it succeeds."""
 
     def __init__(self, client: CoordinatorClient, topics: SubscribedTopics) -> None:
         self._client = client
@@ -30,22 +31,25 @@ class LeaderReturn:
         self._log = RateLimitedLogger(_log)
 
     def on_generation(self, joined: JoinResult) -> None:
-        """Begin a check if this member may be a leader that returned; otherwise drop any check."""
+        """Begin a lookup if this member may be a leader that returned.
+
+        Otherwise drop any pending one.
+        """
         self._pending = joined if joined.may_be_returned_leader else None
         if self._pending is not None:
             self._began.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until a check begins, at most this many seconds."""
+        """Wait until a lookup is pending, for at most this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._began.wait()
         self._began.clear()
 
     async def resume(self) -> None:
-        """Resume watching the assigned partitions if this member leads.
+        """Complete a pending lookup. If this member leads, watch the assigned partitions again.
 
-        An error leaves the check pending, so that the next call repeats it.
+        An error leaves the lookup pending, so that the next call repeats it.
         """
         if (joined := self._pending) is None:
             return

@@ -47,11 +47,11 @@ TRANSITIONS: Final[Mapping[tuple[MemberState, MemberEvent], MemberState]] = {
 
 
 class OutOfOrder(AssertionError):
-    """An event that is not allowed in the member's state, which is a bug in this package."""
+    """An event occurred that the member's state does not allow. This is a bug in this package."""
 
 
 class MemberStateMachine:
-    """The state of one member, changed by events only."""
+    """The state of one member. Only events change it."""
 
     def __init__(self) -> None:
         self._state = MemberState.OUTSIDE
@@ -62,7 +62,10 @@ class MemberStateMachine:
         return self._state
 
     def on(self, event: MemberEvent) -> None:
-        """Apply an event. Raise `OutOfOrder` without a change if it is not allowed."""
+        """Change the state by an event.
+
+        Raise `OutOfOrder` if the state does not allow the event.
+        """
         try:
             self._state = TRANSITIONS[self._state, event]
         except KeyError:

@@ -49,7 +49,7 @@ _SECONDS_TO_LEAVE: Final = 5.0
 
 
 class ClassicMembership(AsyncResource):
-    """A member of a classic group that sends heartbeats within its ``async with`` block."""
+    """A member of a classic group. It sends heartbeats within its ``async with`` block."""
 
     def __init__(
         self,
@@ -102,27 +102,28 @@ class ClassicMembership(AsyncResource):
 
     @property
     def lost(self) -> bool:
-        """Whether this member owns nothing: it has not joined, or it lost or left its group."""
+        """Whether this member owns nothing: it has not joined, or lost or left its group."""
         return self._member.state in (MemberState.OUTSIDE, MemberState.GONE)
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether the assignment of the next generation is pending.
+        """Whether this member waits for the assignment of the next generation.
 
-        A cooperative member may own partitions meanwhile.
+        In the cooperative protocol, it may own partitions meanwhile.
         """
         return self._member.state is not MemberState.STABLE
 
     @property
     def is_current(self) -> bool:
-        """Whether the assignment is that of a generation with the current subscription."""
+        """Whether the assignment belongs to a generation that knows the current subscription."""
         return self._member.state is MemberState.STABLE and not self._rejoin.requested.is_set()
 
     @property
     def settles_after(self) -> float:
-        """Seconds after which an empty assignment is final.
+        """The seconds after which an empty assignment is final.
 
-        It is 0 for eager members, because others revoke before the assignment.
+        It is 0 in the eager protocol, because other members revoke their partitions before the
+        assignment.
         """
         interval = self._config.heartbeat_interval_ms / 1000
         return 3 * interval if self._leader.cooperative else 0.0
@@ -134,36 +135,42 @@ class ClassicMembership(AsyncResource):
 
     @property
     def deadline(self) -> float:
-        """The loop time until which the coordinator certainly keeps this member."""
+        """The loop time until which the coordinator certainly keeps this member in the group."""
         return self._heartbeats.deadline
 
     @property
     def last_heartbeat(self) -> float:
-        """The send time of the last successful heartbeat."""
+        """The loop time at which the last successful heartbeat was sent."""
         return self._heartbeats.last_heartbeat
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """The member id and generation to commit with; None outside a generation."""
+        """The member id and generation for commits, or None outside of a generation."""
         return self._heartbeats.identity
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """The heartbeat and its address, which any thread may send while the loop is blocked."""
+        """The heartbeat request and the coordinator's address, or None outside of a generation.
+
+        Any thread may send the request while the event loop is blocked.
+        """
         return self._heartbeats.heartbeat
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record that another thread sent `heartbeat` at this loop time and received no error."""
+        """Record that another thread sent `heartbeat` at the loop time `sent_at`.
+
+        The response had no error.
+        """
         self._heartbeats.heartbeat_from_thread(sent_at)
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Replace the subscription and rejoin if it differs."""
+        """Replace the subscription. Rejoin if the new one differs."""
         if subscription != self._topics.subscription:
             self._topics.subscribe(subscription)
             self.rejoin("the subscription changed")
 
     def rejoin(self, reason: str) -> None:
-        """Request a rebalance."""
+        """Request a rebalance of the group."""
         self._rejoin.request(reason)
 
     # --- assignments -----------------------------------------------------------------------------
@@ -183,11 +190,14 @@ class ClassicMembership(AsyncResource):
                 yield assignment
 
     def rebalance_pending(self) -> bool:
-        """Return whether a rejoin is requested, which brings another assignment."""
+        """Return whether this member is about to rejoin, so that a newer assignment is due."""
         return self._rejoin.requested.is_set()
 
     async def _begin(self) -> Assignment | None:
-        """Report owned partitions as lost; if there are none, begin to join."""
+        """Return an assignment that reports the owned partitions as lost.
+
+        If none is owned, begin to join.
+        """
         if self._owned:
             lost, self._owned = self._owned, frozenset()
             self._pacing.log.warning(
@@ -205,9 +215,10 @@ class ClassicMembership(AsyncResource):
         return None
 
     async def _release(self) -> Assignment | None:
-        """Revoke partitions before rejoining: all of them in the eager protocol.
+        """Return an assignment without the partitions to revoke before rejoining.
 
-        In the cooperative protocol only partitions of unsubscribed topics are revoked.
+        In the eager protocol all partitions are revoked. In the cooperative protocol only those of
+        topics that are no longer subscribed. Return None if all of these are revoked.
         """
         cooperative, includes = self._leader.cooperative, self._topics.includes
         keep = frozenset(tp for tp in self._owned if cooperative and includes(tp.topic))
@@ -218,7 +229,7 @@ class ClassicMembership(AsyncResource):
         return self._assignment(dict.fromkeys(keep, self._client.member_id))
 
     async def _join_generation(self) -> Assignment | None:
-        """Join and sync, and return the assignment; None if that fails or is cancelled."""
+        """Join a generation. Return its assignment, or None if that fails or is cancelled."""
         async with self._attempt.run():
             try:
                 await self._pacing.pause(self._config.heartbeat_interval_ms / 1000)
@@ -238,7 +249,7 @@ class ClassicMembership(AsyncResource):
     # --- one generation --------------------------------------------------------------------------
 
     async def _join(self) -> JoinResult | None:
-        """Send JoinGroup; return None if the member was lost or left before the response."""
+        """Send JoinGroup. Return None if the member was lost or left before the response."""
         reason, config = self._rejoin.clear(), self._config
         topics = await self._topics.names()
         identity = self._heartbeats.identity
@@ -268,7 +279,10 @@ class ClassicMembership(AsyncResource):
         return joined
 
     async def _sync(self, joined: JoinResult) -> Mapping[TopicPartition, str] | None:
-        """Send SyncGroup, with the group's assignment if leading, and return the known owners."""
+        """Send SyncGroup. Return the owners of partitions as far as this member knows them.
+
+        The group leader sends the group's assignment with it.
+        """
         identity, assignments = joined.identity, await self._compute_assignment(joined)
         request = SyncGroupRequest(
             self._config.group_id,
@@ -308,8 +322,8 @@ class ClassicMembership(AsyncResource):
     ) -> Mapping[str, Collection[TopicPartition]]:
         """Return the group's assignment if this member decides it, otherwise an empty one.
 
-        A leader that need not decide watches the current partitions, until it knows the assigned
-        ones.
+        A returned static leader need not decide. It watches the existing partitions until it knows
+        the assigned ones.
         """
         if not joined.leads:
             self._topics.follow()
@@ -342,7 +356,7 @@ class ClassicMembership(AsyncResource):
 
     @property
     def _join_timeout(self) -> float:
-        """The timeout in seconds of requests whose response waits for other members."""
+        """The request timeout in seconds for requests whose response waits for other members."""
         return self._config.rebalance_timeout_ms / 1000 + _EXTRA_SECONDS
 
     @property
@@ -357,7 +371,7 @@ class ClassicMembership(AsyncResource):
             self._on_heartbeat_result(result)
 
     def _on_heartbeat_result(self, result: HeartbeatResult) -> None:
-        """Handle the result of a heartbeat."""
+        """React to the result of a heartbeat."""
         joining = self._member.state is MemberState.JOINING
         match what := self._client.resolve_fencing(result.reaction):
             case Reaction.FIND_COORDINATOR:
@@ -380,7 +394,10 @@ class ClassicMembership(AsyncResource):
                 self._rejoin.fail(result.error)
 
     def _mark_lost(self, *, known: bool = True) -> None:
-        """Mark everything as lost. The next assignment reports it."""
+        """Mark all partitions as lost. The next assignment reports them.
+
+        With ``known=False`` the coordinator no longer knows the member id, so it is reset.
+        """
         self._member.on(MemberEvent.LOST)
         self._heartbeats.end()
         self._topics.follow()
@@ -388,7 +405,10 @@ class ClassicMembership(AsyncResource):
             self._client.reset_member_id()
 
     async def _watch(self) -> None:
-        """Periodically check for topic changes or, outside a generation, a moved coordinator."""
+        """Check periodically for topic changes.
+
+        Outside of a generation, check for a new coordinator.
+        """
         log = RateLimitedLogger(_log)
         while True:
             await self._leader_return.wait(self._config.metadata_refresh_ms / 1000)
@@ -401,7 +421,10 @@ class ClassicMembership(AsyncResource):
                 log.warning("%s cannot refresh topic metadata: %s", self._label, error)
 
     async def _check_topics(self) -> None:
-        """Rejoin if topics or partitions changed, because the coordinator does not watch them."""
+        """Rejoin if the group's topics or partitions have changed.
+
+        The coordinator does not watch them.
+        """
         generation = self._heartbeats.identity
         await self._leader_return.resume()
         reason = await self._topics.changed() or await self._unassigned.reason()
@@ -409,7 +432,7 @@ class ClassicMembership(AsyncResource):
             self.rejoin(reason)
 
     async def leave(self, reason: str = "the consumer is being closed") -> None:
-        """Leave the group; may be called twice. Static members send no LeaveGroup."""
+        """Leave the group. It may be called twice. Static members send no LeaveGroup."""
         label = self._label
         self._member.on(MemberEvent.LEAVE)
         self._heartbeats.end()

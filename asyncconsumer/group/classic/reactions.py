@@ -1,4 +1,4 @@
-"""Reactions of a classic member to error responses, as one table for all requests."""
+"""The reactions of a classic member to error responses, as one table for all requests."""
 
 import enum
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from asyncconsumer.errors import (
 
 
 class GroupRequest(enum.Enum):
-    """A kind of request to the group coordinator."""
+    """A kind of request that a member sends to the group coordinator."""
 
     JOIN = "JoinGroup"
     SYNC = "SyncGroup"
@@ -28,7 +28,7 @@ class GroupRequest(enum.Enum):
 
 
 class Reaction(enum.Enum):
-    """The reaction to an error or a heartbeat result."""
+    """The reaction of a member to an error or to a heartbeat result."""
 
     RETRY = "send the same request again after a delay"
     FIND_COORDINATOR = "find the coordinator, then send the request again"
@@ -65,9 +65,9 @@ REACTIONS: Final[Mapping[tuple[GroupRequest, type[BrokerError]], Reaction]] = {
 
 
 def reaction(ask: GroupRequest, error: ConsumerError) -> Reaction:
-    """Return the reaction to an error.
+    """Return the reaction to an error of a request of the kind `ask`.
 
-    Errors that did not come from the broker are retried if they are retriable.
+    An error that a broker did not send is retried if it is retriable.
     """
     if isinstance(error, BrokerError):
         return REACTIONS.get((ask, type(error)), Reaction.FATAL)

@@ -1,4 +1,4 @@
-"""Removal of a dead member from its group before its session timeout."""
+"""The removal of a dead member from its group before its session timeout."""
 
 from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.errors import (
@@ -18,9 +18,10 @@ _NOT_THERE = (UnknownMemberId, GroupIdNotFound)
 
 
 async def remove_member(coordinator: Coordinator, member_id: str, patience: RetryDeadline) -> None:
-    """Remove a dead member from its group. An unknown member or group is no error.
+    """Remove a dead member from its group. Do nothing if the member or the group is unknown.
 
     Call this only when the member's process is known to be dead. A live member would be fenced.
+    `patience` limits the time for retries.
     """
     while True:
         try:
@@ -33,7 +34,10 @@ async def remove_member(coordinator: Coordinator, member_id: str, patience: Retr
 
 
 async def _leave(connection: BrokerConnection, group_id: str, member_id: str) -> None:
-    """Send LeaveGroup; if the member is unknown, send the leave heartbeat of KIP-848."""
+    """Send LeaveGroup.
+
+    If the member is unknown, send the heartbeat with which KIP-848 members leave.
+    """
     try:
         await _leave_classic(connection, group_id, member_id)
     except _NOT_THERE:

@@ -1,4 +1,4 @@
-"""The subscribed topics of a classic member, their partitions, and changes of both."""
+"""The topics to which a classic member subscribes, their partitions, and changes of both."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
@@ -13,14 +13,14 @@ from asyncconsumer.types import TopicPartition
 
 
 class _TopicSnapshot(NamedTuple):
-    """The topics that matched the pattern, and when they were looked up."""
+    """The topics whose names matched the pattern, and the time at which they were looked up."""
 
     names: frozenset[str] = frozenset()
     time: float = -inf
 
 
 class SubscribedTopics:
-    """The topics of one member and, while it leads its group, those of all members."""
+    """The topics of one member. While it leads its group, also the topics of all members."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class SubscribedTopics:
 
     @property
     def last_names(self) -> frozenset[str]:
-        """The known topics that the current subscription still includes."""
+        """The topics known from the last lookups that the current subscription includes."""
         return frozenset(filter(self.includes, self._names | self._snapshot.names))
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -66,7 +66,7 @@ class SubscribedTopics:
         return topic in subscription.names
 
     async def names(self) -> frozenset[str]:
-        """Return the topics to send to the group. `changed` compares with these from now on.
+        """Return the subscribed topics, to send to the group. Later, `changed` compares with them.
 
         The group may be waiting, so recent matches of a pattern are reused without a lookup.
         """
@@ -92,7 +92,7 @@ class SubscribedTopics:
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Return the partition counts of existing topics, to compute the group's assignment.
 
-        `changed` compares with these from now on. The group is waiting, so recent metadata is
+        Later, `changed` compares with these counts. The group is waiting, so recent metadata is
         reused.
         """
         names = {*topics, *self._names}
@@ -103,11 +103,11 @@ class SubscribedTopics:
 
     @property
     def racks(self) -> Racks:
-        """The racks of the replicas of each partition last assigned."""
+        """The racks of the replicas of each partition in the last `partition_counts`."""
         return self._racks or {}
 
     def resume(self, assigned: Partitions) -> None:
-        """Watch the partitions that an earlier process of this member assigned as the leader.
+        """Watch the partitions that an earlier process of this static leader assigned.
 
         `assigned` has all topics of the group. The racks at that time are not known.
         """
@@ -118,14 +118,14 @@ class SubscribedTopics:
         self._assigned = None
 
     def fresh(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Return the partitions that did not exist when their topics were first seen."""
+        """Return those partitions that did not exist when their topics were first looked up."""
         seen = self._seen
         return frozenset(
             tp for tp in partitions if tp.partition not in seen.get(tp.topic, (tp.partition,))
         )
 
     def withheld(self, assignments: Mapping[str, Collection[TopicPartition]]) -> bool:
-        """Return whether partitions that were last to be assigned are in none of these."""
+        """Return whether a partition of the last `partition_counts` is missing in `assignments`."""
         assigned = {tp for partitions in assignments.values() for tp in partitions}
         return sum(map(len, (self._assigned or {}).values())) > len(assigned)
 
@@ -141,7 +141,7 @@ class SubscribedTopics:
         )
 
     async def changed(self) -> str | None:
-        """Return the reason for a rebalance, or None if nothing changed."""
+        """Return the reason for a rebalance, or None if topics and partitions have not changed."""
         partitions: Partitions | None = None
         if isinstance(self.subscription, PatternSubscription):
             matched, partitions = await self._look_up()
@@ -163,7 +163,7 @@ class SubscribedTopics:
         return None
 
     async def _look_up(self) -> tuple[frozenset[str], Partitions]:
-        """Return the names of the subscribed topics, and the partitions of existing ones."""
+        """Return the names of the subscribed topics, and the partitions of those that exist."""
         subscription, led = self.subscription, self._assigned or {}
         if isinstance(subscription, PatternSubscription):
             every = await self._cluster.recent_topic_names()

@@ -23,10 +23,11 @@ _log: Final = logging.getLogger(__name__)
 
 
 class UnassignedCheck:
-    """A check by a leader that withheld partitions, or by a static member that may have returned.
+    """A check for unassigned partitions after a generation that may have left some.
 
-    A leader rejoins if a member id of its generation was replaced, or after the rebalance timeout.
-    A follower rejoins if the same partitions are unassigned in two checks.
+    The leader checks if it withheld partitions from the assignment. It rejoins if a member id of
+    its generation was replaced, or after the rebalance timeout. A static follower checks if it may
+    have returned to the group. It rejoins if the same partitions are unassigned in two checks.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class UnassignedCheck:
     def on_generation(
         self, joined: JoinResult, assignments: Mapping[str, Collection[TopicPartition]]
     ) -> None:
-        """Begin a check if this generation needs one; otherwise drop any check."""
+        """Begin a check if this generation needs one. Otherwise drop any pending check."""
         self._began, self._missing = asyncio.get_running_loop().time(), frozenset()
         if joined.decides:
             needed = self._topics.withheld(assignments) and any(
@@ -54,7 +55,10 @@ class UnassignedCheck:
         self._joined = joined if needed else None
 
     async def reason(self) -> str | None:
-        """Return the reason for a rebalance, or None. An error leaves the check pending."""
+        """Return the reason for a rebalance, or None if none is needed.
+
+        After an error the check stays pending.
+        """
         if (joined := self._joined) is None:
             return None
         try:

@@ -8,9 +8,9 @@ from asyncconsumer.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupConfig:
-    """The options of one KIP-848 membership, with Kafka's names.
+    """The options of one KIP-848 membership, with the names of Kafka's own options.
 
-    The coordinator sets the session timeout; `session_timeout_ms` is assumed if it is unknown.
+    The coordinator sets the session timeout. `session_timeout_ms` is assumed if it is unknown.
     `rebalance_timeout_ms` limits how long this member may take to revoke partitions.
     """
 

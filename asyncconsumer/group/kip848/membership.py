@@ -1,9 +1,9 @@
 """Membership in a KIP-848 group, in which the coordinator computes the assignment.
 
-A heartbeat response may carry a new target assignment. Partitions that it removes are revoked
-first. The coordinator assigns them to another member only after this member has confirmed that.
-Partitions that it adds were released by others, so this member owns them at once. Unchanged
-partitions are read without interruption. Heartbeats continue during all of this.
+A heartbeat response may carry a new target assignment. Partitions that are not in it any more are
+revoked first. The coordinator assigns them to another member only after this member has confirmed
+that. Partitions that are new in it were released by other members, so this member owns them at
+once. Unchanged partitions are read without interruption. Heartbeats continue during all of this.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ _NOTHING_NEW: Final = HeartbeatFields()
 
 
 class ConsumerGroupMembership(AsyncResource):
-    """A member of a KIP-848 group within its ``async with`` block; iterating joins the group.
+    """A member of a KIP-848 group within its ``async with`` block. Iterating joins the group.
 
     The end of the block does not leave the group. Without `leave` the coordinator keeps the member
     until its session timeout.
@@ -110,12 +110,12 @@ class ConsumerGroupMembership(AsyncResource):
 
     @property
     def lost(self) -> bool:
-        """Whether this member owns nothing: it has not joined, or is fenced, or has left."""
+        """Whether this member owns nothing, because it has not joined, is fenced, or has left."""
         return self._state.phase is not Phase.MEMBER
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether the first assignment of the coordinator is pending."""
+        """Whether this member waits for its first assignment from the coordinator."""
         return self.lost
 
     @property
@@ -127,7 +127,7 @@ class ConsumerGroupMembership(AsyncResource):
 
     @property
     def settles_after(self) -> float:
-        """Seconds after which an empty assignment is final.
+        """The seconds after which an empty assignment is final.
 
         Other members may need a few heartbeats to release partitions.
         """
@@ -135,7 +135,10 @@ class ConsumerGroupMembership(AsyncResource):
 
     @property
     def topics(self) -> frozenset[str]:
-        """The subscribed topics. Topics matched by the coordinator appear once assigned."""
+        """The subscribed topics.
+
+        If the coordinator matches a pattern, only topics with assigned partitions.
+        """
         return self._topics.topics(self._state.owned)
 
     @property
@@ -145,12 +148,12 @@ class ConsumerGroupMembership(AsyncResource):
 
     @property
     def last_heartbeat(self) -> float:
-        """The send time of the last successful heartbeat."""
+        """The loop time at which the last successful heartbeat was sent."""
         return self._state.last_heartbeat
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """The member id and epoch to commit with; None if this member owns nothing."""
+        """The member id and epoch for commits, or None if this member owns nothing."""
         state = self._state
         if state.phase is not Phase.MEMBER:
             return None
@@ -158,15 +161,18 @@ class ConsumerGroupMembership(AsyncResource):
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """The heartbeat and its address, which another thread may send while the loop is blocked.
+        """The heartbeat request and the coordinator's address, or None if this member owns nothing.
 
-        It includes the owned partitions. Without them, a coordinator that is one epoch ahead would
-        fence this member.
+        Another thread may send the request while the event loop is blocked. It includes the owned
+        partitions. Without them, a coordinator that is one epoch ahead would fence this member.
         """
         return self._heartbeat
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record that another thread sent `heartbeat` and received no error."""
+        """Record that another thread sent `heartbeat` at the loop time `sent_at`.
+
+        The response had no error.
+        """
         if self._state.phase is Phase.MEMBER:
             self._state.heartbeat_from_thread(sent_at)
 
@@ -176,11 +182,11 @@ class ConsumerGroupMembership(AsyncResource):
         return self._topics.subscription
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Replace the subscription."""
+        """Replace the subscription of this member."""
         self._topics.subscribe(subscription)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """Join, and yield each changed assignment until this member leaves or fails."""
+        """Join the group, and yield each changed assignment until this member leaves or fails."""
         self._join()
         while True:
             if self._failure is not None:
@@ -204,9 +210,9 @@ class ConsumerGroupMembership(AsyncResource):
                 await self._target_changed.wait()
 
     def rebalance_pending(self) -> bool:
-        """Return whether the target may have changed since the last assignment.
+        """Return whether the target assignment may have changed since the last yielded assignment.
 
-        If so, the next assignment is yielded even if its partitions are the same.
+        If so, another assignment is yielded, even if its partitions are the same.
         """
         if due := self._target_changed.is_set():
             self._state.hand_over_again()
@@ -218,7 +224,7 @@ class ConsumerGroupMembership(AsyncResource):
         return bool(target) or not self._state.target  # otherwise wait for its topic names
 
     def _confirm(self, target: Partitions) -> None:
-        """Record that only these partitions are read, and confirm that in a heartbeat."""
+        """Record that only the partitions in `target` are read, and confirm that in a heartbeat."""
         self._state.confirm(target)
         if self._state.unacknowledged:
             self._wakeup.set()
@@ -289,7 +295,7 @@ class ConsumerGroupMembership(AsyncResource):
         self._target_changed.set()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a background coroutine. Store its error, so that `assignments` raises it."""
+        """Run the coroutine `work`. If it fails, store its error for `assignments` to raise."""
         try:
             await work
         except ConsumerError as error:
@@ -299,7 +305,7 @@ class ConsumerGroupMembership(AsyncResource):
             self._target_changed.set()
 
     async def _run_heartbeats(self) -> None:
-        """Join, and send heartbeats forever."""
+        """Join the group, and send heartbeats forever."""
         log, delays, learnt = RateLimitedLogger(_log), self._delays(), False
         while True:
             self._wakeup.clear()
@@ -331,7 +337,7 @@ class ConsumerGroupMembership(AsyncResource):
         self._state.set_session_timeout(learnt / 1000)
 
     async def _send_heartbeat(self, subscribed: ResolvedSubscription) -> float:
-        """Send one heartbeat and return the loop time at which the next one is due."""
+        """Send one heartbeat. Return the loop time at which the next one is due."""
         state = self._state
         async with self._coordinator.reached(Traffic.HEARTBEAT) as connection:
             fields = state.next_fields(subscribed, regexes=self._supports_regexes(connection))
@@ -383,7 +389,7 @@ class ConsumerGroupMembership(AsyncResource):
         return answer
 
     def _react(self, error: ConsumerError) -> None:
-        """Prepare for the next attempt after an error, or raise it if it is fatal."""
+        """Prepare the next heartbeat after an error. Raise the error if it is fatal."""
         state, what = self._state, reaction(error)
         if what is HeartbeatReaction.UNSUPPORTED:
             raise ConsumerProtocolUnsupported(self._config.group_id, str(error)) from error
@@ -400,7 +406,7 @@ class ConsumerGroupMembership(AsyncResource):
 
 
 async def _session_timeout_ms(cluster: Cluster, group_id: str, otherwise: int) -> int:
-    """Return the group's session timeout; `otherwise` if it is denied or unknown."""
+    """Return the group's session timeout, or `otherwise` if it is unknown or may not be read."""
     try:
         answer = await cluster.ask_any(
             DescribeConfigsRequest([(_GROUP_RESOURCE, group_id, [_SESSION_TIMEOUT])])

@@ -37,7 +37,7 @@ from asyncconsumer.protocol.consumer_group import JOIN_EPOCH
 
 
 class HeartbeatReaction(enum.Enum):
-    """The reaction to an error."""
+    """The reaction of a KIP-848 member to an error response."""
 
     REJOIN = "all partitions are lost; rejoin"
     REJOIN_OR_END = "all partitions are lost; rejoin, or raise the error if none was owned"
@@ -68,7 +68,7 @@ REACTIONS: Final[Mapping[type[ConsumerError], HeartbeatReaction]] = {
 
 
 def reaction(error: ConsumerError) -> HeartbeatReaction:
-    """Return the reaction to an error.
+    """Return the reaction of a member to an error of its heartbeat.
 
     Errors that are not in `REACTIONS` are retried if they are retriable.
     """
@@ -77,7 +77,7 @@ def reaction(error: ConsumerError) -> HeartbeatReaction:
 
 
 class Phase(enum.Enum):
-    """The phase of a membership."""
+    """The phase of a KIP-848 membership."""
 
     JOINING = "the member owns nothing yet"
     MEMBER = "the member owns its assigned partitions"
@@ -86,19 +86,19 @@ class Phase(enum.Enum):
 
 
 class Timeouts(NamedTuple):
-    """The session and rebalance timeouts, in seconds."""
+    """The session and rebalance timeouts of a member, in seconds."""
 
     session: float
     rebalance: float
     suspensions: Suspensions
 
     def end(self, start: float, timeout: float) -> float:
-        """Return the loop time until which a timeout from `start` has certainly not ended."""
+        """Return the loop time at which a timeout that began at `start` ends at the earliest."""
         return self.suspensions.certain_end(start, timeout)
 
 
 class HeartbeatFields(NamedTuple):
-    """The optional fields of a heartbeat; None for those that did not change."""
+    """The optional fields of a heartbeat request. A field is None if its value has not changed."""
 
     everything: bool = False
     subscribed: ResolvedSubscription | None = None
@@ -108,7 +108,7 @@ class HeartbeatFields(NamedTuple):
 
 
 class _Acknowledged(NamedTuple):
-    """The values that the coordinator acknowledged last; None if unknown."""
+    """The subscription and owned partitions that the coordinator knows of, or None if unknown."""
 
     subscribed: ResolvedSubscription | None = None
     owned: Partitions | None = None
@@ -132,12 +132,12 @@ class MemberState848:
         self._timeouts = timeouts
 
     def set_session_timeout(self, seconds: float) -> None:
-        """Set the session timeout that the coordinator uses."""
+        """Set the session timeout to the one that the coordinator uses."""
         self._timeouts = self._timeouts._replace(session=seconds)
 
     @property
     def last_heartbeat(self) -> float:
-        """The send time of the last successful heartbeat."""
+        """The loop time at which the last successful heartbeat was sent."""
         return self._confirmed_at
 
     @property
@@ -159,22 +159,28 @@ class MemberState848:
 
     @property
     def request_timeout(self) -> float:
-        """The heartbeat request timeout in seconds; three fit into a session timeout."""
+        """The timeout of a heartbeat request in seconds.
+
+        Three of them fit into a session timeout.
+        """
         return self._timeouts.session / 3
 
     @property
     def unacknowledged(self) -> bool:
-        """Whether the coordinator has not acknowledged the owned partitions."""
+        """Whether the coordinator does not know yet which partitions this member owns now."""
         return self.phase is Phase.MEMBER and self._acknowledged.owned != self.owned
 
     def has_acknowledged(self, subscribed: ResolvedSubscription | None) -> bool:
-        """Return whether the coordinator acknowledged this subscription."""
+        """Return whether the coordinator knows this subscription."""
         return subscribed is not None and self._acknowledged.subscribed == subscribed
 
     # --- requests --------------------------------------------------------------------------------
 
     def next_fields(self, subscribed: ResolvedSubscription, *, regexes: bool) -> HeartbeatFields:
-        """Return the fields to send; `regexes` is True if the coordinator matches patterns."""
+        """Return the fields of the next heartbeat.
+
+        `regexes` is True if the coordinator matches patterns.
+        """
         everything = self.phase is Phase.JOINING or self._acknowledged.subscribed is None
         topics = regex = None
         if everything or subscribed != self._acknowledged.subscribed:
@@ -187,16 +193,19 @@ class MemberState848:
         return HeartbeatFields(everything, said, topics, regex, owned)
 
     def on_send(self, now: float) -> None:
-        """Record that a heartbeat is sent."""
+        """Record that a heartbeat is sent at the loop time `now`."""
         self._timeouts.suspensions.check()
         self._unanswered_since = min(self._unanswered_since, now)
 
     def resend_everything(self) -> None:
-        """Send all fields again, because it is unknown which ones the coordinator applied."""
+        """Let the next heartbeat have all fields.
+
+        It is unknown which ones the coordinator applied.
+        """
         self._acknowledged = _Acknowledged()
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record a heartbeat sent by another thread, whose response was discarded."""
+        """Record a heartbeat that another thread sent at `sent_at`. Its response was discarded."""
         self._confirmed_at = max(self._confirmed_at, sent_at)
         self.resend_everything()
         self._unanswered_since = min(self._unanswered_since, sent_at)
@@ -206,7 +215,10 @@ class MemberState848:
     def on_response(
         self, answer: Mapping[str, Any], fields: HeartbeatFields, sent_at: float
     ) -> bool:
-        """Apply a successful response; return whether this member joined or its target changed."""
+        """Apply a successful response.
+
+        Return whether this member joined or its target assignment changed.
+        """
         since, self._unanswered_since = self._unanswered_since, inf
         superseded = self._confirmed_at > sent_at  # by a response that another thread discarded
         if superseded:
@@ -236,13 +248,13 @@ class MemberState848:
         return True
 
     def mark_fenced(self) -> None:
-        """Mark the member as fenced. `owned` keeps the lost partitions."""
+        """Mark this member as fenced. `owned` keeps the lost partitions until `rejoin`."""
         owned = self.owned
         self._forget(Phase.FENCED)
         self.owned = owned
 
     def rejoin(self) -> None:
-        """Begin to join again, after the lost partitions are no longer read."""
+        """Begin to join again after fencing. The lost partitions must not be read any more."""
         if self.phase is Phase.FENCED:
             self._forget(Phase.JOINING)
 
@@ -259,7 +271,10 @@ class MemberState848:
     # --- owned partitions ------------------------------------------------------------------------
 
     def hand_over(self, partitions: Partitions) -> None:
-        """Add partitions that are handed to the reader. Revoked ones stay until `confirm`."""
+        """Count the partitions as owned, because reading them begins.
+
+        Revoked ones stay until `confirm`.
+        """
         self.handed_over = True
         self.owned = {
             topic: self.owned.get(topic, frozenset()) | partitions.get(topic, frozenset())
@@ -267,11 +282,14 @@ class MemberState848:
         }
 
     def hand_over_again(self) -> None:
-        """Hand over the target again even if it is unchanged, because reading may be incomplete."""
+        """Yield the target assignment again even if it is unchanged.
+
+        Reading its partitions may be incomplete.
+        """
         self.handed_over = False
 
     def confirm(self, partitions: Partitions) -> None:
-        """Record that only these partitions are read."""
+        """Record that only these partitions are read, so that revoked ones are no longer owned."""
         if self.phase is Phase.MEMBER:
             self.owned = partitions
 

@@ -30,7 +30,7 @@ Partitions: TypeAlias = Mapping[UUID, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSubscription:
-    """A subscription, and its topics as of the last lookup."""
+    """A subscription, and the names of its topics as of the last lookup."""
 
     subscription: Subscription
     names: frozenset[str]
@@ -39,7 +39,8 @@ class ResolvedSubscription:
 class TopicWatch:
     """The topic lookups of one member.
 
-    `changed` is set when the resolved subscription changes, `names_found` when topic ids get names.
+    The event `changed` is set when a lookup finds other topics. The event `names_found` is set when
+    names of topic ids were found.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class TopicWatch:
         self._name_missing = asyncio.Event()
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Replace the subscription. It takes effect after its topics are looked up."""
+        """Replace the subscription. The new one takes effect after its topics were looked up."""
         self.subscription = subscription
         self._requested.set()
 
@@ -77,12 +78,15 @@ class TopicWatch:
         return self.subscribed is not None and self.subscribed.subscription == self.subscription
 
     def topics(self, owned: Partitions) -> frozenset[str]:
-        """Return the topics of the subscription and those of the owned partitions."""
+        """Return the names of the subscribed topics and those of the owned partitions."""
         names = self.subscribed.names if self.is_current and self.subscribed else frozenset()
         return names | {self._names[topic_id] for topic_id in owned if topic_id in self._names}
 
     def known(self, partitions: Partitions) -> Partitions:
-        """Return the partitions whose topic names are known, and request the missing names."""
+        """Return the partitions whose topic names are known. Request a lookup of the other names.
+
+        `partitions` maps topic ids to partition numbers.
+        """
         self._unnamed = frozenset(partitions.keys() - self._names.keys())
         if self._unnamed:
             self._name_missing.set()
@@ -91,7 +95,7 @@ class TopicWatch:
         }
 
     def named(self, partitions: Partitions) -> list[TopicPartition]:
-        """Return known partitions with their topic names."""
+        """Return the partitions with topic names in place of topic ids. All names must be known."""
         return [
             TopicPartition(self._names[topic_id], number)
             for topic_id, numbers in partitions.items()
@@ -99,13 +103,13 @@ class TopicWatch:
         ]
 
     def match_locally(self) -> None:
-        """Match the pattern in this client periodically, because the coordinator cannot."""
+        """Match the pattern in this client periodically. The coordinator cannot match it."""
         if not self._matches_locally:
             self._matches_locally = True
             self._requested.set()
 
     def fresh(self, partitions: Partitions) -> Partitions:
-        """Return the partitions that appeared after the first lookup of their subscription."""
+        """Return those partitions that did not exist at the first lookup of the subscription."""
         return {
             topic_id: frozenset(n for n in numbers if n >= self._first_counts.get(topic_id, 0))
             for topic_id, numbers in partitions.items()
@@ -114,7 +118,10 @@ class TopicWatch:
     # --- in the background -----------------------------------------------------------------------
 
     async def run_lookups(self) -> None:
-        """Look up the topics of the subscription when it changes, or periodically when matching."""
+        """Look up the subscribed topics when the subscription changes.
+
+        Repeat it to match a pattern.
+        """
         log, delays = RateLimitedLogger(_log), backoff(0.05, 1.0, self._randomness)
         while True:
             self._requested.clear()
@@ -152,7 +159,7 @@ class TopicWatch:
         return ResolvedSubscription(subscription, names)
 
     async def run_name_lookups(self) -> None:
-        """Look up missing topic names whenever there are any, until all are known."""
+        """Look up unknown topic names whenever `known` requests them, until all are known."""
         log = RateLimitedLogger(_log)
         while True:
             await self._name_missing.wait()

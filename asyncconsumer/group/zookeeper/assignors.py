@@ -25,9 +25,9 @@ Assignment = dict[TopicPartition, str]
 
 @dataclass(frozen=True, slots=True)
 class GroupMemberInfo:
-    """A registered consumer and its number of streams of each topic.
+    """A registered consumer, with its number of streams for each topic.
 
-    A wildcard subscription is represented by the topics that it matches.
+    For a wildcard subscription these are the topics that the pattern matches.
     """
 
     consumer_id: str
@@ -36,10 +36,10 @@ class GroupMemberInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """The input of a strategy.
+    """The input of an assignor.
 
-    `partitions` holds the partitions of every subscribed topic. Topics that do not exist may be
-    left out. `owners` holds the previous owner threads, which only `sticky` uses.
+    `partitions` has the partitions of every subscribed topic. Topics that do not exist may be left
+    out. `owners` has the thread that owned each partition before. Only `sticky` uses it.
     """
 
     members: Collection[GroupMemberInfo]
@@ -47,7 +47,9 @@ class GroupInfo:
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def subscriptions(self) -> dict[str, list[str]]:
-        """Return the threads that read each topic, both in Java's string order.
+        """Return the ids of the threads that read each topic.
+
+        Topics and threads are in Java's string order.
 
         Topics with the same readers use one list object, so a group usually has few lists.
         """
@@ -69,7 +71,7 @@ class GroupInfo:
         return threads_by_topic
 
     def _readers(self) -> dict[str, "Readers"]:
-        """Return the readers of each topic, as distinct subscriptions and numbers of streams."""
+        """Return the readers of each topic as pairs: a distinct subscription and its streams."""
         different = {id(member.streams): member.streams for member in self.members}
         readers_by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for key, streams in different.items():
@@ -95,7 +97,10 @@ Strategy = Callable[[GroupInfo], Assignment]
 
 
 def by_range(group: GroupInfo) -> Assignment:
-    """Assign consecutive partitions of each topic to each thread; the first may get one more."""
+    """Assign consecutive partitions of each topic to each thread.
+
+    If they do not divide evenly, the first threads get one more.
+    """
     assignment: Assignment = {}
     for topic, threads in group.subscriptions().items():
         numbers = sorted(set(group.partitions.get(topic, ())))
@@ -110,14 +115,18 @@ def round_robin(group: GroupInfo) -> Assignment:
 
 
 def round_robin_0_10(group: GroupInfo) -> Assignment:
-    """Assign partitions in turn as Kafka 0.10 and 0.11 do, in another order than later releases."""
+    """Assign the partitions of all topics to threads in turn, as Kafka 0.10 and 0.11 do.
+
+    Later releases use another order.
+    """
     return _assign_in_turn(group, "[{0},{1}]".format)
 
 
 def round_robin_0_8(group: GroupInfo) -> Assignment:
-    """Assign partitions in turn as Kafka 0.8.2 and 0.9 do, in the order of 0.10.
+    """Assign the partitions of all topics to threads in turn, as Kafka 0.8.2 and 0.9 do.
 
-    Raise `UnevenSubscriptions` unless every thread reads every topic.
+    The order is that of Kafka 0.10. Raise `UnevenSubscriptions` unless every thread reads every
+    topic.
     """
     (first, expected), *others = list(group.subscriptions().items()) or [("", [])]
     for topic, threads in others:
@@ -129,7 +138,7 @@ def round_robin_0_8(group: GroupInfo) -> Assignment:
 
 
 def _assign_in_turn(group: GroupInfo, text: Callable[[str, int], str]) -> Assignment:
-    """Assign the partitions, ordered by the hash of their text, to their readers in turn.
+    """Assign the partitions to their readers in turn, ordered by the hash of `text(partition)`.
 
     A thread that does not read the topic loses its turn. Kafka's own members do not agree on the
     order of texts with equal hashes.
@@ -151,7 +160,7 @@ def _assign_in_turn(group: GroupInfo, text: Callable[[str, int], str]) -> Assign
 
 
 class BrokerPartition(NamedTuple):
-    """A partition of Jafka and Kafka 0.7, where each broker numbers its partitions from 0."""
+    """A partition in Jafka and Kafka 0.7, where each broker numbers its partitions from 0."""
 
     topic: str
     broker: int
@@ -159,16 +168,16 @@ class BrokerPartition(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name in ZooKeeper."""
+        """The name of the partition in ZooKeeper."""
         return f"{self.broker}-{self.partition}"
 
 
 def by_broker_range(
     members: Collection[GroupMemberInfo], counts: Mapping[str, Mapping[int, int]]
 ) -> dict[BrokerPartition, str]:
-    """Assign ranges as Jafka and Kafka 0.7 do, over each topic's partitions sorted by name.
+    """Assign consecutive partitions to each thread as Jafka and Kafka 0.7 do, sorted by name.
 
-    `counts` holds the number of partitions of each topic on each broker. Names sort as strings:
+    `counts` has the number of partitions of each topic on each broker. Names sort as strings:
     broker 10 comes before broker 2, and partition 10 before partition 2.
     """
     assignment: dict[BrokerPartition, str] = {}
@@ -183,7 +192,10 @@ def by_broker_range(
 
 
 def _ranges(partitions: Sequence[P], threads: Sequence[str]) -> Iterator[tuple[P, str]]:
-    """Yield a consecutive range for each thread; the first threads get the remainder."""
+    """Yield each partition with its thread.
+
+    Each thread gets consecutive ones, the first ones one more.
+    """
     if not threads:
         return
     quota, extra = divmod(len(partitions), len(threads))
@@ -196,19 +208,19 @@ def _ranges(partitions: Sequence[P], threads: Sequence[str]) -> Iterator[tuple[P
 
 
 def consumer_of(thread_id: str) -> str:
-    """Return the consumer id of a thread id: the part before the last dash."""
+    """Return the consumer id in a thread id, which is the part before the last dash."""
     return thread_id.rpartition("-")[0]
 
 
 def partitions_of_consumer(consumer_id: str, assignment: Mapping[P, str]) -> dict[P, str]:
-    """Return the partitions of one consumer."""
+    """Return the part of an assignment that belongs to one consumer."""
     return {p: thread for p, thread in assignment.items() if consumer_of(thread) == consumer_id}
 
 
 def restricted_to(member: GroupMemberInfo, assignment: Mapping[TopicPartition, str]) -> Assignment:
     """Return the group's assignment restricted to the topics of one member.
 
-    A Scala consumer with `range` passes this to its listener.
+    A Scala consumer with the `range` assignor passes this to its listener.
     """
     return {p: thread for p, thread in assignment.items() if p.topic in member.streams}
 

@@ -19,7 +19,7 @@ _STEPS_AT_LEAST: Final = 200_000
 
 
 def allowed_steps(existing: Iterable[str]) -> Steps:
-    """Return the step limit for matching patterns against these names.
+    """Return the step limit for matching a pattern against these topic names.
 
     Any client may register a pattern, so its cost is limited. Usual patterns take a few steps per
     character.
@@ -29,12 +29,12 @@ def allowed_steps(existing: Iterable[str]) -> Steps:
 
 @lru_cache(maxsize=8)  # members of a group usually have the same pattern
 def matcher(expression: str) -> Matcher:
-    """Compile a pattern; raise `PatternError` if it cannot be matched in linear time."""
+    """Compile a regular expression. Raise `PatternError` if it cannot be matched in linear time."""
     return Matcher(expression)
 
 
 class PatternKind(enum.Enum):
-    """The kind of a subscription; the values are those in ZooKeeper."""
+    """The kind of a subscription. The values are those in ZooKeeper."""
 
     STATIC = "static"
     WHITE_LIST = "white_list"
@@ -43,9 +43,10 @@ class PatternKind(enum.Enum):
 
 @dataclass(frozen=True)
 class StreamSubscription:
-    """The number of streams of each topic; a wildcard has one key, its pattern.
+    """The number of streams that a member wants for each topic.
 
-    The pattern is the exact text in ZooKeeper, so that all members read the same.
+    A wildcard subscription has one key, its pattern. The pattern is the exact text in ZooKeeper, so
+    that all members read the same.
     """
 
     streams: Mapping[str, int]
@@ -64,11 +65,14 @@ class StreamSubscription:
 
     @property
     def wildcard(self) -> bool:
-        """Whether topics are selected by a pattern."""
+        """Whether a pattern selects the topics."""
         return self.pattern is not PatternKind.STATIC
 
     def takes(self, topic: str, *, exclude_internal: bool, steps: Steps | None = None) -> bool:
-        """Return whether a topic is included; raise `TooManySteps` above the step limit."""
+        """Return whether a topic is included.
+
+        Raise `TooManySteps` if matching takes more than `steps`.
+        """
         if not self.wildcard:
             return topic in self.streams
         if not is_legal(topic) or (exclude_internal and topic in INTERNAL_TOPICS):
@@ -78,7 +82,7 @@ class StreamSubscription:
         return matches == (self.pattern is PatternKind.WHITE_LIST)
 
     def topics(self, existing: Iterable[str], *, exclude_internal: bool) -> dict[str, int]:
-        """Return the number of streams of each included topic; named ones need not exist.
+        """Return the number of streams of each included topic. A named topic need not exist.
 
         Raise `TooManySteps` if the pattern needs more steps than `allowed_steps`.
         """
@@ -117,23 +121,23 @@ class TopicFilter:
         return f"{type(self).__name__}({self.expression!r})"
 
     def subscription(self, streams: int) -> StreamSubscription:
-        """Return the subscription to register for this number of streams."""
+        """Return the subscription that a member with this number of streams registers."""
         return StreamSubscription(MappingProxyType({self.expression: streams}), self.pattern)
 
 
 class Whitelist(TopicFilter):
-    """A filter that includes all topics that match."""
+    """A filter that includes all topics whose names match."""
 
     pattern = PatternKind.WHITE_LIST
 
 
 class Blacklist(TopicFilter):
-    """A filter that includes all topics that do not match."""
+    """A filter that includes all topics whose names do not match."""
 
     pattern = PatternKind.BLACK_LIST
 
 
 def _cleaned(expression: str) -> str:
-    """Normalise the text as Kafka's own filters do, because members must agree on it."""
+    """Return the filter text as Kafka's own filters write it, because members must agree on it."""
     text = re.sub(r"\s", "", expression.strip().replace(",", "|"))
     return text.strip("\"'")

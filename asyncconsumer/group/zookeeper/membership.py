@@ -61,7 +61,10 @@ class ZooKeeperMemberConfig:
 
 
 class ZooKeeperMembership:
-    """A member of a ZooKeeper group. `wakeup` is set whenever the assignment may have changed."""
+    """A member of a ZooKeeper group.
+
+    The event `wakeup` is set whenever the assignment may have changed.
+    """
 
     def __init__(
         self,
@@ -92,17 +95,20 @@ class ZooKeeperMembership:
 
     @property
     def consumer_id(self) -> str:
-        """The consumer id in ZooKeeper."""
+        """The consumer id under which this member is registered in ZooKeeper."""
         return self._config.consumer_id
 
     @property
     def epoch(self) -> int | None:
-        """The epoch of the session that holds the claims, for operations valid only in it."""
+        """The epoch of the session in which partitions are claimed, or None.
+
+        Offsets are committed only in it.
+        """
         return self._epoch
 
     @property
     def lost(self) -> bool:
-        """Whether there is no registration, or its session is over."""
+        """Whether this member is not registered, or the session of its registration is over."""
         return self._epoch is None or self._session.is_over(self._epoch)
 
     @property
@@ -117,12 +123,12 @@ class ZooKeeperMembership:
 
     @property
     def settles_after(self) -> float:
-        """0: an empty assignment is final as soon as all claims are made."""
+        """Return 0, because an empty assignment is final as soon as all claims are made."""
         return 0.0
 
     @property
     def topics(self) -> frozenset[str]:
-        """The subscribed topics that were seen so far."""
+        """The subscribed topics that were found so far."""
         config = self._config
         excluded = config.exclude_internal_topics
         return frozenset(config.subscription.topics(self._seen, exclude_internal=excluded))
@@ -134,11 +140,11 @@ class ZooKeeperMembership:
 
     @property
     def last_heartbeat(self) -> float:
-        """The loop time of the last response of the session; -inf if the member is lost."""
+        """The loop time of the session's last response, or -inf if this member is lost."""
         return -inf if self.lost else self._session.last_answer
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """Yield the assignments of this member forever, and register again after lost sessions."""
+        """Yield the assignments of this member forever. Register again after a lost session."""
         while True:
             try:
                 await self._register()
@@ -162,9 +168,9 @@ class ZooKeeperMembership:
                 await asyncio.sleep(min(1.0, self._config.backoff_ms / 1000))
 
     def rebalance_pending(self) -> bool:
-        """Return whether the assignment may have changed since the last one.
+        """Return whether the assignment may have changed since the last one that was yielded.
 
-        If so, the next assignment is yielded even if its partitions are the same.
+        If so, another assignment is yielded, even if its partitions are the same.
         """
         self._yielded = self._yielded and not self._wakeup.is_set()
         return not self._yielded
@@ -172,7 +178,7 @@ class ZooKeeperMembership:
     # --- registering -----------------------------------------------------------------------------
 
     async def _register(self) -> None:
-        """Register in the current session, unless that is done."""
+        """Register this member in the current session, unless it is registered."""
         session = self._session
         await session.connected.wait()
         epoch = session.epoch
@@ -194,7 +200,7 @@ class ZooKeeperMembership:
     # --- rebalancing -----------------------------------------------------------------------------
 
     async def _run(self) -> AsyncIterator[Assignment]:
-        """Yield this member's assignments in the current session whenever they change."""
+        """Yield this member's assignments whenever they change, while the session lives."""
         assert self._epoch is not None
         tries = 0
         while True:
@@ -236,8 +242,11 @@ class ZooKeeperMembership:
     async def _wait_for_change(self, everyone: GroupAssignment) -> None:
         """Wait until the assignment may have changed.
 
-        With `sticky`, members that read the previous owners at different times may disagree.
-        Partitions then stay unclaimed. So the owners are checked until all partitions are claimed.
+        `everyone` is the assignment of the whole group.
+
+        With the `sticky` assignor, members that read the previous owners at different times may
+        disagree. Partitions then stay unclaimed. So the owners are checked until all partitions are
+        claimed.
         """
         partitions: dict[str, list[int]] = defaultdict(list)
         for tp in everyone if self._config.strategy == "sticky" else ():
@@ -313,7 +322,10 @@ class ZooKeeperMembership:
     async def _release(
         self, partitions: Collection[TopicPartition], epoch: int, *, sure: bool = True
     ) -> None:
-        """Delete the owner nodes; if cancelled, they stay in `_uncertain_owners`."""
+        """Delete the owner nodes of the partitions.
+
+        After a cancellation they stay in `_uncertain_owners`.
+        """
 
         async def release(tp: TopicPartition) -> None:
             path = self._paths.owner(tp)
@@ -330,7 +342,10 @@ class ZooKeeperMembership:
     async def _claim(
         self, threads: Mapping[TopicPartition, str], epoch: int
     ) -> dict[TopicPartition, NodeExists]:
-        """Claim all partitions or none, and return those that other members own."""
+        """Claim all partitions or none. Return those that other members own, with their errors.
+
+        `threads` has the thread of each partition.
+        """
         conflicts: dict[TopicPartition, NodeExists] = {}
         claimed: list[TopicPartition] = []
 
@@ -361,7 +376,10 @@ class ZooKeeperMembership:
                 return
 
     async def _wait_for_owners(self, conflicts: Collection[TopicPartition]) -> bool:
-        """Wait until an owner node is gone or the group changes; return False on timeout."""
+        """Wait until another member releases a conflicting partition or the group changes.
+
+        Return False after a timeout.
+        """
         with ExitStack() as stack:
             for tp in conflicts:
                 watch = self._session.watch_exists(self._paths.owner(tp), self._wakeup)

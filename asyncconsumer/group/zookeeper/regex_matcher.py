@@ -28,17 +28,17 @@ _INSIDE: Final = -1  # a position that is neither the start nor the end of a nam
 
 
 class TooManySteps(Exception):
-    """The error raised when matching exceeds the step limit."""
+    """Matching needs more steps than its limit."""
 
 
 class Steps:
-    """The remaining steps of a match."""
+    """A limit on the steps of matching, which counts down."""
 
     def __init__(self, limit: int) -> None:
         self.remaining = limit
 
     def take(self, count: int) -> None:
-        """Take `count` steps; raise `TooManySteps` if fewer are left."""
+        """Count `count` steps. Raise `TooManySteps` if fewer are left."""
         self.remaining -= count
         if self.remaining < 0:
             raise TooManySteps
@@ -46,7 +46,7 @@ class Steps:
 
 @dataclass(slots=True)
 class _AutomatonState:
-    """A state of the automaton, with the characters it reads or the condition it checks."""
+    """A state of the automaton: the characters that it reads, or the condition that it checks."""
 
     to: list[int]
     chars: frozenset[str] | None = None
@@ -62,7 +62,7 @@ class _LookState:
 
 @dataclass(slots=True, eq=False)
 class _Set:
-    """The possible states at one position of a name, and the sets that follow them."""
+    """The states that are possible at one position of a name, with the sets that follow them."""
 
     states: frozenset[int]
     next: dict[str, "_Set"] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class _Set:
 
 
 class _Automaton:
-    """The automaton of one pattern."""
+    """The Thompson automaton of one pattern."""
 
     def __init__(self, tree: Node) -> None:
         self.states = [_AutomatonState([])]
@@ -85,7 +85,10 @@ class _Automaton:
         return len(self.states) - 1
 
     def _add(self, node: Node, then: int) -> int:
-        """Add states for a part that leads to `then`, and return its first state."""
+        """Add the states for a part of the pattern, followed by state `then`.
+
+        Return its first state.
+        """
         self._work += 1
         if self._work > 2 * _MAX_STATES:  # repetitions of an empty part add no states
             raise PatternError(f"it has more than {2 * _MAX_STATES} parts")
@@ -125,7 +128,7 @@ class _Automaton:
 
 
 class _Place:
-    """A name that is being matched, with cached conditions at its positions."""
+    """A topic name that is being matched, with the cached results of its lookarounds."""
 
     def __init__(self, matcher: "Matcher", name: str, steps: Steps) -> None:
         self._matcher = matcher
@@ -134,7 +137,7 @@ class _Place:
         self._looks: dict[tuple[int, int], bool] = {}
 
     def holds(self, state: int, condition: Assertion | _LookState, index: int) -> bool:
-        """Return whether the condition of a state holds at position `index`."""
+        """Return whether the condition of a state is true at position `index` of the name."""
         if isinstance(condition, _LookState):
             key = state, index
             if key not in self._looks:
@@ -166,7 +169,10 @@ class _Place:
 
 
 class Matcher:
-    """A compiled pattern. Construction raises `PatternError` if it is not supported."""
+    """A compiled pattern.
+
+    Its construction raises `PatternError` if the pattern is not supported.
+    """
 
     def __init__(self, text: str) -> None:
         self._automaton = _Automaton(parse(text))
@@ -212,7 +218,7 @@ class Matcher:
         return known
 
     def read(self, states: Iterable[int], char: str) -> list[int]:
-        """Return the states that follow when `char` is read."""
+        """Return the states that follow the given ones after the character `char`."""
         known = self._automaton.states
         following: list[int] = []
         for number in states:
@@ -224,7 +230,10 @@ class Matcher:
     def closure(
         self, states: Iterable[int], index: int, place: _Place, steps: Steps
     ) -> frozenset[int]:
-        """Return all states that are reachable at position `index` without reading a character."""
+        """Return all states that are reachable at position `index` without reading a character.
+
+        The result includes `states`. Conditions are checked at that position of `place`.
+        """
         known: Sequence[_AutomatonState] = self._automaton.states
         closed: set[int] = set()
         pending = list(states)

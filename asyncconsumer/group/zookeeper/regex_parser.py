@@ -1,9 +1,9 @@
 """A parser of the Java regular expressions in topic filters.
 
-Registrations in ZooKeeper hold Java regular expressions, written by any member. Topic names have
-only 65 different characters, so every character class becomes a subset of those. Constructs that
-need backtracking (backreferences, possessive quantifiers, atomic groups) are rejected, because
-`regex_matcher` runs in linear time.
+Registrations in ZooKeeper contain Java regular expressions, written by any member. Topic names have
+only 65 different characters, so every character class becomes a subset of those. Backreferences,
+possessive quantifiers and atomic groups are rejected, because the automaton of `regex_matcher`
+cannot express them.
 """
 
 import string
@@ -38,33 +38,33 @@ _NO_EFFECT: Final = frozenset("smudU")  # flags about line ends, or characters b
 
 
 class PatternError(ValueError):
-    """The error for a pattern that is invalid or would need backtracking."""
+    """A pattern is invalid, or the linear-time matcher does not support it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character out of a set."""
+    """A part that matches one character of a set."""
 
     of: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A sequence of parts."""
+    """A sequence of parts that match one after the other."""
 
     parts: Sequence["Node"]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An alternative of parts."""
+    """Alternative parts, of which one must match."""
 
     parts: Sequence["Node"]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A part repeated `minimum` to `maximum` times; None means no limit."""
+    """A part that matches `minimum` to `maximum` times. A `maximum` of None means no limit."""
 
     part: "Node"
     minimum: int
@@ -73,7 +73,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A position: "^" start, "$" end, "b" word boundary, "B" no word boundary."""
+    """A condition on a position: "^" start, "$" end, "b" word boundary, "B" no word boundary."""
 
     kind: str
 
@@ -92,14 +92,14 @@ Node: TypeAlias = Chars | Chain | Choice | Repeat | Assertion | Look
 
 
 def parse(text: str) -> Node:
-    """Parse a pattern into a tree; raise `PatternError` if it is not supported."""
+    """Parse a pattern into a syntax tree. Raise `PatternError` if the pattern is not supported."""
     if len(text) > MAX_PATTERN_LENGTH:
         raise PatternError(f"it has {len(text)} characters, more than {MAX_PATTERN_LENGTH}")
     return _Parser(text).parse()
 
 
 class _Parser:
-    """A recursive descent parser with a limited depth of groups."""
+    """A recursive descent parser. It limits the depth of nested groups."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -168,7 +168,10 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Chain(parts)
 
     def _atom(self, depth: int) -> Node | None:
-        """Parse one unit of the pattern; return None if it only sets flags."""
+        """Parse a character, class, group or condition.
+
+        Return None for a group that only sets flags.
+        """
         char = self._next("a character")
         match char:
             case "(":
@@ -190,7 +193,7 @@ class _Parser:
         return Chars(self._set_of(char))
 
     def _set_of(self, chars: str | frozenset[str]) -> frozenset[str]:
-        """Return the topic name characters that a character or set matches."""
+        """Return the characters allowed in topic names that a character or a set matches."""
         return self._cased(frozenset(chars) & ALPHABET)
 
     def _cased(self, chars: frozenset[str]) -> frozenset[str]:
@@ -226,7 +229,10 @@ class _Parser:
         return wrap(part)
 
     def _flags(self) -> bool:
-        """Parse inline flags; return whether a group follows, as in "(?i:...)", not "(?i)"."""
+        """Parse inline flags.
+
+        Return True for "(?i:...)", which has a group, and False for "(?i)".
+        """
         on = True
         while (char := self._next("the end of a group")) not in ":)":
             if char == "-":
@@ -285,7 +291,10 @@ class _Parser:
         return Chars(self._set_of(self._escaped()))
 
     def _escaped(self) -> str | frozenset[str]:
-        """Parse an escape, in a class or outside, into a character or a set of characters."""
+        """Parse an escape sequence.
+
+        Return the character or the set of characters that it stands for.
+        """
         char = self._next("what '\\' escapes")
         if (chars := _SHORTHANDS.get(char.lower())) is not None:
             return ALPHABET - chars if char.isupper() else chars
@@ -309,7 +318,7 @@ class _Parser:
         return char
 
     def _class(self, depth: int) -> frozenset[str]:
-        """Parse a character class, with Java's unions "[a[bc]]" and intersections "&&"."""
+        """Parse a character class with Java's unions "[a[bc]]" and intersections "&&"."""
         if depth > _MAX_DEPTH:
             raise self._error(f"classes are nested more than {_MAX_DEPTH} deep")
         negative = self._accept("^")
@@ -332,7 +341,7 @@ class _Parser:
         return ALPHABET - chars if negative else chars
 
     def _range(self) -> frozenset[str]:
-        """Parse one item of a class: a character, a range, or an escape."""
+        """Parse one item of a character class: a character, a range such as "a-z", or an escape."""
         low = self._class_item("']'")
         if not isinstance(low, str) or self._peek() != "-" or self._peek(1) in ("]", "[", ""):
             return self._set_of(low)

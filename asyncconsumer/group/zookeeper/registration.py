@@ -16,7 +16,7 @@ _MAX_TOPICS: Final = 2**12  # named by one member
 
 
 def write(subscription: StreamSubscription, now_ms: int) -> bytes:
-    """Encode a registration with the same keys and order as Kafka 1.1."""
+    """Encode the registration of a member with the same keys and order as Kafka 1.1."""
     fields = {
         "version": 1,
         "subscription": dict(subscription.streams),
@@ -27,10 +27,10 @@ def write(subscription: StreamSubscription, now_ms: int) -> bytes:
 
 
 def read(path: str, data: bytes | None) -> StreamSubscription:
-    """Decode a member's subscription, or raise `BadZnode`.
+    """Decode the subscription in a member's registration. Raise `BadZnode` if it is malformed.
 
-    Kafka's own members abort the whole rebalance if one registration is malformed. Callers here
-    ignore such a member and log it instead.
+    Kafka's own members abort the whole rebalance if one registration is malformed. Callers of this
+    function ignore such a member and log it instead.
     """
     fields = _parse(path, data)
     pattern, streams = fields.get("pattern"), fields.get("subscription")
@@ -58,7 +58,10 @@ def read(path: str, data: bytes | None) -> StreamSubscription:
 
 
 def _checked(path: str, subscription: StreamSubscription) -> StreamSubscription:
-    """Return the first entry of a wildcard subscription after validating its pattern."""
+    """Return a wildcard subscription with only its first entry.
+
+    Raise `BadZnode` for a bad pattern.
+    """
     expression, count = next(iter(subscription.streams.items()))
     try:
         matcher(expression)

@@ -14,7 +14,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _Count(NamedTuple):
-    """The change counter of a node's children. `node` identifies a re-created node."""
+    """The number of changes of a znode's children.
+
+    `node` tells a re-created znode from the old one.
+    """
 
     node: int
     changes: int
@@ -24,11 +27,13 @@ class _Count(NamedTuple):
 
 
 class Roster:
-    """The members of a group and their subscriptions. `wakeup` is set when members join or leave.
+    """The members of a group and their subscriptions.
+
+    The event `wakeup` is set when members join or leave.
 
     Reading all registrations after each change would cost the server quadratic work in large
     groups. Registrations are never modified, so known ones are not read again. A member may leave
-    and register again under the same name with another subscription. The parent node counts all
+    and register again under the same name with another subscription. The parent znode counts all
     changes of its children. If it counts more than are visible, all registrations are read again.
     """
 
@@ -56,11 +61,11 @@ class Roster:
         return {name: known for name, known in sorted(self._known.items()) if known is not None}
 
     def close(self) -> None:
-        """Close the watch."""
+        """Close the watch of the members' registrations."""
         self._watch.close()
 
     async def _read_count(self) -> _Count | None:
-        """Return the counter as of the last read of the names; None if they changed since."""
+        """Return the change counter, or None if the members changed since their names were read."""
         stat = await self._session.exists(self._ids)
         # the server sends a watch event before it shows the change to the watcher
         if stat is None or self._watch.changed.is_set():

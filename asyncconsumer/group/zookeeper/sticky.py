@@ -1,4 +1,4 @@
-"""The sticky strategy of ZooKeeper groups. Kafka's own members do not support it.
+"""The sticky assignor of ZooKeeper groups. Kafka's own members do not support it.
 
 The assignment is balanced: no chain of moves, each to a thread that reads the topic, makes the
 loads more even. Among all balanced assignments it moves the fewest partitions. This is a
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def sticky(group: GroupInfo) -> Assignment:
-    """Return the optimal assignment. Members agree only if they pass the same `owners`."""
+    """Return the balanced assignment with the fewest moves.
+
+    Members agree only with the same `owners`.
+    """
     balance = _Balance(group)
     balance.assign_initially()
     while cycle := balance.find_cycle():
@@ -35,7 +38,10 @@ class _Node:
 
 
 class _Thread(_Node):
-    """A thread, with its previous (`retained`) and new (`moved`) partitions by kind of topic."""
+    """A thread, with the partitions that it keeps (`retained`) and gets (`moved`).
+
+    They are grouped by the number of their `_Topics` node.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -45,7 +51,7 @@ class _Thread(_Node):
 
 
 class _Topics(_Node):
-    """A kind of topics: all those with the same readers.
+    """All topics that have the same readers, as one node.
 
     In a cycle, the thread before this node gives one of their partitions to the thread after it.
     """
@@ -56,14 +62,14 @@ class _Topics(_Node):
 
 
 class _LeastLoaded:
-    """A heap that finds the thread with the fewest partitions, the first if several."""
+    """A heap that finds the thread with the fewest partitions. Of several, it finds the first."""
 
     def __init__(self, threads: Sequence[_Thread]) -> None:
         self._heap = [(thread.load, place, thread) for place, thread in enumerate(threads)]
         heapify(self._heap)
 
     def pop(self) -> _Thread:
-        """Return the thread that gets the next partition."""
+        """Return the thread with the fewest partitions, and count one more for it."""
         while True:
             load, place, thread = self._heap[0]
             if load == thread.load:
@@ -82,7 +88,7 @@ _Cycle = list[_Node]
 
 
 class _Balance:
-    """An assignment that is being optimised."""
+    """An assignment that is improved step by step."""
 
     def __init__(self, group: GroupInfo) -> None:
         subscriptions = group.subscriptions()
@@ -131,7 +137,7 @@ class _Balance:
         return {partition: owners[partition] for partition in self._partitions}
 
     def find_cycle(self) -> _Cycle | None:
-        """Return a cycle of moves with a negative cost; None if the assignment is optimal.
+        """Return a cycle of moves with a negative cost, or None if the assignment is optimal.
 
         This is a Bellman-Ford search from all nodes at once. Its predecessor links form a cycle if
         and only if there is a negative cycle.
@@ -156,7 +162,7 @@ class _Balance:
         return cycle
 
     def is_improvement(self, nodes: _Cycle) -> bool:
-        """Return whether the cycle is still possible and has a negative cost."""
+        """Return whether a cycle of moves is still possible and has a negative cost."""
         total = 0
         for start, end in pairwise(nodes):
             cost = self._cost(start, end)
@@ -166,7 +172,7 @@ class _Balance:
         return total < 0
 
     def apply(self, nodes: _Cycle) -> None:
-        """Apply the cycle: each thread that gives a partition passes it to the next thread."""
+        """Make the moves of a cycle: each thread gives a partition to the next thread."""
         moves = []
         for (start, end), (_, after) in zip(
             pairwise(nodes), pairwise([*nodes[1:], nodes[1]]), strict=True
@@ -191,7 +197,7 @@ class _Balance:
         thread.load += 1
 
     def _steps(self) -> Iterator[tuple[_Node, _Node]]:
-        """Yield all edges of the network, in an order that makes the search fast."""
+        """Yield all edges of the flow network, in an order that makes the search fast."""
         threads = self._threads.values()
         yield from ((_BALANCE_NODE, thread) for thread in threads)
         for thread in threads:
@@ -204,7 +210,7 @@ class _Balance:
         yield from ((thread, _BALANCE_NODE) for thread in threads)
 
     def _cost(self, start: _Node, end: _Node) -> int | None:
-        """Return the cost of an edge, or None if it is not possible.
+        """Return the cost of an edge of the flow network, or None if the move is not possible.
 
         It is the change of (sum of the squared loads) * weight + number of moved partitions.
         """
@@ -224,13 +230,16 @@ class _Balance:
         raise AssertionError("unreachable")
 
     def _moved_from(self, thread: _Thread, owner: _Thread) -> TopicPartition | None:
-        """Return a partition of the thread whose previous owner is `owner`, if any."""
+        """Return a partition that moved from `owner` to `thread`, or None if there is none."""
         moved = (p for held in thread.moved.values() for p in held)
         return next((p for p in moved if self._previous_owner.get(p) is owner), None)
 
 
 def _find_cycle(back: dict[_Node, _Node]) -> _Cycle | None:
-    """Return a cycle in the predecessor links, in forward order; its first node is repeated."""
+    """Return a cycle in the predecessor links, or None.
+
+    It is in forward order and ends where it starts.
+    """
     seen: set[_Node] = set()
     for begin in back:
         path: dict[_Node, None] = {}

@@ -1,7 +1,7 @@
 """The topics that each member reads, resolved from registrations that any client may write.
 
-The work and memory that registrations cost are limited. A member whose registration exceeds a
-limit is ignored, and a warning is logged.
+Registrations may cost only limited work and memory. A member whose registration exceeds a limit is
+ignored, and a warning is logged.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _UNLIMITED: Final = 2**62
 
 
 class Subscribers:
-    """The resolver of registrations. It never ignores the registration of this member."""
+    """A resolver of registrations to topics. It never ignores the registration of this member."""
 
     def __init__(self, topics: TopicSource, own_id: str, *, exclude_internal: bool) -> None:
         self._topics = topics
@@ -36,7 +36,7 @@ class Subscribers:
     async def read(
         self, subscriptions: Mapping[str, StreamSubscription]
     ) -> tuple[list[GroupMemberInfo], dict[str, tuple[int, ...]]]:
-        """Return the members, and the partitions of all topics that they read."""
+        """Return the members with their topics, and the partitions of all these topics."""
         existing = await self._topics.names() if self._needs_names(subscriptions) else []
         members = await self.members(subscriptions, existing)
         topics = sorted({topic for streams in _different(members).values() for topic in streams})
@@ -44,7 +44,7 @@ class Subscribers:
         return members, {topic: partitions.get(topic, ()) for topic in topics}
 
     def _needs_names(self, subscriptions: Mapping[str, StreamSubscription]) -> bool:
-        """Return whether the names of existing topics are needed.
+        """Return whether the names of all existing topics have to be looked up.
 
         Patterns need them. So do topics to which only other members subscribe.
         """
@@ -68,7 +68,7 @@ class Subscribers:
     async def _resolve(
         self, subscriptions: Mapping[str, StreamSubscription], existing: Collection[str]
     ) -> dict[tuple[str, ...], Mapping[str, int]]:
-        """Return the topics of each distinct subscription, without those that cost too much.
+        """Return the topics of each distinct subscription. Leave out those that cost too much.
 
         This member's subscription is resolved first, then the most common ones.
         """
@@ -103,7 +103,7 @@ class Subscribers:
     async def _matched(
         self, subscription: StreamSubscription, existing: Collection[str], steps: Steps | None
     ) -> dict[str, int]:
-        """Return the existing topics that a pattern includes, and yield to other tasks."""
+        """Return the existing topics that a pattern includes. Let other tasks run meanwhile."""
         count, taken = next(iter(subscription.streams.values()), 0), 0
         topics: dict[str, int] = {}
         steps = Steps(_UNLIMITED) if steps is None else steps
@@ -127,7 +127,7 @@ class Subscribers:
         return topics
 
     async def _within_limit(self, members: list[GroupMemberInfo]) -> list[GroupMemberInfo]:
-        """Return the members that fit into the stream limit, those with the fewest first."""
+        """Return the members that fit into the limit of streams. Prefer those with few streams."""
         weights = await _weights(members)
         remaining, admitted = _MAX_STREAMS, {self._own_id}
         for member in sorted(members, key=lambda m: (weights[id(m.streams)], m.consumer_id)):
@@ -143,12 +143,12 @@ class Subscribers:
 
 
 def _different(members: Collection[GroupMemberInfo]) -> dict[int, Mapping[str, int]]:
-    """Return the distinct topic mappings of the members."""
+    """Return the distinct subscriptions of the members, by the identity of the mapping."""
     return {id(member.streams): member.streams for member in members}
 
 
 async def _weights(members: Collection[GroupMemberInfo]) -> dict[int, int]:
-    """Return the number of streams that a member of each distinct subscription adds.
+    """Return how many streams each distinct subscription adds to the total that is limited.
 
     Topics that the same members read count once, because they use one list of threads.
     """

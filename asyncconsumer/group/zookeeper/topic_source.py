@@ -1,4 +1,4 @@
-"""Sources of topic names and partitions: ZooKeeper or the brokers."""
+"""The sources of topic names and partitions: ZooKeeper or the brokers."""
 
 import asyncio
 import logging
@@ -21,16 +21,16 @@ _log: Final = logging.getLogger(__name__)
 
 
 class TopicSource(Protocol):
-    """The topics that a member may read. Implementations set an event on changes."""
+    """The topics that a member may read. An implementation sets an event when they change."""
 
     async def names(self) -> list[str]:
         """Return the names of all topics."""
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """Return the partitions of existing topics, and watch them from now on."""
+        """Return the partitions of those topics that exist, and watch the topics from now on."""
 
     async def run(self) -> None:
-        """Run the background work, if any."""
+        """Run the background work of the source, if it has any."""
 
 
 class ZooKeeperTopics:
@@ -53,7 +53,7 @@ class ZooKeeperTopics:
         return self._last_names
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """Return the partitions of these topics, and watch only these from now on.
+        """Return the partitions of the topics, and watch only these topics from now on.
 
         Only topics that changed are read again.
         """
@@ -81,10 +81,10 @@ class ZooKeeperTopics:
             _log.warning("a topic is ignored: %s", error)
 
     async def run(self) -> None:
-        """Do nothing: watches set the event."""
+        """Do nothing, because watches set the event."""
 
     def close(self) -> None:
-        """Close all watches."""
+        """Close all watches of topics."""
         for watch in self._watches.values():
             watch.close()
         if self._names is not None:
@@ -109,7 +109,7 @@ class KafkaTopics:
         return sorted(self._names)
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """Return the partitions of existing topics, and poll them from now on."""
+        """Return the partitions of those topics that exist, and poll the topics from now on."""
         self._wanted = list(topics)
         self._known = await self._growth.ask(self._wanted)
         return self._known
