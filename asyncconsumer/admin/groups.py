@@ -273,8 +273,13 @@ class GroupOperations:
             selection = list(topics)
         elif isinstance(target, Mapping):
             selection = [TopicPartition(*tp) for tp in target]
-        else:
+        elif committed:
             selection = list(committed)
+        else:
+            raise ConfigError(
+                f"Group {group!r} has no committed offsets to reset. Check its name, or name the "
+                "topics for which offsets are to be committed."
+            )
         names = {entry if isinstance(entry, str) else entry[0] for entry in selection}
         existing = await self._client.existing(names)
         selected: set[TopicPartition] = set()

@@ -1,5 +1,6 @@
 """Admin operations on topics, leaders and ACLs."""
 
+import difflib
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -93,8 +94,21 @@ class TopicOperations:
             names = [name for name in names if metadata.topics[name].error is None]
         else:
             names = sorted(set(topics))
-            metadata = await self._client.retry(lambda: self._client.metadata(names))
+            try:
+                metadata = await self._client.retry(lambda: self._client.metadata(names))
+            except UnknownTopicOrPartition as error:
+                raise await self._with_similar_name(error, names) from error
         return [_describe(metadata, name) for name in names]
+
+    async def _with_similar_name(
+        self, error: UnknownTopicOrPartition, names: Iterable[str]
+    ) -> UnknownTopicOrPartition:
+        """Return an error that names the existing topic with the most similar name."""
+        existing = await self.topics(internal=True)
+        for name in sorted(set(names) - set(existing)):
+            for similar in difflib.get_close_matches(name, existing, 1):
+                return UnknownTopicOrPartition(f"topic {name!r} (did you mean {similar!r}?)")
+        return error
 
     async def create_topic(
         self,

@@ -15,6 +15,7 @@ from asyncconsumer.cli.dlq.command import dlq_app
 from asyncconsumer.cli.doctor import doctor_command
 from asyncconsumer.cli.groups.command import groups_app
 from asyncconsumer.cli.lag import lag_command
+from asyncconsumer.cli.logs import write_warnings
 from asyncconsumer.cli.produce import produce_command
 from asyncconsumer.cli.replay import replay_command
 from asyncconsumer.cli.run import run_command
@@ -48,6 +49,7 @@ app.add_typer(servers_app, name="servers")
 
 def run() -> int:
     """Run the program and return its exit code."""
+    write_warnings()
     try:
         app(standalone_mode=True)
     except ConsumerError as error:

@@ -1,8 +1,9 @@
 """The examples of README.md and docs/*.md run."""
 
 import asyncio
+import json
+import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -40,10 +41,31 @@ def kind_of(example: str) -> str:
     return "service" if "localhost:9092" in example else "program"
 
 
-def commands(document: str) -> list[str]:
-    """Return the commands for groups in a document."""
-    console = "".join(re.findall(r"```console\n(.*?)```", DOCUMENTS[document], re.DOTALL))
-    return re.findall(r"\$ asyncconsumer ((?:consume|groups) .*)", console.replace("\\\n", ""))
+def commands(document: str, section: str = "") -> list[str]:
+    """Return the command lines in a document, or in one of its sections, that need a cluster."""
+    text = DOCUMENTS[document]
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    console = "".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
+    needs_cluster = r"\$ (.*\basyncconsumer (?:consume|dlq|doctor|groups|lag|produce|topics) .*)"
+    return re.findall(needs_cluster, console.replace("\\\n", ""))
+
+
+async def run_command(command: str, names: dict[str, str], **environment: str) -> str:
+    """Run a command line in a shell, with other names than in the document."""
+    for written, real in names.items():
+        command = re.sub(rf"\b{re.escape(written)}\b", real, command)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        ["bash", "-c", command],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PATH": path, **environment},
+    )
+    return ran.stdout
 
 
 ORDERS = """
@@ -156,29 +178,40 @@ def test_the_readme_shows_commands_that_are_tested() -> None:
     assert set(commands("README.md")) <= set(commands("docs/command-line.md"))
 
 
-async def test_the_commands_on_groups_run(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_the_commands_for_zookeeper_groups_run(kafka_zk: KafkaWithZooKeeper) -> None:
     topic = await kafka_zk.topic(partitions=3)
     await produce(
         topic, [b"%d" % n for n in range(60)], bootstrap_servers=kafka_zk.bootstrap_servers
     )
     group = kafka_zk.group()
     names = {"localhost:2181": kafka_zk.zookeeper_connect, "orders": topic, "billing": group}
-    printed = []
-    for command in commands("docs/command-line.md"):
-        for written, real in names.items():
-            command = re.sub(rf"\b{written}\b", real, command)
-        program = [sys.executable, "-c", "from asyncconsumer.cli import main; main()"]
-        ran = await asyncio.to_thread(
-            subprocess.run,
-            [*program, *shlex.split(command)],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        printed.append(ran.stdout)
+    printed = [
+        await run_command(command, names)
+        for command in commands("docs/command-line.md", "ZooKeeper groups")
+    ]
     first, listed, described, _, second, migrated = printed
     assert sorted(map(int, first.split())) == list(range(60))
     assert group in listed
     assert described.count(topic) == 3 == migrated.count(topic)
     assert [line.split()[0] for line in second.splitlines()] == [topic] * 10
+
+
+async def test_the_commands_for_daily_tasks_run(kafka: KafkaHandle) -> None:
+    topic, group = kafka.group(), kafka.group()
+    await kafka.admin.create_topic(f"{topic}.dead")
+    names = {"orders": topic, "billing": group}
+    printed = {
+        command: await run_command(
+            command, names, ASYNCCONSUMER_BOOTSTRAP_SERVERS=kafka.bootstrap_servers
+        )
+        for command in commands("docs/command-line.md", "Daily tasks")
+    }
+    assert len(printed) == 13
+    value = '{"id": 1}'
+    texts = {re.sub("^.*asyncconsumer ", "", command): text for command, text in printed.items()}
+    assert texts["consume -t orders --until end"] == f"{value}\n"
+    [record] = texts["consume -t orders --tail 10 --until end --json"].splitlines()
+    assert (json.loads(record)["key"], json.loads(record)["value"]) == ("customer-1", value)
+    assert texts["consume -t orders --group billing --from earliest --until end"] == f"{value}\n"
+    assert group in texts["groups list"]
+    assert texts["groups describe billing"].count(topic) == 6

@@ -157,6 +157,18 @@ async def test_every_way_to_reset(kafka: KafkaHandle) -> None:
             await admin.reset_offsets(group, "+1", topics=[topic])
         await admin.reset_offsets(group, 0, topics=[topic])
         assert await admin.committed(group) == {tp: 0, TopicPartition(topic, 1): 0}
+        with pytest.raises(ConfigError, match=f"{group}x' has no committed offsets to reset"):
+            await admin.reset_offsets(f"{group}x", "earliest")
+
+
+async def test_an_unknown_topic_is_reported_with_the_most_similar_name(kafka: KafkaHandle) -> None:
+    topic = await kafka.topic()
+    async with Admin(kafka.bootstrap_servers) as admin:
+        with pytest.raises(UnknownTopicOrPartition, match=f"did you mean '{topic}'"):
+            await admin.describe_topics([f"{topic}x"])
+        with pytest.raises(UnknownTopicOrPartition, match="topic 'q'") as unlike_any:
+            await admin.describe_topics(["q"])
+    assert "did you mean" not in str(unlike_any.value)
 
 
 async def test_lag_in_seconds_is_the_age_of_the_first_unread_record(kafka: KafkaHandle) -> None:

@@ -1,0 +1,37 @@
+"""The log of commands: warnings on standard error, each once a minute."""
+
+import logging
+import time
+from typing import Final
+
+_SECONDS: Final = 60.0
+
+
+class RepeatFilter(logging.Filter):
+    """A filter that drops a message about the same subject for a minute.
+
+    The subject is the first argument of the message. Other arguments, such as the time until the
+    next attempt, may differ.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to write a record."""
+        subject = str(record.args[0]) if isinstance(record.args, tuple) and record.args else ""
+        key = (str(record.msg), subject)
+        now = time.monotonic()
+        if now - self._written.get(key, -_SECONDS) < _SECONDS:
+            return False
+        self._written[key] = now
+        return True
+
+
+def write_warnings() -> None:
+    """Write warnings of this package to standard error."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(RepeatFilter())
+    logging.getLogger("asyncconsumer").addHandler(handler)
