@@ -4,7 +4,6 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, ScramAuthenticator, create_conn
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
-from aiokafka.partitioner import murmur2
 from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.admin import (
     CreateAclsRequest,
@@ -36,7 +35,6 @@ from aiokafka.protocol.types import (
     String,
     UnsignedVarInt32,
 )
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 from aiokafka.util import commit_structure_validate
 
@@ -54,7 +52,6 @@ __all__ = [
     "CreateAclsRequest",
     "CreatePartitionsRequest",
     "CreateTopicsRequest",
-    "DefaultRecordBatchBuilder",
     "DeleteAclsRequest",
     "DeleteTopicsRequest",
     "DescribeConfigsRequest",
@@ -83,5 +80,4 @@ __all__ = [
     "commit_structure_validate",
     "create_conn",
     "for_code",
-    "murmur2",
 ]

@@ -17,7 +17,7 @@ from asyncconsumer.cli.signals import run_until_stopped
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.net.partition_writer import ProducerRecord
-from asyncconsumer.net.producer import Producer
+from asyncconsumer.net.record_writer import RecordWriter
 
 _BATCH: Final = 1_000  # records for each request; fewer if the input is a terminal
 _RETRY_SECONDS: Final = 10.0
@@ -83,7 +83,7 @@ def produce_command(
         size = 1 if source is not None and source.isatty() else _BATCH
         pending, written = starmap(parse, enumerate(lines, 1)), 0
         config = ConnectionConfig(**options)
-        async with Producer(config, randomness=Random()) as producer:  # noqa: S311 - for jitter
+        async with RecordWriter(config, randomness=Random()) as producer:  # noqa: S311 - for jitter
             while batch := await asyncio.to_thread(lambda: list(islice(pending, size))):
                 await _send(producer, batch)
                 written += len(batch)
@@ -93,7 +93,7 @@ def produce_command(
     run_until_stopped(write)
 
 
-async def _send(producer: Producer, batch: list[ProducerRecord]) -> None:
+async def _send(producer: RecordWriter, batch: list[ProducerRecord]) -> None:
     """Write all records. Failed ones are sent again for some seconds."""
     deadline = asyncio.get_running_loop().time() + _RETRY_SECONDS
     while batch:

@@ -14,6 +14,7 @@ GroupProtocol: TypeAlias = Literal["classic", "consumer", "zookeeper"]
 CommitPolicy: TypeAlias = Literal["auto", "manual", "at_most_once"]
 PoisonAction: TypeAlias = Literal["raise", "skip", "dead_letter"]
 OffsetsStorage: TypeAlias = Literal["zookeeper", "kafka"]
+CompressionType: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 AssignorName: TypeAlias = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
 ZooKeeperAssignorName: TypeAlias = Literal[
     "range", "roundrobin", "roundrobin-0.10", "roundrobin-0.8", "sticky"
@@ -27,6 +28,7 @@ CLASSIC_OFFSET_RESETS: Final[tuple[str, ...]] = get_args(ClassicOffsetReset)
 GROUP_PROTOCOLS: Final[tuple[str, ...]] = get_args(GroupProtocol)
 COMMIT_POLICIES: Final[tuple[str, ...]] = get_args(CommitPolicy)
 POISON_ACTIONS: Final[tuple[str, ...]] = get_args(PoisonAction)
+COMPRESSION_TYPES: Final[tuple[str, ...]] = get_args(CompressionType)
 OFFSETS_STORAGES: Final[tuple[str, ...]] = get_args(OffsetsStorage)
 ASSIGNOR_NAMES: Final[tuple[str, ...]] = get_args(AssignorName)
 ZOOKEEPER_ASSIGNOR_NAMES: Final[tuple[str, ...]] = get_args(ZooKeeperAssignorName)

@@ -18,7 +18,7 @@ from asyncconsumer.errors.tracebacks import traceback_text
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.partition_writer import ProducerRecord
 from asyncconsumer.net.pool import BrokerOpener
-from asyncconsumer.net.producer import Producer
+from asyncconsumer.net.record_writer import RecordWriter
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.records.record import Headers
 
@@ -103,7 +103,7 @@ class DeadLetterProducer(AsyncResource):
         self._pending: dict[_RecordIdentity, _PendingDeadLetter] = {}
         self._to_check = False  # whether the topic is there
         self._asked = asyncio.Event()
-        self._producer: Producer | None = None
+        self._producer: RecordWriter | None = None
         self._log = RateLimitedLogger(_log)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -180,14 +180,14 @@ class DeadLetterProducer(AsyncResource):
     def _delays(self) -> Iterator[float]:
         return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
 
-    async def _opened(self, stack: AsyncExitStack) -> Producer:
+    async def _opened(self, stack: AsyncExitStack) -> RecordWriter:
         opener, now_ms = self._network
-        producer = Producer(
+        producer = RecordWriter(
             self._connection, randomness=self._randomness, opener=opener, now_ms=now_ms
         )
         return await stack.enter_async_context(producer)
 
-    async def _is_checked(self, producer: Producer) -> bool:
+    async def _is_checked(self, producer: RecordWriter) -> bool:
         """Return whether the topic exists, or no check was requested."""
         if not self._to_check:
             return True
@@ -232,7 +232,7 @@ class DeadLetterProducer(AsyncResource):
         ]
 
     async def _write(
-        self, producer: Producer, dead_letters: list[_PendingDeadLetter]
+        self, producer: RecordWriter, dead_letters: list[_PendingDeadLetter]
     ) -> list[_PendingDeadLetter]:
         """Write dead letters and return those that could not be written."""
         outcomes = await producer.send([dead_letter.outgoing for dead_letter in dead_letters])

@@ -55,7 +55,7 @@ from asyncconsumer.handlers.stream import HandlerStream, OnConsume, on_consume
 from asyncconsumer.handlers.subscription import AppConsumer, reads, retry_topics, subscription
 from asyncconsumer.handlers.topic_checks import check_topics
 from asyncconsumer.handlers.tracing import check_tracing
-from asyncconsumer.net.producer import Producer
+from asyncconsumer.net.record_writer import RecordWriter
 from asyncconsumer.streams.routes import PartitionRoutes
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.web.mixin import WebMixin
@@ -306,9 +306,9 @@ class ConsumerApp(Declarations, WebMixin):
         """Return whether a handler reads this topic."""
         return reads(self._handlers, topic)
 
-    def producer(self, connection: ConnectionConfig) -> Producer:
+    def producer(self, connection: ConnectionConfig) -> RecordWriter:
         """Return a producer that writes to the cluster that this app reads from."""
-        return Producer(connection, **network(self._context.environment))
+        return RecordWriter(connection, **network(self._context.environment))
 
     def reader(self, suffix: str) -> Consumer:
         """Return a consumer with the options of this app that stops at the current log ends.

@@ -21,7 +21,7 @@ from asyncconsumer.errors import UnknownTopicOrPartition
 from asyncconsumer.handlers.commit_metadata import OffsetWithRanges, Ranges, decode, encode, merged
 from asyncconsumer.handlers.replay import send_all
 from asyncconsumer.net.partition_writer import ProducerRecord
-from asyncconsumer.net.producer import Producer
+from asyncconsumer.net.record_writer import RecordWriter
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.records.record import Headers
@@ -82,7 +82,7 @@ class DeadLetterQueue(AsyncResource):
     def __init__(self, topic: str, **options: Any) -> None:  # noqa: ANN401 - of a connection
         self._topic = topic
         self._simple = SimpleConsumer(**options, auto_offset_reset="earliest")
-        self._producer = Producer(ConnectionConfig(**options), randomness=Random())  # noqa: S311 - for jitter
+        self._producer = RecordWriter(ConnectionConfig(**options), randomness=Random())  # noqa: S311 - for jitter
         self._group = f"{topic}{SUFFIX}"
         self._done: dict[TopicPartition, tuple[int, Ranges]] = {}  # committed offset and ranges
 

@@ -10,7 +10,7 @@ from asyncconsumer.consumer.dead_letters import NotADeadLetter, original, parse_
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.handlers.app import ConsumerApp
 from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
-from asyncconsumer.net.producer import Producer
+from asyncconsumer.net.record_writer import RecordWriter
 from asyncconsumer.records.decoding import Record
 
 SUFFIX: Final = ".replay"
@@ -113,7 +113,7 @@ def _outgoing(dead_letter: Record) -> ProducerRecord:
     return ProducerRecord(record.topic, record.key, record.value, record.headers, record.partition)
 
 
-async def send_all(producer: Producer, records: Collection[ProducerRecord]) -> None:
+async def send_all(producer: RecordWriter, records: Collection[ProducerRecord]) -> None:
     """Send records until all are written. Retry retriable errors for about a minute."""
     for _ in range(_TRIES):
         outcomes = await producer.send(records)

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from asyncconsumer.errors import (
     BrokerError,
@@ -11,7 +11,6 @@ from asyncconsumer.errors import (
     ConfigError,
     ConsumerError,
     InvalidRecord,
-    MalformedResponse,
     RecordListTooLarge,
     RecordTooLarge,
     UnsupportedBroker,
@@ -19,12 +18,12 @@ from asyncconsumer.errors import (
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.protocol.produce import (
-    BatchProducer,
-    BatchRecord,
     InitProducerIdRequest,
     ProduceRequest,
-    encode_batch,
+    read_produce_response,
 )
+from asyncconsumer.records.batch_encoder import BatchProducer, encode_batch
+from asyncconsumer.records.decoding import RecordEncoder
 from asyncconsumer.records.record import Headers
 from asyncconsumer.types import TopicPartition
 
@@ -140,14 +139,16 @@ class PartitionWriter:
         timeout_ms = int(self._brokers.config.request_timeout_ms * _TIMEOUT_FACTOR)
         self._in_doubt = batch
         response = await connection.request(
-            ProduceRequest(*self._tp, batch.data, timeout_ms=timeout_ms)
+            ProduceRequest({self._tp: batch.data}, timeout_ms=timeout_ms)
         )
-        offset = _base_offset(response.to_object(), self._tp, response.API_VERSION)
+        result = read_produce_response(response, [self._tp])[self._tp]
+        if isinstance(result, ConsumerError):
+            raise result
         self._in_doubt = None
         if self._producer is not _NOT_IDEMPOTENT:
             next_sequence = (self._producer.sequence + len(batch.records)) % 2**31
             self._producer = self._producer._replace(sequence=next_sequence)
-        return offset
+        return result.base_offset
 
     async def _request_producer_id(self) -> BatchProducer:
         """Return a producer id from any broker.
@@ -168,12 +169,14 @@ class PartitionWriter:
         return BatchProducer(row["producer_id"], row["producer_epoch"], 0)
 
     def _encode(self, batch: _ProduceBatch, producer: BatchProducer) -> bytes:
-        rows = [BatchRecord(record.key, record.value, record.headers) for record in batch.records]
+        encoder, now_ms = RecordEncoder(), self._now_ms()
         try:
-            return encode_batch(rows, self._now_ms(), producer)
+            for record in batch.records:
+                encoder.append(now_ms, record.key, record.value, record.headers)
         except (TypeError, ValueError) as error:
             reason = f"a record for {self._tp} cannot be encoded: {type(error).__name__}"
             raise ConfigError(reason) from error
+        return encode_batch(encoder, producer)
 
     def _reset(self) -> None:
         self._producer = self._in_doubt = None
@@ -191,18 +194,3 @@ def _split(records: Iterable[ProducerRecord]) -> Iterable[_ProduceBatch]:
         size += record.size
     if batch:
         yield _ProduceBatch(batch)
-
-
-def _base_offset(response: dict[str, Any], tp: TopicPartition, version: int) -> int:
-    """Return the offset of the first record of a batch, or raise a `BrokerError`."""
-    rows = [
-        row
-        for topic in response["topics"]
-        for row in topic["partitions"]
-        if (topic["name"], row["partition"]) == tp
-    ]
-    if len(rows) != 1:
-        raise MalformedResponse("Produce", version, 0, f"{len(rows)} rows for {tp}")
-    if code := rows[0]["error_code"]:
-        raise BrokerError.from_code(code, f"a record for {tp}")
-    return int(rows[0]["base_offset"])

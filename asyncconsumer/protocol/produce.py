@@ -1,15 +1,14 @@
-"""The requests Produce and InitProducerId, and the encoder of record batches."""
+"""The requests Produce and InitProducerId."""
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
 
-from asyncconsumer.aiokafka_parts import DefaultRecordBatchBuilder, Int16, Int32, Int64
+from asyncconsumer.aiokafka_parts import Int16, Int32, Int64, Response
+from asyncconsumer.errors import BrokerError, ConsumerError, MalformedResponse
 from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
-from asyncconsumer.records.record import Headers
+from asyncconsumer.types import TopicPartition
 
 _ALL_IN_SYNC: Final = -1  # acks: the response comes when all in-sync replicas have the records
-_MAGIC: Final = 2  # the batch format from Kafka 0.11 on
-_NO_LIMIT: Final = 2**31 - 1
 
 INIT_PRODUCER_ID: Final = Api(
     name="InitProducerId",
@@ -81,41 +80,45 @@ PRODUCE: Final = Api(
 
 
 class ProduceRequest(TableRequest, api=PRODUCE):
-    """A request to write one batch to one partition, acknowledged by all in-sync replicas."""
+    """A request to write one batch to each partition, acknowledged by all in-sync replicas."""
 
-    def __init__(self, topic: str, partition: int, batch: bytes, *, timeout_ms: int) -> None:
-        rows = [{"name": topic, "partitions": [{"partition": partition, "records": batch}]}]
+    def __init__(self, batches: Mapping[TopicPartition, bytes], *, timeout_ms: int) -> None:
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), batch in batches.items():
+            topics.setdefault(topic, []).append({"partition": partition, "records": batch})
         super().__init__(
             {
                 "transactional_id": None,
                 "acks": _ALL_IN_SYNC,
                 "timeout_ms": timeout_ms,
-                "topics": rows,
+                "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
             }
         )
 
 
-class BatchProducer(NamedTuple):
-    """The producer fields of a batch: id, epoch and sequence number of the first record."""
+class Written(NamedTuple):
+    """The offset of the first record of a batch, and its timestamp if the broker set one."""
 
-    producer_id: int = -1
-    epoch: int = -1
-    sequence: int = -1
-
-
-class BatchRecord(NamedTuple):
-    """A record to write in a batch."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
+    base_offset: int
+    timestamp_ms: int
 
 
-def encode_batch(
-    records: Iterable[BatchRecord], timestamp_ms: int, producer: BatchProducer
-) -> bytes:
-    """Return an uncompressed batch; raise ValueError or TypeError for values of bad types."""
-    builder = DefaultRecordBatchBuilder(_MAGIC, 0, 0, *producer, _NO_LIMIT)
-    for number, (key, value, headers) in enumerate(records):
-        builder.append(number, timestamp_ms, key, value, list(headers))
-    return bytes(builder.build())
+def read_produce_response(
+    response: Response, batches: Collection[TopicPartition]
+) -> dict[TopicPartition, Written | ConsumerError]:
+    """Return the result of each batch. Raise MalformedResponse if one is missing."""
+    rows = {
+        TopicPartition(topic["name"], row["partition"]): row
+        for topic in response.to_object()["topics"]
+        for row in topic["partitions"]
+    }
+    if rows.keys() != set(batches):
+        reason = f"rows for {len(rows)} partitions, not for the {len(batches)} of the request"
+        raise MalformedResponse("Produce", response.API_VERSION, 0, reason)
+    return {tp: _result(tp, row) for tp, row in rows.items()}
+
+
+def _result(tp: TopicPartition, row: Mapping[str, Any]) -> Written | ConsumerError:
+    if code := row["error_code"]:
+        return BrokerError.from_code(code, f"a record for {tp}")
+    return Written(row["base_offset"], row["log_append_time_ms"])

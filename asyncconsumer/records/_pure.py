@@ -1,4 +1,4 @@
-"""The record decoder in pure Python: reference and fallback of the compiled `_records`."""
+"""Decoder and encoder of records in pure Python: reference and fallback of `_records`."""
 
 from asyncconsumer.records.async_records import AsyncRecords
 from asyncconsumer.records.buffers import room_for
@@ -6,7 +6,9 @@ from asyncconsumer.records.checksum import crc32c
 from asyncconsumer.records.fetch_response import FetchAnswer, PartitionAnswer, fetch_answer
 from asyncconsumer.records.loop import Loop
 from asyncconsumer.records.message import Message, MessageBuilder
+from asyncconsumer.records.murmur2 import murmur2
 from asyncconsumer.records.record import Record
+from asyncconsumer.records.record_encoder import RecordEncoder
 from asyncconsumer.records.record_set import Records
 from asyncconsumer.records.record_set_end import record_set_end
 
@@ -18,9 +20,11 @@ __all__ = [
     "MessageBuilder",
     "PartitionAnswer",
     "Record",
+    "RecordEncoder",
     "Records",
     "crc32c",
     "fetch_answer",
+    "murmur2",
     "record_set_end",
     "room_for",
 ]

@@ -8,9 +8,11 @@ from asyncconsumer.records._pure import Message as Message
 from asyncconsumer.records._pure import MessageBuilder as MessageBuilder
 from asyncconsumer.records._pure import PartitionAnswer as PartitionAnswer
 from asyncconsumer.records._pure import Record as Record
+from asyncconsumer.records._pure import RecordEncoder as RecordEncoder
 from asyncconsumer.records._pure import Records as Records
 from asyncconsumer.records._pure import crc32c as crc32c
 from asyncconsumer.records._pure import fetch_answer as fetch_answer
+from asyncconsumer.records._pure import murmur2 as murmur2
 from asyncconsumer.records._pure import record_set_end as record_set_end
 from asyncconsumer.records._pure import room_for as room_for
 

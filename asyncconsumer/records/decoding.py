@@ -84,9 +84,11 @@ if TYPE_CHECKING:  # the pure-Python decoder has the type annotations
     from asyncconsumer.records._pure import MessageBuilder as MessageBuilder
     from asyncconsumer.records._pure import PartitionAnswer as PartitionAnswer
     from asyncconsumer.records._pure import Record as Record
+    from asyncconsumer.records._pure import RecordEncoder as RecordEncoder
     from asyncconsumer.records._pure import Records as Records
     from asyncconsumer.records._pure import crc32c as crc32c
     from asyncconsumer.records._pure import fetch_answer as fetch_answer
+    from asyncconsumer.records._pure import murmur2 as murmur2
     from asyncconsumer.records._pure import record_set_end as record_set_end
     from asyncconsumer.records._pure import room_for as room_for
 else:
@@ -97,8 +99,10 @@ else:
     MessageBuilder = decoder.MessageBuilder
     PartitionAnswer = decoder.PartitionAnswer
     Record = decoder.Record
+    RecordEncoder = decoder.RecordEncoder
     Records = decoder.Records
     crc32c = decoder.crc32c
     record_set_end = decoder.record_set_end
     fetch_answer = decoder.fetch_answer
+    murmur2 = decoder.murmur2
     room_for = decoder.room_for

@@ -67,7 +67,7 @@ def producers() -> Iterator[type[Producer]]:
     Producer.down, Producer.too_large, Producer.open = False, frozenset(), 0
     Producer.written, Producer.reached = [], []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dead_letters, "Producer", Producer)
+        patch.setattr(dead_letters, "RecordWriter", Producer)
         yield Producer
     assert Producer.open == 0
 

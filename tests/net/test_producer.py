@@ -13,16 +13,16 @@ from asyncconsumer.errors import (
     FrameTooLarge,
 )
 from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
-from asyncconsumer.net.producer import Producer
+from asyncconsumer.net.record_writer import RecordWriter
 from tests.support.scripted_broker import Line, broker
 
 pytestmark = pytest.mark.fast
 
 
 @asynccontextmanager
-async def open_producer(servers: str, **options: Any) -> AsyncIterator[Producer]:
+async def open_producer(servers: str, **options: Any) -> AsyncIterator[RecordWriter]:
     config = ConnectionConfig(bootstrap_servers=servers, **options)
-    async with Producer(config, randomness=Random(1)) as producer:
+    async with RecordWriter(config, randomness=Random(1)) as producer:
         yield producer
 
 

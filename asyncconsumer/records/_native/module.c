@@ -28,6 +28,8 @@ static PyMethodDef methods[] = {
     {"fetch_answer", (PyCFunction)(void (*)(void))fetch_answer, METH_VARARGS | METH_KEYWORDS,
      "fetch_answer(frame, version)\n--\n\nWalk a whole fetch response body without touching its records.\n\n"
      "See asyncconsumer.records._pure.fetch_answer, the same in Python."},
+    {"murmur2", murmur2, METH_O,
+     "murmur2(data, /)\n--\n\nThe unsigned hash by which Kafka's clients choose the partition of a key."},
     {"record_set_end", record_set_end, METH_VARARGS,
      "record_set_end(data, otherwise, /)\n--\n\nThe offset behind the last whole batch, or `otherwise`, and the leader epoch of that batch, or -1."},
     {"room_for", room_for, METH_O,
@@ -75,7 +77,8 @@ static int execute(PyObject *module)
     checksums_prepare();
     if (memory_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0
         || records_prepare(module) < 0 || message_prepare(module) < 0 || builder_prepare(module) < 0
-        || stream_prepare(module) < 0 || loop_prepare(module) < 0 || answer_prepare(module) < 0)
+        || stream_prepare(module) < 0 || loop_prepare(module) < 0 || answer_prepare(module) < 0
+        || encoder_prepare(module) < 0)
         return -1;
     return 0;
 }

@@ -158,7 +158,7 @@ PyObject *records_next(Records *self);
 PyObject *records_take(Records *self, Sight *sight);
 void records_settle(Records *self, const Sight *put_back);
 
-/* --- stream.c, loop.c, columns.c, answer.c, ends.c -------------------------------------------------- */
+/* --- stream.c, loop.c, columns.c, answer.c, ends.c, encoder.c -------------------------------------------------- */
 
 int stream_prepare(PyObject *module);
 int loop_prepare(PyObject *module);
@@ -166,5 +166,7 @@ PyObject *records_take_columns(Records *self, PyObject *args);
 int answer_prepare(PyObject *module);
 PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *record_set_end(PyObject *module, PyObject *args);
+int encoder_prepare(PyObject *module);
+PyObject *murmur2(PyObject *module, PyObject *data);
 
 #endif

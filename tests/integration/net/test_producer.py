@@ -17,7 +17,7 @@ from asyncconsumer.errors import (
     UnknownTopicOrPartition,
 )
 from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
-from asyncconsumer.net.producer import Producer
+from asyncconsumer.net.record_writer import RecordWriter
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle
 from asyncconsumer.testing.proxy.faults import Frame, Verdict
 from asyncconsumer.testing.proxy.frames import kafka_api_key
@@ -41,7 +41,7 @@ async def end_of(servers: str, topic: str) -> int:
 
 
 async def written(
-    producer: Producer, records: list[ProducerRecord]
+    producer: RecordWriter, records: list[ProducerRecord]
 ) -> dict[ProducerRecord, Outcome]:
     """Send until all are written: a broker that has just started gives no ids yet."""
     outcomes: dict[ProducerRecord, Outcome] = {}

@@ -8,7 +8,6 @@ from random import Random
 
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.start_task import start_task
-from asyncconsumer.aiokafka_parts import murmur2
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import BrokerError, ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.net.cluster import Cluster
@@ -17,10 +16,11 @@ from asyncconsumer.net.metadata import Topic
 from asyncconsumer.net.partition_writer import Outcome, PartitionWriter, ProducerRecord
 from asyncconsumer.net.pool import BrokerOpener, BrokerPool
 from asyncconsumer.protocol.messages import MetadataRequest
+from asyncconsumer.records.decoding import murmur2
 from asyncconsumer.types import TopicPartition
 
 
-class Producer(AsyncResource):
+class RecordWriter(AsyncResource):
     """An idempotent producer, within its ``async with`` block. One task at a time may `send`.
 
     Failed records are not retried here. The caller sends the same objects again.
