@@ -1,5 +1,6 @@
-"""Error codes of brokers in responses to Produce requests."""
+"""Errors of producers: error codes in responses to Produce requests, and timeouts."""
 
+from asyncconsumer.errors.base import ConsumerError
 from asyncconsumer.errors.broker import BrokerError
 
 
@@ -37,3 +38,40 @@ class UnknownProducerId(BrokerError, code=59):
 
 class InvalidRecord(BrokerError, code=87):
     """The broker rejects the record; for example, a compacted topic requires a key."""
+
+
+class DeliveryTimedOut(ConsumerError):
+    """A record was not acknowledged within `delivery_timeout_ms`. It may have been written."""
+
+    def __init__(self, tp: object, milliseconds: int, last: ConsumerError | None) -> None:
+        super().__init__(tp, milliseconds, last)
+        self.tp = tp
+        self.milliseconds = milliseconds
+        self.last = last
+
+    def __str__(self) -> str:
+        reason = "the partition has no reachable leader" if self.last is None else str(self.last)
+        return (
+            f"a record for {self.tp} was not acknowledged within {self.milliseconds} ms "
+            f"(`delivery_timeout_ms`): {reason}. It may have been written"
+        )
+
+
+class SerializationFailed(ConsumerError):
+    """A key or value cannot be serialized. Its text does not quote the value."""
+
+    def __init__(
+        self, part: str, topic: str, kind: str, reason: str, *, retriable: bool = False
+    ) -> None:
+        super().__init__(part, topic, kind, reason)
+        self.part = part
+        self.topic = topic
+        self.kind = kind
+        self.reason = reason
+        self.retriable = retriable
+
+    def __str__(self) -> str:
+        return (
+            f"the {self.part} of a record for {self.topic}, of type {self.kind}, cannot be "
+            f"serialized: {self.reason}"
+        )

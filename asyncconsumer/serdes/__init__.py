@@ -1,4 +1,4 @@
-"""Deserializers of keys and values."""
+"""Deserializers and serializers of keys and values."""
 
 from asyncconsumer.serdes.binary import (
     boolean,
@@ -12,6 +12,7 @@ from asyncconsumer.serdes.binary import (
 )
 from asyncconsumer.serdes.deserializer import Deserializable, make_deserializer
 from asyncconsumer.serdes.registry import SchemaRegistry
+from asyncconsumer.serdes.serializer import Serializable, Serializer, Serializes, make_serializer
 from asyncconsumer.serdes.types import Deserializer, Deserializes, RecordContext
 
 __all__ = [
@@ -20,6 +21,9 @@ __all__ = [
     "Deserializes",
     "RecordContext",
     "SchemaRegistry",
+    "Serializable",
+    "Serializer",
+    "Serializes",
     "boolean",
     "float32",
     "float64",
@@ -27,6 +31,7 @@ __all__ = [
     "int32",
     "int64",
     "make_deserializer",
+    "make_serializer",
     "msgpack",
     "uuid",
 ]

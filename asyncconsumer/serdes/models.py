@@ -1,4 +1,4 @@
-"""Conversion of JSON or plain objects to a type, by pydantic or msgspec.
+"""Conversion between JSON or plain objects and a type, by pydantic or msgspec.
 
 Both packages are optional. A package is imported when a type needs it.
 """
@@ -27,6 +27,17 @@ def model_of(kind: Any) -> Model:  # noqa: ANN401 - a class, or a form such as l
     if _is_subclass(kind, "msgspec", "Struct"):
         return _by_msgspec(import_module("msgspec"), kind)
     return _composed(kind)
+
+
+def dump_of(kind: Any) -> Callable[[Any], bytes]:  # noqa: ANN401 - as in `model_of`
+    """Return the function that writes values of a type as JSON. Raise ConfigError as `model_of`."""
+    if model_of(kind).package == "msgspec":
+        encode: Callable[[Any], bytes] = import_module("msgspec.json").Encoder().encode
+        return encode
+    if _is_subclass(kind, "pydantic", "BaseModel"):
+        return lambda value: value.model_dump_json(by_alias=True).encode()
+    adapter = import_module("pydantic").TypeAdapter(kind)
+    return lambda value: adapter.dump_json(value, by_alias=True)
 
 
 def package(name: str, what: str) -> ModuleType:
