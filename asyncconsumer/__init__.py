@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from asyncconsumer.auth.azure import AzureEntra
     from asyncconsumer.auth.msk import MskIam
     from asyncconsumer.auth.oidc import Oidc
-    from asyncconsumer.config import ClassicConfig, ConsumerConfig
+    from asyncconsumer.config import ClassicConfig, ConsumerConfig, ProducerConfig
     from asyncconsumer.config.options import (
         AdminOptions,
         AppOptions,
         ClassicOptions,
         ConsumerOptions,
+        ProducerOptions,
         ReaderOptions,
     )
     from asyncconsumer.consumer.connector import ConsumerConnector
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from asyncconsumer.handlers.retry import Retry
     from asyncconsumer.net.metadata import Leader
     from asyncconsumer.offsets.store import OffsetStore
+    from asyncconsumer.producer.batch import RecordDelivery, RecordMetadata
+    from asyncconsumer.producer.producer import Producer
     from asyncconsumer.protocol.messages import EARLIEST, LATEST
     from asyncconsumer.records.decoding import Record, Records
     from asyncconsumer.streams.messages import Message, MessageStream
@@ -127,6 +130,9 @@ __all__ = [
     "PartitionDescription",
     "PartitionLag",
     "PartitionStream",
+    "Producer",
+    "ProducerConfig",
+    "ProducerOptions",
     "Progress",
     "RangeReader",
     "ReaderOptions",
@@ -134,6 +140,8 @@ __all__ = [
     "Rebalanced",
     "Record",
     "RecordAbandoned",
+    "RecordDelivery",
+    "RecordMetadata",
     "RecordUnreadable",
     "Records",
     "Recovered",
@@ -180,12 +188,14 @@ _MODULES: Final = {
     "config": (
         "ClassicConfig",
         "ConsumerConfig",
+        "ProducerConfig",
     ),
     "config.options": (
         "AdminOptions",
         "AppOptions",
         "ClassicOptions",
         "ConsumerOptions",
+        "ProducerOptions",
         "ReaderOptions",
     ),
     "consumer.connector": ("ConsumerConnector",),
@@ -242,6 +252,11 @@ _MODULES: Final = {
     "handlers.retry": ("Retry",),
     "net.metadata": ("Leader",),
     "offsets.store": ("OffsetStore",),
+    "producer.batch": (
+        "RecordDelivery",
+        "RecordMetadata",
+    ),
+    "producer.producer": ("Producer",),
     "protocol.messages": (
         "EARLIEST",
         "LATEST",

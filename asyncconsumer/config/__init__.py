@@ -12,8 +12,10 @@ from asyncconsumer.config.options import (
     AppOptions,
     ClassicOptions,
     ConsumerOptions,
+    ProducerOptions,
     ReaderOptions,
 )
+from asyncconsumer.config.producer import ProducerConfig, SendConfig
 from asyncconsumer.config.security import SecurityConfig
 from asyncconsumer.config.text_values import parse_bool, parse_int
 from asyncconsumer.config.validation import one_of, parse_servers, refuse_unknown, whole_number
@@ -32,8 +34,11 @@ __all__ = [
     "FetchConfig",
     "MemberConfig",
     "OptionDoc",
+    "ProducerConfig",
+    "ProducerOptions",
     "ReaderOptions",
     "SecurityConfig",
+    "SendConfig",
     "ZooKeeperConfig",
     "check_names",
     "check_together",

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 from asyncconsumer.config.classic import PROTECTING
 from asyncconsumer.config.java_keys import ASSIGNORS, refuse_java_key
 from asyncconsumer.config.option_docs import option_docs
-from asyncconsumer.config.options import ConsumerOptions
+from asyncconsumer.config.options import ConsumerOptions, ProducerOptions
 from asyncconsumer.config.redaction import is_secret
 from asyncconsumer.config.setting import Setting
 from asyncconsumer.config.text_values import parse_bool, parse_int
@@ -50,9 +50,10 @@ def check_name(name: str) -> None:
 
     The message has advice for a key of the Java client, and otherwise the closest option.
     """
-    if name.replace(".", "_") not in option_docs(ConsumerOptions):
+    known = option_docs(ConsumerOptions).keys() | option_docs(ProducerOptions).keys()
+    if name.replace(".", "_") not in known:
         refuse_java_key(name)
-        refuse_unknown([name], also=option_docs(ConsumerOptions))
+        refuse_unknown([name], also=known)
 
 
 def _from_text(name: str, value: str) -> object:
@@ -92,7 +93,8 @@ def _assignors(names: Sequence[str]) -> list[str]:
 @cache
 def _types() -> Mapping[str, tuple[object, ...]]:
     """Return the types of each option, and the values of enumerations."""
-    return {name: tuple(_members(hint)) for name, hint in get_type_hints(ConsumerOptions).items()}
+    hints = get_type_hints(ProducerOptions) | get_type_hints(ConsumerOptions)
+    return {name: tuple(_members(hint)) for name, hint in hints.items()}
 
 
 def _members(hint: Any) -> list[object]:  # noqa: ANN401 - any type

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import Any, Final, Self, TypeAlias
 
 from asyncconsumer.config.conversion import convert
 from asyncconsumer.config.java_keys import translate
+from asyncconsumer.config.option_docs import option_docs
+from asyncconsumer.config.options import ConsumerOptions
 from asyncconsumer.config.properties import parse_properties
 from asyncconsumer.config.setting import Setting
 from asyncconsumer.config.toml_text import parse_toml
@@ -40,7 +42,7 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class ExternalOptions:
-    """The options of a consumer, and the place that sets each."""
+    """The options of a consumer or a producer, and the place that sets each."""
 
     keywords: Mapping[str, Any] = field(repr=False)
     settings: Mapping[str, Setting]
@@ -52,8 +54,15 @@ class ExternalOptions:
         keywords: Mapping[str, Any],
         path: StrPath | None = None,
         environment: Mapping[str, str] | None = None,
+        *,
+        own: Container[str] | None = None,
     ) -> Self:
-        """Read the environment and a file: `path`, or the path in ``ASYNCCONSUMER_CONFIG``."""
+        """Read the environment and a file: `path`, or the path in ``ASYNCCONSUMER_CONFIG``.
+
+        Settings of options that are not in `own` are left out, because consumers and producers of
+        a program share their environment and file. None stands for the options of a consumer.
+        """
+        names = option_docs(ConsumerOptions) if own is None else own
         variables = os.environ if environment is None else environment
         settings: dict[str, Setting] = {}
         if path is not None:
@@ -61,7 +70,7 @@ class ExternalOptions:
         elif variables.get(FILE_VARIABLE):
             settings |= convert_settings(read_file(variables[FILE_VARIABLE], f"{FILE_VARIABLE}="))
         settings |= convert_settings(_read_environment(variables))
-        return cls(keywords, settings)
+        return cls(keywords, {name: value for name, value in settings.items() if name in names})
 
     @property
     def options(self) -> dict[str, Any]:

@@ -26,9 +26,14 @@ from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.consumer import MemberConfig
 from asyncconsumer.config.delivery import DeliveryConfig
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
-from asyncconsumer.config.options import ClassicOptions
+from asyncconsumer.config.options import ClassicOptions, ProducerOptions
+from asyncconsumer.config.producer import SendConfig
 
 _CONFIGS: Final = (ConnectionConfig, FetchConfig, EngineConfig, MemberConfig, DeliveryConfig)
+_OTHER_CONFIGS: Final[Mapping[type, tuple[type, ...]]] = {
+    ClassicOptions: (ClassicConfig,),
+    ProducerOptions: (ConnectionConfig, SendConfig),
+}
 _UNITS: Final = {"_ms": "milliseconds", "_bytes": "bytes"}
 
 C = TypeVar("C", bound=type)
@@ -60,7 +65,7 @@ class OptionDoc(NamedTuple):
 @cache
 def option_docs(options: type) -> Mapping[str, OptionDoc]:
     """Return the documentation of all options of a TypedDict, by name."""
-    defaults = _defaults(*((ClassicConfig,) if options is ClassicOptions else _CONFIGS))
+    defaults = _defaults(*_OTHER_CONFIGS.get(options, _CONFIGS))
     texts = _attribute_docstrings(options.__module__).get(options.__name__, {})
     hints = get_type_hints(options)
     return {

@@ -12,6 +12,7 @@ from asyncconsumer.config.choices import (
     AssignmentStrategies,
     ClassicOffsetReset,
     CommitPolicy,
+    CompressionType,
     GroupProtocol,
     IsolationLevel,
     OffsetReset,
@@ -268,6 +269,27 @@ class AppOptions(
 
 class ConsumerOptions(AppOptions, MemberOptions, DeliveryOptions, total=False):
     """Options of a `Consumer`."""
+
+
+class SendOptions(TypedDict, total=False):
+    """Options of the way in which a producer writes records."""
+
+    compression_type: CompressionType
+    """Codec of the batches."""
+    linger_ms: int
+    """Longest time that a batch waits for more records while it is not full."""
+    max_batch_bytes: int
+    """Size at which a batch is full, before compression. A larger record is a batch of its own."""
+    max_buffered_bytes: int
+    """Limit for records that are not written yet. At the limit, `send` waits."""
+    delivery_timeout_ms: int
+    """Longest time from `send` until a record is written, or has failed."""
+    close_timeout_ms: int
+    """Longest time that the end of the block waits for records that are not written yet."""
+
+
+class ProducerOptions(ConnectionOptions, SendOptions, total=False):
+    """Options of a `Producer`."""
 
 
 class AdminOptions(ClientOptions, total=False):

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from asyncconsumer import ConfigError, Consumer, ConsumerApp
-from asyncconsumer.config import ConsumerOptions
+from asyncconsumer.config import ConsumerOptions, ProducerOptions
 from asyncconsumer.config.conversion import OBJECTS
 from asyncconsumer.config.external import OTHER_VARIABLES, PREFIX, ExternalOptions
 from asyncconsumer.config.redaction import REDACTED, redacted
@@ -296,6 +296,7 @@ def test_the_variables_of_this_project_are_options_or_listed() -> None:
         for path in (ROOT / "asyncconsumer").rglob("*.py")
         for name in re.findall(r"\bASYNCCONSUMER_[A-Z_]+\b", path.read_text(encoding="utf-8"))
     }
-    options = {PREFIX + name.upper() for name in get_type_hints(ConsumerOptions)}
+    hints = get_type_hints(ConsumerOptions) | get_type_hints(ProducerOptions)
+    options = {PREFIX + name.upper() for name in hints}
     assert names - options <= OTHER_VARIABLES
     assert options.isdisjoint(OTHER_VARIABLES)

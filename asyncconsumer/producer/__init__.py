@@ -1,0 +1,1 @@
+"""The idempotent producer: batches, partitions and sequence numbers."""

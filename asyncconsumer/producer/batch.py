@@ -1,0 +1,147 @@
+"""A batch of records on its way to a broker, and the delivery of each of its records."""
+
+import asyncio
+import copy
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple
+
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.records.decoding import RecordEncoder
+from asyncconsumer.types import TopicPartition
+
+_NO_TIMESTAMP: Final = -1  # the topic keeps the timestamps of the producer
+
+
+class RecordMetadata(NamedTuple):
+    """The place and timestamp of a written record."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    """The timestamp of the record, which the broker sets if the topic has `LogAppendTime`."""
+
+
+class ProducerBatch:
+    """Records of one partition that are written together or not at all.
+
+    A batch that a broker refuses because of one record is split into batches of one record.
+    """
+
+    __slots__ = (
+        "attempts",
+        "base_offset",
+        "created_at",
+        "data",
+        "done",
+        "encoder",
+        "error",
+        "number",
+        "parts",
+        "sequence",
+        "size",
+        "timestamp_ms",
+        "tp",
+        "waiters",
+    )
+
+    def __init__(self, tp: TopicPartition, number: int, created_at: float) -> None:
+        self.tp: Final = tp
+        self.number: Final = number  # the order of the batches of a partition
+        self.created_at: Final = created_at  # time of the loop
+        self.encoder = RecordEncoder()
+        self.size = 0  # bytes of the buffer that it takes
+        self.attempts = 0
+        self.sequence = -1
+        self.data = b""  # the encoded batch, which every attempt sends unchanged
+        self.done = False
+        self.error: ConsumerError | None = None
+        self.base_offset = -1
+        self.timestamp_ms = _NO_TIMESTAMP
+        self.parts: list[ProducerBatch] = []
+        self.waiters: list[tuple[asyncio.Future[None], int]] = []
+
+    def written(self, base_offset: int, timestamp_ms: int) -> None:
+        """Set the offset of the first record, and wake the waiting callers."""
+        self.base_offset, self.timestamp_ms = base_offset, timestamp_ms
+        self._wake()
+
+    def failed(self, error: ConsumerError) -> None:
+        """Set the error of all records, and wake the waiting callers."""
+        self.error = error
+        self._wake()
+
+    def become(self, parts: "list[ProducerBatch]") -> None:
+        """Replace this batch by batches of one record each."""
+        self.parts = parts
+        for future, index in self.waiters:
+            parts[index].waiters.append((future, 0))
+        self.waiters.clear()
+
+    async def wait(self) -> None:
+        """Wait until all records are written or have failed."""
+        if not self.done and not self.parts:
+            future = asyncio.get_running_loop().create_future()
+            self.waiters.append((future, 0))
+            await future
+        for part in self.parts:
+            await part.wait()
+
+    def first_error(self) -> ConsumerError | None:
+        """Return the error of the first record that has failed, or None."""
+        errors = (part.first_error() for part in self.parts)
+        return self.error or next((error for error in errors if error is not None), None)
+
+    def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
+        """Return the place of a written record, or raise the error of this batch."""
+        if self.error is not None:
+            raise copy.copy(self.error) from self.error  # raising extends the traceback
+        offset = -1 if self.base_offset < 0 else self.base_offset + index
+        broker_ms = self.timestamp_ms
+        return RecordMetadata(
+            *self.tp, offset, timestamp_ms if broker_ms == _NO_TIMESTAMP else broker_ms
+        )
+
+    def _wake(self) -> None:
+        self.done = True
+        self.encoder, self.data = _DROPPED, b""  # a delivery may be kept for long
+        for future, _ in self.waiters:
+            if not future.done():
+                future.set_result(None)
+        self.waiters.clear()
+
+
+_DROPPED: Final = RecordEncoder()  # of batches that are done
+
+
+class RecordDelivery:
+    """The delivery of one record. Await it for the `RecordMetadata`, or for its error.
+
+    Cancelling the wait does not cancel the delivery. Several tasks may wait.
+    """
+
+    __slots__ = ("_batch", "_index", "_timestamp_ms")
+
+    def __init__(self, batch: ProducerBatch, index: int, timestamp_ms: int) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+
+    def done(self) -> bool:
+        """Return whether the record is written, or has failed."""
+        return self._current().done
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        batch = self._current()
+        if not batch.done:
+            future = asyncio.get_running_loop().create_future()
+            batch.waiters.append((future, self._index))
+            yield from future
+            batch = self._current()
+        return batch.metadata(self._index, self._timestamp_ms)
+
+    def _current(self) -> ProducerBatch:
+        """Return the batch that has the record now."""
+        while parts := self._batch.parts:
+            self._batch, self._index = parts[self._index], 0
+        return self._batch

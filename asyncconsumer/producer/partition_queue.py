@@ -1,0 +1,270 @@
+"""The batches of one partition, with the sequence numbers that let the broker drop repetitions."""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator, Sequence
+from math import inf
+from operator import attrgetter
+from random import Random
+from typing import Final
+
+from asyncconsumer.aio.backoff import backoff
+from asyncconsumer.config import SendConfig
+from asyncconsumer.errors import (
+    ConsumerError,
+    DeliveryTimedOut,
+    DuplicateSequence,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    OutOfOrderSequence,
+    RecordListTooLarge,
+    RecordTooLarge,
+    UnknownProducerId,
+)
+from asyncconsumer.producer.batch import ProducerBatch, RecordDelivery
+from asyncconsumer.records.batch_encoder import BatchProducer, encode_batch
+from asyncconsumer.records.decoding import Records
+from asyncconsumer.records.record import Headers
+from asyncconsumer.types import TopicPartition
+
+NOT_IDEMPOTENT: Final = BatchProducer()
+"""The producer fields if a broker issues no producer id."""
+
+_MAX_IN_FLIGHT: Final = 5  # batches; brokers remember the sequence numbers of as many
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 1.0
+_OF_A_RECORD: Final = (RecordTooLarge, RecordListTooLarge, InvalidRecord)
+_OF_THE_SEQUENCE: Final = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
+_RECORD_OVERHEAD: Final = 16
+_by_number: Final = attrgetter("number")
+
+
+class PartitionQueue:
+    """The batches of one partition: open, waiting or in flight.
+
+    Up to five full batches are in flight. A batch that is not full is sent when no other one is in
+    flight, so batches grow while the broker is slow. After a failure, batches are sent one by one,
+    with their bytes unchanged, until all of them are written.
+
+    If a batch is given up, the next sequence number is unknown. The queue then needs a new producer
+    id. Records may be written twice after that, but never dropped as repetitions of others.
+    """
+
+    def __init__(self, tp: TopicPartition, config: SendConfig, randomness: Random) -> None:
+        self.tp: Final = tp
+        self.producer: BatchProducer | None = None  # with the sequence of the next new batch
+        self._config = config
+        self._randomness = randomness
+        self._created = 0  # number of batches
+        self._open: ProducerBatch | None = None
+        self._waiting: deque[ProducerBatch] = deque()
+        self._in_flight: list[ProducerBatch] = []
+        self._written_sequence = 0  # the number that the broker expects next
+        self._retry_at = -inf
+        self._delays: Iterator[float] | None = None
+        self._last_error: ConsumerError | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether batches are not sent yet."""
+        return self._open is not None or bool(self._waiting)
+
+    @property
+    def has_open(self) -> bool:
+        """Return whether a batch takes more records."""
+        return self._open is not None
+
+    @property
+    def lacks_id(self) -> bool:
+        """Return whether batches wait for a producer id, and none is in flight with an old one."""
+        return self.producer is None and self.is_waiting and not self._in_flight
+
+    @property
+    def in_flight(self) -> int:
+        """The number of batches in flight."""
+        return len(self._in_flight)
+
+    def batches(self) -> list[ProducerBatch]:
+        """Return all batches that are not done."""
+        unsent = [*self._waiting] if self._open is None else [*self._waiting, self._open]
+        return [*self._in_flight, *unsent]
+
+    def append(
+        self,
+        record: tuple[bytes | None, bytes | None, Headers | Sequence[tuple[str, bytes | None]]],
+        timestamp_ms: int,
+        now: float,
+    ) -> tuple[RecordDelivery, int, bool]:
+        """Append key, value and headers to the open batch.
+
+        Return the delivery, the size in bytes, and whether the batch is new or full.
+        """
+        key, value, headers = record
+        batch, limit = self._open, self._config.max_batch_bytes
+        expected = (len(key) if key else 0) + (len(value) if value else 0) + _RECORD_OVERHEAD
+        if batch is not None and batch.size + expected > limit:
+            self._close_open(batch)
+            batch = None
+        is_new = batch is None
+        if batch is None:
+            self._created += 1
+            batch = ProducerBatch(self.tp, self._created, now)
+        size = batch.encoder.append(timestamp_ms, key, value, headers)
+        self._open = batch  # the first record may have been refused
+        grown, batch.size = size - batch.size, size
+        delivery = RecordDelivery(batch, batch.encoder.count - 1, timestamp_ms)
+        if size >= limit:
+            self._close_open(batch)
+            return delivery, grown, True
+        return delivery, grown, is_new
+
+    def take(self, now: float, *, flush: bool) -> ProducerBatch | None:
+        """Return the next batch to send now, encoded and counted as in flight."""
+        if self.producer is None or now < self._retry_at:
+            return None
+        if self._waiting:
+            if not self._may_pipeline(self._waiting[0]):
+                return None
+            batch = self._waiting.popleft()
+        else:
+            if self._open is None or self._in_flight:
+                return None
+            if not flush and now < self._linger_end(self._open):
+                return None
+            batch, self._open = self._open, None
+        if not batch.data:
+            self._encode(batch, self.producer)
+        batch.attempts += 1
+        self._in_flight.append(batch)
+        return batch
+
+    def due(self, now: float, *, flush: bool) -> float:
+        """Return when this queue has something to do again, without a response; `inf` if never."""
+        oldest = self._waiting[0] if self._waiting else self._open
+        if oldest is None:
+            return inf
+        expiry = oldest.created_at + self._config.delivery_timeout_ms / 1000
+        if now < self._retry_at:
+            return min(expiry, self._retry_at)
+        linger_end = self._linger_end(oldest)
+        waits = now < linger_end and not (self._waiting or self._in_flight or flush)
+        return min(expiry, linger_end) if waits else expiry
+
+    def written(self, batch: ProducerBatch, base_offset: int, timestamp_ms: int) -> int:
+        """Complete a batch, and return its size in the buffer."""
+        self._in_flight.remove(batch)
+        self._delays, self._last_error = None, None
+        if batch.sequence >= 0:
+            self._written_sequence = (batch.sequence + batch.encoder.count) % 2**31
+        batch.written(base_offset, timestamp_ms)
+        return batch.size
+
+    def failed(self, batch: ProducerBatch, error: ConsumerError, now: float) -> int:
+        """Handle a failed attempt: retry the batch, split it or give it up.
+
+        Return the number of bytes of the buffer that are free again.
+        """
+        if isinstance(error, DuplicateSequence):
+            return self.written(batch, -1, -1)
+        self._in_flight.remove(batch)
+        if isinstance(error, _OF_A_RECORD) and batch.encoder.count > 1:
+            self._split(batch)
+            return 0
+        if isinstance(error, _OF_THE_SEQUENCE):
+            if batch.sequence == self._written_sequence or batch.attempts > _MAX_IN_FLIGHT:
+                self._reset()  # the broker has lost the state of this producer
+        elif not error.retriable:
+            self._reset()
+            batch.failed(error)
+            return batch.size
+        self._last_error = error
+        self._put_back(batch)
+        if self._delays is None:
+            self._delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
+        if not isinstance(error, _OF_THE_SEQUENCE):
+            self._retry_at = now + next(self._delays)
+        return 0
+
+    def expire(self, now: float) -> int:
+        """Fail the batches that waited too long. Return their bytes, which are free again."""
+        allowed = self._config.delivery_timeout_ms
+        latest, freed = now - allowed / 1000, 0
+        while self._waiting and self._waiting[0].created_at <= latest:
+            batch = self._waiting.popleft()
+            if batch.attempts:
+                self._reset()
+            freed += self._time_out(batch)
+        if self._open is not None and self._open.created_at <= latest:
+            batch, self._open = self._open, None
+            freed += self._time_out(batch)
+        return freed
+
+    def give_up(self, error: ConsumerError) -> int:
+        """Fail all batches, and return their bytes."""
+        batches = self.batches()
+        self._in_flight, self._open = [], None
+        self._waiting.clear()
+        for batch in batches:
+            batch.failed(error)
+        return sum(batch.size for batch in batches)
+
+    def _time_out(self, batch: ProducerBatch) -> int:
+        allowed = self._config.delivery_timeout_ms
+        batch.failed(DeliveryTimedOut(self.tp, allowed, self._last_error))
+        return batch.size
+
+    def _close_open(self, batch: ProducerBatch) -> None:
+        self._waiting.append(batch)
+        self._open = None
+
+    def _linger_end(self, batch: ProducerBatch) -> float:
+        return batch.created_at + self._config.linger_ms / 1000
+
+    def _may_pipeline(self, batch: ProducerBatch) -> bool:
+        """Return whether a batch may be sent after those that are in flight."""
+        if not self._in_flight:
+            return True
+        if self.producer == NOT_IDEMPOTENT or batch.attempts or self._in_flight[-1].attempts > 1:
+            return False
+        return len(self._in_flight) < _MAX_IN_FLIGHT
+
+    def _encode(self, batch: ProducerBatch, producer: BatchProducer) -> None:
+        if producer != NOT_IDEMPOTENT:
+            batch.sequence = producer.sequence
+            following = (producer.sequence + batch.encoder.count) % 2**31
+            self.producer = producer._replace(sequence=following)
+        batch.data = encode_batch(
+            batch.encoder, producer, compression=self._config.compression_type
+        )
+
+    def _put_back(self, batch: ProducerBatch) -> None:
+        if self.producer is None:
+            _forget_sequence(batch)
+        self._waiting.insert(bisect_left(self._waiting, batch.number, key=_by_number), batch)
+
+    def _split(self, batch: ProducerBatch) -> None:
+        """Send the records of a batch one by one, to find the one that the broker refuses."""
+        self._reset()
+        parts = []
+        for record in Records(batch.data, topic=self.tp.topic, partition=self.tp.partition):
+            part = ProducerBatch(self.tp, batch.number, batch.created_at)
+            part.size = part.encoder.append(
+                record.timestamp, record.key, record.value, record.headers
+            )
+            part.attempts = 1
+            parts.append(part)
+        parts[0].size += batch.size - sum(part.size for part in parts)
+        position = bisect_left(self._waiting, batch.number, key=_by_number)
+        for part in reversed(parts):
+            self._waiting.insert(position, part)
+        batch.become(parts)
+
+    def _reset(self) -> None:
+        """Require a new producer id, because the next sequence number is unknown."""
+        self.producer = None
+        self._written_sequence = 0
+        for batch in self._waiting:
+            _forget_sequence(batch)
+
+
+def _forget_sequence(batch: ProducerBatch) -> None:
+    batch.sequence, batch.data = -1, b""

@@ -1,0 +1,40 @@
+"""The choice of partitions, as Java's producer chooses them."""
+
+from random import Random
+from typing import Final
+
+from asyncconsumer.net.metadata import Metadata, Topic
+from asyncconsumer.records.decoding import murmur2
+
+_POSITIVE: Final = 0x7FFFFFFF
+
+
+class TopicPartitioner:
+    """The partitions of one topic. A key selects one; records without keys share one for a while.
+
+    Such records go to one partition, the sticky one, until its batch is sent.
+    """
+
+    def __init__(self, topic: Topic, metadata: Metadata, randomness: Random) -> None:
+        self.topic: Final = topic
+        self.numbers: Final = sorted(topic.partitions)
+        self._randomness = randomness
+        reachable = [
+            number
+            for number in self.numbers
+            if (leader := topic.leader(number)) is not None and leader[0] in metadata.brokers
+        ]
+        self._candidates = reachable or self.numbers
+        self.sticky = randomness.choice(self._candidates)
+
+    def of_key(self, key: bytes) -> int:
+        """Return the partition of a key."""
+        numbers = self.numbers
+        return numbers[(murmur2(key) & _POSITIVE) % len(numbers)]
+
+    def move_on(self) -> int:
+        """Choose another sticky partition, if there are several, and return it."""
+        others = [number for number in self._candidates if number != self.sticky]
+        if others:
+            self.sticky = self._randomness.choice(others)
+        return self.sticky

@@ -1,0 +1,282 @@
+"""The `Producer`: an idempotent writer of records, with batches, back-pressure and serializers.
+
+async with Producer(bootstrap_servers="k:9092") as producer:
+    delivery = await producer.send("orders", b"value", key=b"key")
+    print((await delivery).offset)
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from random import Random
+from typing import Any, Final, Generic, Self, TypeAlias, Unpack
+
+from typing_extensions import TypeVar
+
+from asyncconsumer.aio.resource import AsyncResource
+from asyncconsumer.aio.retry_deadline import RetryDeadline
+from asyncconsumer.config import ProducerConfig, ProducerOptions, document_options, refuse_both
+from asyncconsumer.config.external import ExternalOptions, StrPath
+from asyncconsumer.config.option_docs import option_docs
+from asyncconsumer.errors import BrokerError, ClosedError, ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.connect import open_connection
+from asyncconsumer.net.metadata import Topic
+from asyncconsumer.net.pool import BrokerOpener, BrokerPool
+from asyncconsumer.producer.batch import RecordDelivery, RecordMetadata
+from asyncconsumer.producer.partitioner import TopicPartitioner
+from asyncconsumer.producer.send_buffer import SendBuffer
+from asyncconsumer.producer.sender import Sender
+from asyncconsumer.protocol.messages import MetadataRequest
+from asyncconsumer.serdes import RecordContext, Serializable, Serializer, make_serializer
+from asyncconsumer.types import TopicPartition
+
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+SendHeaders: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+"""Headers of a record to send. Names may repeat in a sequence of pairs."""
+
+_MOST_UNKNOWN_MS: Final = 5_000  # until a topic that does not exist is an error
+
+_log: Final = logging.getLogger(__name__)
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@document_options(ProducerOptions)
+class Producer(AsyncResource, Generic[K, V]):
+    """An idempotent producer, open for its ``async with`` block. Any number of tasks may send.
+
+    A record counts as written when all in-sync replicas have it. Temporary errors are retried for
+    `delivery_timeout_ms`, without repetitions and without changing the order of a partition.
+
+    Without serializers, the type of each key and value selects the encoding: bytes, text, or JSON
+    for models, dataclasses, dicts and lists. See `asyncconsumer.serdes.make_serializer`.
+    """
+
+    def __init__(
+        self,
+        *,
+        key_serializer: Serializable[K] | None = None,
+        value_serializer: Serializable[V] | None = None,
+        config: ProducerConfig | None = None,
+        randomness: Random | None = None,
+        opener: BrokerOpener = open_connection,
+        now_ms: Callable[[], int] = _milliseconds,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        refuse_both(config, options)
+        self.config: Final = config or ProducerConfig.from_options(**options)
+        sending = self.config.sending
+        self._write_key: Final[Serializer] = make_serializer(key_serializer)
+        self._write_value: Final[Serializer] = make_serializer(value_serializer)
+        self._randomness = randomness or Random()  # noqa: S311 - for jitter and partitions
+        self._now_ms = now_ms
+        self._brokers = BrokerPool(
+            self.config.connection, randomness=self._randomness, opener=opener
+        )
+        self._cluster = Cluster(self._brokers, randomness=self._randomness)
+        self._buffer = SendBuffer(sending.max_buffered_bytes)
+        self._sender = Sender(
+            self._brokers, self._cluster, sending, self._randomness, self._buffer.free
+        )
+        self._partitioners: dict[str, TopicPartitioner] = {}
+
+    @classmethod
+    def from_env(
+        cls,
+        *,
+        key_serializer: Serializable[K] | None = None,
+        value_serializer: Serializable[V] | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> Self:
+        """Return a producer with options from variables such as ``ASYNCCONSUMER_LINGER_MS``.
+
+        Variables and settings of consumers are left out, so both may share them.
+        """
+        return cls.from_config(
+            None, key_serializer=key_serializer, value_serializer=value_serializer, **options
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        path: StrPath | None,
+        *,
+        key_serializer: Serializable[K] | None = None,
+        value_serializer: Serializable[V] | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> Self:
+        """Return a producer with options from a TOML file or a Java properties file.
+
+        Keywords override environment variables, which override the file. None stands for the path
+        in ``ASYNCCONSUMER_CONFIG``, as in `from_env`.
+        """
+        external = ExternalOptions.read(options, path, own=option_docs(ProducerOptions))
+        with external.named_in_errors():
+            return cls(
+                key_serializer=key_serializer,
+                value_serializer=value_serializer,
+                **external.options,
+            )
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._brokers)
+        await stack.enter_async_context(self._cluster)
+        await stack.enter_async_context(self._sender)
+        stack.callback(self._close_buffer)
+        self._buffer.open()
+
+    async def send(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        headers: SendHeaders = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordDelivery:
+        """Add a record to a batch, and return its delivery, which may be awaited.
+
+        Wait only while `max_buffered_bytes` are not written, or for the partitions of a new topic.
+        Without `partition`, the key selects one, as in Java's producer.
+        """
+        if isinstance(headers, Mapping):
+            headers = tuple(headers.items())
+        context = RecordContext(topic, "value", headers)  # type: ignore[arg-type] # pairs
+        data = self._write_value(value, context)
+        if not (data is None or isinstance(data, bytes)):
+            data = await data
+        key_data: bytes | None = None
+        if key is not None:
+            made = self._write_key(key, context._replace(part="key"))
+            key_data = made if made is None or isinstance(made, bytes) else await made
+        partitioner = self._partitioners.get(topic)
+        if partitioner is None or self._cluster.metadata.topics.get(topic) is not partitioner.topic:
+            partitioner = await self._find_partitions(topic)
+        if self._buffer.is_full:
+            await self._buffer.wait_room()
+        return self._append(
+            partitioner,
+            (key_data, data, headers),
+            partition,
+            self._now_ms() if timestamp_ms is None else timestamp_ms,
+        )
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: V | None,
+        *,
+        key: K | None = None,
+        headers: SendHeaders = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Send a record, and wait until it is written."""
+        return await (
+            await self.send(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        )
+
+    async def flush(self) -> None:
+        """Wait until all records sent before this call are written or have failed.
+
+        Raise the error of the first record that failed meanwhile.
+        """
+        self._sender.check_open()
+        batches = self._sender.batches()
+        self._sender.flushing += 1
+        self._sender.activate_all()
+        try:
+            for batch in batches:
+                await batch.wait()
+        finally:
+            self._sender.flushing -= 1
+        for batch in batches:
+            if (error := batch.first_error()) is not None:
+                raise error
+
+    async def _before_close(self, error: BaseException | None) -> None:
+        seconds = self.config.sending.close_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                await self.flush()
+        except TimeoutError:
+            _log.warning("records were not written within %g s of closing", seconds)
+        except ConsumerError as failure:
+            _log.warning("failed to write records before closing: %s", failure)
+
+    def _close_buffer(self) -> None:
+        self._buffer.close()
+        count = self._sender.give_up_all(ClosedError("the producer was closed before"))
+        if count:
+            _log.warning("%d records are not written, because the producer was closed", count)
+
+    def _append(
+        self,
+        partitioner: TopicPartitioner,
+        record: tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]],
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> RecordDelivery:
+        topic = partitioner.topic.name
+        if partition is None:
+            if record[0] is None:
+                partition = partitioner.sticky
+                if not self._sender.queue(TopicPartition(topic, partition)).has_open:
+                    partition = partitioner.move_on()
+            else:
+                partition = partitioner.of_key(record[0])
+        elif partition not in partitioner.topic.partitions:
+            raise UnknownTopicOrPartition(f"{topic}[{partition}]")
+        queue = self._sender.queue(TopicPartition(topic, partition))
+        now = asyncio.get_running_loop().time()
+        delivery, size, is_due = queue.append(record, timestamp_ms, now)
+        self._buffer.used += size
+        if is_due:
+            self._sender.activate(queue)
+        return delivery
+
+    async def _find_partitions(self, topic: str) -> TopicPartitioner:
+        """Return the partitioner of a topic, from new metadata if it is not known.
+
+        A broker with automatic topic creation creates the topic.
+        """
+        self._sender.check_open()
+        known = self._cluster.metadata.topics.get(topic)
+        retries = RetryDeadline(self.config.sending.delivery_timeout_ms, self._randomness)
+        missing = RetryDeadline(_MOST_UNKNOWN_MS, self._randomness)
+        while known is None or known.error is not None or not known.partitions:
+            try:
+                known = await self._request_topic(topic)
+            except UnknownTopicOrPartition as error:
+                await missing.wait_or_raise(error)
+            except ConsumerError as error:
+                await retries.wait_or_raise(error)
+        self._sender.use(topic)
+        partitioner = self._partitioners[topic] = TopicPartitioner(
+            known, self._cluster.metadata, self._randomness
+        )
+        return partitioner
+
+    async def _request_topic(self, name: str) -> Topic:
+        metadata = await self._cluster.refresh([name])
+        topic = metadata.topics.get(name)
+        if topic is not None and topic.error is None and topic.partitions:
+            return topic
+        if topic is None or isinstance(topic.error, UnknownTopicOrPartition):
+            await self._cluster.ask_any(MetadataRequest([name], create=True))
+            raise UnknownTopicOrPartition(f"topic {name!r}")
+        raise topic.error or BrokerError.from_code(5, f"topic {name!r}")

@@ -1,0 +1,37 @@
+"""Producer ids, with which brokers recognize repeated batches."""
+
+from asyncconsumer.errors import BrokerError, ClusterAccessDenied, UnsupportedBroker
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.producer.partition_queue import NOT_IDEMPOTENT
+from asyncconsumer.protocol.produce import InitProducerIdRequest
+from asyncconsumer.records.batch_encoder import BatchProducer
+
+
+class ProducerIds:
+    """The producer ids of one producer. Partitions share the latest one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.latest: BatchProducer | None = None
+        self.pending = False
+        self._cluster = cluster
+
+    async def request(self) -> BatchProducer:
+        """Return a new producer id from any broker, which becomes the latest.
+
+        Without one, a record whose response is lost may be written twice.
+        """
+        try:
+            response = await self._cluster.ask_any(InitProducerIdRequest())
+        except UnsupportedBroker:
+            self.latest = NOT_IDEMPOTENT
+            return NOT_IDEMPOTENT
+        row = response.to_object()
+        if code := row["error_code"]:
+            error = BrokerError.from_code(code, "a producer id")
+            # brokers before Kafka 2.8 require the IdempotentWrite permission
+            if not isinstance(error, ClusterAccessDenied):
+                raise error
+            self.latest = NOT_IDEMPOTENT
+        else:
+            self.latest = BatchProducer(row["producer_id"], row["producer_epoch"], 0)
+        return self.latest

@@ -1,0 +1,66 @@
+"""The bytes of records that are not written yet, within a limit."""
+
+import asyncio
+from collections import deque
+from math import inf
+from typing import Final
+
+from asyncconsumer.errors import ClosedError
+
+_CLOSED: Final = inf
+
+
+class SendBuffer:
+    """The limit for the bytes of unwritten records. Callers wait in order for room.
+
+    A closed buffer is full, so that a caller checks only one thing.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.used: float = _CLOSED
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the next record has to wait."""
+        return self.used >= self._limit or bool(self._waiting)
+
+    def open(self) -> None:
+        """Accept records."""
+        self.used = 0
+
+    def close(self) -> None:
+        """Accept no more records, and fail the waiting callers."""
+        self.used = _CLOSED
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(_closed())
+
+    def free(self, size: int) -> None:
+        """Release the bytes of written or failed records."""
+        self.used -= size
+        self._wake_first()
+
+    async def wait_room(self) -> None:
+        """Wait until a record may be added. Raise ClosedError if the producer is not open."""
+        if self.used == _CLOSED:
+            raise _closed()
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)
+            # the caller adds its record before the next one runs
+            asyncio.get_running_loop().call_soon(self._wake_first)
+
+    def _wake_first(self) -> None:
+        if self._waiting and self.used < self._limit and not self._waiting[0].done():
+            self._waiting.popleft().set_result(None)
+
+
+def _closed() -> ClosedError:
+    return ClosedError("the producer is not open: use it within its `async with` block")

@@ -1,0 +1,221 @@
+"""The task that sends batches to the leaders of their partitions."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from math import inf
+from random import Random
+from typing import Final, TypeAlias
+
+from asyncconsumer.aio.log_limit import RateLimitedLogger
+from asyncconsumer.aio.resource import AsyncResource
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.config import SendConfig
+from asyncconsumer.errors import ConsumerError
+from asyncconsumer.net.cluster import Cluster
+from asyncconsumer.net.pool import BrokerPool, Traffic
+from asyncconsumer.producer.batch import ProducerBatch
+from asyncconsumer.producer.partition_queue import PartitionQueue
+from asyncconsumer.producer.producer_id import ProducerIds
+from asyncconsumer.producer.stale_topics import StaleTopics
+from asyncconsumer.protocol.produce import ProduceRequest, Written, read_produce_response
+from asyncconsumer.types import Address, TopicPartition
+
+_MAX_REQUESTS: Final = 5  # in flight to one broker
+_MAX_REQUEST_BYTES: Final = 8 * 2**20
+# The broker's wait for replicas ends, with an error, before the request times out here.
+_TIMEOUT_FACTOR: Final = 0.7
+_SECONDS_BETWEEN_IDS: Final = 0.2
+
+_Batches: TypeAlias = dict[TopicPartition, ProducerBatch]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Sender(AsyncResource):
+    """The queues of all partitions, and the task that sends their batches.
+
+    `on_free` is called with the number of bytes of each completed batch.
+    """
+
+    def __init__(
+        self,
+        brokers: BrokerPool,
+        cluster: Cluster,
+        config: SendConfig,
+        randomness: Random,
+        on_free: Callable[[int], None],
+    ) -> None:
+        self.queues: Final[dict[TopicPartition, PartitionQueue]] = {}
+        self.flushing = 0  # callers that wait until everything is written
+        self._brokers = brokers
+        self._cluster = cluster
+        self._config = config
+        self._randomness = randomness
+        self._on_free = on_free
+        self._ids = ProducerIds(cluster)
+        # queues that may send or have a time to wait for; the others wait for a response
+        self._active: dict[PartitionQueue, None] = {}
+        self._requests: Counter[Address] = Counter()  # in flight
+        self._stale = StaleTopics(cluster)
+        self._wakeup = asyncio.Event()
+        self._scope = Scope("the producer")
+        self._log = RateLimitedLogger(_log)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._scope)
+        self._scope.start(self._run(), "send batches")
+        self._scope.start(self._stale.run(self._wakeup.set), "find leaders")
+
+    def queue(self, tp: TopicPartition) -> PartitionQueue:
+        """Return the queue of a partition."""
+        queue = self.queues.get(tp)
+        if queue is None:
+            queue = self.queues[tp] = PartitionQueue(tp, self._config, self._randomness)
+            queue.producer = self._ids.latest
+        return queue
+
+    def activate(self, queue: PartitionQueue) -> None:
+        """Look at a queue that has something to send."""
+        self._active[queue] = None
+        self._wakeup.set()
+
+    def check_open(self) -> None:
+        """Raise `ClosedError` outside of the block."""
+        self._scope.check_open()
+
+    def use(self, topic: str) -> None:
+        """Keep the metadata of a topic up to date."""
+        self._stale.use(topic)
+
+    def batches(self) -> list[ProducerBatch]:
+        """Return all batches that are not written."""
+        return [batch for queue in self.queues.values() for batch in queue.batches()]
+
+    def activate_all(self) -> None:
+        """Look at all queues with batches to send, because a flush has begun."""
+        for queue in self.queues.values():
+            if queue.is_waiting:
+                self.activate(queue)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = self._send_ready(loop.time())
+            timer = None if due == inf else loop.call_at(due, self._wakeup.set)
+            try:
+                await self._wakeup.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            self._wakeup.clear()
+
+    def _send_ready(self, now: float) -> float:
+        """Send all batches that may be sent. Return when to look again without another cause."""
+        while True:
+            due, requests = self._collect(now)
+            if not requests:
+                break
+            for broker, batches in requests.items():
+                self._requests[broker] += 1
+                self._scope.start(self._produce(broker, batches), f"produce to {broker}")
+        if not self._ids.pending and any(queue.lacks_id for queue in self._active):
+            self._ids.pending = True
+            self._scope.start(self._provide_id(), "producer id")
+        return due
+
+    def _collect(self, now: float) -> tuple[float, dict[Address, _Batches]]:
+        """Return when to look again, and the next batch of each partition by leader."""
+        due, flush = inf, self.flushing > 0
+        requests: dict[Address, _Batches] = {}
+        sizes: Counter[Address] = Counter()
+        for queue in list(self._active):
+            if freed := queue.expire(now):
+                self._on_free(freed)
+            address = self._free_leader(queue, sizes)
+            batch = None if address is None else queue.take(now, flush=flush)
+            if batch is not None and address is not None:
+                requests.setdefault(address, {})[queue.tp] = batch
+                sizes[address] += len(batch.data)
+                continue
+            due = min(due, queue.due(now, flush=flush))
+            if queue.in_flight or not queue.is_waiting:
+                del self._active[queue]  # a response or a new record activates it
+        return due, requests
+
+    def _free_leader(self, queue: PartitionQueue, sizes: Counter[Address]) -> Address | None:
+        """Return the leader of a partition, if one more batch may be sent to it now."""
+        leader = self._cluster.metadata.find_leader(queue.tp)
+        if leader is None:
+            self._stale.add(queue.tp.topic)
+            return None
+        address = leader[0].address
+        if self._requests[address] >= _MAX_REQUESTS or sizes[address] >= _MAX_REQUEST_BYTES:
+            return None
+        return address
+
+    async def _produce(self, address: Address, batches: _Batches) -> None:
+        request = ProduceRequest(
+            {tp: batch.data for tp, batch in batches.items()},
+            timeout_ms=int(self._brokers.config.request_timeout_ms * _TIMEOUT_FACTOR),
+        )
+        outcomes: dict[TopicPartition, Written | ConsumerError]
+        try:
+            connection = await self._brokers.connection(address, Traffic.PRODUCE)
+            outcomes = read_produce_response(await connection.request(request), batches)
+        except ConsumerError as error:
+            outcomes = dict.fromkeys(batches, error)
+        finally:
+            self._requests[address] -= 1
+        now, freed = asyncio.get_running_loop().time(), 0
+        for tp, batch in batches.items():
+            queue, outcome = self.queues[tp], outcomes[tp]
+            if batch.done:  # given up meanwhile
+                continue
+            if isinstance(outcome, ConsumerError):
+                freed += self._failed(queue, batch, outcome, now)
+            else:
+                freed += queue.written(batch, *outcome)
+            self._active[queue] = None
+        self._on_free(freed)
+        self._wakeup.set()
+
+    def _failed(
+        self, queue: PartitionQueue, batch: ProducerBatch, error: ConsumerError, now: float
+    ) -> int:
+        count = batch.encoder.count
+        if error.retriable:
+            self._stale.add(queue.tp.topic)
+        freed = queue.failed(batch, error, now)
+        if batch.error is not None:
+            self._log.warning("failed to write %d records to %s: %s", count, queue.tp, error)
+        return freed
+
+    async def _provide_id(self) -> None:
+        """Request a producer id for the queues that lack one."""
+        try:
+            producer = await self._ids.request()
+        except ConsumerError as error:
+            self._log.warning("failed to get a producer id: %s", error)
+            if not error.retriable:
+                self._give_up(self._lacking(), error)
+            await asyncio.sleep(_SECONDS_BETWEEN_IDS)
+        else:
+            for queue in self._lacking():
+                queue.producer = producer
+        self._ids.pending = False
+        self._wakeup.set()
+
+    def _lacking(self) -> list[PartitionQueue]:
+        return [queue for queue in self.queues.values() if queue.lacks_id]
+
+    def give_up_all(self, error: ConsumerError) -> int:
+        """Fail everything that is not written, and return the number of records."""
+        count = sum(batch.encoder.count for batch in self.batches())
+        self._give_up(self.queues.values(), error)
+        return count
+
+    def _give_up(self, queues: Iterable[PartitionQueue], error: ConsumerError) -> None:
+        self._on_free(sum(queue.give_up(error) for queue in queues))
