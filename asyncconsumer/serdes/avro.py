@@ -1,4 +1,4 @@
-"""Avro records, decoded by fastavro."""
+"""The decoding of Avro records by fastavro."""
 
 import io
 import json
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Avro:
-    """A factory of decoders. With a reader schema, records are converted to that schema."""
+    """A factory of Avro decoders. With a reader schema, records are converted to that schema."""
 
     def __init__(self, reader_schema: str | Mapping[str, Any] | None) -> None:
         self._fastavro = package("fastavro", "Avro")
@@ -23,7 +23,10 @@ class Avro:
         )
 
     def reader(self, schema: Schema, make: Callable[[Any], T]) -> Callable[[bytes], T]:
-        """Return a decoder for records of this schema. Raise WrongSchema if it is invalid."""
+        """Return a decoder for records of this schema. Raise WrongSchema if the schema is invalid.
+
+        The decoder passes each decoded record to `make` and returns the result.
+        """
         reader_schema, read_value = self._reader_schema, self._fastavro.schemaless_reader
         try:
             written = self._parsed(schema)
@@ -41,10 +44,10 @@ class Avro:
         return read
 
     def _parsed(self, schema: Schema) -> Any:  # noqa: ANN401
-        """Return a parsed schema that includes its references.
+        """Return the parsed schema, with the schemas that it refers to included.
 
-        fastavro includes them in a parsed record, but not in a union or a bare name. Names in
-        those are therefore replaced by their definitions.
+        fastavro includes them in a parsed record, but not in a union or a bare name. There, names
+        are replaced by their definitions.
         """
         names: dict[str, Any] = {}
         for reference in schema.references:
@@ -60,7 +63,7 @@ class Avro:
 
 
 def parsed(schema: str | Mapping[str, Any], option: str) -> Any:  # noqa: ANN401
-    """Return the schema of a user, parsed by fastavro."""
+    """Return a schema of the user, parsed by fastavro. `option` names it in errors."""
     parse = package("fastavro", "Avro").parse_schema
     try:
         return parse(json.loads(schema) if isinstance(schema, str) else dict(schema))

@@ -1,4 +1,4 @@
-"""Deserializers for the formats of Kafka's serializers: big-endian, of a fixed size."""
+"""Deserializers for the formats of Kafka's own serializers: big-endian numbers of a fixed size."""
 
 import struct
 from collections.abc import Callable
@@ -44,6 +44,6 @@ uuid: Final[Deserializer[UUID]] = Deserializer(_uuid, "uuid")
 
 
 def msgpack(kind: type[T]) -> Deserializer[T]:
-    """Return a deserializer of MessagePack to this type, by msgspec."""
+    """Return a deserializer of MessagePack to the type `kind`. It uses msgspec."""
     msgspec = package("msgspec", f"msgpack({named(kind)})")
     return Deserializer(msgspec.msgpack.Decoder(kind).decode, f"{named(kind)} by msgpack")

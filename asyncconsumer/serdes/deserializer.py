@@ -1,4 +1,4 @@
-"""Conversion of user arguments to a `Deserializer`."""
+"""The conversion of what users pass as a deserializer to a `Deserializer`."""
 
 import inspect
 import json
@@ -24,7 +24,7 @@ _JSON_MODULES: Final = frozenset({"json", "orjson", "simplejson", "ujson", "rapi
 
 
 def _json_of(kind: type) -> Deserializer[Any]:
-    """Return a deserializer of JSON that checks only the outermost type."""
+    """Return a deserializer of JSON to `kind` that checks only the outermost type."""
 
     def read(data: bytes) -> object:
         if not isinstance(made := json.loads(data), kind):
@@ -61,7 +61,7 @@ def make_deserializer(form: Callable[[bytes], Coroutine[Any, Any, T]]) -> Deseri
 @overload
 def make_deserializer(form: Deserializable[T]) -> Deserializer[T]: ...
 def make_deserializer(form: Any) -> Deserializer[Any]:
-    """Return the deserializer for one of these forms.
+    """Return the deserializer that `form` describes. It may be one of these:
 
     - None or ``bytes``: the bytes are the value.
     - ``str``: UTF-8 text.
@@ -91,7 +91,7 @@ def make_deserializer(form: Any) -> Deserializer[Any]:
 
 
 def _is_type(form: object) -> bool:
-    """Return whether it is a class, or a type such as list[Order] or Order | None."""
+    """Return whether `form` is a class, or a type such as list[Order] or Order | None."""
     return isinstance(form, type) or get_origin(form) is not None
 
 

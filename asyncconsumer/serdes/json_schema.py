@@ -1,4 +1,4 @@
-"""JSON records, validated by jsonschema against their schema."""
+"""The decoding of JSON records that jsonschema validates against their schema."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class JsonSchema:
-    """A factory of functions that validate and read the records of a schema."""
+    """A factory of functions that decode JSON records and validate them against a schema."""
 
     def __init__(self) -> None:
         self._validators = package("jsonschema.validators", "to check JSON by its schema")
@@ -20,7 +20,10 @@ class JsonSchema:
         self._draft7 = package("referencing.jsonschema", "to check JSON by its schema").DRAFT7
 
     def reader(self, schema: Schema, make: Callable[[Any], T]) -> Callable[[bytes], T]:
-        """Return a reader for records of this schema. Raise WrongSchema if it is invalid."""
+        """Return a decoder for records of this schema. Raise WrongSchema if the schema is invalid.
+
+        The decoder passes each valid record to `make` and returns the result.
+        """
         try:
             check = self._validator(schema).validate
         except Exception as error:
@@ -34,7 +37,7 @@ class JsonSchema:
         return read
 
     def _validator(self, schema: Schema) -> Any:  # noqa: ANN401
-        """Return a validator with its own registry, so that no URL in the schema is requested."""
+        """Return a validator of a schema that requests no URL. It resolves references locally."""
         text = json.loads(schema.text)
         validator = self._validators.validator_for(text, self._validators.Draft7Validator)
         validator.check_schema(text)

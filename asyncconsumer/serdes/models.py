@@ -13,7 +13,7 @@ from asyncconsumer.errors import ConfigError
 
 
 class Model(NamedTuple):
-    """The functions that create values of a type, and the package that they come from."""
+    """The functions that create values of a user's type, and the package that they come from."""
 
     of_json: Callable[[bytes], Any]
     of_object: Callable[[Any], Any]
@@ -21,7 +21,10 @@ class Model(NamedTuple):
 
 
 def model_of(kind: Any) -> Model:  # noqa: ANN401 - a class, or a form such as list[Order]
-    """Return the model of a type. Raise ConfigError if no installed package supports the type."""
+    """Return the functions that create values of the type `kind`.
+
+    Raise ConfigError if no installed package supports the type.
+    """
     if _is_subclass(kind, "pydantic", "BaseModel"):
         return Model(kind.model_validate_json, kind.model_validate, "pydantic")
     if _is_subclass(kind, "msgspec", "Struct"):
@@ -41,7 +44,10 @@ def dump_of(kind: Any) -> Callable[[Any], bytes]:  # noqa: ANN401 - as in `model
 
 
 def package(name: str, what: str) -> ModuleType:
-    """Import an optional package. Raise ConfigError with the installation command if missing."""
+    """Import and return the optional package `name`, which `what` needs.
+
+    If it is not installed, raise ConfigError with the command that installs it.
+    """
     try:
         return import_module(name)
     except ImportError as error:
@@ -50,20 +56,24 @@ def package(name: str, what: str) -> ModuleType:
 
 
 def named(kind: object) -> str:
-    """Return a type as its user writes it."""
+    """Return a type as its user writes it, for messages."""
     return kind.__name__ if isinstance(kind, type) else repr(kind)
 
 
 def _is_subclass(kind: object, module: str, name: str) -> bool:
-    """Return whether it is a subclass. The package of a subclass was imported already."""
+    """Return whether `kind` is a subclass of the class `name` in `module`.
+
+    `module` is not imported for this. The user's subclass has imported it already.
+    """
     base = getattr(sys.modules.get(module), name, None)
     return base is not None and isinstance(kind, type) and issubclass(kind, base)
 
 
 def _composed(kind: Any) -> Model:  # noqa: ANN401
-    """Return the model of a dataclass, a TypedDict or list[Order].
+    """Return the functions that create values of a dataclass, a TypedDict or a generic type.
 
-    Pydantic is tried first. Only msgspec supports types that contain its structs.
+    An example of a generic type is list[Order]. Pydantic is tried first. If it does not support the
+    type, msgspec is tried.
     """
     here = [name for name in ("pydantic", "msgspec") if _is_installed(name)]
     if not here:

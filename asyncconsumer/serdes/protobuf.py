@@ -1,4 +1,4 @@
-"""Protobuf messages, checked to be of the expected message type of their schema."""
+"""The decoding of Protobuf messages. It checks that each message has the expected type."""
 
 import base64
 import re
@@ -29,9 +29,9 @@ class _Scope(NamedTuple):
 
 
 def reader(schema: Schema, message: Any) -> Callable[[bytes], Any]:  # noqa: ANN401
-    """Return a function that reads messages of this type and raises for other types.
+    """Return a decoder for messages of the class `message`. It raises an error for other types.
 
-    Protobuf itself would misread another type without an error.
+    Protobuf itself would misread a message of another type without an error.
     """
     try:
         names = message_names(schema.text)
@@ -50,7 +50,7 @@ def reader(schema: Schema, message: Any) -> Callable[[bytes], Any]:  # noqa: ANN
 
 
 def message_path(data: bytes) -> tuple[Path, int]:
-    """Return the path of the message type, and the index at which the message begins."""
+    """Return the path of a message's type in its schema, and the index at which it begins."""
     if data[START : START + 1] == b"\0":
         return _FIRST, START + 1
     depth, position = _number(data, START)
@@ -64,7 +64,7 @@ def message_path(data: bytes) -> tuple[Path, int]:
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:
-    """Return a zigzag varint, and the index after it."""
+    """Return the zigzag varint at an index, and the index after it."""
     value = shift = 0
     while shift < 35:
         if position >= len(data):
@@ -78,7 +78,7 @@ def _number(data: bytes, position: int) -> tuple[int, int]:
 
 
 def message_names(schema: str) -> dict[Path, str]:
-    """Return the full name of each message of a schema, by its path.
+    """Return the full name of each message type in a schema, by its path.
 
     A schema is the text of a .proto file, or a descriptor in base64. Confluent's Python client
     registers descriptors, which some registries convert to text.
@@ -100,7 +100,7 @@ def _names_within(messages: Iterable[Any], path: Path, start: str) -> Iterator[t
 
 
 def names_in_text(proto: str) -> dict[Path, str]:
-    """Return the full name of each message of a .proto text, by its path."""
+    """Return the full name of each message type in the text of a .proto file, by its path."""
     names: dict[Path, str] = {}
     start = ""
     scopes: list[_Scope | None] = [_Scope((), "", [0])]
@@ -122,7 +122,10 @@ def names_in_text(proto: str) -> dict[Path, str]:
 
 
 def _opened(around: _Scope | None, words: list[str]) -> _Scope | None:
-    """Return the message whose braces open here; None for anything else with braces."""
+    """Return the message type whose braces open after `words`. Return None for any other braces.
+
+    `around` is the enclosing message type.
+    """
     if around is None:
         return None
     if words[:1] == ["oneof"]:

@@ -123,7 +123,10 @@ class SchemaRegistry(AsyncResource):
         return self._deserializer("JSON", model, lambda schema: lambda data: of_json(data[START:]))
 
     def protobuf(self, message: type[T]) -> Deserializer[T]:
-        """Return a deserializer to a message class of protoc. Other message types raise."""
+        """Return a deserializer to `message`, a class that protoc generated.
+
+        It raises an error for messages of another type.
+        """
         if not callable(getattr(message, "FromString", None)):
             raise ConfigError(f"{message!r} is not a message class that protoc generated")
         return self._deserializer("PROTOBUF", message, partial(protobuf.reader, message=message))
@@ -136,7 +139,7 @@ class SchemaRegistry(AsyncResource):
 
 
 def _clients(settings: dict[str, Any]) -> Callable[[], Client]:
-    """Return a factory of clients. The first is created now to check the settings."""
+    """Return a factory of registry clients. It creates the first one now, to check the settings."""
     make = package(_CLIENT, "a schema registry").AsyncSchemaRegistryClient
     try:
         first = [make(settings)]
@@ -146,7 +149,7 @@ def _clients(settings: dict[str, Any]) -> Callable[[], Client]:
 
 
 def _without_secrets(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Return the URL without credentials, and the credentials. HTTP clients log URLs."""
+    """Return the URL without its credentials, and the credentials. HTTP clients log URLs."""
     credentials, parts = None, []
     for each in str(url).split(","):
         split = urlsplit(each.strip())

@@ -1,4 +1,4 @@
-"""The cache of registry schemas. Each schema is requested once."""
+"""The cache of schemas from a registry. Each schema is requested once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -25,14 +25,17 @@ _RULES_OF_READERS: Final = frozenset({"READ", "WRITEREAD"})
 
 
 class Reference(NamedTuple):
-    """A schema that another schema refers to, and its name there."""
+    """A schema that another schema refers to, and the name by which it does."""
 
     name: str
     text: str
 
 
 class Schema(NamedTuple):
-    """A schema with its references. A reference follows those that it needs."""
+    """A schema with all schemas that it refers to.
+
+    Each reference comes after those that it needs.
+    """
 
     id: int
     kind: str
@@ -41,7 +44,7 @@ class Schema(NamedTuple):
 
 
 class RegistryClientOptions(NamedTuple):
-    """The options of requests to the registry."""
+    """The options of requests to the schema registry."""
 
     url: str  # without secrets, because errors show it
     request_timeout_ms: int
@@ -64,13 +67,16 @@ class Schemas:
         self._open_client = self._open_client or self._new_client()
 
     async def close(self) -> None:
-        """Close the client of `keep_open`. The cached schemas remain."""
+        """Close the client that `keep_open` opened. The cached schemas remain."""
         client, self._open_client = self._open_client, None
         if client is not None:
             await client.aclose()
 
     async def get(self, schema_id: int) -> Schema:
-        """Return the schema with that id; retry retriable errors until the deadline."""
+        """Return the schema with this id.
+
+        Repeat the request after retriable errors, for a limited time.
+        """
         while (known := self._known.get(schema_id)) is None:
             if (asked := self._asked.get(schema_id)) is not None:
                 await asked.wait()  # if that request failed, this task requests
@@ -133,7 +139,10 @@ async def _ask(client: Client, schema_id: int) -> Schema:
 async def _collect(
     client: Client, schema: _RegistrySchema, references: dict[tuple[str, int], Reference | None]
 ) -> None:
-    """Collect the references of a schema. Each follows the references that it needs."""
+    """Add all schemas that `schema` refers to, to `references`.
+
+    Each is added after the ones that it needs.
+    """
     for reference in schema.references or ():
         where = reference.subject, reference.version
         if where in references:
@@ -152,9 +161,9 @@ def _text(schema: _RegistrySchema) -> str:
 
 
 def _check_rules(schema_id: int, rules: _RegistrySchema) -> None:
-    """Raise WrongSchema if a schema has read rules, such as encryption.
+    """Raise WrongSchema if a schema has rules for reading, such as decryption.
 
-    Only Confluent's deserializers run them. Without them the data would be misread.
+    Only Confluent's own deserializers run them. Without them the data would be misread.
     """
     if rules is None:
         return

@@ -1,4 +1,4 @@
-"""The deserializer type that all forms of deserializers are converted to."""
+"""The class `Deserializer`, to which everything that users pass as a deserializer is converted."""
 
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
@@ -32,7 +32,7 @@ _NOT_OF_THE_RECORD: Final = (CancelledError, SystemExit, KeyboardInterrupt, Gene
 
 
 class RecordContext(NamedTuple):
-    """The origin of the bytes: topic, key or value, and headers of the record."""
+    """The origin of bytes: the topic, the part (key or value), and the headers of their record."""
 
     topic: str
     part: Part
@@ -40,17 +40,17 @@ class RecordContext(NamedTuple):
 
 
 class Deserializes(Protocol[T_co]):
-    """A user object that needs the origin of the bytes. Its method may be ``async``."""
+    """A user's deserializer that also gets the origin of the bytes. Its method may be ``async``."""
 
     def deserialize(self, data: bytes, place: RecordContext, /) -> Made[T_co]:
-        """Return the deserialized value."""
+        """Return the value of `data`. `place` is its origin."""
 
 
 class Loads(Protocol[T_co]):
-    """The module `json`, or a module with the same function."""
+    """The module `json`, or another module with a function `loads`."""
 
     def loads(self, data: bytes, /) -> T_co:
-        """Return the deserialized value."""
+        """Return the value of `data`."""
 
 
 @final
@@ -85,9 +85,10 @@ class Deserializer(Generic[T_co]):
         self._wants_place = wants_place
 
     def function(self, part: Part) -> tuple[Callable[[Any], object] | None, bool]:
-        """Return the function for a `MessageBuilder`, and whether it takes the record.
+        """Return the function that a `MessageBuilder` calls, and whether it takes the record.
 
-        Otherwise it takes the bytes of the key or value. None keeps the bytes.
+        Otherwise it takes the bytes of the key or value. If the function is None, the bytes are the
+        value.
         """
         if self.as_it_is:
             return None, False
@@ -97,7 +98,7 @@ class Deserializer(Generic[T_co]):
         return f"<Deserializer {self.name}>"
 
     def reader(self, part: Part) -> Callable[[Record], Made[T_co | None]]:
-        """Return a function that deserializes the key or value of a record. None stays None.
+        """Return a function that deserializes the key or value of a record. A null stays None.
 
         An error of the deserializer is raised as `DeserializationFailed`, which has the record.
         """

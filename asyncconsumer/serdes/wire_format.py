@@ -13,9 +13,9 @@ START: Final = 5  # a zero byte and the four bytes of the id
 
 
 class Framed(Generic[T]):
-    """A reader of framed bytes that requests each schema from the registry once.
+    """A deserializer of bytes in the wire format. It requests each schema from the registry once.
 
-    Later records with the same schema id are read without an await.
+    Later records with the same schema id are deserialized without an await.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Framed(Generic[T]):
         self._readers: dict[bytes, Callable[[bytes], T]] = {}
 
     def __call__(self, data: bytes) -> Made[T]:
-        """Return the value, or a coroutine that returns it if the schema is not known yet."""
+        """Return the value of `data`. If its schema is not known yet, return a coroutine."""
         read = self._readers.get(data[:START])
         return self._read_first(data) if read is None else read(data)
 
@@ -47,10 +47,10 @@ class Framed(Generic[T]):
 
 
 def unusable(schema: Schema, error: Exception) -> WrongSchema:
-    """Return the error for a schema that its package rejects."""
+    """Return the error to raise for a schema that the decoder's package rejects."""
     return WrongSchema(schema.id, f"the schema is invalid: {error!r}")
 
 
 def plain(made: Any) -> Any:  # noqa: ANN401
-    """Return the value unchanged."""
+    """Return the decoded value unchanged, for deserializers without a model."""
     return made
