@@ -1,1 +1,1 @@
-"""Offset stores, and the committer."""
+"""The stores of committed offsets, and the committer."""

@@ -1,4 +1,4 @@
-"""The committer of a consumer: one commit at a time, and no unintended rewinds."""
+"""The committer of a consumer. It runs one commit at a time, and prevents unintended rewinds."""
 
 import asyncio
 import copy
@@ -19,7 +19,7 @@ _DROPPED: Final = "dropped commits"
 
 @dataclass(slots=True, eq=False)
 class _CommitBatch:
-    """Offsets that are committed together, and their errors."""
+    """Offsets that are committed together, and the errors of partitions whose commit failed."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     failed: dict[TopicPartition, ConsumerError] = field(default_factory=dict)
@@ -27,18 +27,18 @@ class _CommitBatch:
     attempt: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
 
     def drop(self, partition: TopicPartition) -> bool:
-        """Remove a partition. Return whether it was in the batch."""
+        """Remove a partition from the batch. Return whether it was in the batch."""
         return self.offsets.pop(partition, None) is not None
 
     def begin(self) -> asyncio.Timeout:
-        """Begin a new attempt to commit the batch; `withdraw` ends it."""
+        """Return the timeout of a new attempt to commit the batch. `withdraw` makes it expire."""
         self.attempt = asyncio.timeout(None)
         return self.attempt
 
     def fail(self, error: ConsumerError) -> int:
-        """Record the errors of the batch.
+        """Store the errors of a failed commit by partition.
 
-        Partitions that are not owned (`NothingClaimed`) are removed. Return their number.
+        Remove partitions that this consumer does not own (`NothingClaimed`). Return their number.
         """
         self.failed = failed_partitions(self.offsets, error)
         lost = [tp for tp, why in self.failed.items() if isinstance(why, NothingClaimed)]
@@ -47,13 +47,15 @@ class _CommitBatch:
         return len(lost)
 
     def withdraw(self) -> None:
-        """End the attempt in flight."""
+        """Interrupt the attempt in flight."""
         if not self.attempt.expired():
             self.attempt.reschedule(asyncio.get_running_loop().time())
 
 
 class Committer:
-    """The task that commits to a store for any number of other tasks. `run` must be running.
+    """The task that commits to an offset store for any number of other tasks.
+
+    `run` must be running.
 
     Requests during a commit are collected for the next commit, with the largest offset of each
     partition. A later offset includes the earlier records. Commits therefore neither overlap nor go
@@ -77,21 +79,21 @@ class Committer:
 
     @property
     def committed(self) -> Mapping[TopicPartition, int]:
-        """Return the offsets that were loaded or committed, of assigned partitions."""
+        """Return the committed offsets of assigned partitions, as loaded or committed last."""
         return MappingProxyType(self._committed)
 
     @property
     def dropped(self) -> int:
-        """Return the number of offsets dropped because their partition was no longer assigned."""
+        """Return how many offsets were dropped because their partition was no longer assigned."""
         return self._counts[_DROPPED]
 
     def count_dropped(self, number: int) -> None:
-        """Add to the number of dropped commits."""
+        """Add `number` to the number of dropped offsets."""
         if number:
             self._counts[_DROPPED] += number
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition; None where there is none."""
+        """Return the committed offset of each partition, or None for one without."""
         offsets = await self._store.load(partitions)
         for tp, offset in offsets.items():
             self._committed.pop(tp, None)
@@ -102,7 +104,9 @@ class Committer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False
     ) -> dict[TopicPartition, int]:
-        """Commit the offsets, or larger ones, and return the committed ones.
+        """Commit the offsets, or larger ones that were requested meanwhile.
+
+        Return the committed ones.
 
         With `rewind` the offsets are committed even if larger ones were committed before.
         Cancelling the wait does not cancel the commit. A partition that is forgotten meanwhile, or
@@ -127,8 +131,8 @@ class Committer:
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop uncommitted offsets of partitions that are no longer assigned.
 
-        A commit in flight is interrupted, because the store might retry it, and repeated without
-        them. A commit that has reached the store cannot be undone.
+        A commit of them in flight is interrupted, because the store might retry it. It is repeated
+        without these partitions. A commit that has reached the store cannot be undone.
         """
         committed, furthest, in_flight = self._committed, self._furthest, self._in_flight
         dropped = withdrawn = 0
@@ -148,7 +152,7 @@ class Committer:
                 await batch.over.wait()
 
     async def run(self) -> NoReturn:
-        """Commit requested offsets until cancelled. Callers that still wait get `ClosedError`."""
+        """Commit requested offsets until cancelled. Callers that wait then get `ClosedError`."""
         try:
             while True:
                 await self._requested.wait()
@@ -162,7 +166,7 @@ class Committer:
             self._stop()
 
     async def _commit_batch(self, batch: _CommitBatch) -> None:
-        """Commit a batch, and repeat it without partitions that are forgotten meanwhile."""
+        """Commit a batch. If partitions are forgotten meanwhile, repeat the commit without them."""
         while batch.offsets:
             try:
                 async with batch.begin():

@@ -1,4 +1,4 @@
-"""An offset store that writes to two stores, for migrations."""
+"""An offset store that writes to two other stores, for migrations between them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,7 +8,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class DualOffsets:
-    """A pair of stores. Offsets are committed to the first store, then to the second.
+    """A pair of offset stores. Offsets are committed to the first store, then to the second.
 
     Members with one store and members with both may be in one group. A group is migrated member by
     member: first all to both, then all to the new one. Kafka's classic consumer does the same, with
@@ -20,7 +20,7 @@ class DualOffsets:
         self._second = second
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the larger offset of both stores for each partition.
+        """Return the larger of the offsets in both stores for each partition.
 
         The store with the smaller offset has missed a commit. A rewind is therefore safe only if
         its commit reached both stores.
@@ -30,7 +30,7 @@ class DualOffsets:
         return {tp: _larger(first.get(tp), second.get(tp)) for tp in tps}
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit to the first store, and each partition that succeeded also to the second."""
+        """Commit to the first store. Then commit the partitions that succeeded to the second."""
         failed = await _failed(self._first, offsets)
         succeeded = {tp: offset for tp, offset in offsets.items() if tp not in failed}
         failed |= await _failed(self._second, succeeded)
@@ -41,7 +41,7 @@ class DualOffsets:
 async def _failed(
     store: OffsetStore, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ConsumerError]:
-    """Commit offsets, and return the errors of the partitions that failed."""
+    """Commit offsets to a store. Return the errors of the partitions that failed."""
     if not offsets:
         return {}
     try:

@@ -1,4 +1,7 @@
-"""The offsets of a group in Kafka, stored by its coordinator. Nothing here joins the group."""
+"""The offsets of a group in Kafka, which its coordinator stores.
+
+This module never joins the group.
+"""
 
 import functools
 import logging
@@ -43,9 +46,9 @@ _FENCED_ERRORS: Final = IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 class KafkaOffsets:
     """The offsets of one group, read from and committed to its current coordinator.
 
-    `identity` returns the member to commit as, and is called before each attempt. None means that
-    no partition is assigned. If Kafka does not coordinate the group, it accepts commits from
-    non-members.
+    `identity` is called before each attempt. It returns the member as which to commit, or None if
+    no partition is assigned. If Kafka does not coordinate the group, it accepts commits without a
+    member.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class KafkaOffsets:
         self._longest_text = _MAX_CHARACTERS
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition; None where there is none."""
+        """Return the committed offset of each partition, or None for one without."""
         tps = list(partitions)
         if not tps:
             return {}
@@ -74,7 +77,7 @@ class KafkaOffsets:
         return await self._send(lambda: message, lambda response: self._loaded(response, tps))
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit, for each partition, the offset of the next record to read.
+        """Commit the offset of the next record to read in each partition.
 
         Brokers limit the metadata text of an offset differently. A text that may be cut is
         shortened until the broker accepts it, because the offset matters more.
@@ -95,7 +98,10 @@ class KafkaOffsets:
         offsets: Mapping[TopicPartition, Offset],
         failed: Mapping[TopicPartition, ConsumerError],
     ) -> bool:
-        """Return whether texts were too long and can be shortened."""
+        """Lower the limit of metadata texts if a broker refused longer ones.
+
+        Return whether it did.
+        """
         too_long = [
             len(offsets[tp].metadata)
             for tp, error in failed.items()

@@ -6,10 +6,10 @@ from asyncconsumer.types import TopicPartition
 
 
 class NullOffsetStore:
-    """A store that keeps no offsets."""
+    """An offset store that stores nothing."""
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return None for each partition."""
+        """Return None for each partition, because no offset is stored."""
         return dict.fromkeys(partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -1,4 +1,4 @@
-"""The protocol of an offset store, and checks of offsets."""
+"""The protocol of an offset store, and checks of offsets that users pass."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -8,7 +8,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class OffsetStore(Protocol):
-    """A store for the offsets of a group, each that of the next record to read.
+    """A store for the offsets of a group. An offset is that of the next record to read.
 
     A store accepts an offset that is smaller than the one before. The caller must prevent
     unintended rewinds and concurrent commits; `Committer` does both. Both methods may be cancelled.
@@ -16,21 +16,22 @@ class OffsetStore(Protocol):
     """
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the offset of each partition; None where there is none."""
+        """Return the stored offset of each partition, or None for one without."""
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Store the offsets.
+        """Store the offset of each partition.
 
-        `PartlyCommitted` names the partitions that failed. Any other error means that all failed.
+        If some partitions fail, raise `PartlyCommitted`, which names them. Any other error means
+        that all failed.
         """
 
 
 def commit_error(
     offsets: Mapping[TopicPartition, int], failed: Mapping[TopicPartition, ConsumerError]
 ) -> ConsumerError:
-    """Return the error to raise when some of these offsets were not committed.
+    """Return the error to raise when the partitions in `failed` were not committed.
 
-    If all failed, return one of their errors, preferably one that is not retriable.
+    If all of `offsets` failed, it is one of their errors, preferably one that is not retriable.
     """
     if failed.keys() >= offsets.keys():
         return min(failed.values(), key=lambda error: error.retriable)
@@ -40,14 +41,14 @@ def commit_error(
 def failed_partitions(
     offsets: Iterable[TopicPartition], error: ConsumerError
 ) -> dict[TopicPartition, ConsumerError]:
-    """Return the error of each of these partitions that a store's error is about."""
+    """Return the partitions in `offsets` that a store's error is about, each with its own error."""
     if isinstance(error, PartlyCommitted):
         return {tp: error.failed[tp] for tp in offsets if tp in error.failed}
     return dict.fromkeys(offsets, error)
 
 
 def check_store(store: object) -> None:
-    """Raise `ConfigError` if an object is not an offset store."""
+    """Raise `ConfigError` if `store` is not an offset store."""
     if not (callable(getattr(store, "load", None)) and callable(getattr(store, "commit", None))):
         raise ConfigError(f"`offsets` is {store!r}; an OffsetStore needs load() and commit()")
 
@@ -58,7 +59,7 @@ def is_offset(offset: object) -> bool:
 
 
 def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
-    """Raise `ConfigError` for an invalid offset."""
+    """Raise `ConfigError` if an offset is invalid."""
     for partition, offset in offsets.items():
         if not is_offset(offset):
             raise ConfigError(
@@ -68,9 +69,9 @@ def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def check_loaded(loaded: object) -> None:
-    """Raise `ConfigError` for an invalid result of a user's store.
+    """Raise `ConfigError` if a user's store has returned an invalid offset.
 
-    A -1 in place of None would mean the end of the log.
+    For example, a -1 in place of None would mean the end of the log.
     """
     if not isinstance(loaded, Mapping):
         raise ConfigError(f"the offset store loaded {loaded!r}: return a dict by partition")

@@ -1,4 +1,4 @@
-"""An adapter for a user's offset store, which does not know the state of the group."""
+"""An adapter for an offset store of the user, which does not know the state of the group."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -12,11 +12,11 @@ from asyncconsumer.types import TopicPartition
 
 
 class Owner(Protocol):
-    """The owner of the assigned partitions."""
+    """The membership that owns the assigned partitions."""
 
     @property
     def deadline(self) -> float:
-        """Return the time until which the partitions are certainly owned."""
+        """Return the loop time until which the partitions are certainly owned."""
 
     @property
     def lost(self) -> bool:
@@ -24,12 +24,12 @@ class Owner(Protocol):
 
 
 class UserOffsetStore:
-    """A user's store that commits only while the partitions are certainly owned.
+    """An adapter of a user's store that commits only while the partitions are certainly owned.
 
     Kafka refuses the commit of a fenced member, but a database does not. A commit therefore waits
-    until the ownership is confirmed or lost. The member waits for this before it joins again. All
-    errors become a `ConsumerError`. Calls have a time limit, because a database that hangs would
-    block revocations.
+    until the ownership is confirmed or lost. The member waits for the commit before it joins again.
+    All errors become a `ConsumerError`. Calls have a time limit, because a database that hangs
+    would block revocations.
     """
 
     def __init__(self, store: OffsetStore, owner: Owner, group: str, *, patience_ms: int) -> None:
@@ -46,13 +46,16 @@ class UserOffsetStore:
         return offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets to the user's store once the ownership is certain."""
+        """Commit offsets to the user's store as soon as the partitions are certainly owned."""
         await wait_until(self._is_owned)
         async with self._calling("commit"):
             await self._store.commit(offsets)
 
     def _is_owned(self) -> bool:
-        """Return whether the partitions are certainly owned. Raise if they are lost."""
+        """Return whether the partitions are certainly owned.
+
+        Raise `NothingClaimed` if they are lost.
+        """
         if asyncio.get_running_loop().time() < self._owner.deadline:
             return True
         if self._owner.lost:

@@ -54,7 +54,7 @@ class ZooKeeperOffsets:
         self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the offset of each partition; None where it is missing or invalid.
+        """Return the offset of each partition, or None if it is missing or invalid.
 
         After a partition was claimed, its offset is up to date. A server that knows the claim also
         has all earlier writes of the last owner.
@@ -99,7 +99,7 @@ class ZooKeeperOffsets:
             raise commit_error(offsets, failed)
 
     def _parse(self, path: str, data: bytes | None) -> int | None:
-        """Return the offset in a znode, or None with a warning if it is invalid.
+        """Return the offset in a znode. If it is invalid, log a warning and return None.
 
         Any program may have written to the znode. The next commit overwrites it.
         """
@@ -120,7 +120,7 @@ class ZooKeeperOffsets:
     async def _write(
         self, offsets: Mapping[TopicPartition, int], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError]:
-        """Write offsets as the classic consumer does. Return the errors.
+        """Write offsets as the classic consumer does. Return the errors of partitions that failed.
 
         Most znodes exist. A missing one is created, with its parents if needed. If another client
         creates it meanwhile, its data is set.
@@ -143,7 +143,10 @@ class ZooKeeperOffsets:
     async def _attempt(
         self, kind: _Kind, offsets: Mapping[TopicPartition, int], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError | None]:
-        """Send one operation per partition. Return for each its error, or None."""
+        """Send one operation of this kind per partition.
+
+        Return the error of each partition, or None.
+        """
         operations = []
         for partition, offset in offsets.items():
             operations.append(kind(self._paths.offset(partition), str(offset).encode()))
@@ -157,10 +160,10 @@ class ZooKeeperOffsets:
     async def _make_parents(
         self, partitions: Iterable[TopicPartition], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError]:
-        """Create the znodes of topics, without data. Return errors by partition.
+        """Create the parent znodes of the partitions, without data. Return errors by partition.
 
-        Final errors of single topics are ignored, because the znode may exist even if this client
-        may not create it. The write of the partition then shows the error.
+        An error of a topic that is not retriable is ignored. The znode may exist even if this
+        client may not create it. The write of the partition then shows the error.
         """
         try:
             await ensure_path(self._session, self._paths.offsets)
@@ -184,9 +187,10 @@ class ZooKeeperOffsets:
         error: ZooKeeperError,
         patience: RetryDeadline,
     ) -> dict[TopicPartition, int]:
-        """Read the offsets again, and return those that were not written.
+        """Read the offsets after `error`, and return those that were not written.
 
         The current server may lag behind the server that accepted the write, so `sync` comes first.
+        `patience` limits the time for retries.
         """
         while True:
             await patience.wait_or_raise(error)
@@ -200,7 +204,10 @@ class ZooKeeperOffsets:
 
 
 def _errors(results: Iterable[object]) -> list[ZooKeeperError | None]:
-    """Return the error of each result, or None. Raise `SessionExpired`, which concerns all."""
+    """Return the error of each result, or None for a success.
+
+    Raise `SessionExpired` if it occurs.
+    """
     errors = [result if isinstance(result, ZooKeeperError) else None for result in results]
     for error in errors:
         if isinstance(error, SessionExpired):
