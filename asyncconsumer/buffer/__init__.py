@@ -1,1 +1,1 @@
-"""The chunks between fetchers and streams, and the channels that buffer them."""
+"""The chunks of fetched records, and the channels that buffer them between fetchers and streams."""

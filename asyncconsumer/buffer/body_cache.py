@@ -1,4 +1,4 @@
-"""The cache of decompressed bodies, charged to a budget."""
+"""The cache of decompressed bodies of record batches, charged to a budget."""
 
 import threading
 import weakref
@@ -14,18 +14,18 @@ R = TypeVar("R", bound=Preparable)
 
 
 class Evictable(Protocol):
-    """A reader that can free its decompressed body, and decompress it again later."""
+    """A reader of records that can free its decompressed body and decompress it again later."""
 
     def evict(self) -> bool:
-        """Free the decompressed body; return False if it is in use."""
+        """Free the decompressed body. Return False if the body is in use."""
 
 
 class BodyCache:
     """A cache of decompressed bodies that evicts the least recently decompressed ones.
 
     No reader waits for room, because readers could wait for each other. One body of any size may
-    always be held. A body that was evicted and does not fit is decompressed in parts. Decoders
-    call the methods once per body, from any thread. `prepare` is called on the event loop, and
+    always be held. A body that was evicted and does not fit is decompressed in parts. Decoders call
+    the methods once per body, from any thread. `prepare` is called on the event loop, and
     decompresses large bodies in a thread.
     """
 
@@ -39,18 +39,20 @@ class BodyCache:
 
     @property
     def size(self) -> int:
-        """The bytes of all bodies in memory."""
+        """The total bytes of all bodies in memory."""
         return sum(self._sizes.values())
 
     def make_room(self, reader: Evictable) -> None:
-        """Evict bodies over the limit, before `reader` decompresses a body."""
+        """Evict bodies until the cache is within its limit, before `reader` decompresses a body."""
         self._evict(reader)
 
     def hold(self, reader: Evictable, size: int, again: bool) -> int:  # noqa: FBT001 - called from C
-        """Charge a body or a part of it; return how many bytes the reader may keep.
+        """Charge a decompressed body, or a part of it, to the budget.
 
-        `again` says that the body was evicted before. Then only the part that may be kept is
-        charged. A reader that keeps more calls this again.
+        Return how many bytes may be kept.
+
+        `again` says that the body was evicted before and is decompressed once more. Then only the
+        part that may be kept is charged. A reader that keeps more must call this again.
         """
         with self._lock:
             self._sizes.pop(weakref.ref(reader), None)
@@ -67,13 +69,16 @@ class BodyCache:
         self._sizes.pop(weakref.ref(reader), None)
 
     def trim(self) -> None:
-        """Evict bodies over the limit after fetches used more, except the last decompressed one."""
+        """Evict bodies over the limit, except the last decompressed one.
+
+        Fetches may have lowered the limit.
+        """
         with self._lock:
             last = next(reversed(self._sizes), None)
             self._evict(last() if last is not None else None)
 
     async def prepare(self, reader: R) -> R:
-        """Decompress the next body of `reader` in a thread; return the reader."""
+        """Decompress the next body of `reader` in a thread. Return the reader."""
         return await self._preparing.prepare(reader)
 
     @property

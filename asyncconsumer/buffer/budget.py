@@ -1,4 +1,4 @@
-"""The bytes that all channels of one consumer may hold together."""
+"""The limit of bytes that all channels of one consumer may hold together."""
 
 import asyncio
 
@@ -8,12 +8,12 @@ from asyncconsumer.buffer.body_cache import BodyCache
 class Budget:
     """The bytes of all fetches in flight and of all buffered chunks, with a limit.
 
-    A fetcher reserves the maximum size of a response before the request. Only a batch larger than
-    the requested size exceeds the limit. Brokers send such a batch whole, because otherwise it
+    A fetcher reserves the maximum size of a response before the request. Only a record batch larger
+    than the requested size exceeds the limit. Brokers send such a batch whole, because otherwise it
     could never be read.
 
-    Decompressed bodies are charged to `bodies`, which may use the free bytes. A fetch does not
-    wait for bodies but evicts them. Bodies may use a quarter of the limit even if fetches use all.
+    Decompressed bodies are charged to `bodies`, which may use the free bytes. A fetch does not wait
+    for bodies but evicts them. Bodies may use a quarter of the limit even if fetches use all.
     """
 
     def __init__(self, limit: int) -> None:
@@ -29,7 +29,7 @@ class Budget:
         return self.limit - self.used
 
     def take(self, size: int) -> None:
-        """Use or reserve `size` bytes. The caller checks `free` before."""
+        """Use or reserve `size` bytes. The caller must check `free` before."""
         self.used += size
         self.peak = max(self.peak, self.used)
         self.bodies.trim()
@@ -47,9 +47,9 @@ class Budget:
             self._wakeups.clear()
 
     def notify_on_release(self, wakeup: asyncio.Event) -> None:
-        """Set the event at the next `give_back` or `wake`."""
+        """Set the event `wakeup` at the next `give_back` or `wake`."""
         self._wakeups.setdefault(wakeup)
 
     def cancel_notify(self, wakeup: asyncio.Event) -> None:
-        """Remove an event that was passed to `notify_on_release`."""
+        """Forget an event that was passed to `notify_on_release`."""
         self._wakeups.pop(wakeup, None)

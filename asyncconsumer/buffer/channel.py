@@ -15,16 +15,16 @@ _POPS_PER_YIELD: Final = 64
 
 
 class _Finished(ClosedError):
-    """The channel ended because all requested records were fetched."""
+    """The channel was closed because all requested records were fetched."""
 
 
 class _Held(set[TopicPartition]):
-    """The partitions on hold, and their buffered bytes."""
+    """The partitions on hold, with the total size of their buffered chunks."""
 
     waiting = 0
 
     def add_bytes(self, size: int) -> None:
-        """Add `size`, which may be negative, to the buffered bytes."""
+        """Add `size` to the bytes that are buffered for these partitions. It may be negative."""
         self.waiting += size
 
 
@@ -57,11 +57,14 @@ class Channel:
     # --- for fetchers ----------------------------------------------------------------------------
 
     def has_room(self) -> bool:
-        """Return whether to fetch more for this channel."""
+        """Return whether fetchers may fetch more for this channel."""
         return self._ending is None and self.buffered_bytes - self._held.waiting < self._budget.free
 
     def push(self, chunk: Chunk) -> None:
-        """Add a chunk whose bytes are reserved in the budget. The channel gives them back later."""
+        """Add a chunk.
+
+        Its bytes must be reserved in the budget, and the channel gives them back later.
+        """
         self._check_open()
         self.buffered_bytes += chunk.size
         self.peak = max(self.peak, self.buffered_bytes)
@@ -73,13 +76,16 @@ class Channel:
         self._add(partition, error)
 
     def interrupt(self, error: ConsumerError | None) -> None:
-        """Raise `error` once to the reader, before anything else. None withdraws it."""
+        """Raise `error` once to the reader, before any chunk. None withdraws an error."""
         self._interruption = error
         if error is not None:
             self._readable.set()
 
     def drop(self, partition: TopicPartition) -> int:
-        """Drop the chunks of a partition, also a popped one; return how many were buffered."""
+        """Drop the chunks of a partition, also a popped one.
+
+        Return how many were still buffered.
+        """
         if partition in self._held:
             self._held.add_bytes(-self._waiting_bytes(partition))
             self._held.remove(partition)
@@ -113,7 +119,9 @@ class Channel:
                 self._mark_ready(partition)
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """End the channel after its buffered chunks, or raise the error then.
+        """End the channel after its buffered chunks.
+
+        Then `pop` raises `error`, or returns None without one.
 
         Repeated calls keep the first reason.
         """
@@ -124,7 +132,7 @@ class Channel:
             self._readable.set()
 
     def finish(self) -> None:
-        """Close the channel because all requested records are fetched. `reopen` reverts this."""
+        """Close the channel because all requested records were fetched. `reopen` reverts this."""
         self.close(_Finished("all requested records were read"))
 
     def reopen(self) -> None:
@@ -140,7 +148,7 @@ class Channel:
     # --- for the reader --------------------------------------------------------------------------
 
     def pop_now(self) -> Chunk | None:
-        """Return the next chunk, or None if none is ready; raise if an error is next."""
+        """Return the next chunk, or None if none is ready. Raise the error if one is next."""
         if self._interruption is not None:
             error, self._interruption = self._interruption, None
             raise error
@@ -162,7 +170,7 @@ class Channel:
     async def pop(self) -> Chunk | None:
         """Return the next chunk, or None if the channel is closed and empty.
 
-        A cancelled wait loses nothing. Constant data must not starve other tasks, so this yields
+        A cancelled wait loses no chunk. Constant data must not starve other tasks, so `pop` yields
         to the event loop now and then.
         """
         await self.yield_after_much()
@@ -180,13 +188,13 @@ class Channel:
             self._since_yield = 0
 
     async def yield_after_much(self) -> None:
-        """Yield to the event loop if much was popped since the last time."""
+        """Yield to the event loop if many bytes were popped since it last did."""
         if self._since_yield >= _BYTES_PER_YIELD:
             self._since_yield = 0
             await asyncio.sleep(0)
 
     def _has_held_data(self) -> bool:
-        """Return whether a partition on hold has chunks. The end comes after these."""
+        """Return whether a partition on hold has chunks. A closed channel ends only after these."""
         held = self._held
         return not held.isdisjoint(self._waiting) or any(
             is_current and chunk.partition in held for chunk, is_current in self._popped.items()
@@ -201,7 +209,7 @@ class Channel:
             self.done(chunk)  # dropped meanwhile
 
     def done(self, chunk: Chunk) -> bool:
-        """Release a popped chunk; return False if it was dropped or released before."""
+        """Release a popped chunk. Return False if it was dropped or released before."""
         is_current = self._popped.pop(chunk, None)
         if is_current is not None:
             self._give_back([chunk])
@@ -221,7 +229,7 @@ class Channel:
 
     @property
     def is_due(self) -> bool:
-        """Whether the reader has, or could pop, a chunk of a partition that is not on hold."""
+        """Whether the reader has or could pop a chunk of a partition that is not on hold."""
         popped = (
             is_current and chunk.partition not in self._held
             for chunk, is_current in self._popped.items()
@@ -235,11 +243,11 @@ class Channel:
 
     @property
     def holds_anything(self) -> bool:
-        """Whether any chunk or error is buffered."""
+        """Whether a chunk or an error is buffered."""
         return bool(self._waiting)
 
     def __contains__(self, partition: TopicPartition) -> bool:
-        """Return whether a chunk or error of the partition is buffered."""
+        """Return whether a chunk or an error of the partition is buffered."""
         return partition in self._waiting
 
     def _add(

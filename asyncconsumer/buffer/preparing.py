@@ -1,4 +1,4 @@
-"""Decompression of large bodies in a thread, one at a time, while the event loop runs."""
+"""The decompression of large bodies in a thread, one at a time, while the event loop runs."""
 
 import asyncio
 import threading
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 
 class Preparable(Protocol):
-    """A reader with a large body to decompress."""
+    """A reader of records that has a large body to decompress."""
 
     def prepare(self) -> None:
         """Decompress the next body."""
@@ -22,7 +22,7 @@ class _Job(NamedTuple):
 
 
 class Preparing:
-    """A queue that prepares one reader at a time, because an unfinished body is not charged yet.
+    """A queue that decompresses one body at a time. An unfinished body is not charged yet.
 
     Each body gets a new thread, whose start is short compared to the decompression. It is not a
     daemon thread: it ends soon, and interpreter shutdown must not stop a codec.
@@ -32,7 +32,7 @@ class Preparing:
         self._job: _Job | None = None
 
     async def prepare(self, reader: R) -> R:
-        """Call `reader.prepare()` in a thread, and return the reader.
+        """Call `reader.prepare()` in a thread. Return the reader.
 
         A cancelled wait does not stop the thread. Another call for the same reader waits for it.
         """
