@@ -1,1 +1,1 @@
-"""ZooKeeper: a session across servers, watches as events, and Kafka's znodes."""
+"""A ZooKeeper client: a session across servers, watches as events, and Kafka's znodes."""

@@ -29,18 +29,18 @@ _AUTH: Final = -4
 
 
 class Listener(Protocol):
-    """The receiver of the events of a connection; called synchronously."""
+    """A receiver of the events of a connection. Its methods are called synchronously."""
 
     def happened(self, event: WatchNotification) -> None:
-        """Called when a watch was triggered."""
+        """Handle the event of a triggered watch."""
 
     def ended(self, connection: "ZooKeeperConnection") -> None:
-        """Called when a connection has ended and its pending calls have failed."""
+        """Handle the end of a connection. Its pending calls have failed already."""
 
 
 @dataclass(slots=True, eq=False)
 class _PendingCall:
-    """A call in flight. Its answer is dropped if its future is done already."""
+    """A call in flight. Its response is dropped if its future is done already."""
 
     xid: int
     call: Call[Any]
@@ -49,10 +49,10 @@ class _PendingCall:
 
 
 class ZooKeeperConnection:
-    """A pipelined connection after its handshake. It is not reopened after its end.
+    """A pipelined connection after its handshake. After its end it cannot be used again.
 
-    Its end fails every pending call before anything else runs. The cancellation of a call does not
-    affect it.
+    When it ends, every pending call fails before anything else runs. The cancellation of a call
+    does not affect the connection.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ZooKeeperConnection:
         return f"<Connection to {self.address}, {state}, {len(self._pending)} calls in flight>"
 
     def send(self, call: Call[T]) -> asyncio.Future[T]:
-        """Send a call now, without waiting for its answer."""
+        """Send a call now. Return a future of its result."""
         if self.ending is not None:
             raise ConnectionLoss(call.path, str(self.ending), maybe_applied=False)
         self._xid = self._xid % (2**31 - 1) + 1
@@ -114,7 +114,7 @@ class ZooKeeperConnection:
     # --- called by the transport -----------------------------------------------------------------
 
     def answered(self, xid: int, zxid: int, error: int, body: Body) -> None:
-        """Resolve the call that this is the answer to."""
+        """Resolve the pending call that this response belongs to."""
         pending = self._pop(xid)
         if pending is None:
             self.lost(f"it answered request {xid} out of order")
@@ -137,7 +137,7 @@ class ZooKeeperConnection:
                 pending.answer.set_result(result)
 
     def notified(self, event: WatchNotification) -> None:
-        """Pass on an event of a watch."""
+        """Pass the event of a watch to the listener."""
         self.ping_timer.on_event(_now())
         self._listener.happened(event)
 
@@ -146,7 +146,10 @@ class ZooKeeperConnection:
         self._end(ServerUnusable(self.address, reason))
 
     def _pop(self, xid: int) -> _PendingCall | None:
-        """Remove and return the call with this xid; calls are answered in order."""
+        """Remove and return the pending call with this xid.
+
+        The server must answer calls in order.
+        """
         if xid > 0:
             return (
                 self._pending.popleft() if self._pending and self._pending[0].xid == xid else None
@@ -166,7 +169,7 @@ class ZooKeeperConnection:
     # --- endings ---------------------------------------------------------------------------------
 
     def _check_due(self) -> None:
-        """Send a ping or end the connection if that is due, and set the timer again."""
+        """Send a ping or end the connection if one of them is due. Then set the timer again."""
         now = _now()
         oldest = self._pending[0].sent if self._pending else inf
         due = self.ping_timer.due(oldest, now)
@@ -181,7 +184,10 @@ class ZooKeeperConnection:
             self._timer = loop.call_at(self.ping_timer.next_due(oldest), self._check_due)
 
     def _end(self, reason: ConsumerError) -> None:
-        """Fail pending calls, drop the transport, notify. Only the first reason is kept."""
+        """Fail the pending calls, close the transport, and notify the listener.
+
+        Only the first call has an effect.
+        """
         if self.ending is not None:
             return
         self.ending = reason

@@ -18,7 +18,7 @@ _STABLE_AFTER: Final = 1.0  # seconds after which a connection counts as stable
 
 
 class OpenedTransport(NamedTuple):
-    """An open transport, with the time at which its opening began."""
+    """An open transport to a server, and the loop time at which its opening began."""
 
     address: Address
     transport: Transport
@@ -26,11 +26,11 @@ class OpenedTransport(NamedTuple):
 
 
 class Ensemble:
-    """The servers, tried in random order, again and again, until one answers.
+    """The servers of an ensemble, which are tried in random order until one responds.
 
-    A server that does not answer a connect request in time, or closes the connection, gives no
-    information about the session. It may be down, without a quorum, or behind the last zxid of this
-    client. The next one is tried.
+    A server may not respond to a connect request in time, or close the connection. That says
+    nothing about the session. The server may be down, without a quorum, or behind the last zxid of
+    this client. The next server is tried.
     """
 
     def __init__(
@@ -44,11 +44,14 @@ class Ensemble:
         self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     def allowed(self, timeout_ms: int) -> float:
-        """Return the seconds for one server: all can be tried in a third of the session timeout."""
+        """Return the seconds to allow for one server.
+
+        All servers can be tried in a third of the session timeout.
+        """
         return max(_MIN_SECONDS_TO_OPEN, timeout_ms / 3000 / len(self._config.addresses))
 
     async def find(self, request: ConnectRequest) -> OpenedTransport:
-        """Return the first transport that opens."""
+        """Try the servers until one accepts the connect request. Return its transport."""
         while True:
             for address in self._shuffled():
                 began = asyncio.get_running_loop().time()
@@ -66,7 +69,10 @@ class Ensemble:
             await self.pause()
 
     async def lost(self, address: Address, ending: ConsumerError, lasted: float) -> None:
-        """Note a lost connection, and wait (with backoff) unless it was stable."""
+        """Log the loss of a connection that lasted `lasted` seconds.
+
+        If that was short, wait with backoff.
+        """
         reason = ending.reason if isinstance(ending, ServerUnusable) else str(ending)
         self.note_failure(address, reason)
         if lasted >= _STABLE_AFTER:
@@ -75,12 +81,12 @@ class Ensemble:
             await self.pause()
 
     def note_failure(self, address: Address, reason: str) -> None:
-        """Note and log an error of a server."""
+        """Remember and log an error of a server."""
         self.errors[address] = reason
         self._log.warning("ZooKeeper %s: %s", address, reason)
 
     async def pause(self) -> None:
-        """Wait between two rounds over all servers."""
+        """Wait between two rounds over all servers. Each wait is longer than the one before."""
         await asyncio.sleep(next(self._delays))
 
     def _shuffled(self) -> list[Address]:

@@ -1,4 +1,4 @@
-"""The paths of Kafka's znodes. Names are checked, so that none can change the path."""
+"""The paths of Kafka's znodes. Names are checked, so that no name can change the path."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,23 +12,23 @@ TOPICS: Final = "/brokers/topics"
 
 
 def is_legal(name: str) -> bool:
-    """Return whether Kafka accepts the name for a topic or a group."""
+    """Return whether Kafka accepts `name` as the name of a topic or a group."""
     return is_legal_topic(name)
 
 
 def broker(broker_id: int) -> str:
-    """Return the path of the registration of a broker."""
+    """Return the path of the znode with the registration of a broker."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic(name: str) -> str:
-    """Return the path of the partitions and replicas of a topic."""
+    """Return the path of the znode with the partitions and replicas of a topic."""
     return f"{TOPICS}/{_checked('topic', name)}"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPaths:
-    """The paths of one consumer group."""
+    """The paths of the znodes of one consumer group."""
 
     group: str
 
@@ -37,26 +37,29 @@ class GroupPaths:
 
     @property
     def root(self) -> str:
-        """The path of the group."""
+        """The path of the group's own znode."""
         return f"{CONSUMERS}/{self.group}"
 
     @property
     def ids(self) -> str:
-        """The parent of the registrations of members."""
+        """The path of the parent of the members' registrations."""
         return f"{self.root}/ids"
 
     @property
     def owners(self) -> str:
-        """The parent of the partition owners."""
+        """The path of the parent of the partition owners."""
         return f"{self.root}/owners"
 
     @property
     def offsets(self) -> str:
-        """The parent of the committed offsets."""
+        """The path of the parent of the committed offsets."""
         return f"{self.root}/offsets"
 
     def member(self, consumer_id: str) -> str:
-        """Return the path of a member. Kafka allows any id; here it must fit one znode name."""
+        """Return the path of a member's registration.
+
+        Kafka allows any consumer id, but this client requires one that fits a znode name.
+        """
         plain = consumer_id.isprintable() and "/" not in consumer_id and len(consumer_id) <= 1024
         if not plain or consumer_id in ("", ".", ".."):
             raise ConfigError(

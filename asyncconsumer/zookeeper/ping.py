@@ -1,11 +1,11 @@
-"""The timer for pings and for the detection of dead servers. No I/O."""
+"""The timer that decides when to ping a server and when to consider it dead. No I/O."""
 
 import enum
 from math import inf
 
 
 class PingAction(enum.Enum):
-    """The next action of a connection."""
+    """The action of a connection that is due now."""
 
     NOTHING = "wait"
     PING = "send a ping"
@@ -16,8 +16,8 @@ class PingAction(enum.Enum):
 class PingTimer:
     """The timer of one connection, in thirds of the session timeout.
 
-    A ping is due after a third without a request. After two thirds without data from the server the
-    connection is given up; the last third remains to find another server.
+    A ping is due after a third without a request. After two thirds without data from the server,
+    the connection is closed. The last third remains to find another server.
     """
 
     def __init__(self, timeout: float, opened: float, now: float) -> None:
@@ -26,25 +26,28 @@ class PingTimer:
         self.last_answer = opened
 
     def on_send(self, now: float) -> float:
-        """Note that a request was sent at `now`."""
+        """Note that a request was sent at the loop time `now`."""
         self.sent = now
         return now
 
     def on_event(self, now: float) -> None:
-        """Note that the server sent an event at `now`."""
+        """Note that data of the server arrived at the loop time `now`, other than a response."""
         self.received = now
 
     def on_answer(self, sent: float, now: float) -> None:
-        """Note that the request sent at `sent` was answered.
+        """Note that the response to the request sent at `sent` arrived at `now`.
 
-        The server certainly prolonged the session only at `sent` or later. The answer may have
+        The server certainly prolonged the session only at `sent` or later. The response may have
         been unread in a stopped process while the session expired, so `now` is not used for this.
         """
         self.received = now
         self.last_answer = max(self.last_answer, sent)
 
     def due(self, oldest: float, now: float) -> PingAction:
-        """Return the action; `oldest` is the time of the oldest pending request, or inf."""
+        """Return the action that is due at the loop time `now`.
+
+        `oldest` is the send time of the oldest pending request, or inf if none is pending.
+        """
         if now >= self.received + 2 * self.third:
             return PingAction.SILENCE
         if now >= oldest + 3 * self.third:
@@ -52,5 +55,8 @@ class PingTimer:
         return PingAction.PING if now >= self.sent + self.third else PingAction.NOTHING
 
     def next_due(self, oldest: float = inf) -> float:
-        """Return the time of the next check."""
+        """Return the loop time at which to call `due` again.
+
+        `oldest` is the send time of the oldest pending request.
+        """
         return min(self.sent + self.third, self.received + 2 * self.third, oldest + 3 * self.third)

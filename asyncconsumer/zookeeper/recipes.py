@@ -1,4 +1,4 @@
-"""Writes that are safe if their answer is lost: a read shows whether they were applied."""
+"""Writes that are safe if their response is lost. A read then shows whether they were applied."""
 
 import asyncio
 
@@ -10,10 +10,10 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 async def create_ephemeral_owned(
     session: ZooKeeperSession, path: str, data: bytes | None, *, epoch: int
 ) -> None:
-    """Create an ephemeral node in the session of `epoch`, unless this session has it already.
+    """Create an ephemeral znode in the session of `epoch`, unless this session owns it already.
 
-    Waits for the end of a node that an earlier session of this object left. `NodeExists` means
-    that another session has the node. `ConnectionLoss` means that the node was not created; the
+    If an earlier session of this client left the znode, wait until it is gone. `NodeExists` means
+    that another client owns the znode. `ConnectionLoss` means that it was not created, so the
     caller may try again.
     """
     while True:
@@ -38,7 +38,7 @@ async def create_ephemeral_owned(
 async def delete_if_exists(
     session: ZooKeeperSession, path: str, *, version: int = ANY_VERSION, epoch: int | None = None
 ) -> None:
-    """Delete a node if it exists. `ConnectionLoss` means that it still exists."""
+    """Delete a znode if it exists. `ConnectionLoss` means that it still exists."""
     try:
         await session.delete(path, version=version, epoch=epoch)
     except NoNode:
@@ -51,11 +51,11 @@ async def delete_if_exists(
 async def delete_ephemeral_owned(
     session: ZooKeeperSession, path: str, *, epoch: int, sure: bool = True
 ) -> None:
-    """Delete a node that this client created in the session of `epoch`; retry until it is gone.
+    """Delete a znode that this client created in the session of `epoch`. Retry until it is gone.
 
-    A delete whose answer was lost may have been applied, and another client may own the node by
-    now. So it is repeated only after a read shows that this session still owns the node. Without
-    `sure`, the first delete needs that read as well.
+    A delete whose response was lost may have been applied, and another client may own the znode by
+    now. So the delete is repeated only after a read shows that this session still owns the znode.
+    Without `sure`, the first delete needs that read as well.
     """
     while True:
         try:
@@ -74,7 +74,7 @@ async def delete_ephemeral_owned(
 
 
 async def ensure_path(session: ZooKeeperSession, path: str, data: bytes | None = None) -> None:
-    """Create a persistent node and its parents unless they exist."""
+    """Create a persistent znode and its parents, unless they exist."""
     try:
         await session.create(path, data)
     except NodeExists:
@@ -92,7 +92,7 @@ async def ensure_path(session: ZooKeeperSession, path: str, data: bytes | None =
 
 
 async def _read_after_sync(session: ZooKeeperSession, path: str) -> ZnodeData | None:
-    """Return the node after a write whose answer was lost, or None.
+    """Return the znode after a write whose response was lost, or None if it does not exist.
 
     The sync is needed because the current server may lag behind the one that received the write. A
     write that is still in flight there is refused, because the session has moved.
@@ -105,7 +105,7 @@ async def _read_after_sync(session: ZooKeeperSession, path: str) -> ZnodeData | 
 
 
 async def _wait_deleted(session: ZooKeeperSession, path: str) -> bool:
-    """Wait until a node is gone, for up to two session timeouts; return whether it is."""
+    """Wait until a znode is gone, for up to two session timeouts. Return whether it is gone."""
     try:
         async with asyncio.timeout(2 * session.timeout):
             with session.watch_exists(path) as watch:

@@ -1,6 +1,6 @@
-"""The cluster as brokers describe it in ZooKeeper.
+"""The brokers and topics as brokers register them in ZooKeeper.
 
-Any client with access may have written there. A node that is not valid is skipped and reported.
+Any client with access may have written to the znodes. An invalid znode is skipped and reported.
 Unknown keys and versions are accepted.
 """
 
@@ -25,7 +25,7 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class BrokerEndpoint(NamedTuple):
-    """A listener of a broker: name, security protocol and address."""
+    """A listener of a broker, with its name, security protocol and address."""
 
     listener: str
     security_protocol: str
@@ -33,13 +33,13 @@ class BrokerEndpoint(NamedTuple):
 
 
 class RegisteredBroker(NamedTuple):
-    """A live broker."""
+    """A live broker that is registered in ZooKeeper."""
 
     id: int
     endpoints: tuple[BrokerEndpoint, ...]
 
     def address(self, security_protocol: str = "PLAINTEXT") -> Address | None:
-        """Return the address for a security protocol, or None."""
+        """Return the broker's address for a security protocol, or None if it has none."""
         for endpoint in self.endpoints:
             if endpoint.security_protocol == security_protocol:
                 return endpoint.address
@@ -48,7 +48,7 @@ class RegisteredBroker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegistryReader(Generic[K, V]):
-    """The valid nodes that were read, and the nodes that were skipped."""
+    """The parsed contents of valid znodes, and the invalid znodes that were skipped."""
 
     nodes: dict[K, V]
     bad: tuple[BadZnode, ...] = ()
@@ -73,7 +73,10 @@ async def read_addresses(session: ZooKeeperSession, security_protocol: str) -> l
 async def read_topics(
     session: ZooKeeperSession, names: Iterable[str] | None = None
 ) -> RegistryReader[str, tuple[int, ...]]:
-    """Return the partitions of topics, by default of all; missing topics are left out."""
+    """Return the partitions of the topics in `names`, by default of all.
+
+    Leave out missing topics.
+    """
     if names is None:
         try:
             names = await session.children(paths.TOPICS)
@@ -108,7 +111,7 @@ async def _read(
 
 
 def parse_broker(path: str, data: bytes | None) -> tuple[int, RegisteredBroker]:
-    """Parse the registration of a broker, of any version."""
+    """Parse the registration of a broker, of any version. Return its id and the broker."""
     name = path.rpartition("/")[2]
     if not _is_number(name):
         raise BadZnode(path, "the broker id is not a number")
@@ -120,7 +123,7 @@ def parse_broker(path: str, data: bytes | None) -> tuple[int, RegisteredBroker]:
 
 
 def parse_topic(path: str, data: bytes | None) -> tuple[str, tuple[int, ...]]:
-    """Parse the partitions of a topic, in order."""
+    """Parse the znode of a topic. Return the topic's name and its partitions in order."""
     partitions = parse_object(path, data, _MAX_TOPIC_BYTES).get("partitions")
     if not isinstance(partitions, dict):
         raise BadZnode(path, "it has no object of partitions")
@@ -131,7 +134,10 @@ def parse_topic(path: str, data: bytes | None) -> tuple[str, tuple[int, ...]]:
 
 
 def parse_object(path: str, data: bytes | None, max_bytes: int) -> dict[str, Any]:
-    """Return the JSON object in a node, or raise BadZnode."""
+    """Return the JSON object in a znode.
+
+    Raise BadZnode if it is invalid or larger than `max_bytes`.
+    """
     text = decode_text(path, data, max_bytes)
     try:
         value = json.loads(text)
@@ -143,7 +149,7 @@ def parse_object(path: str, data: bytes | None, max_bytes: int) -> dict[str, Any
 
 
 def decode_text(path: str, data: bytes | None, max_bytes: int) -> str:
-    """Return the text in a node, or raise BadZnode."""
+    """Return the text in a znode. Raise BadZnode if it is invalid or larger than `max_bytes`."""
     if not data:
         raise BadZnode(path, "it is empty")
     if len(data) > max_bytes:
@@ -155,7 +161,7 @@ def decode_text(path: str, data: bytes | None, max_bytes: int) -> str:
 
 
 def _endpoints(fields: dict[str, Any]) -> tuple[tuple[BrokerEndpoint, ...], str]:
-    """Return the valid endpoints of a broker, or none and the reason."""
+    """Return the valid listeners of a broker, or none and the reason."""
     protocols = fields.get("listener_security_protocol_map")
     listed = fields.get("endpoints")
     texts = listed if isinstance(listed, list) else ()

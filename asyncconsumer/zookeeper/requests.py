@@ -1,7 +1,7 @@
-"""The requests of ZooKeeper and the parsers of its responses.
+"""The requests to ZooKeeper, and the parsers of their responses.
 
-Requests are aiozk's. Responses are parsed here, because aiozk's classes make a struct for every few
-bytes and do not check lengths. For a list of children they take four times as long.
+Requests are those of aiozk. Responses are parsed here, because aiozk's classes make a struct for
+every few bytes and do not check lengths. For a list of children they take four times as long.
 """
 
 import struct
@@ -28,7 +28,7 @@ _PART: Final = struct.Struct(">i?i")  # before each part of a transaction respon
 
 
 class Stat(NamedTuple):
-    """The metadata of a node."""
+    """The metadata of a znode: versions, zxids, owner session and size."""
 
     created_zxid: int
     modified_zxid: int
@@ -44,14 +44,14 @@ class Stat(NamedTuple):
 
 
 class ZnodeData(NamedTuple):
-    """The data and stat of a node; data is None if it was created without data."""
+    """The data and metadata of a znode. `data` is None if it was created without data."""
 
     data: bytes | None
     stat: Stat
 
 
 class WatchNotification(NamedTuple):
-    """An event of a watch; `type` is one of aiozk's `WatchEvent` types."""
+    """An event of a watch. `type` is one of aiozk's `WatchEvent` types."""
 
     type: int
     path: str
@@ -59,7 +59,7 @@ class WatchNotification(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T_co]):
-    """A request with the parser of its response. `path` is for errors."""
+    """A request together with the parser of its response. `path` is the znode that errors name."""
 
     path: str
     request: Request
@@ -72,14 +72,14 @@ class Call(Generic[T_co]):
 
 
 class Check(NamedTuple):
-    """A part of a transaction that fails unless the node has this version."""
+    """A part of a transaction that fails unless the znode has this version."""
 
     path: str
     version: int
 
 
 class Create(NamedTuple):
-    """A part of a transaction that creates a node."""
+    """A part of a transaction that creates a znode."""
 
     path: str
     data: bytes | None = None
@@ -87,7 +87,7 @@ class Create(NamedTuple):
 
 
 class SetData(NamedTuple):
-    """A part of a transaction that replaces the data of a node."""
+    """A part of a transaction that replaces the data of a znode."""
 
     path: str
     data: bytes | None
@@ -95,7 +95,7 @@ class SetData(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A part of a transaction that deletes a node."""
+    """A part of a transaction that deletes a znode."""
 
     path: str
     version: int = ANY_VERSION
@@ -108,18 +108,18 @@ Operation: TypeAlias = Check | Create | SetData | Delete
 
 
 def read_stat(body: memoryview, offset: int = 0) -> Stat:
-    """Parse a stat."""
+    """Parse the metadata of a znode at an offset of a response."""
     return Stat._make(_STAT.unpack_from(body, offset))
 
 
 def read_node(body: memoryview) -> ZnodeData:
-    """Parse data and stat of a node."""
+    """Parse the data and metadata of a znode."""
     data, offset = _buffer(body, 0)
     return ZnodeData(data, read_stat(body, offset))
 
 
 def read_children(body: memoryview) -> list[str]:
-    """Parse the names of the children of a node."""
+    """Parse the names of the children of a znode."""
     (count,) = _INT.unpack_from(body)
     if count > len(body) // 4:  # each takes 4 bytes for its length
         raise ValueError(f"{count} children in {len(body)} bytes")
@@ -136,17 +136,17 @@ def read_children(body: memoryview) -> list[str]:
 
 
 def read_path(body: memoryview) -> str:
-    """Parse a path."""
+    """Parse the path of a znode."""
     return _text(body, 0)[0]
 
 
 def read_event(body: memoryview) -> WatchNotification:
-    """Parse a watch event: type, state of the session, path."""
+    """Parse a watch event: its type, the state of the session, and the path."""
     return WatchNotification(_INT.unpack_from(body)[0], _text(body, 8)[0])
 
 
 def _nothing(_: memoryview) -> None:
-    """Parse a response without content."""
+    """Parse the response to a request that returns nothing."""
 
 
 def _token(body: memoryview) -> bytes:
@@ -172,52 +172,58 @@ def _text(body: memoryview, offset: int) -> tuple[str, int]:
 
 
 def get(path: str, *, watch: bool = False) -> Call[ZnodeData]:
-    """Return the request for data and stat of a node."""
+    """Return the request for the data and metadata of a znode.
+
+    With `watch`, it also sets a watch.
+    """
     return Call(path, protocol.GetDataRequest(path=path, watch=watch), read_node)
 
 
 def exists(path: str, *, watch: bool = False) -> Call[Stat]:
-    """Return the request for the stat of a node; its watch is set even if it fails with NoNode."""
+    """Return the request for the metadata of a znode.
+
+    With `watch`, it also sets a watch, even if the znode does not exist.
+    """
     return Call(path, protocol.ExistsRequest(path=path, watch=watch), read_stat)
 
 
 def children(path: str, *, watch: bool = False) -> Call[list[str]]:
-    """Return the request for the names of the children of a node, in no order."""
+    """Return the request for the names of a znode's children, in no order."""
     return Call(path, protocol.GetChildrenRequest(path=path, watch=watch), read_children)
 
 
 def sync(path: str) -> Call[str]:
-    """Return the request that makes the connected server catch up with the leader."""
+    """Return the request that makes the connected server catch up with the ensemble's leader."""
     return Call(path, protocol.SyncRequest(path=path), read_path)
 
 
 def create(
     path: str, data: bytes | None, *, acl: Acl, ephemeral: bool = False, sequential: bool = False
 ) -> Call[str]:
-    """Return the request that creates a node; its result is the final path."""
+    """Return the request that creates a znode. Its result is the final path."""
     request = protocol.CreateRequest(path=path, data=data, acl=list(acl))
     request.set_flags(ephemeral=ephemeral, sequential=sequential)
     return Call(path, request, read_path)
 
 
 def set_data(path: str, data: bytes | None, version: int = ANY_VERSION) -> Call[Stat]:
-    """Return the request that replaces the data of a node if it has that version."""
+    """Return the request that replaces the data of a znode if it has this version."""
     request = protocol.SetDataRequest(path=path, data=data, version=version)
     return Call(path, request, read_stat)
 
 
 def delete(path: str, version: int = ANY_VERSION) -> Call[None]:
-    """Return the request that deletes a node without children if it has that version."""
+    """Return the request that deletes a znode without children if it has this version."""
     return Call(path, protocol.DeleteRequest(path=path, version=version), _nothing)
 
 
 def check(path: str, version: int) -> Call[None]:
-    """Return the request that fails its transaction unless the node has that version."""
+    """Return the request that fails its transaction unless the znode has this version."""
     return Call(path, protocol.CheckVersionRequest(path=path, version=version), _nothing)
 
 
 def operation(what: Operation, path: str, acl: Acl) -> Call[Any]:
-    """Return the request for a part of a transaction; `path` includes the chroot."""
+    """Return the request for one part of a transaction. `path` is the full path with the chroot."""
     match what:
         case Check():
             return check(path, what.version)
@@ -230,7 +236,10 @@ def operation(what: Operation, path: str, acl: Acl) -> Call[Any]:
 
 
 def transaction(operations: Sequence[Call[Any]]) -> Call[list[Any]]:
-    """Return the request that does all operations or none; it has the result of each."""
+    """Return the request that applies all operations or none.
+
+    Its result is a list of their results.
+    """
     request = protocol.TransactionRequest()
     for operation in operations:
         request.add(operation.request)
@@ -243,7 +252,7 @@ def transaction(operations: Sequence[Call[Any]]) -> Call[list[Any]]:
 
 
 def transaction_results(paths: Sequence[str], parts: Sequence[Any]) -> list[Any]:
-    """Return the results, or raise TransactionFailed for the operation that failed."""
+    """Return the results of a transaction's parts. If a part failed, raise TransactionFailed."""
     # Operations before it were rolled back (0), those after it were not tried (-2).
     for index, part in enumerate(parts):
         if isinstance(part, ZooKeeperError) and part.code not in (0, -2):
@@ -272,7 +281,7 @@ def _transaction_parts(operations: Sequence[Call[Any]], body: memoryview) -> lis
 
 
 def _size(operation: Call[Any], result: object) -> int:
-    """Return the size of a result in the response of a transaction."""
+    """Return the bytes that the result of an operation takes in the response of a transaction."""
     if isinstance(result, Stat):
         return _STAT.size
     return 4 + len(result.encode()) if isinstance(result, str) else 0
@@ -285,7 +294,7 @@ def digest_auth(user_and_password: str) -> Call[None]:
 
 
 class SaslRequest(Request):
-    """A SASL request. That of aiozk cannot be serialised, because its `parts` lack a comma."""
+    """A SASL request. aiozk's own class cannot be serialised, because its `parts` lack a comma."""
 
     opcode = 102
     parts = (("token", Buffer),)
@@ -297,10 +306,10 @@ def sasl(token: bytes) -> Call[bytes]:
 
 
 def ping() -> Call[None]:
-    """Return a ping."""
+    """Return the ping request, which keeps the session alive."""
     return Call("/", protocol.PingRequest(), _nothing)
 
 
 def close_session() -> Call[None]:
-    """Return the request that ends the session and deletes its ephemeral nodes."""
+    """Return the request that ends the session. The server then deletes its ephemeral znodes."""
     return Call("/", protocol.CloseRequest(), _nothing)

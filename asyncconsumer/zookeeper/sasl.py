@@ -1,4 +1,4 @@
-"""SASL login with DIGEST-MD5 (RFC 2831), which ZooKeeper has besides Kerberos."""
+"""SASL login with DIGEST-MD5 (RFC 2831), which ZooKeeper supports besides Kerberos."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ _URI: Final = "zookeeper/zk-sasl-md5"  # as in ZooKeeper's own clients
 
 
 async def login(send: Callable[[Call[bytes]], Awaitable[bytes]], user_and_password: str) -> None:
-    """Log in, and check that the server knows the password as well."""
+    """Log in with DIGEST-MD5, and check that the server knows the password as well."""
     user, _, password = user_and_password.partition(":")
     challenge = _fields(await send(requests.sasl(b"")))
     if "nonce" not in challenge:
@@ -27,7 +27,7 @@ async def login(send: Callable[[Call[bytes]], Awaitable[bytes]], user_and_passwo
 
 
 class Proof:
-    """The DIGEST-MD5 response for a password and a challenge."""
+    """A proof that the client knows the password, for one challenge of the server."""
 
     def __init__(self, user: str, password: str, challenge: dict[str, str], cnonce: str) -> None:
         self._user = user
@@ -41,13 +41,16 @@ class Proof:
         return f"<Proof for {self._user}>"
 
     def digest(self, method: str) -> str:
-        """Return the digest of the client (`AUTHENTICATE`) or of the server (empty)."""
+        """Return the digest that proves the password.
+
+        `method` is `AUTHENTICATE` for the client's digest and empty for that of the server.
+        """
         uri_hash = _md5(f"{method}:{_URI}".encode()).hexdigest()
         text = f"{self._key}:{self._nonce}:00000001:{self._cnonce}:auth:{uri_hash}"
         return _md5(text.encode()).hexdigest()
 
     def response(self) -> bytes:
-        """Return the response to the challenge."""
+        """Return the response to the server's challenge."""
         return (
             f"charset=utf-8,username={_quoted(self._user)},realm={_quoted(self._realm)},"
             f"nonce={_quoted(self._nonce)},nc=00000001,cnonce={_quoted(self._cnonce)},"

@@ -1,4 +1,4 @@
-"""The ZooKeeper session with its reads, writes and watches."""
+"""The ZooKeeper session, with its reads, writes and watches."""
 
 import asyncio
 import re
@@ -16,41 +16,44 @@ _NO_PART: Final = re.compile(r"/(\.{0,2})(/|$)|[\x00-\x1f\x7f-\x9f]")  # empty, 
 
 
 class ZooKeeperSession(SessionKeeper):
-    """Successive ZooKeeper sessions for the time of an ``async with`` block.
+    """A ZooKeeper session that is replaced by a new one when it expires, within ``async with``.
 
-    `epoch` counts them. Ephemeral nodes end with their epoch. So a write may name its epoch, and
-    fails with `SessionExpired` in any later one. A call waits for a connection if there is none.
-    A read is repeated if its connection breaks. A write is not, because it may have been applied;
-    it raises `ConnectionLoss`.
+    `epoch` counts the sessions. Ephemeral znodes end with their epoch. So a write may name its
+    epoch, and fails with `SessionExpired` in any later one. A call waits for a connection if there
+    is none. A read is repeated if its connection breaks. A write is not, because it may have been
+    applied. It raises `ConnectionLoss`.
     """
 
     # --- reads: repeated when a connection breaks ------------------------------------------------
 
     async def get(self, path: str, *, watch: bool = False) -> ZnodeData:
-        """Return data and stat of a node."""
+        """Return the data and metadata of a znode."""
         return await self.read(requests.get(self._full(path), watch=watch))
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
-        """Return the stat of a node, or None if it does not exist."""
+        """Return the metadata of a znode, or None if it does not exist."""
         try:
             return await self.read(requests.exists(self._full(path), watch=watch))
         except NoNode:
             return None
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Return the names of the children of a node, in no order."""
+        """Return the names of the children of a znode, in no order."""
         return await self.read(requests.children(self._full(path), watch=watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[ZnodeData | None]:
-        """Read many nodes at once; None for each that does not exist."""
+        """Read many znodes at once. The result of a missing one is None."""
         return await self.read_many([requests.get(self._full(path)) for path in paths])
 
     async def children_of_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Read the children of many nodes at once; None for each that does not exist."""
+        """Read the children of many znodes at once. The result of a missing one is None."""
         return await self.read_many([requests.children(self._full(path)) for path in paths])
 
     async def sync(self, path: str = "/") -> None:
-        """Make the server catch up with the leader, so that later reads see earlier writes."""
+        """Make the server catch up with the ensemble's leader.
+
+        Later reads then see all earlier writes.
+        """
         await self.read(requests.sync(self._full(path)))
 
     # --- writes: sent once -----------------------------------------------------------------------
@@ -65,7 +68,7 @@ class ZooKeeperSession(SessionKeeper):
         acl: Acl | None = None,
         epoch: int | None = None,
     ) -> str:
-        """Create a node and return its path, which differs if it is sequential."""
+        """Create a znode. Return its path, which differs from `path` if it is sequential."""
         call = requests.create(
             self._full(path),
             data,
@@ -83,33 +86,33 @@ class ZooKeeperSession(SessionKeeper):
         version: int = ANY_VERSION,
         epoch: int | None = None,
     ) -> Stat:
-        """Replace a node's data."""
+        """Replace the data of a znode. Return its new metadata."""
         return await self.call(requests.set_data(self._full(path), data, version), epoch)
 
     async def delete(
         self, path: str, *, version: int = ANY_VERSION, epoch: int | None = None
     ) -> None:
-        """Delete a node."""
+        """Delete a znode."""
         await self.call(requests.delete(self._full(path), version), epoch)
 
     async def write_many(
         self, operations: Sequence[Operation], *, epoch: int | None = None
     ) -> list[Any]:
-        """Send separate writes at once; a failed one has its `ZooKeeperError` as result."""
+        """Send separate writes at once. The result of a failed one is its `ZooKeeperError`."""
         parts = [requests.operation(op, self._full(op.path), self._acl) for op in operations]
         return await self.call_many(parts, epoch)
 
     async def multi(
         self, operations: Sequence[Operation], *, epoch: int | None = None
     ) -> list[Any]:
-        """Do all operations or none, and return the result of each."""
+        """Apply all operations or none. Return the result of each."""
         parts = [requests.operation(op, self._full(op.path), self._acl) for op in operations]
         return await self.call(requests.transaction(parts), epoch)
 
     # --- watches ---------------------------------------------------------------------------------
 
     def watch_data(self, path: str, wakeup: asyncio.Event | None = None) -> Watch[ZnodeData | None]:
-        """Watch a node's data; it reads as None while there is no such node."""
+        """Watch the data of a znode. The watch reads None while the znode does not exist."""
 
         async def read(path: str) -> ZnodeData | None:
             while True:
@@ -123,7 +126,10 @@ class ZooKeeperSession(SessionKeeper):
     def watch_children(
         self, path: str, wakeup: asyncio.Event | None = None
     ) -> Watch[list[str] | None]:
-        """Watch the names of a node's children; None while there is no such node."""
+        """Watch the names of a znode's children.
+
+        The watch reads None while the znode does not exist.
+        """
 
         async def read(path: str) -> list[str] | None:
             while True:
@@ -135,7 +141,7 @@ class ZooKeeperSession(SessionKeeper):
         return Watch(self.watches, path, WatchKind.CHILDREN, read, wakeup)
 
     def watch_exists(self, path: str, wakeup: asyncio.Event | None = None) -> Watch[Stat | None]:
-        """Watch whether a node is there."""
+        """Watch whether a znode exists. The watch reads None while it does not."""
 
         async def read(path: str) -> Stat | None:
             return await self.exists(path, watch=True)
@@ -149,7 +155,7 @@ class ZooKeeperSession(SessionKeeper):
         return requests.CREATOR_ALL if self.config.zookeeper_set_acl else requests.WORLD
 
     def _full(self, path: str) -> str:
-        """Return the path with the chroot. '..' is refused, which servers take for a name."""
+        """Return the path with the chroot. Refuse '..', which servers treat as a name."""
         if path == "/":
             return self.config.chroot or "/"
         if not path.startswith("/") or _NO_PART.search(path) or not _encodes(path):

@@ -1,4 +1,4 @@
-"""The keeper of a ZooKeeper session across connections; it detects expiry."""
+"""The task that keeps a ZooKeeper session across connections, and detects its expiry."""
 
 import asyncio
 import copy
@@ -49,14 +49,14 @@ _log = logging.getLogger(__name__)
 
 
 class _TimedCall:
-    """A base with the suspended time of the machine, which a server counts as well."""
+    """A base of calls that knows how long the machine was suspended. A server counts that time."""
 
     def __init__(self, suspensions: Suspensions) -> None:
         self._suspensions = suspensions
 
 
 class SessionKeeper(_TimedCall, AsyncResource):
-    """Successive ZooKeeper sessions for the time of an ``async with`` block.
+    """The current ZooKeeper session and its connection, within an ``async with`` block.
 
     One task finds servers and waits for connections to end. It never waits for an event that only
     this task can cause. A session ends only when a server answers with another session id.
@@ -100,12 +100,12 @@ class SessionKeeper(_TimedCall, AsyncResource):
 
     @property
     def session_id(self) -> int:
-        """The id of the session; 0 while there is none."""
+        """The id of the current session, or 0 while there is none."""
         return self._identity.session_id
 
     @property
     def password(self) -> bytes:
-        """The password that continues the session on another connection."""
+        """The password with which another connection continues the session."""
         return self._identity.password
 
     @property
@@ -115,9 +115,9 @@ class SessionKeeper(_TimedCall, AsyncResource):
 
     @property
     def last_answer(self) -> float:
-        """The loop time at which the server certainly prolonged the session last.
+        """The latest loop time at which the server certainly prolonged the session.
 
-        It is the time at which the last answered request was sent.
+        It is the send time of the last request that was answered.
         """
         if self._connection is None or self._identity is _NO_SESSION:
             return -inf
@@ -125,13 +125,16 @@ class SessionKeeper(_TimedCall, AsyncResource):
 
     @property
     def certain_until(self) -> float:
-        """The time until which the session is safe without answers: 2/3 of the timeout."""
+        """The loop time until which the session is safe without further responses.
+
+        It is two thirds of the session timeout after the last one.
+        """
         skipped = self._suspensions.since(self.last_answer)
         return self.last_answer + self.timeout * 2 / 3 - skipped
 
     @property
     def suspended(self) -> bool:
-        """Whether the last answer is so long ago that the session may expire."""
+        """Whether the last response is so long ago that the session may expire."""
         return _now() > self.certain_until
 
     @property
@@ -141,11 +144,14 @@ class SessionKeeper(_TimedCall, AsyncResource):
         return _now() + skipped - self.last_answer > self.timeout
 
     def holds(self, epoch: int) -> bool:
-        """Return whether nodes claimed in `epoch` certainly still belong to this session."""
+        """Return whether znodes created in `epoch` certainly still belong to this session."""
         return not self.is_over(epoch) and not self.lost_by_own_clock
 
     def check_epoch(self, epoch: int, path: str) -> None:
-        """Raise `SessionExpired` for an operation on `path` if the session of `epoch` is over."""
+        """Raise `SessionExpired` if the session of `epoch` is over.
+
+        `path` is named in the error.
+        """
         if self.is_over(epoch):
             raise SessionExpired(path, f"the session of epoch {epoch} is over")
 
@@ -154,7 +160,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
         return epoch != self.epoch or self._identity is _NO_SESSION
 
     async def wait_expired(self, epoch: int) -> None:
-        """Wait until the session of `epoch` is over."""
+        """Wait until the session of `epoch` is known to have ended."""
         while not self.is_over(epoch):
             self._scope.check_open()
             await self._changed.wait()
@@ -162,13 +168,16 @@ class SessionKeeper(_TimedCall, AsyncResource):
     # --- calls -----------------------------------------------------------------------------------
 
     async def call(self, call: Call[T], epoch: int | None = None) -> T:
-        """Send a call once, when there is a connection; in the session of `epoch`, if given."""
+        """Send a call once, as soon as there is a connection. Return its result.
+
+        With an `epoch`, raise `SessionExpired` if the session of that epoch is over.
+        """
         connection = await self._usable(call.path, epoch)
         self.requests += 1
         return await connection.send(call)
 
     async def read(self, call: Call[T]) -> T:
-        """Send a call, and repeat it if its connection breaks."""
+        """Send a call that only reads. Repeat it if its connection breaks."""
         deadline = inf
         while True:
             try:
@@ -179,7 +188,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
                     raise
 
     async def read_many(self, calls: Sequence[Call[T]]) -> list[T | None]:
-        """Send many calls at once; the result of a missing node is None."""
+        """Send many calls that only read at once. The result of a missing znode is None."""
         results: list[T | None] = []
         deadline = inf
         while len(results) < len(calls):
@@ -199,7 +208,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
     async def call_many(
         self, calls: Sequence[Call[T]], epoch: int | None = None
     ) -> list[T | ZooKeeperError]:
-        """Send many calls at once, without repeats; a failed call has its error as result."""
+        """Send many calls at once, each only once. The result of a failed call is its error."""
         results: list[T | ZooKeeperError] = []
         while len(results) < len(calls):
             batch = calls[len(results) : len(results) + _IN_FLIGHT]
@@ -213,7 +222,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
         return results
 
     async def _usable(self, path: str, epoch: int | None) -> ZooKeeperConnection:
-        """Wait for a connection. The caller must use it before it awaits anything."""
+        """Wait for a connection and return it. The caller must use it before it awaits anything."""
         if (connection := self._checked(path, epoch)) is not None:
             return connection
         allowed = self.config.connection_timeout_ms / 1000
@@ -235,12 +244,12 @@ class SessionKeeper(_TimedCall, AsyncResource):
     # --- called by the connection ----------------------------------------------------------------
 
     def happened(self, event: WatchNotification) -> None:
-        """Called when a watch was triggered."""
+        """Handle the event of a triggered watch."""
         inside = event.path.removeprefix(self.config.chroot) or "/"
         self.watches.happened(event._replace(path=inside))
 
     def ended(self, connection: ZooKeeperConnection) -> None:
-        """Called when a connection has ended."""
+        """Handle the end of a connection."""
         if connection is self._connection:
             self.connected.clear()
             self._notify_changed()
@@ -277,7 +286,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
         return ConnectRequest(known.session_id, known.password, timeout_ms, zxid)
 
     def _accept(self, opened: OpenedTransport) -> bool:
-        """Update the session from the handshake; return whether the server has a session."""
+        """Update the session from the handshake. Return whether the server accepted the session."""
         response, known = opened.transport.connect_response, self._identity
         if known is not _NO_SESSION and response.session_id != known.session_id:
             self._expire()
@@ -329,7 +338,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
             raise ZooKeeperUnavailable(self.config.zookeeper_connect, allowed, reasons) from None
 
     async def _close_session(self) -> None:
-        """End the session on the server, so that its ephemeral nodes are deleted at once."""
+        """End the session on the server, so that its ephemeral znodes are deleted at once."""
         connection = self._connection
         if connection is None:
             return
@@ -348,7 +357,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
         await connection.wait_closed()
 
     def _notify_changed(self) -> None:
-        """Wake all tasks that wait for a change."""
+        """Wake all tasks that wait for a change of the session or its connection."""
         self._changed.set()
         self._changed = asyncio.Event()
 

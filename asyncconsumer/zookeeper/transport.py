@@ -1,4 +1,4 @@
-"""The transport to one ZooKeeper server: handshake, calls and answers over a socket.
+"""The transport to one ZooKeeper server: handshake, calls and responses over a socket.
 
 The layers above it handle no bytes, so a fake server on virtual time can replace it.
 """
@@ -27,7 +27,7 @@ _HEAD: Final = struct.Struct(">iqi")  # xid, zxid, error
 
 
 class ConnectRequest(NamedTuple):
-    """The first message of a client. A session id of 0 asks for a new session."""
+    """The first message of a client. A session id of 0 requests a new session."""
 
     session_id: int
     password: bytes
@@ -36,7 +36,7 @@ class ConnectRequest(NamedTuple):
 
 
 class ConnectResponse(NamedTuple):
-    """The answer to a `ConnectRequest`. A session id of 0 means an expired session."""
+    """The response to a `ConnectRequest`. A session id of 0 means that the session has expired."""
 
     session_id: int
     password: bytes
@@ -44,48 +44,51 @@ class ConnectResponse(NamedTuple):
 
 
 class Receiver(Protocol):
-    """The receiver of answers and events. Its methods must not raise."""
+    """A receiver of responses and events. Its methods must not raise."""
 
     def answered(self, xid: int, zxid: int, error: int, body: Body) -> None:
-        """Called with the answer to the call with this xid."""
+        """Handle the response to the call with this xid."""
 
     def notified(self, event: WatchNotification) -> None:
-        """Called when a watch was triggered."""
+        """Handle the event of a triggered watch."""
 
     def lost(self, reason: str) -> None:
-        """Called once, when the transport has ended."""
+        """Handle the end of the transport. It is called once."""
 
 
 class Transport(Protocol):
-    """An open transport after the handshake."""
+    """The protocol of an open transport after the handshake."""
 
     @property
     def connect_response(self) -> ConnectResponse:
-        """The answer of the server to the handshake."""
+        """The response of the server to the handshake."""
 
     def listen(self, receiver: Receiver) -> None:
-        """Pass answers and events to `receiver` from now on."""
+        """Pass responses and events to `receiver` from now on."""
 
     def send(self, xid: int, call: Call[Any]) -> None:
-        """Send a call."""
+        """Send a call with this xid."""
 
     def read(self, call: Call[T], body: Body) -> T:
-        """Parse the body of an answer; raise ValueError or struct.error if it is not valid."""
+        """Parse the body of a response. Raise ValueError or struct.error if it is invalid."""
 
     def drop(self) -> None:
-        """Close now, without further calls of the receiver."""
+        """Close the transport now, without further calls of the receiver."""
 
     async def wait_closed(self) -> None:
         """Wait until the transport is closed."""
 
 
 class TransportOpener(Protocol):
-    """A function that opens transports. `open_transport` is the real one."""
+    """A function that opens transports. `open_transport` is the one for real servers."""
 
     async def __call__(
         self, address: Address, config: ZooKeeperConfig, request: ConnectRequest, /
     ) -> Transport:
-        """Open a transport with its handshake, or raise ServerUnusable; safe to cancel."""
+        """Open a transport and do the handshake. Raise ServerUnusable if that fails.
+
+        A cancelled call leaves nothing open.
+        """
 
 
 class SocketTransport(asyncio.BufferedProtocol):
@@ -103,7 +106,7 @@ class SocketTransport(asyncio.BufferedProtocol):
         self._gone = asyncio.Event()
 
     async def handshake(self, request: ConnectRequest) -> None:
-        """Do the handshake. The first frame is its answer."""
+        """Send the connect request, and wait for the response."""
         message = protocol.ConnectRequest(
             protocol_version=0,
             last_seen_zxid=request.last_zxid,
@@ -118,17 +121,17 @@ class SocketTransport(asyncio.BufferedProtocol):
 
     @property
     def connect_response(self) -> ConnectResponse:
-        """The answer of the server to the handshake."""
+        """The response of the server to the handshake."""
         return self._handshake.result()
 
     def listen(self, receiver: Receiver) -> None:
-        """Pass answers and events to `receiver` from now on."""
+        """Pass responses and events to `receiver` from now on."""
         self._receiver = receiver
         if self._ending:
             receiver.lost(self._ending)
 
     def send(self, xid: int, call: Call[Any]) -> None:
-        """Send a call; the calls of one loop iteration are written together."""
+        """Send a call. The calls of one loop iteration are written together."""
         body = call.request.serialize(xid)
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -140,11 +143,11 @@ class SocketTransport(asyncio.BufferedProtocol):
             self._transport.write(b"".join(unsent))
 
     def read(self, call: Call[T], body: memoryview) -> T:
-        """Parse the body of an answer."""
+        """Parse the body of a response."""
         return call.read(body)
 
     def drop(self) -> None:
-        """Close now, without further calls of the receiver."""
+        """Close the transport now, without further calls of the receiver."""
         self._receiver = None
         self._end("this client closed the connection")
 
@@ -155,15 +158,15 @@ class SocketTransport(asyncio.BufferedProtocol):
     # --- called by the asyncio transport ---------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport of the open socket."""
+        """Store the asyncio transport of the open socket."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for received bytes."""
+        """Return the buffer into which received bytes are written."""
         return self._frames.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process received bytes."""
+        """Process the received bytes."""
         try:
             for frame in self._frames.received(nbytes):
                 self._received(frame)
@@ -215,7 +218,7 @@ class SocketTransport(asyncio.BufferedProtocol):
 async def open_transport(
     address: Address, config: ZooKeeperConfig, request: ConnectRequest
 ) -> SocketTransport:
-    """Open TCP and TLS and do the handshake; close everything after a failure."""
+    """Connect over TCP or TLS and do the handshake. Close everything after a failure."""
     transport = SocketTransport(address, config.max_frame_bytes)
     try:
         await connect(lambda: transport, address, config.ssl_context)
@@ -234,7 +237,7 @@ async def open_transport(
 
 
 def _describe_bad_length(bad: BadLength) -> str:
-    """Describe the bytes that came in place of a valid length."""
+    """Describe the bytes that came in place of a valid frame length, for an error."""
     if bad.head[0] in (0x15, 0x16) and bad.head[1] == 3:  # a TLS record: alert or handshake
         return "it answers in TLS; set `zookeeper_ssl_context`"
     if bad.head.isascii() and bad.head.decode().isprintable():

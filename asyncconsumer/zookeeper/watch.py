@@ -1,4 +1,4 @@
-"""Watches as events, which are set whenever the watched node may have changed.
+"""Watches as events, which are set whenever the watched znode may have changed.
 
 They are level-triggered. An event is set at the start and cleared only right before a read. It is
 set again when the last read may be outdated. That is after a watch event, a new connection, a new
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class WatchKind(enum.Enum):
-    """The watched aspect of a node."""
+    """The aspect of a znode that is watched: its data, children or existence."""
 
     DATA = "data"
     CHILDREN = "children"
@@ -80,7 +80,10 @@ class Watch(Generic[T]):
         self.close()
 
     async def read(self) -> T:
-        """Read the current value. `changed` is set when it changes, or if the read fails."""
+        """Read and return the current value.
+
+        The event `changed` is set when the value changes, or if the read fails.
+        """
         self.changed.clear()
         try:
             return await self._read(self.path)
@@ -89,18 +92,21 @@ class Watch(Generic[T]):
             raise
 
     def mark_changed(self) -> None:
-        """Mark the last read as outdated, also in the event that several watches have in common."""
+        """Mark the last read as outdated.
+
+        Set `changed`, and the event that several watches share.
+        """
         self.changed.set()
         if self._wakeup is not None:
             self._wakeup.set()
 
     def close(self) -> None:
-        """Stop the watch. The server may still send one event, which is ignored."""
+        """Close the watch. The server may still send one event, which is ignored."""
         self._table.remove(self)
 
 
 class Watches:
-    """The open watches by path."""
+    """The open watches of a session by path."""
 
     def __init__(self) -> None:
         self._by_path: dict[str, list[Watch[object]]] = {}
@@ -121,14 +127,14 @@ class Watches:
             self._by_path.pop(watch.path, None)
 
     def happened(self, event: WatchNotification) -> None:
-        """Mark the watches that an event of the server concerns."""
+        """Mark the watches that an event of the server is about as changed."""
         concerned = _CONCERNS.get(event.type, ())
         for watch in self._by_path.get(event.path, ()):
             if watch.kind in concerned:
                 watch.mark_changed()
 
     def set_all(self) -> None:
-        """Mark all watches, because events may have been missed."""
+        """Mark all watches as changed, because events may have been missed."""
         for watches in self._by_path.values():
             for watch in watches:
                 watch.mark_changed()
