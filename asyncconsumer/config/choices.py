@@ -1,4 +1,4 @@
-"""The values of enumerated options, as types that a type checker knows."""
+"""The allowed values of enumerated options, as types for type checkers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
@@ -35,13 +35,16 @@ ZOOKEEPER_ASSIGNOR_NAMES: Final[tuple[str, ...]] = get_args(ZooKeeperAssignorNam
 
 
 class CustomAssignor(Protocol):
-    """An assignor of the application. `asyncconsumer.group.assignors.Assignor` is its base."""
+    """An assignor that the application passes.
+
+    Its base is `asyncconsumer.group.assignors.Assignor`.
+    """
 
     name: str
 
     @property
     def assign(self) -> Callable[..., Any]:
-        """The method that computes the assignment."""
+        """The method that computes the assignment of a group."""
 
 
 AssignmentStrategy: TypeAlias = (

@@ -1,4 +1,4 @@
-"""The properties of Kafka's classic consumer, with its names, defaults and rules."""
+"""The properties of Kafka's classic consumer, with their names, defaults and rules."""
 
 import logging
 import re
@@ -93,17 +93,17 @@ class ClassicConfig(SecurityConfig):
     offsets_commit_max_retries: int = 5
 
     def __new__(cls, **options: Any) -> "ClassicConfig":  # noqa: ANN401 - only names are checked
-        """Refuse unknown options with the nearest known name, which `__init__` would not name."""
+        """Refuse unknown options with an error that names the nearest known option."""
         refuse_tls_options(options)
         refuse_unknown([name for name in options if name not in _NAMES], also=_NAMES)
         return object.__new__(cls)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> Self:
-        """Return the config for classic names, such as ``{"zookeeper.connect": "zk:2181"}``.
+        """Return the config for classic properties, such as ``{"zookeeper.connect": "zk:2181"}``.
 
-        All values may be strings. An empty one counts as not given. Empty values of security
-        options are refused.
+        All values may be strings. An empty string is the same as no value, except for security
+        options, where it is refused.
         """
         dotted = {name.replace("_", "."): name for name in _NAMES}
         refuse_tls_options(properties)
@@ -147,7 +147,10 @@ class ClassicConfig(SecurityConfig):
     # --- parts --------------------------------------------------------------------
 
     def connection(self, servers: str | Sequence[str] = "") -> ConnectionConfig:
-        """Return the connection options, with `servers` if `bootstrap_servers` is empty."""
+        """Return the connection options.
+
+        `servers` are used if the option `bootstrap_servers` is empty.
+        """
         return ConnectionConfig(
             bootstrap_servers=self.bootstrap_servers or servers,
             client_id=self.client_id,
@@ -192,7 +195,10 @@ class ClassicConfig(SecurityConfig):
 
     @property
     def commit_patience_ms(self) -> int:
-        """Time for retries of a commit to Kafka: as long as those of the classic consumer take."""
+        """The time limit in ms for retries of a commit to Kafka.
+
+        It is that of the classic consumer.
+        """
         return self.offsets_commit_max_retries * self.offsets_channel_backoff_ms
 
     # --- checks ----------------------------------------------------------------------------------
@@ -210,13 +216,13 @@ class ClassicConfig(SecurityConfig):
             raise ConfigError(f"`consumer_id` must be a string, got {self.consumer_id!r}")
 
     def _check_parts(self) -> None:
-        """Run the checks of each part now, and not when the part is used."""
+        """Check the options of each part now, and not when the part is first used."""
         self.zookeeper()
         self.engine()
         check_together(self.connection("from-zookeeper:9092"), self.fetch())
 
     def _log_ineffective(self) -> None:
-        """Log options that are valid but have no effect or a surprising one."""
+        """Log the options that are valid but have no effect, or a surprising one."""
         defaults = {field.name: field.default for field in fields(self)}
         for name, reason in _WITHOUT_EFFECT.items():
             if getattr(self, name) != defaults[name]:
@@ -291,7 +297,10 @@ _WITHOUT_EFFECT: Final = {
 
 
 def _check_name(option: str, value: object) -> None:
-    """Raise if Kafka does not allow the name, which becomes part of paths and metrics."""
+    """Raise ConfigError if Kafka does not allow `value` as a name.
+
+    Names are parts of paths and metrics.
+    """
     if not isinstance(value, str) or re.fullmatch(r"[a-zA-Z0-9._-]+", value) is None:
         raise ConfigError(
             f"`{option}` must have only characters of a-z, A-Z, 0-9, '.', '_' and '-', got "
@@ -300,7 +309,7 @@ def _check_name(option: str, value: object) -> None:
 
 
 def _read(name: str, value: object, type_: object) -> object:
-    """Return the value of a property; convert a string to the type of the option."""
+    """Return the value of the property `name`, converted from a string to `type_`."""
     if not isinstance(value, str):
         return value
     text = value.strip()

@@ -12,7 +12,10 @@ from asyncconsumer.types import Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionConfig(SecurityConfig):
-    """Addresses, security and timeouts. `ConnectionOptions` describes each option."""
+    """The addresses, security and timeouts of connections.
+
+    `ConnectionOptions` describes each option.
+    """
 
     bootstrap_servers: str | Sequence[str]
     client_id: str = "asyncconsumer"

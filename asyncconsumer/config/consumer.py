@@ -1,4 +1,4 @@
-"""The options of a consumer, with Kafka's names and defaults where Kafka has them."""
+"""The options of a consumer, with the names and defaults of Kafka's own options."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,7 +96,7 @@ _FROM_1: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
-    """Group membership and commits. `MemberOptions` describes each option.
+    """The options of group membership and commits. `MemberOptions` describes each option.
 
     A member learns of a rebalance from the response to a heartbeat. With one heartbeat a second
     this takes half a second on average. Other clients send one every three seconds.
@@ -165,7 +165,7 @@ class MemberConfig:
 
     @property
     def strategies(self) -> Sequence[AssignmentStrategy | str]:
-        """Assignors, or names of assignors, in order of preference."""
+        """The assignors, or their names, in order of preference."""
         strategies = self.partition_assignment_strategy
         if isinstance(strategies, str):
             return [name.strip() for name in strategies.split(",")]
@@ -174,7 +174,7 @@ class MemberConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """All options of a consumer, in groups."""
+    """All options of a consumer, as one config object for each group of options."""
 
     connection: ConnectionConfig
     fetch: FetchConfig
@@ -185,12 +185,15 @@ class ConsumerConfig:
 
     @classmethod
     def from_options(cls, **options: Unpack[ConsumerOptions]) -> Self:
-        """Return the config for options by name. Raise for unknown or conflicting options."""
+        """Return the config for keyword options.
+
+        Raise ConfigError if some are unknown or conflict.
+        """
         return cls.from_mapping(options)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Self:
-        """Return the config for a mapping of options, such as one that a file contains."""
+        """Return the config for a mapping of options, such as the contents of a file."""
         refuse_tls_options(options)
         in_zookeeper = options.get("group_protocol") == "zookeeper"
         _check_names(options, in_zookeeper=in_zookeeper)
@@ -215,7 +218,7 @@ class ConsumerConfig:
         _check_policy(self.member, self.delivery)
 
     def connection_to(self, servers: Sequence[str]) -> ConnectionConfig:
-        """Return the connection options with other bootstrap servers, unless there are none."""
+        """Return the connection options with `servers` as bootstrap servers, unless it is empty."""
         return replace(self.connection, bootstrap_servers=servers) if servers else self.connection
 
     @property
@@ -225,7 +228,10 @@ class ConsumerConfig:
 
 
 def _check_names(options: Mapping[str, Any], *, in_zookeeper: bool) -> None:
-    """Raise for unknown options, and for options with a value that do not apply here."""
+    """Raise ConfigError for an unknown option, or for an option of the other kind of group.
+
+    `in_zookeeper` says which kind the consumer uses. An option that is None counts as not set.
+    """
     with_value = [name for name, value in options.items() if value is not None]
     own = set(_IN_ZOOKEEPER if in_zookeeper else ())
     for name in with_value:

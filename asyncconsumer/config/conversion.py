@@ -1,4 +1,4 @@
-"""Values of options from text, and from the types of TOML."""
+"""The conversion of option values from text, and from the types of TOML."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -26,10 +26,11 @@ _LISTS: Final = ("bootstrap_servers", "allowed_hosts", "partition_assignment_str
 
 
 def convert(setting: Setting) -> Setting | None:
-    """Return the setting of an option with a value of its type, or None if the text is empty.
+    """Return `setting` with its value converted to the option's type, or None if its text is empty.
 
-    Raise for unknown names, for text that is not of the option's type, and for an empty text of an
-    option that protects. Such a text most likely comes from a variable that is not set.
+    Raise ConfigError for an unknown name and for text that is not of the option's type. Raise it
+    also for an empty text of a security option. Such a text most likely comes from a variable that
+    is not set.
     """
     with setting.named_in_errors():
         check_name(setting.name)
@@ -46,9 +47,9 @@ def convert(setting: Setting) -> Setting | None:
 
 
 def check_name(name: str) -> None:
-    """Raise unless the name is an option, with dots or underscores.
+    """Raise ConfigError unless `name` is the name of an option, with dots or underscores.
 
-    The message has advice for a key of the Java client, and otherwise the closest option.
+    The message has advice for a property of the Java client, and otherwise the closest option.
     """
     known = option_docs(ConsumerOptions).keys() | option_docs(ProducerOptions).keys()
     if name.replace(".", "_") not in known:
@@ -74,7 +75,10 @@ def _from_text(name: str, value: str) -> object:
 
 
 def _from_toml(name: str, value: object) -> object:
-    """Return a number, a boolean or a list. Errors do not have the value, which may be secret."""
+    """Return a TOML value for the option `name`: a number, a boolean or a list of strings.
+
+    Raise ConfigError for other types. The error does not contain the value, which may be secret.
+    """
     if name in _LISTS and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return _assignors(value) if name == "partition_assignment_strategy" else value
     if type(value) in (bool, int) and type(value) in _types()[name]:

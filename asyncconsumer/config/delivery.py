@@ -1,4 +1,4 @@
-"""The options for delivery of records, its end, and commits."""
+"""The options for commits, unreadable records, and the end of reading."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ from asyncconsumer.types import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryConfig:
-    """Commits, unreadable records, end of a loop. `DeliveryOptions` describes each option."""
+    """The options for commits, unreadable records and the end of reading.
+
+    `DeliveryOptions` describes each option.
+    """
 
     commit_policy: CommitPolicy = "auto"
     on_poison: PoisonAction = "raise"
@@ -43,7 +46,10 @@ class DeliveryConfig:
         self._check_stop()
 
     def refuse(self, method: str, *options: str) -> None:
-        """Raise if one of `options` is set, which end one reader. `method` has several."""
+        """Raise ConfigError if one of `options` is set. These options end a single reader.
+
+        `method` is the called method, which has several readers.
+        """
         for name in options:
             if getattr(self, name) is not None:
                 raise ConfigError(

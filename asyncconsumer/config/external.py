@@ -74,18 +74,21 @@ class ExternalOptions:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The values of all options that are set. Keywords win."""
+        """The values of all options that are set.
+
+        Keywords override variables, which override the file.
+        """
         return {name: setting.value for name, setting in self.settings.items()} | {**self.keywords}
 
     def origin(self, name: str) -> str:
-        """Return the place that sets an option: "keyword", a variable, file:line, "default"."""
+        """Return the source that sets an option: "keyword", a variable, file:line, or "default"."""
         if name in self.keywords:
             return "keyword"
         return self.settings[name].origin if name in self.settings else "default"
 
     @contextmanager
     def named_in_errors(self) -> Iterator[None]:
-        """Add the places of the options that a ConfigError mentions to its text."""
+        """Return a context manager that adds the source of each option to a ConfigError."""
         try:
             yield
         except ConfigError as error:
@@ -100,7 +103,7 @@ class ExternalOptions:
 
 
 def read_text(path: StrPath, label: str) -> str:
-    """Return the text of a file. Errors begin with `label`."""
+    """Return the text of a file. Error messages begin with `label`."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(_MAX_FILE_BYTES + 1)
@@ -115,7 +118,10 @@ def read_text(path: StrPath, label: str) -> str:
 
 
 def read_file(path: StrPath, prefix: str = "") -> list[Setting]:
-    """Return the settings in a TOML file or a properties file."""
+    """Return the settings in a TOML file or a properties file.
+
+    Error messages begin with `prefix` and the path.
+    """
     label = prefix + str(path)
     values: Mapping[str, tuple[object, int]]
     match Path(path).suffix.lower():
@@ -140,7 +146,7 @@ def _read_environment(variables: Mapping[str, str]) -> list[Setting]:
 
 
 def convert_settings(settings: Iterable[Setting]) -> dict[str, Setting]:
-    """Return the options that the settings of one source set, with converted values."""
+    """Return the settings of one source by option name, with converted values."""
     plain: dict[str, Setting] = {}
     for setting in settings:
         _add(plain, setting.name.replace(".", "_"), setting)

@@ -1,4 +1,4 @@
-"""Config objects made from options by name."""
+"""Functions that make config objects from options by name."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -17,7 +17,7 @@ Config = TypeVar("Config", bound="DataclassInstance")
 
 
 def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
-    """Raise for options that are valid alone and conflict with each other."""
+    """Raise ConfigError if options are valid alone but conflict with each other."""
     if fetch.fetch_max_wait_ms >= connection.request_timeout_ms:
         raise ConfigError(
             f"`fetch_max_wait_ms` ({fetch.fetch_max_wait_ms}) must be less than "
@@ -35,9 +35,9 @@ def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
 def split(
     options: Mapping[str, Any], own: Iterable[str] = ()
 ) -> tuple[ConnectionConfig, FetchConfig]:
-    """Return the configs for the options of a reader; `own` are names of its other options.
+    """Return the connection and fetch configs for `options`. `own` are the caller's other options.
 
-    Raises for unknown options and for options that conflict.
+    Raise ConfigError for unknown options and for options that conflict.
     """
     check_names(options, own)
     remaining = without_none(options)
@@ -47,23 +47,26 @@ def split(
 
 
 def refuse_both(config: object, options: Mapping[str, object]) -> None:
-    """Raise if there are a config object and options."""
+    """Raise ConfigError if a caller passed both a config object and options."""
     if config is not None and options:
         names = ", ".join(f"`{name}`" for name in sorted(options))
         raise ConfigError(f"`config` cannot be combined with options, got {names} as well")
 
 
 def check_names(options: Mapping[str, Any], own: Iterable[str]) -> None:
-    """Raise for an unknown option, or if `bootstrap_servers` is missing."""
+    """Raise ConfigError for an unknown option, or if `bootstrap_servers` is missing.
+
+    `own` are names of the caller's other options.
+    """
     refuse_tls_options(options)
     refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
     without_none(options)
 
 
 def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are not None, which means the default as in other clients.
+    """Return the options that are not None. As in other clients, None means the default.
 
-    Raises if `bootstrap_servers` is missing.
+    Raise ConfigError if `bootstrap_servers` is missing.
     """
     remaining = {name: value for name, value in options.items() if value is not None}
     if "bootstrap_servers" not in remaining:
@@ -72,6 +75,6 @@ def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def extract(options: dict[str, Any], kind: type[Config]) -> Config:
-    """Remove the options of `kind` from `options` and return a config made of them."""
+    """Return a config of the class `kind`. Remove its options from `options`."""
     own = {field.name for field in fields(kind)} & options.keys()
     return kind(**{name: options.pop(name) for name in own})

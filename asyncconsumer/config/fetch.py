@@ -14,7 +14,7 @@ from asyncconsumer.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchConfig:
-    """Sizes and checks of fetches. `FetchOptions` describes each option.
+    """The sizes and checks of fetches. `FetchOptions` describes each option.
 
     ``max_decompressed_bytes`` exists because a few kilobytes can decompress to gigabytes.
     """
@@ -51,7 +51,10 @@ class FetchConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Buffers, connections, offset reset, timeouts. `EngineOptions` describes each option."""
+    """The options for buffers, connections, offset reset and timeouts.
+
+    `EngineOptions` describes each option.
+    """
 
     max_buffered_bytes: int = 32 * 2**20
     num_consumer_fetchers: int = 1

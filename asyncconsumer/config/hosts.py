@@ -1,4 +1,4 @@
-"""The hosts that a client may connect to, because reported broker addresses may be forged."""
+"""The hosts to which a client may connect. Reported broker addresses may be forged."""
 
 import re
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ _NAME: Final = re.compile(r"(\*\.)?([a-z0-9_-]+\.)*(?!\d+\.?$)[a-z0-9_-]+\.?", r
 
 
 class Hosts(NamedTuple):
-    """A set of host names, suffixes of host names, and networks."""
+    """A set of host names, domains and networks."""
 
     names: frozenset[str]
     endings: tuple[str, ...]
     networks: tuple[IPv4Network | IPv6Network, ...]
 
     def have(self, host: str) -> bool:
-        """Return whether `host` is in the set. Names are not resolved."""
+        """Return whether `host` is in the set. A name is not resolved to addresses."""
         try:
             address = ip_address(host)
         except ValueError:
@@ -30,7 +30,10 @@ class Hosts(NamedTuple):
 
 
 def parse_hosts(option: str, value: object) -> Hosts:
-    """Parse names, ``*.example.com`` for all below it, addresses, and networks."""
+    """Parse the hosts in the value of `option`.
+
+    They are names, addresses, networks, and ``*.example.com`` for all names in a domain.
+    """
     entries = value.split(",") if isinstance(value, str) else value
     if not isinstance(entries, Sequence) or not entries:
         raise ConfigError(f"`{option}` must name hosts of brokers, or be None, got {value!r}")

@@ -1,4 +1,7 @@
-"""The login of Java's `sasl.jaas.config`. Errors never contain its text, which has a password."""
+"""A parser of Java's `sasl.jaas.config`.
+
+Its errors never contain the text, which has a password.
+"""
 
 import re
 from typing import Final
@@ -32,9 +35,9 @@ _TICKET_OPTIONS: Final = frozenset(
 
 
 def parse_jaas(text: str, mechanism: object = None) -> dict[str, str]:
-    """Return the options of the login in a `sasl.jaas.config`.
+    """Return the login options in a `sasl.jaas.config` as options of this package.
 
-    Raise ConfigError for modules without a counterpart, and for a module of another `mechanism`.
+    Raise ConfigError if the login module has no counterpart, or is not for `mechanism`.
     """
     module, values = _parse(text)
     if module not in _MECHANISMS:
@@ -94,7 +97,7 @@ def _ticket(values: dict[str, str]) -> dict[str, str]:
 
 
 def _parse(text: str) -> tuple[str, dict[str, str]]:
-    """Return the class name of the login module, without its package, and its options."""
+    """Return the class name of the login module, without its package, and the module's options."""
     values: dict[str, str] = {}
     if (head := _MODULE.match(text)) is not None:
         position = head.end()

@@ -1,4 +1,4 @@
-"""Keys of Java clients that have another name here, or no meaning here."""
+"""The properties of Java clients that have another name in this package, or no counterpart."""
 
 import re
 import textwrap
@@ -69,9 +69,9 @@ _NO_MEANING_PREFIXES: Final = {
 
 
 def translate(settings: Mapping[str, Setting]) -> list[Setting]:
-    """Return the settings, with the names of options where Java has other keys.
+    """Return the settings with properties of Java clients translated to options.
 
-    The keys of `settings` are names with underscores.
+    The names in `settings` have underscores in place of dots.
     """
     remaining = dict(settings)
     result: list[Setting] = []
@@ -81,7 +81,10 @@ def translate(settings: Mapping[str, Setting]) -> list[Setting]:
 
 
 def refuse_java_key(name: str) -> None:
-    """Raise for a key that has no meaning here. The message says what to do."""
+    """Raise ConfigError if `name` is a Java property without counterpart.
+
+    The message says what to do.
+    """
     plain = name.replace(".", "_")
     advice = _NO_MEANING.get(plain) or OTHER_CLIENTS_ONLY.get(plain)
     for prefix, text in _NO_MEANING_PREFIXES.items():
@@ -93,9 +96,9 @@ def refuse_java_key(name: str) -> None:
 
 
 def token_provider(handler: str) -> str | None:
-    """Return the token provider for a Java callback handler; None means OIDC.
+    """Return the token provider in place of a Java callback handler, or None if it is for OIDC.
 
-    Raise for a handler without a counterpart.
+    Raise ConfigError for a handler without a counterpart.
     """
     if handler in _MSK_HANDLERS:
         return "asyncconsumer:MskIam"
@@ -105,7 +108,10 @@ def token_provider(handler: str) -> str | None:
 
 
 def _handlers(settings: dict[str, Setting]) -> list[Setting]:
-    """Translate the callback handlers of OAUTHBEARER and of AWS."""
+    """Translate the classes of callback handlers for OAUTHBEARER and for AWS.
+
+    Return token providers.
+    """
     mechanism = settings.get("sasl_mechanism")
     if mechanism is not None and mechanism.text().strip().upper() == "AWS_MSK_IAM":
         settings["sasl_mechanism"] = mechanism.renamed(mechanism.name, "OAUTHBEARER")
@@ -135,7 +141,7 @@ def _login(settings: dict[str, Setting]) -> list[Setting]:
 
 
 def _stores(settings: dict[str, Setting]) -> list[Setting]:
-    """Translate the location of a key store or trust store, which must be of the type PEM."""
+    """Translate the locations of the key store and the trust store, which must be PEM files."""
     result = []
     for store, option in _STORES.items():
         kind = settings.pop(f"{store}_type", None)
@@ -171,13 +177,13 @@ def _pem_texts(settings: dict[str, Setting]) -> list[Setting]:
 
 
 def _wrapped(match: re.Match[str]) -> str:
-    """Return a block of a PEM text with line breaks, which OpenSSL needs and Java does not."""
+    """Return a PEM block with line breaks added. OpenSSL needs them and Java does not."""
     head, body, tail = match.groups()
     return "\n".join([head, *textwrap.wrap("".join(body.split()), 64), tail, ""])
 
 
 def _host_verification(settings: dict[str, Setting]) -> list[Setting]:
-    """Remove the algorithm that is always in use, and refuse others."""
+    """Remove the property for host name verification. Raise ConfigError unless it is https."""
     setting = settings.pop("ssl_endpoint_identification_algorithm", None)
     if setting is not None and setting.text().strip().lower() != "https":
         with setting.named_in_errors():

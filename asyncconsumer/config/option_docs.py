@@ -1,4 +1,4 @@
-"""The documentation of options at run time: meaning, type, default and unit of each."""
+"""The documentation of each option at run time: meaning, type, default and unit."""
 
 import ast
 import inspect
@@ -40,7 +40,7 @@ C = TypeVar("C", bound=type)
 
 
 class OptionDoc(NamedTuple):
-    """The documentation of one option."""
+    """The meaning, type, default and unit of one option."""
 
     name: str
     text: str
@@ -52,7 +52,7 @@ class OptionDoc(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The first line of the text."""
+        """The first line of the option's description."""
         return self.text.partition("\n")[0]
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ def _unit(name: str) -> str | None:
 
 
 def document_options(options: type) -> Callable[[C], C]:
-    """Return a class decorator that appends the documentation of the options to the docstring."""
+    """Return a class decorator that appends the documentation of `options` to the docstring."""
 
     def decorate(cls: C) -> C:
         docs = "\n".join(map(str, option_docs(options).values()))
@@ -100,10 +100,11 @@ def _defaults(*configs: type) -> dict[str, object]:
 
 @cache
 def _attribute_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """Return the docstrings of attributes by class, including those of bases in the module.
+    """Return the docstrings of attributes in a module, by class and attribute name.
 
-    They are read from the source, because Python does not keep them. A TypedDict does not keep
-    its bases either. Without the source there are none.
+    They include those of base classes in the module. They are read from the source, because Python
+    does not keep them. A TypedDict does not keep its bases either. Without the source there are
+    none.
     """
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
@@ -130,7 +131,7 @@ def _own_docstrings(node: ast.ClassDef) -> dict[str, str]:
 
 
 def _type_text(hint: Any) -> str:  # noqa: ANN401 - any type
-    """Return a type as users write it: choices as strings, and classes by their names."""
+    """Return a type hint as users write it: choices as strings, and classes by their names."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return " | ".join(f'"{value}"' for value in arguments)

@@ -10,7 +10,7 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Property(NamedTuple):
-    """The value of a property, and the number of its first line."""
+    """The value of a property, and the number of the line on which it begins."""
 
     value: str
     line: int
@@ -30,7 +30,10 @@ def parse_properties(text: str) -> dict[str, Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines and their numbers, without comments and blank lines. Join continued lines."""
+    """Yield each logical line with its number.
+
+    Skip comments and blank lines, and join continued lines.
+    """
     continued, first = "", 0
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = line.lstrip(" \t\f")

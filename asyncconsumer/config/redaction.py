@@ -1,4 +1,4 @@
-"""Names of options with secret values."""
+"""The recognition of options with secret values, and their redaction."""
 
 import re
 from typing import Final
@@ -14,7 +14,7 @@ _PATH_OR_PEM: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the name of an option, known or unknown, suggests a secret value."""
+    """Return whether the name of an option suggests a secret value. The option may be unknown."""
     plain = re.sub("[_-]", ".", name.lower())
     return not plain.endswith(_NOT_SECRET) and _SECRET.search(plain) is not None
 
@@ -32,6 +32,6 @@ def redacted(name: str, value: object) -> object:
 
 
 def is_path(text: str) -> bool:
-    """Return whether an option that is a path or a PEM string looks like a path."""
+    """Return whether the text is a path, for an option that is a path or a PEM string."""
     is_pem = "-----" in text or _BASE64_KEY.fullmatch(text) is not None
     return len(text) < 256 and text.isprintable() and not is_pem

@@ -28,7 +28,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig:
-    """TLS, login and allowed hosts. `SecurityOptions` describes each option.
+    """The options for TLS, login and allowed hosts. `SecurityOptions` describes each option.
 
     ``tls`` is the SSL context of connections, made from the options when the config is created.
     """
@@ -65,12 +65,12 @@ class SecurityConfig:
         return self.security_protocol.startswith("SASL")
 
     def allows(self, address: Address) -> bool:
-        """Return whether this client may connect to `address`."""
+        """Return whether this client may connect to the host of `address`."""
         hosts = self.allowed_hosts
         return hosts is None or parse_hosts("allowed_hosts", hosts).have(address.host)
 
     def check_security(self) -> None:
-        """Raise for options that are not valid, alone or together."""
+        """Raise ConfigError for security options that are invalid or conflict."""
         if self.allowed_hosts is not None:
             parse_hosts("allowed_hosts", self.allowed_hosts)
         one_of("security_protocol", self.security_protocol, SECURITY_PROTOCOLS)
@@ -134,7 +134,7 @@ class SecurityConfig:
             )
 
     def _choose_token_provider(self) -> None:
-        """Create the provider that the options describe."""
+        """Create the token provider that the options describe, if any."""
         url, scope = self.sasl_oauthbearer_token_endpoint_url, self.sasl_oauthbearer_scope
         provider: object = self.sasl_oauth_token_provider
         if provider is AzureEntra:
@@ -164,7 +164,7 @@ class SecurityConfig:
 
 
 def security_options(config: SecurityConfig) -> dict[str, Any]:
-    """Return the security options of a config by name."""
+    """Return the security options in a config, by name."""
     return {
         field.name: getattr(config, field.name) for field in fields(SecurityConfig) if field.init
     }
@@ -180,7 +180,7 @@ def parse_extensions(value: str) -> dict[str, str]:
 
 @cache
 def _warn_unencrypted(mechanism: str) -> None:
-    """Log a warning, once for each mechanism."""
+    """Log a warning that a login with this mechanism is not encrypted, once for each mechanism."""
     _log.warning(
         "the login by %s and all records are sent without TLS; set security_protocol to SASL_SSL",
         mechanism,

@@ -1,4 +1,4 @@
-"""A value from outside the program, and the place that sets it."""
+"""A value of an option that was set outside of the program, and the place where it is set."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from asyncconsumer.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value of an option in a file or in an environment variable."""
+    """The value of an option in a file or in an environment variable, with that place."""
 
     name: str
     value: object = field(repr=False)  # it may be a secret
@@ -18,18 +18,21 @@ class Setting:
     """The file and line, or the environment variable."""
 
     def renamed(self, name: str, value: object = None) -> Self:
-        """Return this setting for another option, and with another value unless it is None."""
+        """Return this setting under another name. Replace its value too, unless `value` is None."""
         return replace(self, name=name, value=self.value if value is None else value)
 
     def text(self) -> str:
-        """Return the value, which must be text. The error does not contain it."""
+        """Return the value.
+
+        Raise ConfigError if it is not text. The error does not contain the value.
+        """
         if not isinstance(self.value, str):
             raise ConfigError(f"{self.origin}: `{self.name}` must be text. Put it in quotes")
         return self.value
 
     @contextmanager
     def named_in_errors(self) -> Iterator[None]:
-        """Put the place of this setting before the text of a ConfigError."""
+        """Return a context manager that puts this setting's place before a ConfigError's text."""
         try:
             yield
         except ConfigError as error:

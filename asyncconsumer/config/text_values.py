@@ -9,7 +9,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")  # int() also accepts underscore
 
 
 def parse_int(name: str, text: str, least: int | None = None) -> int:
-    """Return the number in `text`, or raise ConfigError."""
+    """Return the number in `text`. Raise ConfigError if it is invalid or less than `least`."""
     number = int(text) if _WHOLE.fullmatch(text.strip()) else None
     if number is None or (least is not None and number < least):
         limit = "" if least is None else f" from {least}"
@@ -18,7 +18,7 @@ def parse_int(name: str, text: str, least: int | None = None) -> int:
 
 
 def parse_bool(name: str, text: str) -> bool:
-    """Return whether `text` is "true", ignoring case; raise unless it is true or false."""
+    """Return True for "true" and False for "false", ignoring case. Raise ConfigError otherwise."""
     word = text.strip().lower()
     if word not in ("true", "false"):
         raise ConfigError(f"`{name}` must be true or false, got {text!r}")

@@ -30,9 +30,9 @@ _SYNONYMS: Final = {
 def create_context(
     cafile: str | None, certfile: str | None, keyfile: str | None, password: str | None
 ) -> ssl.SSLContext:
-    """Return a context that verifies brokers, from paths of PEM files or from PEM strings.
+    """Return an SSL context that verifies brokers. The files are paths or PEM strings.
 
-    Without `cafile` the authorities of the system are trusted.
+    Without `cafile` the certificate authorities of the system are trusted.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -54,7 +54,10 @@ def create_context(
 
 @contextmanager
 def _path(option: str, value: str | None) -> Iterator[str | None]:
-    """Yield the path of a file, which is temporary and private for a PEM string."""
+    """Return a context manager that yields the path of a PEM file.
+
+    A PEM string is written to a private temporary file.
+    """
     if value is None or not value.lstrip().startswith(_PEM):
         if value is not None and not os.access(value, os.R_OK):
             shown = f" {value!r}" if is_path(value) else ""  # otherwise it may be a private key
@@ -80,7 +83,7 @@ def _reported(option: str) -> Iterator[None]:
 
 
 def refuse_tls_options(options: Iterable[str]) -> None:
-    """Raise for the first TLS option of another client. The message names the option to use.
+    """Raise ConfigError for a TLS option of another client. The message names the option to use.
 
     The names of aiokafka, kafka-python, librdkafka and Java are known, with dots or underscores.
     """

@@ -1,4 +1,4 @@
-"""Token providers for OAUTHBEARER: an aiokafka provider, or a function of the user."""
+"""The token providers for OAUTHBEARER: those of aiokafka's interface, or a function of the user."""
 
 import asyncio
 import inspect
@@ -14,7 +14,7 @@ TokenSource: TypeAlias = AbstractTokenProvider | Callable[[], Awaitable[str] | s
 
 
 class FunctionTokenProvider(AbstractTokenProvider):
-    """A token provider that calls a function; a sync function runs in a thread."""
+    """A token provider that calls a function. A function that is not async runs in a thread."""
 
     def __init__(self, function: Callable[[], Awaitable[str] | str]) -> None:
         self._function = function
@@ -35,7 +35,10 @@ class FunctionTokenProvider(AbstractTokenProvider):
 
 
 def import_token_source(rule: str, name: str) -> object:
-    """Return the object `name`, "module:attribute". `rule` begins the text of errors."""
+    """Import and return the object that `name` describes as "module:attribute".
+
+    Error messages begin with `rule`.
+    """
     module, _, path = name.partition(":")
     try:
         value: object = import_module(module)
@@ -47,7 +50,7 @@ def import_token_source(rule: str, name: str) -> object:
 
 
 def provider_of(source: object) -> AbstractTokenProvider | None:
-    """Return the token provider for `source`, or None if it is not a `TokenSource`."""
+    """Return a token provider that uses `source`, or None if `source` is not a `TokenSource`."""
     if isinstance(source, type) and issubclass(source, AbstractTokenProvider):
         source = source()
     if isinstance(source, AbstractTokenProvider):

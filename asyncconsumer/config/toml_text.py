@@ -1,4 +1,4 @@
-"""Settings in TOML text, each with its line."""
+"""A parser of TOML text that also returns the line of each setting."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,10 @@ _CLOSING: Final = ('"""', "'''", "]", "}")  # one of them ends a value with seve
 
 
 def parse_toml(label: str, text: str) -> dict[str, tuple[object, int]]:
-    """Return the values and lines of settings. Names in nested tables are joined with dots."""
+    """Return the value and the line of each setting. Names in nested tables are joined with dots.
+
+    Error messages begin with `label`.
+    """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -25,9 +28,9 @@ def parse_toml(label: str, text: str) -> dict[str, tuple[object, int]]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the full name and the first line of each value in a valid document.
+    """Yield the full name and the first line of each setting in a valid document.
 
-    Each statement of a document is a document by itself, which tomllib parses.
+    Each statement of a document is parsed as a document by itself.
     """
     table, statement, first = "", "", 0
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
@@ -50,7 +53,7 @@ def _lines(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _header(document: Mapping[str, object]) -> str:
-    """Return the prefix of the names below a table header."""
+    """Return the prefix of all names below a table header, with dots."""
     prefix, node = "", document
     while node:
         name, value = next(iter(node.items()))

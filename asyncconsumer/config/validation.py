@@ -1,4 +1,4 @@
-"""Checks of option values and option names."""
+"""Checks of option values and of option names."""
 
 import difflib
 import ssl
@@ -28,7 +28,7 @@ _SYNONYMS: Final[Mapping[str, str]] = {
 
 
 def whole_number(name: str, value: object, least: int) -> None:
-    """Raise unless the value is an integer from `least` to the largest of 32 bits."""
+    """Raise ConfigError unless the value is an integer from `least` to 2**31 - 1."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
         raise ConfigError(
             f"`{name}` must be a whole number from {least} to {2**31 - 1}, got {value!r}"
@@ -36,13 +36,13 @@ def whole_number(name: str, value: object, least: int) -> None:
 
 
 def text(name: str, value: object) -> None:
-    """Raise unless the value is a string."""
+    """Raise ConfigError unless the value is a string."""
     if not isinstance(value, str):
         raise ConfigError(f"`{name}` must be a string, got {value!r}")
 
 
 def tls_context(name: str, value: object) -> None:
-    """Raise unless the value is an SSL context or None. Other false values are refused too."""
+    """Raise ConfigError unless the value is an SSL context or None. False is refused, too."""
     if value is not None and not isinstance(value, ssl.SSLContext):
         raise ConfigError(
             f"`{name}` must be an ssl.SSLContext, for example ssl.create_default_context(), got "
@@ -51,7 +51,10 @@ def tls_context(name: str, value: object) -> None:
 
 
 def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
-    """Raise unless the value is in `allowed`; the message has the nearest of them."""
+    """Raise ConfigError unless the value is in `allowed`.
+
+    The message suggests the nearest of them.
+    """
     if value in allowed:
         return
     spelled = {choice.upper().replace("_", "-"): choice for choice in allowed}
@@ -63,9 +66,10 @@ def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
 def refuse_unknown(
     options: Iterable[str], *kinds: type[object], also: Iterable[str] = (), prefix: str = ""
 ) -> None:
-    """Raise for the first unknown option; the message has the nearest known name.
+    """Raise ConfigError for the first unknown option. The message suggests the nearest known name.
 
-    Messages show names with `prefix`, which is not used to find the nearest one.
+    Known names are the fields of the dataclasses `kinds`, and those in `also`. Messages show names
+    with `prefix`.
     """
     known = {*also, *(field.name for kind in kinds for field in fields(kind) if field.init)}  # type: ignore[arg-type] # dataclasses
     spelled = {_plain(name): f"{prefix}{name}" for name in sorted(known)}
@@ -82,12 +86,15 @@ def refuse_unknown(
 
 
 def _plain(name: str) -> str:
-    """Return the name in lower case with underscores, as spellings differ between clients."""
+    """Return the name in lower case with underscores.
+
+    Other clients spell the same names differently.
+    """
     return name.lower().replace(".", "_").replace("-", "_")
 
 
 def _nearest(name: str, spelled: Mapping[str, str]) -> str | None:
-    """Return the option with a similar name, or with this name in other clients."""
+    """Return the option with a similar name or with this name in other clients, or None."""
     if (synonym := _SYNONYMS.get(name, name)) in spelled:
         return spelled[synonym]
     near = difflib.get_close_matches(name, spelled, 1, 0.6)
@@ -97,7 +104,10 @@ def _nearest(name: str, spelled: Mapping[str, str]) -> str | None:
 def parse_servers(
     servers: str | Sequence[str], option: str = "bootstrap_servers", port: int = DEFAULT_PORT
 ) -> tuple[Address, ...]:
-    """Return the addresses in an option, in order and without duplicates."""
+    """Return the addresses in `servers`, in order and without duplicates.
+
+    `port` is the default port, and `option` names the option in errors.
+    """
     entries = servers.split(",") if isinstance(servers, str) else servers
     try:
         names = [entry.strip() for entry in entries if entry.strip()]

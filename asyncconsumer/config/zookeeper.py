@@ -10,7 +10,7 @@ from asyncconsumer.types import Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperConfig:
-    """Addresses, login and timeouts of a ZooKeeper session.
+    """The addresses, login and timeouts of a ZooKeeper session.
 
     ``zookeeper_connect`` is ``"host:port,host:port/chroot"``. The default port is 2181. All paths
     are below the chroot, which must exist. ``auth`` is ``"user:password"`` for the digest scheme.
