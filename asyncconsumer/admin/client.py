@@ -1,4 +1,4 @@
-"""Admin requests: to the controller, to a group's coordinator, or to every broker."""
+"""Requests of the admin client: to the controller, to a group's coordinator, or to every broker."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -33,9 +33,9 @@ Row = dict[str, Any]
 
 
 class AdminClient(AsyncResource):
-    """Connections for admin requests, with retries, within an ``async with`` block.
+    """A client for admin requests, with retries, within an ``async with`` block.
 
-    Without bootstrap servers, the brokers that are registered in ZooKeeper are asked.
+    Without bootstrap servers, it connects to the brokers that are registered in ZooKeeper.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class AdminClient(AsyncResource):
 
     @property
     def kafka(self) -> KafkaClient:
-        """Return the client of the brokers."""
+        """Return the client for connections to the brokers."""
         if self._kafka is None:
             raise ConfigError("open the admin client first: async with Admin(...) as admin")
         return self._kafka
@@ -93,22 +93,22 @@ class AdminClient(AsyncResource):
 
     @property
     def patience_ms(self) -> int:
-        """Return the longest time for retries."""
+        """Return the time limit for retries in ms."""
         return self._patience_ms
 
     @property
     def randomness(self) -> Random:
-        """Return the source of jitter."""
+        """Return the random numbers for the jitter of retries."""
         return self._randomness
 
     def coordinator(self, group: str) -> Coordinator:
-        """Return the coordinator of a group."""
+        """Return a client of the group's coordinator."""
         if not group:
             raise ConfigError("the group is empty. Pass the name of a group")
         return Coordinator(group, self.kafka.brokers, self.kafka.cluster)
 
     async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `call`, repeated after retriable errors until time is up."""
+        """Return the result of `call`. Repeat it after retriable errors, until a time limit."""
         deadline = RetryDeadline(self._patience_ms, self._randomness)
         short = RetryDeadline(min(self._patience_ms, _UNKNOWN_TOPIC_MS), self._randomness)
         while True:
@@ -119,12 +119,15 @@ class AdminClient(AsyncResource):
                 await (short if unknown else deadline).wait_or_raise(error)
 
     async def ask_any(self, message: Request) -> Row:
-        """Return the response of any broker."""
+        """Send a request to any broker. Return the response."""
         row: Row = (await self.kafka.cluster.ask_any(message)).to_object()
         return row
 
     async def ask_controller(self, message: Request) -> Row:
-        """Return the response of the controller, or of a broker that forwards to it."""
+        """Send a request to the controller, or to a broker that forwards it.
+
+        Return the response.
+        """
         metadata = await self.kafka.cluster.refresh()
         broker = metadata.brokers.get(metadata.controller)
         if broker is None:
@@ -134,13 +137,13 @@ class AdminClient(AsyncResource):
         return row
 
     async def ask_coordinator(self, coordinator: Coordinator, message: Request) -> Row:
-        """Return the response of the coordinator of a group."""
+        """Send a request to the coordinator of a group. Return the response."""
         async with coordinator.reached(Traffic.GROUP) as connection:
             row: Row = (await connection.request(message)).to_object()
         return row
 
     async def ask_all(self, message: Callable[[], Request]) -> list[Row]:
-        """Return the responses of all brokers."""
+        """Send a request to each broker. Return all responses."""
         metadata = await self.kafka.cluster.refresh()
         addresses = [broker.address for broker in metadata.brokers.values()]
         if not addresses:
@@ -155,7 +158,7 @@ class AdminClient(AsyncResource):
         return rows
 
     async def metadata(self, topics: list[str]) -> Metadata:
-        """Return fresh metadata of topics. Raise the error of a topic."""
+        """Return fresh metadata of topics. If a topic has an error, raise it."""
         metadata = await self.kafka.cluster.refresh(topics)
         for name in topics:
             topic = metadata.topics.get(name)
@@ -166,7 +169,7 @@ class AdminClient(AsyncResource):
         return metadata
 
     async def existing(self, topics: set[str]) -> set[TopicPartition]:
-        """Return the partitions of those topics that exist."""
+        """Return all partitions of those topics that exist."""
         metadata = await self.kafka.cluster.refresh(topics)
         return {
             TopicPartition(name, number)
@@ -177,6 +180,9 @@ class AdminClient(AsyncResource):
 
 
 def check(code: int, about: str, message: str | None = None) -> None:
-    """Raise the error of a code. `message` is the explanation of the broker."""
+    """Raise the error for a code in a response, unless the code is 0.
+
+    `about` is the subject of the request. `message` is the broker's explanation.
+    """
     if code:
         raise BrokerError.from_code(code, f"{about} ({message})" if message else about)

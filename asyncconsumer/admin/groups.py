@@ -65,7 +65,7 @@ _DEAD: Final = "Dead"
 
 
 class GroupOperations:
-    """Operations on groups; a base class of `Admin`.
+    """The operations on groups; a base class of `Admin`.
 
     `store` says which system coordinates a group. By default it is ZooKeeper if the client has a
     ZooKeeper session and the group exists there, otherwise Kafka.
@@ -74,7 +74,7 @@ class GroupOperations:
     _client: AdminClient
 
     async def groups(self) -> list[GroupListing]:
-        """Return all groups, of every kind, sorted by name."""
+        """Return all groups of every kind, sorted by name."""
 
         async def ask() -> list[GroupListing]:
             listed = []
@@ -141,7 +141,7 @@ class GroupOperations:
     async def lag(
         self, group: str, *, seconds: bool = False, store: GroupStore | None = None
     ) -> GroupLag:
-        """Return the lag of each partition in records; with `seconds`, also as an age.
+        """Return the lag of each partition in records. With `seconds`, return it also as an age.
 
         The age is that of the first record that is not committed. It takes one fetch from each
         leader.
@@ -233,7 +233,7 @@ class GroupOperations:
         return await self._client.retry(ask)
 
     async def _session_of(self, group: str, store: GroupStore | None) -> ZooKeeperSession | None:
-        """Return the ZooKeeper session if ZooKeeper coordinates the group."""
+        """Return the ZooKeeper session if ZooKeeper coordinates the group, otherwise None."""
         session = self._client.zookeeper
         if store == "zookeeper" and session is None:
             raise ConfigError("this admin client has no ZooKeeper: set `zookeeper_connect`")
@@ -266,7 +266,7 @@ class GroupOperations:
         topics: Iterable[str | TopicPartition] | None,
         store: GroupStore | None,
     ) -> dict[TopicPartition, int | None]:
-        """Return the partitions to reset, with their committed offsets."""
+        """Return the partitions whose offsets are to be reset, with their committed offsets."""
         committed = await self.committed(group, store=store)
         selection: list[str | TopicPartition]
         if topics is not None:

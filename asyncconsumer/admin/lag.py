@@ -1,4 +1,4 @@
-"""The lag of a group: in records, and as the age of its first unread record."""
+"""The lag of a group, in records and as the age of its first unread record."""
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ async def partition_lags(
     *,
     seconds: bool,
 ) -> tuple[PartitionLag, ...]:
-    """Return a row for each partition with a committed offset or an owner."""
+    """Return the lag of each partition that has a committed offset or an owner."""
     owners = {tp: member for member in description.members for tp in member.partitions}
     partitions = committed.keys() | owners.keys()
     existing = partitions & await client.existing({tp.topic for tp in partitions})
@@ -69,7 +69,7 @@ async def partition_lags(
 async def find_offsets(
     client: AdminClient, partitions: Collection[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """Return the offsets that are available. Partitions without a leader are left out."""
+    """Return the offset of each partition at `timestamp`. Leave out partitions without a leader."""
     lookup = OffsetLookup(client.kafka.leaders, dict.fromkeys(partitions, timestamp))
     try:
         await lookup.run()
@@ -82,7 +82,10 @@ async def find_offsets(
 async def _ages(
     client: AdminClient, unread: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, float]:
-    """Return the age in seconds of the first record at or after each offset."""
+    """Return the age in seconds of the first record at or after each offset in `unread`.
+
+    `ends` are the ends of the partitions' logs.
+    """
     ages: dict[TopicPartition, float] = {}
     remaining = dict(unread)
     while remaining:
@@ -108,7 +111,7 @@ async def _ages(
 async def _fetch(
     client: AdminClient, offsets: Mapping[TopicPartition, int]
 ) -> list[PartitionResponse]:
-    """Fetch from each leader once. Partitions with errors are left out."""
+    """Fetch from each leader once, at these offsets. Leave out partitions with errors."""
     by_leader: dict[Address, dict[TopicPartition, PartitionFetch]] = {}
     for tp, leader in (await client.kafka.leaders.find_all(offsets.keys())).items():
         if isinstance(leader, LeaderInfo):

@@ -1,4 +1,4 @@
-"""The target of an offset reset: the partitions, and the new offset of each."""
+"""The target of an offset reset: which partitions, and which new offset for each."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,10 @@ _PARTITION: Final = re.compile(r"[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True)
 class ResetTarget:
-    """The new offset of each partition. Exactly one field is set."""
+    """The new offset for all partitions: an offset, a shift or a timestamp.
+
+    Exactly one field is set.
+    """
 
     offset: int | None = None
     shift: int | None = None  # relative to the committed offset
@@ -34,7 +37,7 @@ class ResetTarget:
 
 
 def parse_target(text: str) -> ResetTarget:
-    """Parse the value of `--to`. Raise ConfigError if it is invalid."""
+    """Parse the value of the option `--to`. Raise ConfigError if it is invalid."""
     text = text.strip()
     if text in ("earliest", "latest"):
         return ResetTarget(timestamp=EARLIEST if text == "earliest" else LATEST)
@@ -74,7 +77,7 @@ def make_target(to: str | int | datetime | timedelta) -> ResetTarget:
 
 
 def parse_duration(text: str) -> timedelta | None:
-    """Return a duration such as 90s, 1h30m or PT1H; None for any other text."""
+    """Return a duration such as 90s, 1h30m or PT1H, or None for any other text."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
         return None
@@ -82,7 +85,10 @@ def parse_duration(text: str) -> timedelta | None:
 
 
 def parse_offsets(text: str, label: str) -> dict[TopicPartition, int]:
-    """Return the offsets in lines of `topic,partition,offset`, as Kafka's tools write them."""
+    """Return the offsets in lines of `topic,partition,offset`, as Kafka's own tools write them.
+
+    `label` begins error messages.
+    """
     offsets: dict[TopicPartition, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -104,7 +110,10 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def parse_topic(text: str) -> tuple[str, list[int] | None]:
-    """Parse a value of `--topic`. Return the topic and its partitions, or None for all of them."""
+    """Parse a value of the option `--topic`.
+
+    Return the topic, and its partitions or None for all.
+    """
     topic, colon, numbers = text.partition(":")
     paths.topic(topic)  # raises for an illegal topic name
     if not colon:
@@ -118,7 +127,10 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
 def select_partitions(
     values: Iterable[str], existing: Mapping[str, tuple[int, ...]]
 ) -> list[TopicPartition]:
-    """Return the partitions that values of `--topic` name. Raise if one does not exist."""
+    """Return the partitions that values of the option `--topic` name.
+
+    Raise an error if one does not exist.
+    """
     selected: set[TopicPartition] = set()
     for topic, numbers in map(parse_topic, values):
         known = existing.get(topic)

@@ -16,7 +16,7 @@ async def plan_reset(
     target: ResetTarget | Mapping[TopicPartition, int],
     committed: Mapping[TopicPartition, int | None],
 ) -> list[OffsetChange]:
-    """Return the change of each partition in `committed`.
+    """Return the old and the new offset of each partition in `committed`.
 
     A time selects the first record at or after it, or the end of the log. Offsets outside the log
     become its first or last offset.

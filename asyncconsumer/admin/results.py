@@ -1,4 +1,4 @@
-"""Results of the admin client. `dataclasses.asdict` makes each of them ready for JSON."""
+"""The results of the admin client. `dataclasses.asdict` converts each of them for JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition with its replicas by node id. The first replica is the preferred leader."""
+    """A partition with its leader and the node ids of its replicas. The first one is preferred."""
 
     partition: int
     leader: int | None
@@ -32,7 +32,7 @@ class PartitionDescription:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether a replica is not in sync."""
+        """Whether a replica of the partition is not in sync."""
         return len(self.in_sync) < len(self.replicas)
 
 
@@ -48,7 +48,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A config of a topic. The value of a sensitive config is None."""
+    """A config of a topic. Its value is None if it is sensitive."""
 
     name: str
     value: str | None
@@ -59,7 +59,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class AclEntry:
-    """A permission in the cluster."""
+    """A permission that an ACL of the cluster grants or denies."""
 
     principal: str
     host: str
@@ -72,7 +72,7 @@ class AclEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list. `state` and `members` are None where the server does not report them."""
+    """A group in a list. `state` and `members` are None if the server does not report them."""
 
     group: str
     kind: GroupKind
@@ -82,7 +82,10 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A live member and its partitions by topic. `subscription` has topics or a pattern."""
+    """A live member of a group and its partitions by topic.
+
+    `subscription` has topics or a pattern.
+    """
 
     member_id: str
     client_id: str | None
@@ -93,7 +96,7 @@ class MemberDescription:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """The assigned partitions."""
+        """The partitions that are assigned to the member."""
         return frozenset(
             TopicPartition(topic, number)
             for topic, numbers in self.assignment.items()
@@ -112,7 +115,7 @@ class ConsumerGroupDescription:
     members: tuple[MemberDescription, ...]
 
     def owner(self, tp: TopicPartition) -> MemberDescription | None:
-        """Return the member to which a partition is assigned."""
+        """Return the member to which a partition is assigned, or None."""
         return next((member for member in self.members if tp in member.partitions), None)
 
 
@@ -121,7 +124,8 @@ class PartitionLag:
     """The distance of a group from the end of a partition.
 
     `lag` is the number of offsets after the committed one. `lag_seconds` is the age of the first
-    record that is not committed: 0 if there is none, None if it was not requested or is unknown.
+    record that is not committed. It is 0 if there is no such record, and None if it was not
+    requested or is unknown.
     """
 
     topic: str
@@ -166,5 +170,5 @@ class OffsetChange:
 
     @property
     def tp(self) -> TopicPartition:
-        """The partition."""
+        """The partition whose offset changes."""
         return TopicPartition(self.topic, self.partition)

@@ -68,7 +68,7 @@ _PERMISSIONS: Final = {2: "deny", 3: "allow"}
 
 
 class TopicOperations:
-    """Operations on topics; a base class of `Admin`."""
+    """The operations on topics, leaders and ACLs; a base class of `Admin`."""
 
     _client: AdminClient
 
@@ -81,12 +81,12 @@ class TopicOperations:
         ]
 
     async def topics(self, *, internal: bool = False) -> list[str]:
-        """Return the sorted names of all topics; with `internal`, also those of Kafka itself."""
+        """Return the sorted names of all topics. With `internal`, include those of Kafka itself."""
         names = await self._client.kafka.cluster.topic_names()
         return [name for name in names if internal or name not in _INTERNAL]
 
     async def describe_topics(self, topics: Iterable[str] | None = None) -> list[TopicDescription]:
-        """Return the partitions, leaders and replicas of topics; of all topics if None."""
+        """Return the partitions, leaders and replicas of the topics, or of all topics if None."""
         if topics is None:
             names = await self.topics(internal=True)
             metadata = await self._client.kafka.cluster.refresh(names)
@@ -120,7 +120,7 @@ class TopicOperations:
     ) -> None:
         """Create a topic, and wait until its partitions have leaders.
 
-        -1 means the default of the brokers, from Kafka 2.4 on.
+        A number of -1 means the default of the brokers, from Kafka 2.4 on.
         """
 
         async def create() -> None:
@@ -161,7 +161,7 @@ class TopicOperations:
         await self._wait_leaders(topic, total)
 
     async def topic_configs(self, topic: str) -> list[ConfigEntry]:
-        """Return all configs of a topic, with the place that sets each."""
+        """Return all configs of a topic, each with the place where it is set."""
 
         async def ask() -> list[ConfigEntry]:
             (result,) = (await self._client.ask_any(DescribeConfigsRequest(topic)))["results"]
@@ -180,7 +180,7 @@ class TopicOperations:
         return await self._client.retry(ask)
 
     async def set_topic_configs(self, topic: str, configs: Mapping[str, str | None]) -> None:
-        """Change some configs of a topic. None restores the default. Others stay unchanged."""
+        """Set these configs of a topic, and leave the others unchanged. None restores a default."""
 
         async def ask() -> None:
             request = IncrementalAlterConfigsRequest(topic, configs)
@@ -190,7 +190,10 @@ class TopicOperations:
         await self._client.retry(ask)
 
     async def elect_leaders(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Make the preferred replica of each partition its leader. Return the changed ones."""
+        """Make the preferred replica of each partition its leader.
+
+        Return the changed partitions.
+        """
         described = await self.describe_topics(topics)
         by_topic = {
             topic.name: [partition.partition for partition in topic.partitions]
@@ -213,7 +216,10 @@ class TopicOperations:
         return await self._client.retry(elect)
 
     async def acls(self) -> list[AclEntry]:
-        """Return all permissions. A cluster without authorizer raises `SecurityDisabled`."""
+        """Return all permissions in the cluster.
+
+        Raise `SecurityDisabled` if it has no authorizer.
+        """
 
         async def ask() -> list[AclEntry]:
             response = await self._client.ask_any(DescribeAclsRequest())

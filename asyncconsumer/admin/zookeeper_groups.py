@@ -24,7 +24,7 @@ _GENERATED_ID: Final = re.compile(r"(.+)-[0-9]{13}-[0-9a-f]{1,8}")  # host, mill
 
 @dataclass(frozen=True, slots=True)
 class MemberSnapshot:
-    """A live member. `error` says why its registration cannot be read."""
+    """A live member. If its registration cannot be read, `error` tells why."""
 
     consumer_id: str
     host: str | None  # known only from a generated consumer id
@@ -43,7 +43,7 @@ class GroupSnapshot:
     topics: frozenset[str] = frozenset()  # topics with a node for owners or offsets
 
     def owner(self, tp: TopicPartition) -> tuple[str | None, MemberSnapshot | None]:
-        """Return the consumer thread that owns a partition, and its member."""
+        """Return the thread id that owns a partition, and the member of that thread."""
         thread = self.owners.get(tp)
         return thread, None if thread is None else self.members.get(consumer_of(thread))
 
@@ -73,7 +73,7 @@ def zookeeper_offsets(zookeeper: ZooKeeperSession, group: str) -> ZooKeeperOffse
 
 
 async def delete_tree(session: ZooKeeperSession, path: str) -> None:
-    """Delete a node and all nodes below it. A node that is gone already is no error."""
+    """Delete a znode and all znodes below it. A missing znode is no error."""
     for name in await _children(session, path):
         await delete_tree(session, f"{path}/{name}")
     await delete_if_exists(session, path)
@@ -131,7 +131,7 @@ async def _read_members(session: ZooKeeperSession, paths: GroupPaths) -> dict[st
 async def _partitions(
     session: ZooKeeperSession, parent: str
 ) -> tuple[list[TopicPartition], set[str]]:
-    """Return the partitions that have a node below `parent`, sorted, and the topics."""
+    """Return the partitions that have a znode below `parent`, sorted, and their topics."""
     topics = sorted(name for name in await _children(session, parent) if is_legal(name))
     nodes = await session.children_of_many([f"{parent}/{topic}" for topic in topics])
     partitions = [

@@ -37,7 +37,7 @@ _VALIDITY_ADVICE: Final = {
 
 @dataclass(slots=True)
 class AddressReport:
-    """The findings about one address, and the answers of the broker if it gave any."""
+    """The findings about one broker address, and the broker's responses if there were any."""
 
     address: Address
     findings: list[Finding] = field(default_factory=list)
@@ -46,16 +46,16 @@ class AddressReport:
 
     @property
     def failure(self) -> Finding | None:
-        """The finding that says why the address cannot be used, or None."""
+        """The finding that tells why the address cannot be used, or None if it can be used."""
         return first_error(self.findings)
 
     def add(self, finding: Finding) -> None:
-        """Add a finding."""
+        """Add a finding to the report."""
         self.findings.append(finding)
 
 
 async def check_address(address: Address, config: ConnectionConfig) -> AddressReport:
-    """Check each step of a connection, up to the first that fails."""
+    """Check each step of a connection to a broker, up to the first step that fails."""
     report = AddressReport(address)
     if not config.allows(address):
         refused = HostNotAllowed(address, "the host is not in `allowed_hosts`")
@@ -67,7 +67,7 @@ async def check_address(address: Address, config: ConnectionConfig) -> AddressRe
 
 
 async def _check_network(report: AddressReport, config: ConnectionConfig) -> bool:
-    """Resolve the name, and connect to each of its addresses. Return whether one works."""
+    """Resolve the host name, and connect to each IP address. Return whether one accepts."""
     address, allowed = report.address, config.connect_timeout_ms / 1000
     try:
         async with asyncio.timeout(allowed):

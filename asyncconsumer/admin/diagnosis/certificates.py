@@ -20,7 +20,10 @@ _SOON: Final = timedelta(days=30)
 async def fetch_certificate(
     address: Address, config: ConnectionConfig, context: ssl.SSLContext
 ) -> Certificate | None:
-    """Return the certificate of a broker, or None if the handshake fails or verifies nothing."""
+    """Return the certificate of a broker from a TLS handshake.
+
+    Return None if the handshake fails, or if `context` does not verify certificates.
+    """
     handshake = _Handshake()
     try:
         async with asyncio.timeout(config.connect_timeout_ms / 1000):
@@ -31,25 +34,25 @@ async def fetch_certificate(
 
 
 class _Handshake(asyncio.Protocol):
-    """A connection that reads the certificate and closes itself."""
+    """A connection that stores the broker's certificate after the TLS handshake and then closes."""
 
     def __init__(self) -> None:
         self.certificate: Certificate = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Read the certificate of the broker."""
+        """Store the certificate of the broker, and close the connection."""
         self.certificate = transport.get_extra_info("peercert") or {}
         assert isinstance(transport, asyncio.Transport)
         transport.abort()
 
 
 def names_in(certificate: Certificate) -> list[str]:
-    """Return the host names and addresses for which a certificate is valid."""
+    """Return the host names and IP addresses for which a certificate is valid."""
     return [str(name) for _, name in certificate.get("subjectAltName", ())]
 
 
 def certificate_finding(address: Address, certificate: Certificate) -> Finding:
-    """Return a finding with the end of a verified certificate's validity."""
+    """Return a finding that tells when a verified certificate expires."""
     names = ", ".join(names_in(certificate))
     end = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), UTC)
     remaining = end - datetime.now(UTC)

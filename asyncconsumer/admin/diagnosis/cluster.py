@@ -1,4 +1,4 @@
-"""The checks of a cluster: versions, clock and replication."""
+"""The checks of a cluster: supported requests, clock and replication."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ def _wall_clock() -> float:
 
 
 def check_versions(reports: Sequence[AddressReport]) -> list[Finding]:
-    """Return findings about the requests that the brokers support, and about differences."""
+    """Return findings about the requests that brokers support, and differences between brokers."""
     findings = []
     for report in reports:
         for api in _NEEDED:
@@ -47,7 +47,7 @@ def check_versions(reports: Sequence[AddressReport]) -> list[Finding]:
 
 
 async def check_features(view: ClusterView) -> Finding:
-    """Return which group protocols the brokers have enabled.
+    """Return a finding that tells which group protocols the brokers have enabled.
 
     A broker may list the requests of KIP-848 and still refuse them. This is found by a request for
     a group that does not exist.
@@ -66,7 +66,7 @@ async def check_features(view: ClusterView) -> Finding:
 
 
 async def check_clock(view: ClusterView, now: Callable[[], float] = _wall_clock) -> Finding:
-    """Compare the clock of this machine with that of the active controller."""
+    """Return a finding that compares this machine's clock with that of the controller."""
     before = now()
     try:
         response = await view.client.ask_any(DescribeQuorumRequest())
@@ -99,7 +99,7 @@ async def check_clock(view: ClusterView, now: Callable[[], float] = _wall_clock)
 
 
 async def check_replication(view: ClusterView, topics: Sequence[str]) -> list[Finding]:
-    """Return findings about partitions without a leader, and with replicas out of sync.
+    """Return findings about partitions without a leader or with replicas out of sync.
 
     Without `topics`, all topics are checked.
     """

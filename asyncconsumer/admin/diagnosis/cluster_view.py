@@ -1,4 +1,4 @@
-"""The admin operations that checks use, and the client for other requests."""
+"""The admin operations that checks use, and the client for all other requests."""
 
 from asyncconsumer.admin.client import AdminClient
 from asyncconsumer.admin.groups import GroupOperations
@@ -6,12 +6,12 @@ from asyncconsumer.admin.topics import TopicOperations
 
 
 class ClusterView(TopicOperations, GroupOperations):
-    """The operations of `Admin` over a client that is open already."""
+    """The operations of `Admin`, over a client that is already open."""
 
     def __init__(self, client: AdminClient) -> None:
         self._client = client
 
     @property
     def client(self) -> AdminClient:
-        """Return the client."""
+        """Return the client for requests that `Admin` does not have."""
         return self._client

@@ -39,12 +39,12 @@ async def diagnose(
     on_finding: Callable[[Finding], None] | None = None,
     **options: Unpack[AdminOptions],
 ) -> list[Finding]:
-    """Check the way to a cluster and the cluster itself. Return a finding for each check.
+    """Check the connection to a cluster and the cluster itself. Return a finding for each check.
 
     The checks are DNS, TCP, TLS, login, advertised addresses, versions, the clock, replication, and
     the permissions, state, offsets and progress of `group` for `topics`. A partition with a lag
-    makes progress if its group commits within `observe_seconds`. Options are those of `Admin`.
-    Each finding is also passed to `on_finding` as soon as it is known. Nothing is changed.
+    makes progress if its group commits within `observe_seconds`. Options are those of `Admin`. Each
+    finding is also passed to `on_finding` as soon as it is known. Nothing is changed.
     """
     refuse_tls_options(options)
     refuse_unknown(options, ConnectionConfig)
@@ -114,11 +114,11 @@ async def _group_checks(
 
 
 def _passed(findings: Iterable[Finding]) -> set[str]:
-    """Return the subjects without an error."""
+    """Return the subjects of findings whose level is "ok"."""
     return {finding.subject for finding in findings if finding.level == "ok"}
 
 
 def _user(config: ConnectionConfig) -> str:
-    """Return the name of the user in messages."""
+    """Return the name of the configured user, for messages."""
     name = config.sasl_plain_username
     return f"user {name}" if name else "the user of this client"

@@ -1,4 +1,4 @@
-"""The result of one check."""
+"""The result of one check by `diagnose`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,12 +30,15 @@ class Finding:
 
 
 def from_error(check: str, subject: object, error: ConsumerError, advice: str = "") -> Finding:
-    """Return the finding for an error. Without `advice`, it is that of the error."""
+    """Return a finding that reports an error.
+
+    Without `advice` it has the error's own advice, if any.
+    """
     if isinstance(error, BrokerConnectionError):
         return Finding("error", check, str(subject), error.reason, advice or error.advice)
     return Finding("error", check, str(subject), str(error).rstrip("."), advice)
 
 
 def first_error(findings: Iterable[Finding]) -> Finding | None:
-    """Return the first finding that is an error."""
+    """Return the first finding whose level is "error", or None."""
     return next((finding for finding in findings if finding.level == "error"), None)

@@ -63,7 +63,7 @@ def _idle_findings(description: ConsumerGroupDescription) -> list[Finding]:
 async def _offset_findings(
     view: ClusterView, rows: Mapping[TopicPartition, PartitionLag]
 ) -> list[Finding]:
-    """Return findings about committed offsets that the logs do not have."""
+    """Return findings about committed offsets that are not in the partitions' logs."""
     existing = [tp for tp, row in rows.items() if row.end is not None]
     starts = await find_offsets(view.client, existing, EARLIEST)
     findings = []
@@ -94,7 +94,7 @@ async def _progress_findings(
     rows: Mapping[TopicPartition, PartitionLag],
     observe_seconds: float,
 ) -> list[Finding]:
-    """Return findings about partitions with a lag whose offsets do not advance."""
+    """Return findings about partitions with a lag whose committed offsets do not advance."""
     subject = f"group {description.group}"
     behind = {tp: row for tp, row in rows.items() if row.lag}
     if not behind:

@@ -14,7 +14,7 @@ from asyncconsumer.types import Address
 async def check_addresses(
     addresses: Iterable[Address], config: ConnectionConfig
 ) -> list[AddressReport]:
-    """Check addresses concurrently. Return the reports in the order of the addresses."""
+    """Check all addresses concurrently. Return the reports in the order of the addresses."""
     reports: dict[Address, AddressReport] = {}
     ordered = list(dict.fromkeys(addresses))
 
@@ -26,7 +26,7 @@ async def check_addresses(
 
 
 def bootstrap_findings(reports: Sequence[AddressReport]) -> list[Finding]:
-    """Return the findings about bootstrap servers.
+    """Return the findings in the reports about bootstrap servers.
 
     One server is enough to start, so the failure of another one is only a warning.
     """
@@ -41,7 +41,7 @@ def bootstrap_findings(reports: Sequence[AddressReport]) -> list[Finding]:
 async def check_listeners(
     bootstrap: Sequence[AddressReport], config: ConnectionConfig
 ) -> tuple[list[Finding], list[AddressReport]]:
-    """Check the addresses that brokers advertise. Return findings, and a report per broker."""
+    """Check the addresses that brokers advertise. Return findings, and one report per broker."""
     source = next(report for report in bootstrap if report.metadata is not None)
     assert source.metadata is not None
     brokers = {
@@ -89,7 +89,7 @@ def _finding(
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is the machine itself."""
+    """Return whether a host name or address always means the machine itself."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""The causes of refused logins."""
+"""The causes of logins that a broker refused."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from asyncconsumer.types import Address
 async def login_finding(
     address: Address, config: ConnectionConfig, error: AuthenticationFailed
 ) -> Finding:
-    """Return the finding for a refused login. For an expired token it says since when."""
+    """Return a finding about a refused login. For an expired token it tells when it expired."""
     provider = config.sasl_oauth_token_provider
     if isinstance(error, TokenRefused) and isinstance(provider, AbstractTokenProvider):
         try:
@@ -29,7 +29,7 @@ async def login_finding(
 
 
 def token_expiry(token: str) -> datetime | None:
-    """Return the end of a token's validity, or None if the token does not say it."""
+    """Return the time at which a token expires, or None if the token does not contain it."""
     try:
         payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

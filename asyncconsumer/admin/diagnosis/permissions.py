@@ -45,9 +45,10 @@ def _topic_finding(name: str, code: int, operations: int, partitions: int, user:
 
 
 async def check_group_access(client: AdminClient, group: str, user: str) -> Finding:
-    """Return whether the user may join the group and commit offsets.
+    """Return a finding that tells whether the user may join the group and commit offsets.
 
-    A heartbeat with an unknown member id is refused for its id only if the user may read the group.
+    A heartbeat with an unknown member id is sent. If the user may read the group, the broker
+    refuses only the id.
     """
     subject = f"group {group}"
     try:
