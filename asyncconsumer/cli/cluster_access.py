@@ -1,4 +1,4 @@
-"""Connections of the `groups` commands: to ZooKeeper, and to the brokers of the same cluster."""
+"""The connections of the `groups` commands to ZooKeeper and to the brokers of the same cluster."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -41,7 +41,7 @@ class ClusterAccess:
         return await self.kafka.cluster.topic_names()
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """Return the partitions of each topic. Topics that do not exist are left out."""
+        """Return the partition numbers of each topic. Leave out topics that do not exist."""
         names = list(topics)
         if self._topics_in_zookeeper:
             return (await read_topics(self.zookeeper, names)).nodes
@@ -63,7 +63,10 @@ class ClusterAccess:
 
 @asynccontextmanager
 async def open_zookeeper(config: ClassicConfig) -> AsyncIterator[ZooKeeperSession]:
-    """Open a ZooKeeper session that sees all earlier writes."""
+    """Return an async context manager that opens a ZooKeeper session.
+
+    The session sees all earlier writes.
+    """
     log_zookeeper_retries(enabled=False)
     randomness = Random()  # noqa: S311 - for jitter
     async with ZooKeeperSession(config.zookeeper(), randomness=randomness) as session:
@@ -75,7 +78,10 @@ async def open_zookeeper(config: ClassicConfig) -> AsyncIterator[ZooKeeperSessio
 async def open_cluster(
     config: ClassicConfig, zookeeper: ZooKeeperSession
 ) -> AsyncIterator[ClusterAccess]:
-    """Connect to the configured brokers, or otherwise to the brokers registered in ZooKeeper."""
+    """Return an async context manager that connects to the configured brokers.
+
+    Without configured brokers, it connects to those that are registered in ZooKeeper.
+    """
     seeds: list[str] = []
     if not config.bootstrap_servers:
         protocol = config.security_protocol

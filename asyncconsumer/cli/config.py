@@ -22,7 +22,7 @@ config_app = typer.Typer(
 
 
 class EffectiveOption(NamedTuple):
-    """An option as a consumer would use it. A secret value is redacted."""
+    """An option with the value that a consumer would use. A secret value is redacted."""
 
     name: str
     value: Any
@@ -85,7 +85,7 @@ def explain(
 
 
 def _values(config: ConsumerConfig) -> dict[str, Any]:
-    """Return the values of all options of a consumer, including derived defaults."""
+    """Return the values of all options in a config, including those derived from others."""
     parts: tuple[Any, ...] = (
         config.connection,
         config.fetch,

@@ -1,4 +1,4 @@
-"""The connection options of commands, and the admin client that they open."""
+"""The connection options that commands share, and the admin client that they open."""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -28,7 +28,11 @@ def read_options(
     properties: Path | None,
     assignments: Iterable[str] | None = None,
 ) -> dict[str, Any]:
-    """Return all options: command line, then --property, then --properties, then environment."""
+    """Return the options from all sources.
+
+    The command line overrides `assignments` (--property). They override the file `properties`,
+    which overrides environment variables.
+    """
     servers = {"bootstrap.servers": bootstrap_servers, "zookeeper.connect": zookeeper}
     merged = merge_properties(properties, assignments or (), servers)
     settings = [Setting(name, value, f"option {name}") for name, value in merged.items()]
@@ -38,7 +42,7 @@ def read_options(
 
 
 def connection_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of connections to brokers. Raise ConfigError without an address."""
+    """Return those of the options that connect to brokers. Raise ConfigError without an address."""
     selected = {name: value for name, value in options.items() if name in _CONNECTION}
     if not selected.get("bootstrap_servers"):
         raise ConfigError(
@@ -49,7 +53,7 @@ def connection_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_admin(options: dict[str, Any]) -> Admin:
-    """Return the admin client for these options."""
+    """Return an admin client with these options."""
     log_zookeeper_retries(enabled=False)
     selected = {
         name: value for name, value in options.items() if name in (*_CONNECTION, *_ZOOKEEPER)

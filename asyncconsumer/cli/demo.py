@@ -48,7 +48,10 @@ async def show() -> None:
 
 @asynccontextmanager
 async def _running(console: Console, name: str, server: Kafka | ZooKeeper) -> AsyncIterator[None]:
-    """Run a server, and print how long it took to start, without the download."""
+    """Return an async context manager that runs a server and prints how long its start took.
+
+    The time does not include the download.
+    """
     with fetching(console) as progress:
         await server.fetch(progress)
     started = time.monotonic()

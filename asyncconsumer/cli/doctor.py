@@ -1,4 +1,4 @@
-"""The command `asyncconsumer doctor`, which prints what `diagnose` finds."""
+"""The command `asyncconsumer doctor`, which prints the findings of `diagnose`."""
 
 from dataclasses import asdict
 from typing import Annotated, Final

@@ -78,7 +78,7 @@ def lag_command(
 
 
 def _parse_limit(value: str | None) -> int | float | None:
-    """Return a limit in records as an int, in seconds as a float, or None."""
+    """Return a limit in records as an int, a limit in seconds as a float, or None."""
     if value is None:
         return None
     if value.isdecimal():

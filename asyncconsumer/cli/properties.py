@@ -1,4 +1,4 @@
-"""Options of the classic consumer by their Java names, from a file and from the command line."""
+"""The options of the classic consumer by their Java names, from a file and the command line."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +18,12 @@ _REQUIRED: Final = {"zookeeper.connect": "--zookeeper HOST:PORT", "group.id": "-
 def merge_properties(
     file: Path | None, assignments: Iterable[str], options: Mapping[str, str | None]
 ) -> dict[str, str]:
-    """Return all properties. Options override `name=value` assignments, which override the file."""
+    """Return the properties of all sources.
+
+    `options` override `assignments`, which override `file`.
+
+    `assignments` are `name=value` texts.
+    """
     properties = {} if file is None else read_file(file)
     properties |= parse_assignments(assignments)
     properties |= {name: value for name, value in options.items() if value is not None}
@@ -28,7 +33,7 @@ def merge_properties(
 
 
 def make_config(properties: Mapping[str, str]) -> ClassicConfig:
-    """Return the config for these properties. Raise ConfigError if a required one is missing."""
+    """Return the config for classic properties. Raise ConfigError if a required one is missing."""
     for name, option in _REQUIRED.items():
         if properties.get(name, "").strip():
             continue
@@ -43,7 +48,7 @@ def make_config(properties: Mapping[str, str]) -> ClassicConfig:
 
 
 def storage_properties(storage: str | None) -> dict[str, str]:
-    """Return the two properties of the classic consumer that `--offsets-storage` sets."""
+    """Return the two classic properties for a value of the option `--offsets-storage`."""
     if storage is None:
         return {}
     properties = {"offsets.storage": "zookeeper" if storage == "zookeeper" else "kafka"}
@@ -53,7 +58,7 @@ def storage_properties(storage: str | None) -> dict[str, str]:
 
 
 def offset_storage(config: ClassicConfig) -> str:
-    """Return where a group stores its offsets: zookeeper, kafka, or dual for both."""
+    """Return the offset store in a config: zookeeper, kafka, or dual for both."""
     if config.offsets_storage == "kafka" and config.dual_commit_enabled:
         return "dual"
     return config.offsets_storage

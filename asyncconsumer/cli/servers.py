@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The servers to start. A version of None means that this server is not started."""
+    """The servers to start. A server whose version is None is not started."""
 
     kafka: str | None
     brokers: int

@@ -1,4 +1,4 @@
-"""Run the main coroutine of a command, and stop it on signals."""
+"""The run of a command's main coroutine, which signals stop."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from asyncconsumer.workers import system_signals
 def log_zookeeper_retries(*, enabled: bool) -> None:
     """Enable or disable the warnings about failed connection attempts to ZooKeeper.
 
-    A command disables them while it starts, because the error after the last attempt is enough.
+    A command disables them while it connects, because the final error is enough.
     """
     logging.getLogger("asyncconsumer.zookeeper").setLevel(
         logging.NOTSET if enabled else logging.ERROR

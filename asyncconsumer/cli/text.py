@@ -1,4 +1,4 @@
-"""Output to the terminal and to other programs."""
+"""Functions that print to the terminal and to other programs."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ _UNLIMITED_WIDTH: Final = 10_000
 
 
 def console() -> Console:
-    """Return a console for standard output. It wraps lines only in a terminal."""
+    """Return a console that prints to standard output. It wraps lines only in a terminal."""
     width = None if sys.stdout.isatty() else _UNLIMITED_WIDTH
     return Console(highlight=False, width=width)
 
@@ -31,7 +31,10 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """Return an empty table. Long cells are folded, never cut."""
+    """Return an empty table with these columns. Long cells are folded, never cut.
+
+    The columns in `right` are aligned to the right.
+    """
     result = Table()
     for name in columns:
         result.add_column(name, justify="right" if name in right else "left", overflow="fold")
@@ -44,12 +47,15 @@ def cell(value: object, style: str = "") -> Text:
 
 
 def first_of(names: Iterable[str], limit: int) -> str:
-    """Return the first names as a list in text, and the number of the others."""
+    """Return the first `limit` names as a text, with the number of the other names."""
     listed = list(names)
     more = f" and {len(listed) - limit} more" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more
 
 
 def printable(text: str) -> str:
-    """Replace characters that are not printable, because they could control the terminal."""
+    """Return the text with replacement characters for those that are not printable.
+
+    Such characters could control the terminal.
+    """
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

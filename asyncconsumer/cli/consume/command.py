@@ -216,12 +216,12 @@ def _run_member(config: ClassicConfig, options: ConsumeOptions) -> None:
 
 
 def _zookeeper_reset(start: str | None) -> str | None:
-    """Return the name that the classic consumer has for a start position."""
+    """Return the classic consumer's name for a start position, such as `smallest`, or None."""
     return {"earliest": "smallest", "latest": "largest"}.get(start or "", start)
 
 
 def _is_zookeeper(zookeeper: str | None, properties: PropertiesFile, assignments: Property) -> bool:
-    """Return whether the options name a ZooKeeper."""
+    """Return whether the options contain a ZooKeeper connection string."""
     merged = merge_properties(properties, assignments or (), {"zookeeper.connect": zookeeper})
     return bool(merged.get("zookeeper.connect"))
 
@@ -229,7 +229,10 @@ def _is_zookeeper(zookeeper: str | None, properties: PropertiesFile, assignments
 def select_topics(
     topics: list[str] | None, whitelist: str | None, blacklist: str | None
 ) -> list[str] | TopicFilter:
-    """Return the topics or the filter. Raise ConfigError unless exactly one argument is set."""
+    """Return the topics or the topic filter.
+
+    Raise ConfigError unless exactly one argument is set.
+    """
     options = {"--topic": topics, "--whitelist": whitelist, "--blacklist": blacklist}
     names = [name for name, value in options.items() if value]
     if len(names) != 1:

@@ -1,4 +1,4 @@
-"""Arrow and Parquet files, written by `asyncconsumer consume`."""
+"""The Arrow and Parquet files that `asyncconsumer consume` writes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ _TIMES: Final[Literal["ms"]] = "ms"
 
 
 class RecordFile:
-    """A file with one row for each record, for its ``async with`` block.
+    """A file with one row for each record, open for its ``async with`` block.
 
-    The rows are written to a temporary file next to it, which replaces the file at the end. After
-    an error there is no file. An interruption by the user is no error.
+    The rows are written to a temporary file in the same folder, which replaces the file at the end.
+    After an error the temporary file is deleted. An interruption by the user is no error.
     """
 
     def __init__(self, path: Path, kind: FileKind) -> None:
@@ -51,7 +51,7 @@ class RecordFile:
         self._close(complete=complete)
 
     async def put(self, records: Sequence[decoding.Record]) -> OSError | None:
-        """Add records. Return an error of the file system."""
+        """Add records. Return an error of the file system, or None."""
         self._rows += records
         if len(self._rows) < _BATCH:
             return None
@@ -93,7 +93,12 @@ class RecordFile:
             self._writer.write_table(pa.Table.from_batches([batch]))
 
     def _close(self, *, complete: bool) -> None:
-        """Write the last rows and move the file to its name. This may run after a cancellation."""
+        """Close the temporary file.
+
+        If `complete`, write the last rows and move it to its final name.
+
+        This may run after a cancellation.
+        """
         try:
             if complete and self._rows:
                 self._write(self._rows)

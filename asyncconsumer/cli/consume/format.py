@@ -1,4 +1,4 @@
-"""The format strings of kcat, which define how a record is printed."""
+"""A parser of kcat's format strings, which define how a record is printed."""
 
 import os
 import re
@@ -34,7 +34,7 @@ class Format:
         self._pieces = pieces
 
     def render(self, records: Sequence[decoding.Record]) -> bytes:
-        """Return records of one partition as bytes, without added separators."""
+        """Return formatted records of one partition as bytes. No separators are added."""
         if not records:
             return b""
         columns: list[Iterable[bytes]] = []

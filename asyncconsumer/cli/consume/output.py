@@ -1,4 +1,4 @@
-"""A writer to standard output in a thread, because the reader of a pipe may be slow or gone."""
+"""A writer to standard output in a thread. The reader of a pipe may be slow or gone."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ class _OutputJob(NamedTuple):
 
 
 class Output(AsyncResource):
-    """An ordered, unbuffered writer that reports when each write has finished.
+    """An ordered, unbuffered writer that tells when each write has finished.
 
     A write may block for a long time, for example in a pipe to `less`. A blocked event loop would
     send no heartbeats. The thread is a daemon, so a blocked write does not keep the process alive.
@@ -45,7 +45,10 @@ class Output(AsyncResource):
             self._thread.join()
 
     def put(self, data: bytes) -> asyncio.Future[OSError | None]:
-        """Queue a write and return its result. Cancelling the future does not stop the write."""
+        """Queue a write. Return a future of its error, or of None if it succeeds.
+
+        Cancelling the future does not stop the write.
+        """
         done: asyncio.Future[OSError | None] = self._loop.create_future()
         self._pending.add(done)
         done.add_done_callback(self._pending.discard)

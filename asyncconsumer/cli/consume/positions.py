@@ -17,7 +17,7 @@ _ALIASES: Final = {
 
 
 def parse_position(option: str, text: str) -> ResetTarget:
-    """Parse a position. `-N` counts from the end of each partition."""
+    """Parse the value of a position option. `-N` counts from the end of each partition."""
     text = _ALIASES.get(text, text)
     if text.startswith("+"):
         raise ConfigError(f"{option} {text}: a position cannot be +N. Use an offset, or -N.")
@@ -31,7 +31,7 @@ def parse_position(option: str, text: str) -> ResetTarget:
 
 
 async def resolve(simple: SimpleConsumer, tp: TopicPartition, position: ResetTarget) -> int:
-    """Return the offset of a position in a partition."""
+    """Return the offset that a position stands for in a partition."""
     earliest = await simple.offsets_before(*tp, EARLIEST)
     latest = await simple.offsets_before(*tp, LATEST)
     if position.offset is not None:

@@ -33,7 +33,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """The topics, the output format and the limits of the command."""
+    """The topics, the output format and the limits of `asyncconsumer consume`."""
 
     topics: Sequence[str] | TopicFilter
     streams: int
@@ -45,7 +45,7 @@ class ConsumeOptions:
 
 
 async def consume(config: ClassicConfig, options: ConsumeOptions) -> None:
-    """Print records until a limit is reached or the task is cancelled, then commit and leave."""
+    """Print records until a limit is reached or the task is cancelled. Then commit and leave."""
     printer = Printer(options)
     log_zookeeper_retries(enabled=False)
     async with ConsumerConnector(
@@ -89,7 +89,7 @@ async def _commit(connector: ConsumerConnector, offsets: Mapping[TopicPartition,
 
 
 class Printer:
-    """A printer of the records of streams, which tracks the printed offsets.
+    """A printer of the records of streams. It stores the offset after the last printed record.
 
     A stream acknowledges a chunk when the next one is requested. The last chunk of a stream is
     never acknowledged that way. So the printer stores the printed offset of each partition.
@@ -104,7 +104,10 @@ class Printer:
         self._idle = asyncio.timeout(None)
 
     async def run(self, streams: Sequence[Stream]) -> None:
-        """Print records until a limit is reached or a stream ends. Finish queued writes."""
+        """Print records until a limit is reached or a stream ends.
+
+        Then finish the queued writes.
+        """
         try:
             async with self._idle, Output() as output, Scope("printer") as scope:
                 self._reschedule_timeout()
@@ -121,7 +124,7 @@ class Printer:
                 raise error
 
     def unfinished(self, streams: Sequence[Stream]) -> dict[TopicPartition, int]:
-        """Return the printed offsets that the streams have not acknowledged yet."""
+        """Return the printed offsets that the streams have not acknowledged yet, by partition."""
         finished = {tp: offset for stream in streams for tp, offset in stream.finished().items()}
         return {tp: offset for tp, offset in self._printed.items() if offset > finished.get(tp, -1)}
 
@@ -131,7 +134,7 @@ class Printer:
             self._printed.pop(tp, None)
 
     async def _read(self, stream: Stream, output: Output) -> ConsumerError | OSError | None:
-        """Print a stream. Return the error that ended it; None if a limit was reached."""
+        """Print the records of a stream. Return the error that ended it, or None."""
         while True:
             try:
                 async for records in stream.chunks():
@@ -165,7 +168,10 @@ class Printer:
                 raise error
 
     def _take(self, records: decoding.Records) -> list[decoding.Record]:
-        """Return the next records. Raise for corrupt records after all records before them."""
+        """Return the next records to print.
+
+        Raise CorruptRecords only if no record is before the corrupt ones.
+        """
         limit = _RECORDS_PER_WRITE
         if self._remaining is not None:
             limit = min(limit, self._remaining)
@@ -187,7 +193,7 @@ class Printer:
 
 
 class _ProgressListener(RebalanceListener):
-    """A listener that prints the assignment to standard error."""
+    """A rebalance listener that prints the assignment to standard error."""
 
     def __init__(self, printer: Printer, *, quiet: bool) -> None:
         self._printer = printer

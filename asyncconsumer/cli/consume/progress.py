@@ -16,7 +16,7 @@ from rich.progress import (
 
 
 class ReadProgress:
-    """The offsets that were read, of those to read."""
+    """The number of offsets that were read, and the total to read."""
 
     def __init__(self, bar: Progress | None) -> None:
         self._bar = bar
@@ -24,13 +24,13 @@ class ReadProgress:
         self._total = 0
 
     def expect(self, count: int) -> None:
-        """Add offsets to the total."""
+        """Add `count` offsets to the total."""
         self._total += count
         if self._bar is not None:
             self._bar.update(self._known_task, total=self._total)
 
     def advance(self, count: int) -> None:
-        """Count offsets as read."""
+        """Count `count` more offsets as read."""
         if self._bar is not None:
             self._bar.update(self._known_task, advance=count)
 
@@ -41,14 +41,17 @@ class ReadProgress:
 
 
 def wants_bar(*, bounded: bool, to_file: bool, quiet: bool) -> bool:
-    """Return whether to show a bar: if a terminal shows it, and no records are printed there."""
+    """Return whether to show a progress bar.
+
+    It needs a terminal on which no records are printed.
+    """
     records_in_terminal = sys.stdout.isatty() and not to_file
     return bounded and not quiet and sys.stderr.isatty() and not records_in_terminal
 
 
 @contextmanager
 def show_progress(*, enabled: bool) -> Iterator[ReadProgress]:
-    """Show a bar on standard error while the block runs, if enabled."""
+    """Return a context manager that shows a progress bar on standard error, if `enabled`."""
     if not enabled:
         yield ReadProgress(None)
         return

@@ -1,4 +1,4 @@
-"""The reader of `asyncconsumer consume` on Kafka, without a group or as a member of one."""
+"""The reading of `asyncconsumer consume` from Kafka, without a group or as a member of one."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ _RECORDS_PER_WRITE: Final = 1_000
 
 
 class Selection(NamedTuple):
-    """The topics, the partitions, and the first and last position."""
+    """The topics and partitions to read, and the positions at which to start and stop."""
 
     topics: Sequence[str]
     partitions: Sequence[int] | None
@@ -39,7 +39,7 @@ class Selection(NamedTuple):
 
 
 class OutputOptions(NamedTuple):
-    """The form of the output, and the file for it."""
+    """The format of the output, and the file to which it is written."""
 
     template: str
     json: bool
@@ -83,7 +83,7 @@ Put: TypeAlias = Callable[[Sequence[decoding.Record]], Awaitable[OSError | None]
 
 
 class _RecordPrinter:
-    """A printer with filters and a limit, which all partitions share."""
+    """A printer with filters and a limit. All partitions share one."""
 
     def __init__(self, options: ReadOptions, put: Put, decoder: ValueDecoder | None) -> None:
         self._options = options
@@ -99,17 +99,17 @@ class _RecordPrinter:
 
     @property
     def idle(self) -> asyncio.Timeout:
-        """Return the timeout without a record."""
+        """Return the timeout that expires when no record arrives for some time."""
         return self._idle
 
     def restart_timeout(self) -> None:
-        """Restart the timeout without a record."""
+        """Restart the timeout of `idle`."""
         if self._options.timeout_ms is not None:
             now = asyncio.get_running_loop().time()
             self._idle.reschedule(now + self._options.timeout_ms / 1000)
 
     async def print_records(self, records: Sequence[decoding.Record]) -> bool:
-        """Print records that pass the filters. Return False when nothing more is to be printed."""
+        """Print the records that pass the filters. Return False when no more are to be printed."""
         self.restart_timeout()
         selected = [record for record in records if self._key is None or record.key == self._key]
         if self._decoder is not None:
@@ -128,7 +128,10 @@ class _RecordPrinter:
 
 
 async def read(options: dict[str, Any], reading: ReadOptions, group: str | None) -> None:
-    """Print records until a limit is reached or the task is cancelled."""
+    """Print records until a limit is reached or the task is cancelled.
+
+    With `group`, join that group.
+    """
     if not reading.selection.topics:
         raise ConfigError("Set a topic with -t TOPIC.")
     output = reading.output
@@ -155,7 +158,10 @@ async def read(options: dict[str, Any], reading: ReadOptions, group: str | None)
 
 @asynccontextmanager
 async def _open_output(options: OutputOptions) -> AsyncIterator[Put]:
-    """Open the file or standard output, and return the function that writes records to it."""
+    """Return an async context manager that opens the file or standard output.
+
+    It yields a function that writes records.
+    """
     if (file := options.file) is not None:
         async with RecordFile(*file) as record_file:
             yield record_file.put
@@ -198,7 +204,10 @@ async def _read_partitions(
 async def _run_all(
     read_one: Callable[[TopicPartition], Awaitable[bool]], partitions: Iterable[TopicPartition]
 ) -> None:
-    """Read all partitions concurrently. Stop at an error, or when one returns False."""
+    """Call `read_one` for all partitions concurrently.
+
+    Stop at an error, or when a call returns False.
+    """
 
     async def guarded(tp: TopicPartition) -> ConsumerError | OSError | bool:
         try:
@@ -261,9 +270,9 @@ async def _read_as_member(
 
 
 def json_lines(records: Sequence[decoding.Record], *, parsed: bool = False) -> bytes:
-    """Return a line of JSON for each record. Bytes that are not UTF-8 become base64.
+    """Return one line of JSON for each record. Bytes that are not UTF-8 become base64.
 
-    With `parsed`, values are JSON text already, and become objects.
+    With `parsed`, the values are JSON text already, and are inserted as JSON.
     """
     lines = []
     for record in records:

@@ -1,4 +1,4 @@
-"""Values with a schema in a registry, which `asyncconsumer consume` prints as JSON."""
+"""The conversion of values with a schema in a registry to JSON, for `asyncconsumer consume`."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ class ValueDecoder:
         self._read = deserializer.reader("value")
 
     async def decode(self, records: Sequence[Record]) -> list[Record]:
-        """Return the records with JSON text as value. A null value stays null."""
+        """Return the records with JSON text as their values. A null value stays null."""
         decoded = []
         for record in records:
             value = self._read(record)
@@ -50,7 +50,10 @@ class ValueDecoder:
 async def open_decoder(
     kind: ValueFormat | None, registry: str | None
 ) -> AsyncIterator[ValueDecoder | None]:
-    """Open the registry, and return the decoder; None if values are printed unchanged."""
+    """Return an async context manager that opens the registry and yields a decoder.
+
+    It yields None if values are printed unchanged.
+    """
     if kind is None:
         yield None
         return
@@ -61,7 +64,7 @@ async def open_decoder(
 
 
 def _plain(value: object) -> object:
-    """Return a value of an Avro logical type for JSON."""
+    """Return a value of an Avro logical type in a form that JSON can express."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime | date | time):

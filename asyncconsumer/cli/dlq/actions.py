@@ -1,4 +1,4 @@
-"""The work of the commands of `asyncconsumer dlq`."""
+"""The actions of the commands of `asyncconsumer dlq`."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ _LONGEST_MESSAGE: Final = 80  # characters of an error in the table
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """The options of a replay."""
+    """The options of `asyncconsumer dlq replay`."""
 
     selection: DeadLetterFilter
     limit: int | None
@@ -64,7 +64,7 @@ async def show(
 
 
 async def replay(queue: DeadLetterQueue, plan: ReplayPlan) -> None:
-    """Send dead letters back, and mark each as done after it was written."""
+    """Send dead letters back to their topics. Mark each as done after it was written."""
     dead_letters = await queue.read(plan.selection, limit=plan.limit)
     if plan.edit and dead_letters:
         dead_letters = await _edited(dead_letters)
@@ -83,7 +83,7 @@ async def replay(queue: DeadLetterQueue, plan: ReplayPlan) -> None:
 async def export(
     queue: DeadLetterQueue, selection: DeadLetterFilter, limit: int | None, output: Path | None
 ) -> None:
-    """Write dead letters as lines of JSON."""
+    """Write dead letters as lines of JSON to a file or to standard output."""
     lines = to_lines(await queue.read(selection, limit=limit))
     if output is None:
         sys.stdout.write(lines)
@@ -97,7 +97,7 @@ async def export(
 async def drop(
     queue: DeadLetterQueue, selection: DeadLetterFilter, limit: int | None, *, yes: bool
 ) -> None:
-    """Mark dead letters as done."""
+    """Mark dead letters as done without sending them."""
     dead_letters = await queue.read(selection, limit=limit)
     _print(dead_letters)
     if _confirmed(dead_letters, "dropped", yes=yes):
@@ -107,13 +107,16 @@ async def drop(
 
 
 async def _edited(dead_letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-    """Open dead letters in the editor, and return those that are left in the text."""
+    """Open dead letters in the user's editor.
+
+    Return the edited ones, without those that were removed.
+    """
     lines = to_lines(dead_letters)
     return from_lines(await asyncio.to_thread(_edit, lines), dead_letters)
 
 
 def _edit(lines: str) -> str:
-    """Open a text in the editor of the user, and return the saved text."""
+    """Open a text in the user's editor. Return the saved text."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="asyncconsumer-") as folder:  # only for this user
         path = Path(folder, "dead-letters.jsonl")

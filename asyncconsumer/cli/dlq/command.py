@@ -52,14 +52,14 @@ Yes = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The topic, the connection and the filter of a command."""
+    """The topic, the connection options and the filter of one `dlq` command."""
 
     topic: str
     connection: dict[str, Any]
     selection: DeadLetterFilter
 
     def run(self, action: Callable[[DeadLetterQueue], Awaitable[None]]) -> None:
-        """Open the queue and run an action on it."""
+        """Open the queue of dead letters, and run an action on it."""
 
         async def main() -> None:
             async with DeadLetterQueue(self.topic, **self.connection) as queue:
@@ -75,7 +75,11 @@ def _request(
     ages: tuple[str | None, str | None] = (None, None),
     places: list[str] | None = None,
 ) -> _Request:
-    """Return the request. `conditions` are error, handler and key; `ages` older and newer."""
+    """Return the topic, connection options and filter that the command line describes.
+
+    `conditions` are the options --error, --handler and --key. `ages` are --older-than and
+    --newer-than.
+    """
     bootstrap, properties, assignments = servers
     error, handler, key = conditions
     older, newer = ages

@@ -1,4 +1,4 @@
-"""Dead letters as lines of JSON, for export and for an editor."""
+"""The format of dead letters as lines of JSON, for export and for an editor."""
 
 import base64
 import json
@@ -12,7 +12,10 @@ _PLACE: Final = "dead_letter"
 
 
 def as_fields(dead_letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter for JSON. Bytes that are not UTF-8 are objects with base64 text."""
+    """Return the fields of a dead letter for JSON.
+
+    Bytes that are not UTF-8 become base64 objects.
+    """
     record = dead_letter.record
     return {
         _PLACE: dead_letter.place,
@@ -33,7 +36,7 @@ def as_fields(dead_letter: DeadLetter) -> dict[str, Any]:
 
 
 def to_lines(dead_letters: Iterable[DeadLetter]) -> str:
-    """Return a line of JSON for each dead letter."""
+    """Return one line of JSON for each dead letter."""
     return "".join(
         json.dumps(as_fields(dead_letter), ensure_ascii=False) + "\n"
         for dead_letter in dead_letters
@@ -41,9 +44,9 @@ def to_lines(dead_letters: Iterable[DeadLetter]) -> str:
 
 
 def from_lines(text: str, dead_letters: Iterable[DeadLetter]) -> list[DeadLetter]:
-    """Return the dead letters of edited lines, with the edited key, value and headers.
+    """Apply the edited lines in `text` to `dead_letters`, and return the result.
 
-    A line that was removed leaves its dead letter out.
+    Key, value and headers may be edited. A dead letter whose line was removed is left out.
     """
     by_place = {dead_letter.place: dead_letter for dead_letter in dead_letters}
     result = []

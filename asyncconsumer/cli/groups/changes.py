@@ -25,14 +25,14 @@ from asyncconsumer.types import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """The options `--yes`, to apply the plan, and `--force`, for a group with live members."""
+    """The options `--yes`, which applies the plan, and `--force`, which allows live members."""
 
     yes: bool
     force: bool
 
 
 class ConcurrentCommit(ConsumerError):
-    """Another client committed while the offsets of a group were changed."""
+    """Another client committed offsets of a group while a command changed them."""
 
     def __init__(
         self, partition: TopicPartition, store: str, written: int, current: int | None
@@ -51,7 +51,7 @@ class ConcurrentCommit(ConsumerError):
 async def reset(
     config: ClassicConfig, topics: Sequence[str], to: str, confirmation: Confirmation
 ) -> None:
-    """Set the offsets of a group for some topics, in the store that the group uses."""
+    """Set the offsets of a group for some topics, in the offset store that the group uses."""
     target, storage = parse_target(to), offset_storage(config)
     names = [parse_topic(value)[0] for value in topics]
     async with _open_group(config, confirmation) as (cluster, group):
@@ -64,7 +64,7 @@ async def reset(
 async def migrate(
     config: ClassicConfig, source: str, destination: str, confirmation: Confirmation
 ) -> None:
-    """Copy the offsets of a group to the other store. Larger offsets there stay unchanged."""
+    """Copy the offsets of a group to another store. Keep an offset there that is larger."""
     if source == destination:
         raise ConfigError(f"--from and --to are both {source}. Name two different stores.")
     async with _open_group(config, confirmation) as (cluster, group):
@@ -134,7 +134,7 @@ async def _verify(
 
 
 async def _warn_of_members(cluster: ClusterAccess, name: str) -> None:
-    """Warn if the group has live members. One may have joined since the first check."""
+    """Print a warning if the group has live members. One may have joined since the first check."""
     group = await read_group(cluster.zookeeper, name)
     if group.members:
         text.print_message(

@@ -87,7 +87,7 @@ def _config(
 
 
 def _in_zookeeper(zookeeper: str | None, properties: Path | None) -> bool:
-    """Return whether the command is about groups in ZooKeeper."""
+    """Return whether the command's options select groups in ZooKeeper."""
     if zookeeper is not None:
         return True
     return properties is not None and bool(read_file(properties).get("zookeeper.connect"))

@@ -47,7 +47,7 @@ async def describe(options: dict[str, Any], group: str, *, as_json: bool) -> Non
 
 
 def lag_rows(lag: GroupLag) -> list[dict[str, Any]]:
-    """Return the rows of a lag for JSON."""
+    """Return the lag of each partition as an object for JSON."""
     return [asdict(row) for row in lag.partitions]
 
 
@@ -82,7 +82,7 @@ async def reset(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Print the plan of a reset, and apply it with `yes`."""
+    """Print the plan of an offset reset. With `yes`, apply it."""
     selection = selected(topics) or None
     async with make_admin(options) as admin:
         plan = await admin.reset_offsets(group, to, topics=selection, dry_run=not yes)
@@ -102,7 +102,7 @@ async def reset(
 
 
 def print_plan(group: str, plan: Sequence[OffsetChange]) -> None:
-    """Print the changes of offsets as a table."""
+    """Print the changes of a group's offsets as a table."""
     numbers = ("partition", "now", "then")
     table = text.table("topic", *numbers, "note", right=numbers)
     for change in plan:
@@ -155,7 +155,7 @@ async def delete_offsets(
 
 
 def selected(topics: Sequence[str]) -> list[str | TopicPartition]:
-    """Return the topics and partitions that values of `--topic` name."""
+    """Return the topics and partitions that values of the option `--topic` name."""
     selection: list[str | TopicPartition] = []
     for topic, numbers in map(parse_topic, topics):
         if numbers is None:

@@ -22,7 +22,7 @@ from asyncconsumer.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A partition with its owner, its committed offsets in both stores, and its end offset."""
+    """A partition with its owner, its committed offsets in both stores, and its log end."""
 
     partition: TopicPartition
     thread: str | None
@@ -33,7 +33,7 @@ class PartitionRow:
 
     @property
     def committed(self) -> int | None:
-        """The offset at which a member would continue: the larger of the two stores."""
+        """The offset at which a member would continue, which is the larger one of both stores."""
         offsets = (self.zookeeper, self.kafka)
         return max((offset for offset in offsets if offset is not None), default=None)
 
@@ -97,17 +97,17 @@ async def describe(config: ClassicConfig, *, as_json: bool) -> None:
 
 
 def known_rows(group: GroupSnapshot, partitions: Iterable[TopicPartition]) -> list[PartitionRow]:
-    """Return rows with the values that are known from ZooKeeper."""
+    """Return a row for each partition, with only the values that ZooKeeper has."""
     return [PartitionRow(tp, *group.owner(tp), group.offsets.get(tp)) for tp in sorted(partitions)]
 
 
 async def read_rows(
     cluster: ClusterAccess, group: GroupSnapshot, storage: str, notes: list[str]
 ) -> list[PartitionRow]:
-    """Return a row for each partition of a group, with the values that brokers know.
+    """Return a row for each partition of a group, including the values that only brokers have.
 
-    These are the partitions of the topics to which members subscribe, and all other partitions with
-    an owner or a committed offset.
+    The partitions are those of the topics to which members subscribe, and all others with an owner
+    or a committed offset.
     """
     subscribed = group.subscribed(await cluster.topic_names())
     topics = await cluster.partitions(sorted(subscribed | group.topics))
