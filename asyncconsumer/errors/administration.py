@@ -11,7 +11,7 @@ class TopicAlreadyExists(BrokerError, code=36):
 
 
 class InvalidPartitions(BrokerError, code=37):
-    """The number of partitions is not valid; it can only be raised."""
+    """The number of partitions is not valid. It can only be raised."""
 
 
 class InvalidReplicationFactor(BrokerError, code=38):
@@ -23,19 +23,19 @@ class InvalidTopicConfig(BrokerError, code=40):
 
 
 class NotController(BrokerError, code=41, retriable=True):
-    """The controller moved to another broker; refresh the metadata."""
+    """The controller has moved to another broker. Refresh the metadata."""
 
 
 class PolicyViolation(BrokerError, code=44):
-    """A policy of the cluster forbids the request; ask its operator."""
+    """A policy of the cluster forbids the request. Ask its operator."""
 
 
 class NonEmptyGroup(BrokerError, code=68):
-    """The group has members; stop them first."""
+    """The group has members. Stop them first."""
 
 
 class TopicDeletionDisabled(BrokerError, code=73):
-    """The cluster does not delete topics; see delete.topic.enable."""
+    """The cluster does not delete topics. See the broker config delete.topic.enable."""
 
 
 class PreferredLeaderNotAvailable(BrokerError, code=80):

@@ -1,10 +1,10 @@
-"""Errors of assignors and of the consumer protocol."""
+"""Errors of assignors, and of the subscriptions and assignments that members exchange."""
 
 from asyncconsumer.errors.base import ConsumerError
 
 
 class UnevenSubscriptions(ConsumerError):
-    """The members subscribe differently, which the round-robin of Kafka 0.8 does not support."""
+    """Members subscribe to different topics, which Kafka 0.8's round-robin does not support."""
 
     retriable = True  # the member that differs may leave or change
 
@@ -23,7 +23,7 @@ class UnevenSubscriptions(ConsumerError):
 class MalformedConsumerProtocol(ConsumerError):
     """A subscription, an assignment or the user data of an assignor cannot be parsed.
 
-    ``what`` names which of them, ``position`` the byte at which parsing stopped.
+    ``what`` says which of the three it is. ``position`` is the byte at which parsing stopped.
     """
 
     def __init__(self, what: str, position: int, reason: str) -> None:

@@ -1,12 +1,12 @@
-"""Error texts without record contents, for status pages and messages to a supervisor."""
+"""Short error texts without record contents, for status pages and for messages to a supervisor."""
 
 from asyncconsumer.errors.base import ConsumerError
 
 
 def brief(error: BaseException) -> str:
-    """Return the text of a `ConsumerError`, or only the class name of another exception.
+    """Return the text of a `ConsumerError`. For any other exception return only its class name.
 
-    The text of an exception of the application may contain record data, so it belongs in the log.
+    The text of an application's exception may contain record data, so it belongs in the log.
     """
     kind = type(error).__name__
     text = (str(error) or kind) if isinstance(error, ConsumerError) else kind

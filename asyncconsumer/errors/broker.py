@@ -1,4 +1,4 @@
-"""Error codes of brokers, each with its meaning for a consumer."""
+"""The error codes of brokers, each as an error class that says what it means for a consumer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asyncconsumer.errors.base import ConsumerError
 
 
 class BrokerError(ConsumerError):
-    """A broker answered with an error code. ``about`` names the subject of the request."""
+    """A broker answered a request with an error code. ``about`` is the subject of the request."""
 
     code: int = -1
     by_code: ClassVar[dict[int, type[BrokerError]]] = {}
@@ -28,7 +28,7 @@ class BrokerError(ConsumerError):
 
     @classmethod
     def from_code(cls, code: int, about: str) -> BrokerError:
-        """Return the error for a code. The error for an unknown code is not retriable."""
+        """Return the error for an error code. The error for an unknown code is not retriable."""
         if known := cls.by_code.get(code):
             return known(about)
         error = BrokerError(about)
@@ -37,11 +37,11 @@ class BrokerError(ConsumerError):
 
 
 class AccessDenied(BrokerError):
-    """The cluster's ACLs forbid the request; grant access to the user of this client."""
+    """The cluster's ACLs forbid the request. Grant access to the user of this client."""
 
 
 class UnknownServerError(BrokerError, code=-1):
-    """The broker failed unexpectedly; see its log for the cause."""
+    """The broker failed unexpectedly. See its log for the cause."""
 
 
 class OffsetOutOfRange(BrokerError, code=1):
@@ -61,7 +61,7 @@ class LeaderNotAvailable(BrokerError, code=5, retriable=True):
 
 
 class NotLeader(BrokerError, code=6, retriable=True):
-    """The broker no longer leads the partition; refresh the metadata."""
+    """The broker no longer leads the partition. Refresh the metadata."""
 
 
 class BrokerTimedOut(BrokerError, code=7, retriable=True):
@@ -69,7 +69,7 @@ class BrokerTimedOut(BrokerError, code=7, retriable=True):
 
 
 class BrokerNotAvailable(BrokerError, code=8, retriable=True):
-    """The broker in the request is down."""
+    """A broker that the request needs is down."""
 
 
 class ReplicaNotAvailable(BrokerError, code=9, retriable=True):
@@ -93,15 +93,18 @@ class CoordinatorNotAvailable(BrokerError, code=15, retriable=True):
 
 
 class NotCoordinator(BrokerError, code=16, retriable=True):
-    """The group's coordinator moved; find it again."""
+    """The group's coordinator has moved to another broker. Find it again."""
 
 
 class InvalidTopic(BrokerError, code=17):
-    """The topic name is not valid: up to 249 letters, digits, dots, dashes and underscores."""
+    """The topic name is not valid.
+
+    It may have up to 249 letters, digits, dots, dashes and underscores.
+    """
 
 
 class IllegalGeneration(BrokerError, code=22):
-    """Fenced: the generation of this member is over, so its partitions may have other owners."""
+    """The generation of this member is over, so its partitions may have other owners (fenced)."""
 
 
 class InconsistentGroupProtocol(BrokerError, code=23):
@@ -113,7 +116,7 @@ class InvalidGroupId(BrokerError, code=24):
 
 
 class UnknownMemberId(BrokerError, code=25):
-    """Fenced: the coordinator does not know this member; join again without a member id."""
+    """The coordinator does not know this member (fenced). Join again without a member id."""
 
 
 class InvalidSessionTimeout(BrokerError, code=26):
@@ -121,7 +124,7 @@ class InvalidSessionTimeout(BrokerError, code=26):
 
 
 class RebalanceInProgress(BrokerError, code=27, retriable=True):
-    """The group is rebalancing; join again."""
+    """The group is rebalancing. Join again."""
 
 
 class InvalidCommitOffsetSize(BrokerError, code=28):
@@ -129,15 +132,15 @@ class InvalidCommitOffsetSize(BrokerError, code=28):
 
 
 class TopicAccessDenied(AccessDenied, code=29):
-    """The cluster's ACLs forbid the request; grant READ and DESCRIBE on the topic."""
+    """The cluster's ACLs forbid the request. Grant READ and DESCRIBE on the topic."""
 
 
 class GroupAccessDenied(AccessDenied, code=30):
-    """The cluster's ACLs forbid the request; grant READ on the group."""
+    """The cluster's ACLs forbid the request. Grant READ on the group."""
 
 
 class ClusterAccessDenied(AccessDenied, code=31):
-    """The cluster's ACLs forbid the request; grant the operation on the cluster."""
+    """The cluster's ACLs forbid the request. Grant the operation on the cluster."""
 
 
 class UnsupportedVersion(BrokerError, code=35):
@@ -149,11 +152,11 @@ class InvalidRequest(BrokerError, code=42):
 
 
 class UnsupportedForMessageFormat(BrokerError, code=43):
-    """The record format of the partition is too old for the request (no timestamps)."""
+    """The partition's records are in a format without timestamps, which the request needs."""
 
 
 class TransactionalIdAccessDenied(AccessDenied, code=53):
-    """The cluster's ACLs forbid the request; grant WRITE on the transactional id."""
+    """The cluster's ACLs forbid the request. Grant WRITE on the transactional id."""
 
 
 class SecurityDisabled(BrokerError, code=54):
@@ -161,7 +164,7 @@ class SecurityDisabled(BrokerError, code=54):
 
 
 class KafkaStorageError(BrokerError, code=56, retriable=True):
-    """A disk of the broker failed; another replica will become the leader."""
+    """A disk of the broker failed. Another replica will become the leader."""
 
 
 class GroupIdNotFound(BrokerError, code=69):
@@ -169,19 +172,22 @@ class GroupIdNotFound(BrokerError, code=69):
 
 
 class FetchSessionNotFound(BrokerError, code=70, retriable=True):
-    """The broker dropped the fetch session; start a new one with a full fetch."""
+    """The broker has dropped the fetch session. Start a new one with a full fetch."""
 
 
 class InvalidFetchSessionEpoch(BrokerError, code=71, retriable=True):
-    """The epoch of the fetch session is wrong; start a new one with a full fetch."""
+    """The epoch of the fetch session is wrong. Start a new session with a full fetch."""
 
 
 class FencedLeaderEpoch(BrokerError, code=74, retriable=True):
-    """The leader epoch of the request is older than the broker's; refresh the metadata."""
+    """The leader epoch in the request is older than the broker's. Refresh the metadata."""
 
 
 class UnknownLeaderEpoch(BrokerError, code=75, retriable=True):
-    """The leader epoch of the request is newer than the broker's; retry until it catches up."""
+    """The leader epoch in the request is newer than the broker's.
+
+    Retry until the broker catches up.
+    """
 
 
 class UnsupportedCompression(BrokerError, code=76):
@@ -201,7 +207,7 @@ class GroupMaxSizeReached(BrokerError, code=81):
 
 
 class FencedInstanceId(BrokerError, code=82):
-    """Fenced: another member has joined with the same `group_instance_id`."""
+    """Another member has joined with the same `group_instance_id` (fenced)."""
 
 
 class UnstableOffsetCommit(BrokerError, code=88, retriable=True):
@@ -213,11 +219,11 @@ class UnknownTopicId(BrokerError, code=100, retriable=True):
 
 
 class InconsistentTopicId(BrokerError, code=103, retriable=True):
-    """The topic was re-created with the same name; refresh the metadata."""
+    """The topic was re-created with the same name. Refresh the metadata."""
 
 
 class FetchSessionTopicIdError(BrokerError, code=106, retriable=True):
-    """The fetch session mixes topic names and ids; start a new one with a full fetch."""
+    """The fetch session mixes topic names and ids. Start a new one with a full fetch."""
 
 
 class OffsetMovedToTieredStorage(BrokerError, code=109, retriable=True):
@@ -225,7 +231,7 @@ class OffsetMovedToTieredStorage(BrokerError, code=109, retriable=True):
 
 
 class FencedMemberEpoch(BrokerError, code=110):
-    """Fenced: the coordinator has reassigned the partitions of this member; join again."""
+    """The coordinator has reassigned the partitions of this member (fenced). Join again."""
 
 
 class UnreleasedInstanceId(BrokerError, code=111):
@@ -233,15 +239,15 @@ class UnreleasedInstanceId(BrokerError, code=111):
 
 
 class UnsupportedAssignor(BrokerError, code=112):
-    """The coordinator does not support the requested assignor; see `group_remote_assignor`."""
+    """The coordinator does not support the assignor in `group_remote_assignor`."""
 
 
 class StaleMemberEpoch(BrokerError, code=113, retriable=True):
-    """The member epoch is older than the coordinator's; heartbeat first, then try again."""
+    """The member epoch is older than the coordinator's. Send a heartbeat first, then try again."""
 
 
 class UnknownSubscriptionId(BrokerError, code=117):
-    """The coordinator does not know the subscription."""
+    """The coordinator does not know the subscription id in the request."""
 
 
 class InvalidRegularExpression(BrokerError, code=128):

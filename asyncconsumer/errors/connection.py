@@ -41,7 +41,7 @@ class RequestTimedOut(BrokerConnectionError):
 
 
 class HostNotAllowed(BrokerConnectionError):
-    """A broker address is not in ``allowed_hosts``, so this client does not connect to it."""
+    """A broker's address is not in ``allowed_hosts``, so this client does not connect to it."""
 
     advice = (
         "If the host is one of your brokers, add it to `allowed_hosts`. Otherwise check the source "
@@ -79,9 +79,9 @@ class UnsupportedBroker(BrokerConnectionError):
 
 
 class AuthenticationFailed(BrokerConnectionError):
-    """Authentication failed, on either side. Not retriable.
+    """The broker or this client refused the other side's authentication. Not retriable.
 
-    The subclasses name the usual causes. This class is raised for all other causes.
+    Subclasses name the usual causes. This class is raised for all other causes.
     """
 
     advice = "Check `security_protocol` and the `sasl_*` and `ssl_*` options for this listener"
@@ -94,7 +94,10 @@ class WrongCredentials(AuthenticationFailed):
 
 
 class WrongMechanism(AuthenticationFailed):
-    """The broker does not support ``sasl_mechanism``. ``offered`` has those it supports."""
+    """The broker does not support ``sasl_mechanism``.
+
+    ``offered`` has the mechanisms that it supports.
+    """
 
     advice = "Set `sasl_mechanism` to one of them"
 
@@ -111,14 +114,14 @@ class TokenRefused(AuthenticationFailed):
 
 
 class TokenUnavailable(AuthenticationFailed):
-    """The token provider raised. Its exception is the cause."""
+    """The token provider raised an exception, which is the cause of this error."""
 
     retriable = True
     advice = "Check `sasl_oauth_token_provider` and the server that issues its tokens"
 
 
 class TokenNotIssued(AuthenticationFailed):
-    """The identity provider refused to issue a token. Its answer is the cause."""
+    """The identity provider refused to issue a token. The cause of this error has its answer."""
 
     advice = "Check the client id, the client secret and the scope at the identity provider"
 
@@ -139,7 +142,7 @@ class TokenRequestFailed(ConsumerError):
 
 
 class TokenRequestRefused(TokenRequestFailed):
-    """The token endpoint refused the request, so that a retry is useless."""
+    """The token endpoint refused the request. A retry would be refused, too."""
 
     retriable = False
     advice = "Check the URL, the client id, the client secret and the scope"
@@ -170,6 +173,6 @@ class ClientCertificateRefused(TlsFailed):
 
 
 class NotTls(TlsFailed):
-    """Only one side of the connection uses TLS."""
+    """One side of the connection uses TLS and the other one does not."""
 
     advice = "Set `security_protocol` to the protocol of this listener"

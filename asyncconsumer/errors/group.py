@@ -103,7 +103,7 @@ class StreamsExist(ConsumerError):
 
 
 class ListenerFailed(ConsumerError):
-    """A rebalance listener raised. Its exception is the cause."""
+    """A rebalance listener raised an exception, which is the cause of this error."""
 
     def __init__(self, callback: str, reason: str) -> None:
         super().__init__(callback, reason)
@@ -118,7 +118,7 @@ class ListenerFailed(ConsumerError):
 
 
 class NotAssigned(ConsumerError):
-    """A partition is not, or no longer, assigned to this consumer."""
+    """A partition is not assigned to this consumer, or not any more."""
 
     def __init__(self, partition: object, assigned: Collection[object]) -> None:
         super().__init__(partition, assigned)
@@ -182,10 +182,10 @@ class TransactionFenced(ConsumerError):
 
 
 class DeserializationFailed(ConsumerError):
-    """A key or value could not be deserialized. The exception of the deserializer is the cause.
+    """A key or value could not be deserialized. The deserializer's exception is the cause.
 
-    A retriable error has an outside cause, such as a schema registry that does not answer. Text
-    and repr contain no record data. Those of the cause may.
+    The error is retriable if its cause lies outside, such as a schema registry that does not
+    answer. Its text and repr contain no record data. Those of the cause may.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class DeserializationFailed(ConsumerError):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Include the record, which `args` does not have."""
+        """Include the record when the error is pickled, because `args` does not have it."""
         return type(self), (self.part, self.record, self.place, self.reason), vars(self)
 
 

@@ -1,10 +1,10 @@
-"""Errors of handlers."""
+"""Errors of an app's handlers."""
 
 from asyncconsumer.errors.base import ConsumerError
 
 
 class HandlerFailed(ConsumerError):
-    """A handler failed for a record and no option allows it to be skipped.
+    """A handler failed for a record, and no option allows the app to skip the record.
 
     The exception of the handler is the cause. The record is not committed and is redelivered.
     """

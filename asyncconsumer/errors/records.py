@@ -7,8 +7,8 @@ class CorruptRecords(ConsumerError):
     """The bytes of a record set are corrupt. The records before them have been delivered.
 
     `offset` is the first offset that cannot be read, and `reason` says why. `resume` is the first
-    offset after the corrupt bytes, or None if it is unknown. Reading from there skips the records
-    in between.
+    offset after the corrupt bytes, or None if it is unknown. Reading from `resume` skips the
+    records between the two.
     """
 
     def __init__(

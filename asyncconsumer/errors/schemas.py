@@ -39,7 +39,7 @@ class UnknownSchema(SchemaRegistryError):
 
 
 class WrongBytes(ConsumerError, ValueError):
-    """The bytes are not in the expected format. The message does not quote them."""
+    """The bytes are not in the expected format. The error message does not contain them."""
 
 
 class NotFramed(ConsumerError):
@@ -54,7 +54,7 @@ class NotFramed(ConsumerError):
 
 
 class WrongSchema(ConsumerError):
-    """The schema of a record is not compatible with the schema to read it with."""
+    """The schema of a record does not fit the schema or type with which the record is read."""
 
     def __init__(self, schema_id: int, reason: str) -> None:
         super().__init__(schema_id, reason)

@@ -6,7 +6,7 @@ from asyncconsumer.errors.base import ConsumerError
 class DataLoss(ConsumerError):
     """Records that a Spark query has to read are no longer in the log.
 
-    ``reason`` is the error class of Spark's own Kafka source, ``details`` names the records.
+    ``reason`` is the error class of Spark's own Kafka source. ``details`` names the records.
     """
 
     def __init__(self, reason: str, details: str) -> None:
@@ -61,7 +61,7 @@ class MalformedTimestamp(ConsumerError):
 class SinkFailed(ConsumerError):
     """A sink failed at every attempt. The exception of the sink is the cause.
 
-    Only records that the sink has written are committed. The next feeder starts after them.
+    Only records that the sink has written are committed. The next feeder starts after those.
     """
 
     def __init__(self, sink: str, operation: str, attempts: int, reason: str) -> None:
@@ -80,9 +80,9 @@ class SinkFailed(ConsumerError):
 
 
 class SinkOffsetConflict(ConsumerError):
-    """A sink has a higher offset of a partition than the log, because the log was replaced.
+    """A sink has records of a partition up to a higher offset than the log, which was replaced.
 
-    ``recorded`` is the next offset according to the sink, ``log_offset`` the one that was read.
+    ``recorded`` is the offset after the sink's records. ``log_offset`` is the offset that was read.
     """
 
     def __init__(self, sink: str, partition: object, recorded: int, log_offset: int) -> None:

@@ -9,7 +9,7 @@ from asyncconsumer.types import TopicPartition
 class PartlyCommitted(ConsumerError):
     """The offsets of some partitions were not committed. The other partitions were.
 
-    ``failed`` has the error of each failed partition. Retriable if all of these errors are.
+    ``failed`` has the error of each failed partition. This error is retriable if all of those are.
     """
 
     def __init__(self, failed: Mapping[TopicPartition, ConsumerError]) -> None:
@@ -24,7 +24,7 @@ class PartlyCommitted(ConsumerError):
 
 
 class NothingClaimed(ConsumerError):
-    """No partition is claimed in any ZooKeeper session, so no offset may be committed there."""
+    """This member has claimed no partition, so it may not commit offsets."""
 
     def __init__(self, group: str) -> None:
         super().__init__(group)
@@ -38,7 +38,7 @@ class NothingClaimed(ConsumerError):
 
 
 class StoreFailed(ConsumerError):
-    """A custom offset store raised. Its exception is the cause."""
+    """A custom offset store raised an exception, which is the cause of this error."""
 
     retriable = True
 

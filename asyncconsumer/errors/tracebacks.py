@@ -1,4 +1,4 @@
-"""Tracebacks as text of bounded length, for headers of dead letters and for events."""
+"""Tracebacks as text of limited length, for headers of dead letters and for events."""
 
 import traceback
 from typing import Final
@@ -11,9 +11,10 @@ _CUT: Final = "...\n"
 
 
 def traceback_text(error: BaseException, *, messages: bool = True) -> str:
-    """Return the traceback of an exception and its causes, cut to `LONGEST_TRACEBACK` characters.
+    """Return the traceback of an exception and its causes as text.
 
-    Without `messages`, exceptions are shown by class only, because a message may quote a record.
+    It has at most `LONGEST_TRACEBACK` characters. Without `messages`, exceptions are shown by class
+    only, because a message may quote a record.
     """
     summary = traceback.TracebackException.from_exception(error, limit=-_MOST_FRAMES)
     if not messages:
@@ -25,7 +26,7 @@ def traceback_text(error: BaseException, *, messages: bool = True) -> str:
 
 
 def _drop_messages(summary: traceback.TracebackException) -> None:
-    """Remove messages and notes of an exception, of its causes and of the members of a group."""
+    """Remove the messages and notes of an exception, of its causes, and of members of a group."""
     waiting, seen = [summary], set[int]()
     while waiting:
         each = waiting.pop()

@@ -8,7 +8,7 @@ from asyncconsumer.errors.base import ConsumerError
 
 
 class ZooKeeperError(ConsumerError):
-    """A request to ZooKeeper failed. ``path`` is the znode of the request."""
+    """A request to ZooKeeper failed. ``path`` is the znode that the request is about."""
 
     code: int = -1
     advice: ClassVar[str] = ""
@@ -30,7 +30,7 @@ class ZooKeeperError(ConsumerError):
 
     @classmethod
     def from_code(cls, code: int, path: str) -> ZooKeeperError:
-        """Return the error for a code. The error for an unknown code has its number."""
+        """Return the error for an error code. The error for an unknown code has its number."""
         if known := cls.by_code.get(code):
             return known(path)
         error = ZooKeeperError(path, "ZooKeeper refused the request")
@@ -58,7 +58,7 @@ class ConnectionLoss(ZooKeeperError, code=-4):
 
 
 class SessionExpired(ZooKeeperError, code=-112):
-    """The session has expired, so its ephemeral nodes are deleted. The request was not applied."""
+    """The session has expired, so its ephemeral znodes are deleted. The request was not applied."""
 
     advice = "Create the ephemeral nodes again in the new session"
 
@@ -71,43 +71,43 @@ class SessionMoved(ZooKeeperError, code=-118):
 
 
 class NoNode(ZooKeeperError, code=-101):
-    """The node or its parent does not exist."""
+    """The znode or its parent does not exist."""
 
     advice = "Create its parents first, and check the chroot in `zookeeper_connect`"
 
 
 class NoAuth(ZooKeeperError, code=-102):
-    """The ACL of the node forbids the request."""
+    """The ACL of the znode forbids the request."""
 
     advice = "Set `zookeeper_auth` to a user with access, or change the ACL of the node"
 
 
 class BadVersion(ZooKeeperError, code=-103):
-    """Another client has changed the node. The request was not applied."""
+    """Another client has changed the znode. The request was not applied."""
 
     advice = "Read the node again"
 
 
 class NoChildrenForEphemerals(ZooKeeperError, code=-108):
-    """The parent is an ephemeral node, which cannot have children."""
+    """The parent is an ephemeral znode, which cannot have children."""
 
     advice = "Create the node below a persistent node"
 
 
 class NodeExists(ZooKeeperError, code=-110):
-    """The node already exists."""
+    """The znode already exists."""
 
     advice = "If it is the ephemeral node of another session, wait until it is deleted"
 
 
 class NotEmpty(ZooKeeperError, code=-111):
-    """The node has children, so it was not deleted."""
+    """The znode has children, so it was not deleted."""
 
     advice = "Delete its children first"
 
 
 class InvalidAcl(ZooKeeperError, code=-114):
-    """ZooKeeper rejects this ACL."""
+    """ZooKeeper rejects the ACL in the request."""
 
     advice = "An ACL for the creator needs `zookeeper_auth` or `zookeeper_sasl`"
 
@@ -134,7 +134,7 @@ class BadArguments(ZooKeeperError, code=-8):
 class TransactionFailed(ZooKeeperError):
     """An operation of a transaction failed, so no operation was applied.
 
-    ``index`` is its position in the transaction. Its error is the cause.
+    ``index`` is the position of the operation in the transaction. Its error is the cause.
     """
 
     advice = "Read the nodes of its checks again"
@@ -183,9 +183,9 @@ class ZooKeeperUnavailable(ConsumerError):
 
 
 class BadZnode(ConsumerError):
-    """The data of a znode is not valid. The znode is ignored.
+    """The data of a znode is not valid, so the znode is ignored.
 
-    ``path`` is the znode, ``reason`` says what is wrong.
+    ``path`` is the znode. ``reason`` says what is wrong.
     """
 
     def __init__(self, path: str, reason: str) -> None:
