@@ -5,10 +5,10 @@ from random import Random
 
 
 def backoff(first: float, longest: float, randomness: Random) -> Iterator[float]:
-    """Yield waits that double from `first` to `longest`, each shortened randomly by up to 20%.
+    """Yield waits in seconds that double from `first` to `longest`.
 
-    The jitter keeps clients that lost the same broker at the same moment from reconnecting
-    together.
+    Each wait is shortened at random by up to 20%. So clients that lost the same broker at the same
+    moment do not reconnect together.
     """
     wait = first
     while True:

@@ -1,4 +1,4 @@
-"""Work on many items without blocking the event loop."""
+"""Functions that process many items without blocking the event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -16,10 +16,10 @@ _CHUNK: Final = 1_000  # items, which take some microseconds each
 async def for_each(
     items: Iterable[T], work: Callable[[T], Awaitable[None]], *, limit: int = 500
 ) -> None:
-    """Call `work` for each item, concurrently in groups of `limit`, and raise the first error.
+    """Call `work` for each item, concurrently in groups of `limit`. Then raise the first error.
 
-    All items are tried before the error is raised. A `TaskGroup` alone would cancel the others when
-    one fails, and wrap the error in a group.
+    All items are tried before the error is raised. A `TaskGroup` alone would cancel the other calls
+    when one fails, and wrap the error in a group.
     """
     errors: list[ConsumerError] = []
 
@@ -39,7 +39,7 @@ async def for_each(
 
 
 async def in_chunks(items: Iterable[T], *, size: int = _CHUNK) -> AsyncIterator[T]:
-    """Yield the same items, and let other tasks run after each `size` of them.
+    """Yield the items unchanged, and let other tasks run after each `size` of them.
 
     Each step of the iteration should be short, and the caller should iterate to the end.
     """

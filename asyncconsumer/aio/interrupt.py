@@ -1,4 +1,4 @@
-"""Blocks that other code or a condition can end."""
+"""Context managers whose block other code or a condition can end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -7,7 +7,10 @@ from contextlib import asynccontextmanager
 
 @asynccontextmanager
 async def interruptible() -> AsyncIterator[asyncio.Timeout]:
-    """Run the block, and end it without an error when the yielded timeout is rescheduled to now."""
+    """Return an async context manager whose block other code can end without an error.
+
+    It yields a timeout. To end the block, reschedule the timeout to the current time.
+    """
     running = asyncio.timeout(None)
     try:
         async with running:
@@ -19,7 +22,7 @@ async def interruptible() -> AsyncIterator[asyncio.Timeout]:
 
 @asynccontextmanager
 async def cancel_when(condition: Callable[[], bool], *, every: float) -> AsyncIterator[None]:
-    """Run the block, and end it without an error when the condition holds.
+    """Return an async context manager whose block ends without an error when `condition` is true.
 
     The condition is checked every `every` seconds.
     """

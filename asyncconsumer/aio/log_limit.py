@@ -11,7 +11,7 @@ _SECONDS: Final = 60.0
 
 
 class RateLimitedLogger:
-    """A logger of at most ten lines per minute. The next line counts those left out."""
+    """A logger of at most ten lines per minute. The next line tells how many were left out."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -25,14 +25,15 @@ class RateLimitedLogger:
         error: BaseException | None = None,
         fields: Mapping[str, object] | None = None,
     ) -> None:
-        """Log a warning, with the traceback of `error` if given, or count it.
+        """Log a warning, or only count it if the limit is reached.
 
-        `fields` become attributes of the log record, for structured logs.
+        The traceback of `error` is added if there is one. `fields` become attributes of the log
+        record, for structured logs.
         """
         self._log(logging.WARNING, message, args, error, fields)
 
     def info(self, message: str, *args: object) -> None:
-        """Log an info message, or count it."""
+        """Log an info message, or only count it if the limit is reached."""
         self._log(logging.INFO, message, args, None)
 
     def _log(

@@ -1,4 +1,4 @@
-"""Connections to hosts by name. Names are resolved in separate daemon threads.
+"""TCP connections to hosts by name. Names are resolved in separate daemon threads.
 
 The event loop's default executor belongs to the application, and `asyncio.run` waits for its
 threads. A slow name server would block both.
@@ -39,7 +39,10 @@ class Resolver:
         self.reset()
 
     def reset(self) -> None:
-        """Drop all requests. A forked child calls this, because it has none of the threads."""
+        """Forget all lookups in flight.
+
+        A forked child calls this, because it has none of their threads.
+        """
         self._lock = threading.Lock()
         self._in_flight: dict[str, Future[list[Endpoint]]] = {}
         self._threads: DaemonThreads | None = None
@@ -73,7 +76,9 @@ async def connect(
     address: Address,
     tls: ssl.SSLContext | None,
 ) -> None:
-    """Open a TCP connection, with TLS if given, to the first address of a host that accepts one.
+    """Open a TCP connection to the first address of a host that accepts one.
+
+    Use TLS if `tls` is set.
 
     Raise the `OSError` of the name resolution, of the addresses that were tried, or of TLS.
     """
@@ -117,7 +122,7 @@ async def _first_open(endpoints: list[Endpoint], port: int) -> socket.socket:
 
 
 async def open_socket(endpoint: Endpoint, port: int) -> socket.socket:
-    """Return a socket that is connected to an address."""
+    """Connect to an address, and return the socket."""
     host, _, *scope = endpoint.sockaddr
     sock = socket.socket(endpoint.family, socket.SOCK_STREAM)
     try:

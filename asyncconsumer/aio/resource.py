@@ -7,10 +7,10 @@ from typing import Self
 
 
 class AsyncResource(abc.ABC):
-    """An object with an ``async with`` block.
+    """An object that is open for its ``async with`` block.
 
     A subclass implements `_open`, which registers on an exit stack everything that the end of the
-    block must close. If opening fails or is cancelled, the part that was opened is closed again.
+    block must close. If opening fails or is cancelled, the parts that were opened are closed again.
     """
 
     _stack: AsyncExitStack
@@ -34,10 +34,10 @@ class AsyncResource(abc.ABC):
 
     @abc.abstractmethod
     async def _open(self, stack: AsyncExitStack) -> None:
-        """Open this object, and register on `stack` what the end of the block closes."""
+        """Open this object. Register on `stack` everything that the end of the block must close."""
 
     async def _before_close(self, error: BaseException | None) -> None:  # noqa: B027 - optional
-        """Do the work that needs everything open, such as final commits, at the end of the block.
+        """Do the work at the end of the block that needs everything open, such as final commits.
 
-        `error` is the exception that ended the block, if any. The stack is closed in any case.
+        `error` is the exception that ended the block, or None. The stack is closed in any case.
         """

@@ -8,7 +8,7 @@ from asyncconsumer.errors import ConsumerError
 
 
 class RetryDeadline:
-    """The waits between attempts, with backoff, up to a total time. Use one per operation."""
+    """The waits between the attempts of one operation, with backoff, up to a total time."""
 
     def __init__(self, milliseconds: float, randomness: Random) -> None:
         self._seconds = milliseconds / 1000
@@ -18,7 +18,7 @@ class RetryDeadline:
     async def wait_or_raise(
         self, error: ConsumerError, *, treat_as_retriable: bool = False
     ) -> None:
-        """Wait before the next attempt, or raise the error if it is final or time is up.
+        """Wait before the next attempt. Raise `error` if it is not retriable or the time is up.
 
         With `treat_as_retriable`, the error counts as retriable.
         """

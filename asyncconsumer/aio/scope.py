@@ -22,8 +22,8 @@ class _ScopeState(enum.Enum):
 class Scope:
     """A task group that cancels its tasks at the end, and does not wrap errors of the block.
 
-    A task returns its `ConsumerError`, and `outcome` raises it in the caller that waits. Any other
-    error is a bug, and ends the block.
+    A task that fails with a `ConsumerError` does not end the block. `outcome` raises the error in
+    the caller that waits for the task. Any other error is a bug, and ends the block.
     """
 
     def __init__(self, owner: str) -> None:
@@ -67,12 +67,15 @@ class Scope:
             raise ClosedError(f"{self._owner}: it was opened before; create a new one")
 
     def check_open(self) -> None:
-        """Raise `ClosedError` outside of the block."""
+        """Raise `ClosedError` if the block is not running."""
         if self._state is not _ScopeState.OPEN:
             raise ClosedError(f"{self._owner}: {self._state.value}")
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Run a coroutine until it is done or the block ends. It starts after this call returns."""
+        """Run the coroutine `work` as a task until it is done or the block ends.
+
+        The task starts after this call returns.
+        """
         try:
             task = start_task(self._group, work, name)
         except RuntimeError as error:  # another task has failed and the block is about to end

@@ -1,4 +1,4 @@
-"""Task creation with the same order of execution on every event loop."""
+"""The creation of tasks with the same order of execution on every event loop."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -1,4 +1,4 @@
-"""Time that the loop's clock does not count, because the machine was suspended or paused.
+"""The time that the loop's clock does not count, because the machine was suspended or paused.
 
 Coordinators count that time, and CLOCK_MONOTONIC does not. CLOCK_BOOTTIME counts a suspension
 (Linux). A virtual machine that is paused by its host only sees its wall clock corrected later.
@@ -17,7 +17,7 @@ _MAX_JUMPS: Final = 64
 
 
 class ClockOffsets(NamedTuple):
-    """The offsets of two clocks against the monotonic clock, in seconds."""
+    """The offsets of the boot-time and wall clocks from the monotonic clock, in seconds."""
 
     boottime: float
     wall: float
@@ -39,9 +39,9 @@ class _ClockJump(NamedTuple):
 
 
 class Suspensions:
-    """A detector of jumps of other clocks against the loop's clock.
+    """A detector of suspensions. It notices that other clocks have jumped against the loop's clock.
 
-    A correction of the wall clock looks like a pause. The reaction to a jump of the wall clock
+    A correction of the wall clock looks like a suspension. The reaction to a jump of the wall clock
     alone must therefore be harmless. Delivery waits for the next heartbeat, and no partition is
     dropped.
     """
@@ -52,7 +52,7 @@ class Suspensions:
         self._jumps: deque[_ClockJump] = deque(maxlen=_MAX_JUMPS)
 
     def check(self) -> None:
-        """Compare the clocks. Call this before a time measurement begins."""
+        """Compare the clocks now. Call this before a time measurement begins."""
         before, self._last = self._last, self._offsets()
         boottime = self._last.boottime - before.boottime
         largest = max(boottime, self._last.wall - before.wall)
@@ -61,14 +61,14 @@ class Suspensions:
             self._jumps.append(_ClockJump(now, max(boottime, 0.0), largest))
 
     def certain_end(self, start: float, timeout: float) -> float:
-        """Return the loop time until which a timeout from `start` has certainly not ended.
+        """Return the loop time at which a timeout that began at `start` ends at the earliest.
 
-        It excludes suspended time, and a margin for the drift of the other machine's clock.
+        Suspended time is subtracted, and a margin for the drift of the other machine's clock.
         """
         return start + timeout * (1 - _CLOCK_DRIFT) - self.since(start)
 
     def since(self, when: float, *, certain: bool = False) -> float:
-        """Return the seconds since `when` that the loop's clock did not count.
+        """Return the seconds since the loop time `when` that the loop's clock did not count.
 
         With `certain`, a jump of the wall clock alone does not count.
         """

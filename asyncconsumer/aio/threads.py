@@ -30,7 +30,7 @@ class _ThreadJob(NamedTuple):
 
 
 class DaemonThreads:
-    """A pool of daemon threads, started on demand. One thread at a time may use it.
+    """A pool of daemon threads, started on demand. Only one thread at a time may call its methods.
 
     The interpreter waits for all threads of `concurrent.futures` when it exits. A thread that hangs
     would keep the process alive, although no caller waits for it.
@@ -68,7 +68,7 @@ class DaemonThreads:
     def close(self, *, wait: bool) -> None:
         """Cancel jobs that have not started, and end the threads.
 
-        Set `wait` to join them, if they are certain to end.
+        Set `wait` to join the threads, if they are certain to end.
         """
         self._closed = True
         with suppress(Empty):
@@ -83,7 +83,7 @@ class DaemonThreads:
 
 
 def _as_runtime_error(error: StopIteration) -> RuntimeError:
-    """Return the `RuntimeError` for a `StopIteration`, as coroutines raise it."""
+    """Return a `RuntimeError` with the `StopIteration` as its cause. No future may raise that."""
     raised = RuntimeError("a function in a thread raised StopIteration")
     raised.__cause__ = error
     return raised

@@ -14,8 +14,8 @@ async def wait_until(
 ) -> None:
     """Wait until `predicate`, a function or a coroutine function, returns True.
 
-    Call it at once and then every `every` seconds. Raise the exceptions that it raises. This is for
-    rare conditions that no `asyncio.Event` announces.
+    It is called at once and then every `every` seconds. Its exceptions are raised. Use this only
+    for rare conditions that no `asyncio.Event` announces.
     """
     while True:
         result = predicate()
@@ -27,7 +27,7 @@ async def wait_until(
 
 
 async def wait_set(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait until an event is set, or for `seconds`. Return whether it is set."""
+    """Wait until an event is set, for at most `seconds`. Return whether it is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -11,9 +11,9 @@ R = TypeVar("R")
 
 
 def weak_method(method: Callable[P, R]) -> Callable[P, R]:
-    """Return a method that does not keep its object alive.
+    """Return a function that calls `method` but does not keep the method's object alive.
 
-    It raises `ClosedError` once the object was garbage-collected.
+    It raises `ClosedError` after the object was garbage-collected.
     """
     reference = weakref.WeakMethod(method)
 
