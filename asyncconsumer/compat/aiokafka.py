@@ -115,7 +115,7 @@ class AIOKafkaConsumer:
         self._started = True
 
     async def stop(self) -> None:
-        """Commit consumed records, leave the group and close. Loops end."""
+        """Commit consumed records, leave the group and close the consumer. Running loops end."""
         await self._stop(None)
 
     async def _stop(self, error: BaseException | None) -> None:
@@ -171,7 +171,7 @@ class AIOKafkaConsumer:
         self._change(WantedSubscription(partitions=assigned))
 
     def unsubscribe(self) -> None:
-        """End the subscription or the assignment. The change is made in the background."""
+        """End the subscription or the manual assignment. The change is made in the background."""
         self._change(WantedSubscription())
 
     def subscription(self) -> frozenset[str]:
@@ -212,7 +212,10 @@ class AIOKafkaConsumer:
                 self._after_change.pop(0)()
 
     async def _settled(self) -> None:
-        """Wait until the last change of the subscription is made, and raise its error."""
+        """Wait until the last change of the subscription is complete.
+
+        Raise its error if it failed.
+        """
         changing = self._changing
         if changing is None or self._consumer.is_in_listener:
             return
@@ -222,7 +225,7 @@ class AIOKafkaConsumer:
         changing.result()
 
     def _soon(self, operation: Callable[[], None]) -> None:
-        """Do this now, or after the change of the subscription."""
+        """Call `operation` now, or after the change of the subscription that is in progress."""
         if self._started and self._changing is None:
             with translated():
                 operation()
@@ -232,7 +235,7 @@ class AIOKafkaConsumer:
     # --- records ---------------------------------------------------------------------------------
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
-        """Return the next record, of these partitions if any are given."""
+        """Return the next record. If partitions are given, return one of theirs."""
         assert all(isinstance(tp, TopicPartition) for tp in partitions)
         async with self._reading.one():
             await self._before_read()
@@ -242,7 +245,7 @@ class AIOKafkaConsumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        """Return the buffered records, by partition; wait up to `timeout_ms` if there are none."""
+        """Return the buffered records by partition. If there are none, wait up to `timeout_ms`."""
         assert all(isinstance(tp, TopicPartition) for tp in partitions)
         _check_limit("max_records", max_records)
         async with self._reading.one():
@@ -284,7 +287,10 @@ class AIOKafkaConsumer:
     # --- offsets ---------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, Any] | None = None) -> None:
-        """Commit consumed records, or offsets: numbers or pairs of offset and metadata."""
+        """Commit consumed records, or the given offsets.
+
+        `offsets` maps partitions to numbers or to pairs of offset and metadata.
+        """
         self._check_group()
         await self._settled()
         if not self._consumer.is_subscribed:
@@ -306,7 +312,7 @@ class AIOKafkaConsumer:
             raise CommitFailedError("Partitions were revoked before they could be committed")
 
     async def committed(self, partition: TopicPartition) -> int | None:
-        """Return the committed offset of a partition, or None."""
+        """Return the committed offset of a partition, or None if it has none."""
         self._check_group()
         await self._settled()
         (tp,) = _converted([partition])
@@ -315,14 +321,14 @@ class AIOKafkaConsumer:
         return None if offset is None else int(offset)
 
     async def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record to deliver."""
+        """Return the offset of the partition's next record to deliver."""
         await self._settled()
         self._check_assigned([partition])
         with translated():
             return int(await self._consumer.position(*_converted([partition])))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at `offset`."""
+        """Continue reading the partition at `offset`."""
         if not _is_int(offset) or offset < 0:
             raise ValueError("Offset must be a positive integer")
         self._check_assigned([partition])
@@ -350,7 +356,10 @@ class AIOKafkaConsumer:
     async def seek_to_committed(
         self, *partitions: TopicPartition
     ) -> dict[TopicPartition, int | None]:
-        """Continue at the committed offsets, and return them."""
+        """Continue at the committed offsets, and return them.
+
+        Without arguments this applies to the whole assignment.
+        """
         self._check_group()
         chosen = await self._chosen(partitions)
         with translated():
@@ -375,7 +384,7 @@ class AIOKafkaConsumer:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return offset and timestamp of the first record at or after each moment."""
+        """Return each partition's first record at or after a time, as offset and timestamp."""
         moments = {types.TopicPartition(*tp): int(moment) for tp, moment in timestamps.items()}
         for tp, moment in moments.items():
             if moment < 0:
@@ -410,12 +419,12 @@ class AIOKafkaConsumer:
     # --- pauses and state ------------------------------------------------------------------------
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Deliver nothing of these partitions until `resume`."""
+        """Deliver no records of these partitions until `resume`."""
         chosen = self._checked(partitions)
         self._soon(lambda: self._consumer.pause(*chosen))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Deliver records of these partitions again."""
+        """Deliver records of these paused partitions again."""
         chosen = self._checked(partitions)
         self._soon(lambda: self._consumer.resume(*chosen))
 
@@ -430,12 +439,12 @@ class AIOKafkaConsumer:
         return _converted(partitions)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the high watermark of the last fetch response; None before the first one."""
+        """Return the high watermark in the last fetch response, or None before the first one."""
         assert partition in self.assignment(), _NOT_ASSIGNED
         return self._consumer.highwater(*_converted([partition]))
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Return the last stable offset; -1 with ``isolation_level="read_uncommitted"``."""
+        """Return the last stable offset, or -1 with ``isolation_level="read_uncommitted"``."""
         if self.highwater(partition) is None:
             return None
         offset = self._consumer.last_stable_offset(*_converted([partition]))
@@ -443,7 +452,7 @@ class AIOKafkaConsumer:
         return offset if committed_only and offset is not None else -1
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """Return when the broker was last asked, in milliseconds since 1970; or None."""
+        """Return the time of the last fetch from the broker in ms since 1970, or None."""
         assert partition in self.assignment(), _NOT_ASSIGNED
         progress = self._consumer.progress().get(*_converted([partition]))
         if progress is None or progress.last_fetch is None:
@@ -456,7 +465,7 @@ class AIOKafkaConsumer:
             return set(await self._consumer.topics())
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Return the known partition numbers of a topic; None if the topic is not known."""
+        """Return the known partition numbers of a topic, or None if the topic is not known."""
         return self._consumer.known_partitions(topic)
 
     @property

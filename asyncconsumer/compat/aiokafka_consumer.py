@@ -1,4 +1,4 @@
-"""The `Consumer` behind the drop-in for aiokafka, and its subscription."""
+"""The `Consumer` behind the replacement of aiokafka's class, and its subscription."""
 
 import re
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from asyncconsumer.streams.batched import BatchedStream
 
 
 class RecordConsumer(Consumer[Any, Any]):
-    """A `Consumer` that delivers records of aiokafka, and raises its errors in loops."""
+    """A `Consumer` that delivers aiokafka's records, and raises aiokafka's errors in loops."""
 
     def _adapt(self, stream: BatchedStream, policy: DeliveryPolicy) -> DeliveryPolicy:
         stream.translate = translate
@@ -21,17 +21,17 @@ class RecordConsumer(Consumer[Any, Any]):
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether there is a subscription or an assignment."""
+        """Whether there is a subscription or a manual assignment."""
         return self._current is not None
 
     @property
     def is_in_listener(self) -> bool:
-        """Whether a rebalance listener is calling."""
+        """Whether the current code was called by a rebalance listener."""
         return self._current is not None and self._current.runner.is_in_listener
 
     @property
     def owned(self) -> Collection[types.TopicPartition]:
-        """The partitions that may be committed, which include those being revoked."""
+        """The partitions that may be committed. They include partitions that are being revoked."""
         return self.assignment | self._rebalancer.releasing.keys() if self._current else ()
 
     def acknowledge(self) -> None:
@@ -42,7 +42,7 @@ class RecordConsumer(Consumer[Any, Any]):
                     stream.acknowledge()
 
     def known_partitions(self, topic: str) -> set[int] | None:
-        """Return the partition numbers of a topic from the cached metadata; None if unknown."""
+        """Return the partition numbers of a topic in the cached metadata, or None."""
         known = self._resources.kafka.cluster.metadata.topics.get(topic)
         return set(known.partitions) if known is not None and known.partitions else None
 
@@ -55,7 +55,7 @@ class WantedSubscription(NamedTuple):
     partitions: frozenset[types.TopicPartition] | None = None
 
     async def apply(self, consumer: Consumer[Any, Any]) -> None:
-        """Make this the subscription of a consumer."""
+        """Make this the subscription of `consumer`."""
         if self.partitions is not None:
             await consumer.assign(self.partitions)
         elif self.topics or self.pattern is not None:

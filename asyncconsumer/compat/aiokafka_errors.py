@@ -1,4 +1,4 @@
-"""The errors of this package as those of aiokafka."""
+"""The translation of this package's errors to those of aiokafka."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ _FENCED: Final = (errors.IllegalGeneration, errors.UnknownMemberId, errors.Rebal
 
 
 def translate(error: errors.ConsumerError) -> Exception:
-    """Return the error of aiokafka for an error of this package.
+    """Return aiokafka's error for an error of this package.
 
     A wrong option or argument stays a `ValueError`.
     """
@@ -44,7 +44,7 @@ def _made(kind: type[Exception], error: errors.ConsumerError) -> Exception:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise the errors of this package as errors of aiokafka."""
+    """Return a context manager that raises this package's errors as those of aiokafka."""
     try:
         yield
     except errors.ConsumerError as error:
@@ -53,7 +53,10 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def translated_commit() -> Iterator[None]:
-    """Raise the errors of a commit, with `CommitFailedError` for a member that is fenced."""
+    """Return a context manager that raises a commit's errors as those of aiokafka.
+
+    If the member was fenced, the error is a `CommitFailedError`.
+    """
     try:
         with translated():
             yield

@@ -1,4 +1,4 @@
-"""A rebalance listener of aiokafka, called by a `Consumer`."""
+"""An adapter through which a `Consumer` calls a rebalance listener of aiokafka."""
 
 import inspect
 import logging
@@ -13,7 +13,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class ListenerAdapter:
-    """The listener of the current subscription, if there is one.
+    """An adapter that calls the aiokafka listener of the current subscription, if there is one.
 
     aiokafka has no separate call for lost partitions, so they are reported as revoked.
     """
@@ -32,14 +32,14 @@ class ListenerAdapter:
             await _call(self.listener.on_partitions_revoked, partitions)
 
     async def on_partitions_lost(self, partitions: Collection[types.TopicPartition]) -> None:
-        """Call the listener for lost partitions, as for revoked ones."""
+        """Call the listener for lost partitions as if they were revoked."""
         await self.on_partitions_revoked(partitions)
 
 
 async def _call(
     callback: Callable[[set[TopicPartition]], Any], partitions: Collection[types.TopicPartition]
 ) -> None:
-    """Call a function or coroutine function. Its error is logged, as aiokafka does."""
+    """Call a function or coroutine function with partitions. Log its error, as aiokafka does."""
     try:
         result = callback({TopicPartition(*tp) for tp in partitions})
         if inspect.isawaitable(result):

@@ -1,4 +1,4 @@
-"""The options of aiokafka's consumer, translated to those of `Consumer`."""
+"""The options of aiokafka's consumer, and their translation to those of `Consumer`."""
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +63,10 @@ class AIOKafkaOptions(TypedDict, total=False):
 
 
 def consumer_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a `Consumer` for those of aiokafka; raise for unknown names."""
+    """Return the options of a `Consumer` for those of aiokafka.
+
+    Raise an error for unknown names.
+    """
     unknown = sorted(options.keys() - AIOKafkaOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"AIOKafkaConsumer() got an unexpected keyword argument {unknown[0]!r}")
@@ -90,7 +93,7 @@ def consumer_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_function(deserializer: Callable[[Any], Any] | None) -> Callable[[bytes], Any] | None:
-    """Return a deserializer that `Consumer` calls with bytes, also if it is a class like `str`."""
+    """Return a deserializer as a function of bytes. It may be a class such as `str`."""
     if not isinstance(deserializer, type):
         return deserializer
     return lambda data: deserializer(data)

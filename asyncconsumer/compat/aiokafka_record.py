@@ -1,4 +1,4 @@
-"""aiokafka's `ConsumerRecord`, made by the decoder."""
+"""A subclass of aiokafka's `ConsumerRecord` that the record decoder creates."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _FIELDS = (
 
 
 class ConsumerRecord(Message[Any, Any], aiokafka.ConsumerRecord[Any, Any]):
-    """A `ConsumerRecord` of aiokafka that the decoder made. It does not change.
+    """A `ConsumerRecord` of aiokafka that the record decoder has created. It is immutable.
 
     Copies by `dataclasses.replace`, `copy` and `pickle` are plain records of aiokafka.
     """
@@ -35,7 +35,7 @@ class ConsumerRecord(Message[Any, Any], aiokafka.ConsumerRecord[Any, Any]):
 
     @property
     def checksum(self) -> None:
-        """Always None, as for all records since Kafka 0.11."""
+        """None, as for all records since Kafka 0.11."""
         return
 
     @property
