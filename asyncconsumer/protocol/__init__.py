@@ -1,1 +1,1 @@
-"""Requests and responses of the Kafka protocol, as bytes. No I/O."""
+"""The requests and responses of the Kafka protocol, as bytes. No I/O."""

@@ -1,4 +1,4 @@
-"""A request about the controllers of a cluster."""
+"""The request for the state of a cluster's controllers."""
 
 from typing import Final
 
@@ -51,9 +51,9 @@ DESCRIBE_QUORUM: Final = Api(
 
 
 class DescribeQuorumRequest(TableRequest, api=DESCRIBE_QUORUM):
-    """A request for the state of the controllers; needs Kafka 3.3 in KRaft mode.
+    """A request for the state of the controllers. It needs Kafka 3.3 in KRaft mode.
 
-    The timestamps of the leader itself are the time of its clock.
+    The active controller reports its own timestamps as the current time of its clock.
     """
 
     def __init__(self) -> None:

@@ -48,7 +48,7 @@ CREATE_TOPICS: Final = Api(
 
 
 class CreateTopicsRequest(TableRequest, api=CREATE_TOPICS):
-    """A request to create one topic. -1 means the broker's default (Kafka 2.4)."""
+    """A request to create one topic. A number of -1 means the broker's default (Kafka 2.4)."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ _SET, _DELETE = 0, 1
 
 
 class IncrementalAlterConfigsRequest(TableRequest, api=INCREMENTAL_ALTER_CONFIGS):
-    """A request to change some configs of one topic; None restores the default."""
+    """A request to change some configs of one topic. None restores a default."""
 
     def __init__(self, topic: str, configs: Mapping[str, str | None]) -> None:
         rows = [
@@ -323,7 +323,7 @@ DESCRIBE_ACLS: Final = Api(
 
 
 class DescribeAclsRequest(TableRequest, api=DESCRIBE_ACLS):
-    """A request for all ACLs."""
+    """A request for all ACLs of the cluster."""
 
     def __init__(self) -> None:
         super().__init__(

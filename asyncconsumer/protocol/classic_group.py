@@ -1,7 +1,7 @@
 """The requests of the classic group protocol.
 
-They support static members, reasons, and member ids that the coordinator assigns before the join.
-aiokafka's versions of these requests support none of these.
+They support static members, reasons for joining, and member ids that the coordinator assigns before
+the join. aiokafka's versions of these requests support none of these.
 """
 
 from collections.abc import Mapping
@@ -190,9 +190,9 @@ class JoinGroupRequest(TableRequest, api=JOIN_GROUP):
 
 
 class SyncGroupRequest(TableRequest, api=SYNC_GROUP):
-    """A request for the assignment of this member; the group leader sends all assignments.
+    """A request for the assignment of this member. The group leader's request has all assignments.
 
-    The response comes when the group leader has sent them.
+    The response comes after the group leader has sent its request.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class SyncGroupRequest(TableRequest, api=SYNC_GROUP):
 
 
 class HeartbeatRequest(TableRequest, api=HEARTBEAT):
-    """A heartbeat of a member."""
+    """A heartbeat of a member of a classic group."""
 
     def __init__(
         self,

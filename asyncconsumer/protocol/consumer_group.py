@@ -46,9 +46,9 @@ CONSUMER_GROUP_HEARTBEAT: Final = Api(
 
 
 class ConsumerGroupHeartbeatRequest(TableRequest, api=CONSUMER_GROUP_HEARTBEAT):
-    """A heartbeat of a member with the fields that have changed; None means unchanged.
+    """A heartbeat of a KIP-848 member. A field is None if its value has not changed.
 
-    `assignment` of the response is None if it has not changed. Otherwise it is a tuple. Its first
+    `assignment` in the response is None if it has not changed. Otherwise it is a tuple. Its first
     value has a (topic id, partitions, tags) for each topic. From version 1 on, members generate
     their own ids.
     """

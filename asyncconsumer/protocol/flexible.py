@@ -21,7 +21,7 @@ TAGS: Final = "tags"
 
 
 class TaggedFields(AbstractType[dict[int, bytes]]):
-    """Optional fields at the end of a row, each with a number and its encoded value."""
+    """The optional fields at the end of a row. Each has a number (tag) and an encoded value."""
 
     @classmethod
     def encode(cls, value: dict[int, bytes]) -> bytes:
@@ -33,7 +33,10 @@ class TaggedFields(AbstractType[dict[int, bytes]]):
 
     @classmethod
     def decode(cls, data: BytesIO) -> dict[int, bytes]:
-        """Read the fields by tag; raise ValueError if they are out of order or incomplete."""
+        """Read the optional fields by tag.
+
+        Raise ValueError if they are out of order or incomplete.
+        """
         fields: dict[int, bytes] = {}
         last = -1
         for _ in range(UnsignedVarInt32.decode(data)):
@@ -62,7 +65,7 @@ class _ResponseHeader(Struct):
 
 
 class FlexibleHeaders:
-    """A base of request structs in flexible versions, whose headers have tagged fields."""
+    """A base class of requests in flexible versions, whose headers have tagged fields."""
 
     FLEXIBLE_VERSION: ClassVar = True
     API_KEY: ClassVar[int]
@@ -78,7 +81,7 @@ class FlexibleHeaders:
 
 
 def is_flexible(request: RequestStruct) -> bool:
-    """Return whether the headers of this request and its response have tagged fields."""
+    """Return whether the headers of this request and of its response have tagged fields."""
     declared = getattr(request, "FLEXIBLE_VERSION", None)
     # From 0.15 on, aiokafka's requests declare it by their schema.
     return bool(request.SCHEMA.has_tagged_fields if declared is None else declared)

@@ -1,4 +1,4 @@
-"""The splitter of a byte stream into frames. No I/O."""
+"""A splitter of a byte stream into frames, which have a length prefix. No I/O."""
 
 import struct
 from typing import Final
@@ -14,7 +14,7 @@ _HEAD_BUFFER_SIZE: Final = 4096
 
 
 class BadLength(Exception):
-    """A frame length that is too small or too large."""
+    """The length prefix of a frame is too small or too large."""
 
     def __init__(self, head: bytes) -> None:
         super().__init__(head)
@@ -38,7 +38,7 @@ class Frames:
         self._filled = 0
 
     def room(self) -> memoryview:
-        """Return the buffer for the next bytes; never empty."""
+        """Return the buffer for the next bytes. It is never empty."""
         if self._frame is not None:
             return self._frame[self._filled :]
         return self._head_buffer[self._waiting :]

@@ -14,7 +14,7 @@ _BUCKETS: Final = 16  # of a HashMap that has not grown
 def utf16(text: str) -> bytes:
     """Return the UTF-16 code units of a Java string, high byte first.
 
-    As a sort key it gives Java's order of strings, in which a character beyond U+FFFF comes before
+    As a sort key they give Java's order of strings, in which a character beyond U+FFFF comes before
     one from U+E000 to U+FFFF.
     """
     # By default Python does not encode unpaired surrogates. JSON can contain them; Java keeps them.
@@ -42,7 +42,7 @@ def partition_hash(partition: TopicPartition) -> int:
 
 
 def buckets(entries: int) -> int:
-    """Return the number of buckets of a HashMap that grew to `entries` entries."""
+    """Return the number of buckets of a Java HashMap that grew to `entries` entries."""
     count = _BUCKETS
     while entries > count * 3 // 4:
         count *= 2
@@ -50,25 +50,26 @@ def buckets(entries: int) -> int:
 
 
 def bucket(hash_code: int, count: int) -> int:
-    """Return the bucket, out of `count`, of an entry with this hash.
+    """Return the index of the bucket, out of `count`, for an entry with this hash code.
 
-    Java iterates over HashMaps and HashSets bucket by bucket, and in each in insertion order.
-    Buckets of nine and more entries, which Java orders differently, do not occur by chance.
+    Java iterates over HashMaps and HashSets bucket by bucket, and in each bucket in insertion
+    order. Buckets of nine and more entries, which Java orders differently, do not occur by chance.
     """
     return ((hash_code & 0xFFFFFFFF) >> 16 ^ hash_code) & count - 1
 
 
 def hash_order(texts: Iterable[str]) -> list[str]:
-    """Return `texts` in the iteration order of a HashMap or HashSet that they are put into."""
+    """Return `texts` in the iteration order of a Java HashMap or HashSet that contains them."""
     unique = dict.fromkeys(texts)
     count = buckets(len(unique))
     return sorted(unique, key=lambda text: bucket(string_hash(text), count))
 
 
 def computed_order(texts: Iterable[str]) -> list[str]:
-    """Return `texts` in the iteration order of a HashMap filled by `computeIfAbsent`.
+    """Return `texts` in the iteration order of a Java HashMap filled by `computeIfAbsent`.
 
-    It inserts new entries at the front of a bucket, and resizes one call later than `put`.
+    That method inserts a new entry at the front of its bucket, and resizes one call later than
+    `put`.
     """
     count, unique = _BUCKETS, dict[str, None]()
     for text in texts:

@@ -1,4 +1,4 @@
-"""Requests that aiokafka lacks, or has only in versions without the needed fields.
+"""Requests that aiokafka lacks, or has only in versions without fields that are needed.
 
 These are Metadata with topic ids and leader epochs, Fetch with sessions (KIP-227), topic ids and
 epochs, and offset requests with leader epochs. FindCoordinator is aiokafka's own.
@@ -81,7 +81,7 @@ METADATA: Final = Api(
 
 
 class MetadataRequest(TableRequest, api=METADATA):
-    """A request for the brokers and for topics by name or id; for all topics if None.
+    """A request for the brokers, and for topics by name or id. None requests all topics.
 
     With `create` a broker may create topics that do not exist, if it is configured to. With
     `operations` the response has the permitted operations on each topic, as bits.
@@ -129,13 +129,13 @@ _TOPICS: Final = 2  # the resource type of topics
 
 
 class ListTopicsRequest(TableRequest, api=LIST_CONFIG_RESOURCES):
-    """A request for all topic names without partitions; needs DescribeConfigs on the cluster."""
+    """A request for all topic names without partitions. It needs DescribeConfigs on the cluster."""
 
     def __init__(self) -> None:
         super().__init__({"resource_types": [_TOPICS]})
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        """Return the request, or a `MetadataRequest` if the broker cannot list names."""
+        """Return the request, or a `MetadataRequest` if the broker cannot list topic names."""
         _, newest = versions.get(self.API_KEY, (-1, -1))
         if newest < self.API.versions[0]:
             return MetadataRequest(None).prepare(versions)
@@ -188,7 +188,7 @@ LIST_OFFSETS: Final = Api(
 
 
 class ListedOffset(NamedTuple):
-    """A partition of ListOffsets, with a timestamp in ms or one of the constants above."""
+    """A partition in a ListOffsets request. The timestamp is in ms, or EARLIEST or LATEST."""
 
     partition: int
     timestamp: int
@@ -196,7 +196,7 @@ class ListedOffset(NamedTuple):
 
 
 class ListOffsetsRequest(TableRequest, api=LIST_OFFSETS):
-    """A request for the first offset at or after a timestamp, or at one of the constants."""
+    """A request for the first offset at or after a time, or for an end of the log."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ OFFSET_FOR_LEADER_EPOCH: Final = Api(
 
 
 class EpochRow(NamedTuple):
-    """A partition of OffsetForLeaderEpoch."""
+    """A partition in an OffsetForLeaderEpoch request."""
 
     partition: int
     leader_epoch: int  # of the last record read
@@ -320,14 +320,14 @@ FETCH: Final = Api(
 
 
 class FetchTopic(NamedTuple):
-    """A topic of a fetch, with its name and its id if known."""
+    """A topic in a fetch request, with its name, and its id if known."""
 
     name: str
     topic_id: UUID | None = None
 
 
 class FetchPartition(NamedTuple):
-    """A partition of a fetch request."""
+    """A partition in a fetch request."""
 
     partition: int
     fetch_offset: int
@@ -340,9 +340,9 @@ class FetchPartition(NamedTuple):
 class FetchRequest(TableRequest, api=FETCH):
     """A request for records from several partitions of one broker.
 
-    The response is not decoded here. ``session`` is `NO_SESSION`, `NEW_SESSION`, or a session id
+    The response is decoded elsewhere. ``session`` is `NO_SESSION`, `NEW_SESSION`, or a session id
     and epoch. A session id with epoch 0 replaces the session by a new one. ``forgotten`` are the
-    partitions that the session drops. Topic ids are used if every topic has one; otherwise the
+    partitions to drop from the session. Topic ids are used if every topic has one; otherwise the
     version stays below 13.
     """
 

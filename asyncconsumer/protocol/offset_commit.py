@@ -83,7 +83,7 @@ OFFSET_FETCH: Final = Api(
 
 
 class Commit(NamedTuple):
-    """The offset to commit for one partition: the offset of the next record to read."""
+    """The offset to commit for one partition, which is that of the next record to read."""
 
     partition: int
     offset: int
@@ -92,7 +92,7 @@ class Commit(NamedTuple):
 
 
 class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
-    """A request to commit offsets, as a group member or, by default, without membership."""
+    """A request to commit offsets as a member of the group. By default it names no member."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
 
 
 class OffsetFetchRequest(TableRequest, api=OFFSET_FETCH):
-    """A request for the committed offsets of `topics`, or of all partitions if None.
+    """A request for the committed offsets of `topics`, or of all topics if None.
 
     With ``require_stable`` the coordinator returns an error while a transaction with offsets is
     open.
@@ -139,16 +139,17 @@ _FETCHED_WITH_EPOCH: Final = 5  # first version of OffsetFetch with leader epoch
 
 
 def committed_rows(response: Response) -> Iterator[tuple[str, int, int]]:
-    """Yield topic, partition and error code of each row of an OffsetCommit response."""
+    """Yield topic, partition and error code for each partition in an OffsetCommit response."""
     for topic, rows in _topics("OffsetCommit", response):
         for partition, code, *_ in rows:
             yield topic, partition, code
 
 
 def fetched_rows(response: Response) -> Iterator[tuple[str, int, int, int, str, int]]:
-    """Yield topic, partition, offset, leader epoch, metadata and error code of each row.
+    """Yield the fields of each partition in an OffsetFetch response.
 
-    An OffsetFetch response may have rows for 100,000 partitions, so no row becomes a dict.
+    They are topic, partition, offset, leader epoch, metadata and error code. A response may have
+    100,000 partitions, so no partition becomes a dict.
     """
     with_epoch = response.API_VERSION >= _FETCHED_WITH_EPOCH
     for topic, rows in _topics("OffsetFetch", response):

@@ -26,7 +26,7 @@ INIT_PRODUCER_ID: Final = Api(
 
 
 class InitProducerIdRequest(TableRequest, api=INIT_PRODUCER_ID):
-    """A request for the id of an idempotent producer, to any broker."""
+    """A request for the id of an idempotent producer. Any broker can answer it."""
 
     def __init__(self) -> None:
         super().__init__({"transactional_id": None, "transaction_timeout_ms": 0})

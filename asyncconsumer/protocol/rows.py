@@ -31,12 +31,12 @@ CODES: Final = {Int8: "b", Int16: "h", Int32: "i", Int64: "q", TaggedFields: "x"
 
 
 def plain_array(of: Any, *, flexible: bool) -> Array:  # noqa: ANN401 - aiokafka's types are untyped
-    """Return the array type of aiokafka, which handles one field at a time."""
+    """Return aiokafka's own array type, which encodes and decodes one field at a time."""
     return CompactArray(of) if flexible else Array(of)
 
 
 class _Packed(Array):
-    """An array whose items have a minimum size."""
+    """The base of the array types. Their items have a minimum size in bytes."""
 
     def __init__(self, of: Any, min_size: int, *, flexible: bool) -> None:  # noqa: ANN401 - as above
         super().__init__(of)
@@ -44,12 +44,12 @@ class _Packed(Array):
         self._min_size = min_size
 
     def _encode_count(self, count: int) -> bytes:
-        """Return the encoded number of items; -1 means null."""
+        """Return the encoded number of items. A count of -1 stands for a null array."""
         encoded = UnsignedVarInt32.encode(count + 1) if self._flexible else Int32.encode(count)
         return bytes(encoded)
 
     def _decode_count(self, data: BytesIO) -> int:
-        """Read the number of items and check that they fit the rest; -1 means null."""
+        """Read the number of items, or -1 for a null array. Check that the bytes suffice."""
         count = UnsignedVarInt32.decode(data) - 1 if self._flexible else Int32.decode(data)
         remaining = len(data.getvalue()) - data.tell()
         if count < -1 or count * self._min_size > remaining:
@@ -65,13 +65,13 @@ class PackedNumbers(_Packed):
         super().__init__(of, struct.calcsize(f">{self._code}"), flexible=flexible)
 
     def encode(self, items: Sequence[int] | None) -> bytes:
-        """Return the encoded number of items and the items."""
+        """Return the encoded array: the number of items, then the items."""
         if items is None:
             return self._encode_count(-1)
         return self._encode_count(len(items)) + struct.pack(f">{len(items)}{self._code}", *items)
 
     def decode(self, data: BytesIO) -> list[int] | None:
-        """Read the numbers; None for a null array."""
+        """Read an array of numbers. Return None for a null array."""
         if (count := self._decode_count(data)) < 0:
             return None
         return list(struct.unpack(f">{count}{self._code}", data.read(count * self._min_size)))
@@ -94,12 +94,12 @@ class PackedRows(_Packed):
         return len(numbers) > 1 and all(map(_is_number, numbers))
 
     def encode(self, items: Sequence[Value]) -> bytes:
-        """Return the encoded number of rows and the rows."""
+        """Return the encoded array: the number of rows, then the rows."""
         pack, values = self._pack, self._values
         return b"".join([self._encode_count(len(items)), *(pack(*values(row)) for row in items)])
 
     def decode(self, data: BytesIO) -> list[Value] | None:
-        """Read the rows as tuples. Rows without tagged fields are unpacked in one call."""
+        """Read an array of rows as tuples. Rows without tagged fields are unpacked in one call."""
         start, size = data.tell(), self._row.size
         if (count := self._decode_count(data)) < 0:
             return None
@@ -115,7 +115,7 @@ class PackedRows(_Packed):
 
 
 class TextRows(_Packed):
-    """An array of rows of numbers and one string, such as committed offsets with metadata.
+    """An array of rows of numbers and one string, such as committed offsets with their metadata.
 
     The string is mostly empty. A row to encode is an object with one attribute per field.
     """
@@ -144,7 +144,7 @@ class TextRows(_Packed):
         return len(texts) == 1 and 1 < numbers == len(kinds) - 1
 
     def encode(self, items: Sequence[Value]) -> bytes:
-        """Return the encoded number of rows and the rows."""
+        """Return the encoded array: the number of rows, then the rows."""
         return b"".join([self._encode_count(len(items)), *map(self._encode_row, items)])
 
     def _encode_row(self, row: Value) -> bytes:
@@ -162,7 +162,7 @@ class TextRows(_Packed):
         return b"".join((self._before.pack(*values[:text_index]), size, encoded, tail))
 
     def decode(self, data: BytesIO) -> list[Value] | None:
-        """Read the rows as tuples."""
+        """Read an array of rows as tuples."""
         if (count := self._decode_count(data)) < 0:
             return None
         raw, position = data.getvalue(), data.tell()

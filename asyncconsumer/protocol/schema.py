@@ -1,4 +1,6 @@
-"""Protocol messages as tables: each field has a range of versions, as in Kafka's definitions.
+"""Protocol messages as tables of fields.
+
+Each field has a range of versions, as in Kafka's definitions.
 
 A table becomes one `RequestStruct` class of aiokafka for each version. So connections of aiokafka
 and of this package can send it. Flexible versions have compact lengths and tagged fields without
@@ -46,13 +48,13 @@ _NEWEST: Final = 2**15 - 1
 
 
 class Uuid(AbstractType[uuid.UUID]):
-    """An id of 16 bytes; all zeros mean no id."""
+    """A field type for ids of 16 bytes. All zeros mean no id."""
 
     NONE: Final = uuid.UUID(int=0)
 
     @classmethod
     def encode(cls, value: uuid.UUID | None) -> bytes:
-        """Return the 16 bytes of the id; zeros for None."""
+        """Return the 16 bytes of the id, or zeros for None."""
         return (value or cls.NONE).bytes
 
     @classmethod
@@ -64,50 +66,50 @@ class Uuid(AbstractType[uuid.UUID]):
 
 
 class Rest(AbstractType[bytes]):
-    """The rest of a message, for responses that are parsed elsewhere."""
+    """A field type for the rest of a response that is parsed elsewhere."""
 
     @classmethod
     def encode(cls, value: bytes) -> bytes:
-        """Return the bytes unchanged."""
+        """Return the bytes of the field unchanged."""
         return value
 
     @classmethod
     def decode(cls, data: BytesIO) -> bytes:
-        """Return all bytes that are left."""
+        """Return all remaining bytes of the response."""
         return data.read()
 
 
 class Text:
-    """A string, nullable or not. Its encoding depends on the version."""
+    """A field type for strings, nullable or not. Its encoding depends on the version."""
 
 
 class BytesField:
-    """Bytes, nullable or not. Their encoding depends on the version."""
+    """A field type for bytes, nullable or not. Its encoding depends on the version."""
 
 
 class ArrayOf:
-    """An array of one kind of value, or of rows of fields."""
+    """A field type for arrays of one kind of value, or of rows of fields."""
 
     def __init__(self, *of: Kind) -> None:
         self.of = of
 
 
 class NullableOf:
-    """A row of fields that may be null."""
+    """A field type for a row of fields that may be null."""
 
     def __init__(self, *of: "Field") -> None:
         self.of = of
 
 
 class Row:
-    """A row of fields that is never null. Its values are tuples."""
+    """A field type for a row of fields that is never null. Its values are tuples."""
 
     def __init__(self, *of: "Field") -> None:
         self.of = of
 
 
 class Field(NamedTuple):
-    """A field, with the first and the last version that have it."""
+    """A field of a message, with the first and the last version that have it."""
 
     name: str
     kind: Kind
@@ -116,7 +118,7 @@ class Field(NamedTuple):
 
 
 def schema(fields: Sequence[Field], version: int, *, flexible: bool) -> Schema:
-    """Return the aiokafka `Schema` of the fields that `version` has."""
+    """Return the aiokafka `Schema` for the fields that `version` has."""
     present = [field for field in fields if field.since <= version <= field.until]
     columns = [(field.name, _kind(field.kind, version, flexible=flexible)) for field in present]
     return Schema(*columns, *([(TAGS, TaggedFields)] if flexible else []))
@@ -146,7 +148,10 @@ def _kind(kind: Kind, version: int, *, flexible: bool) -> Kind:
 
 
 class _NullableRow:
-    """A nullable row, with a leading byte for null. Its values are tuples, or None."""
+    """A nullable row, which begins with a byte that tells whether it is null.
+
+    Its value is a tuple or None.
+    """
 
     def __init__(self, row: Schema) -> None:
         self._row = row
@@ -169,7 +174,10 @@ class Writer:
         self._steps = list(_steps(row))
 
     def __call__(self, values: Mapping[str, Value]) -> bytes:
-        """Return the encoded values. Rows are mappings; rows of numbers are objects."""
+        """Return the encoded values.
+
+        Rows are mappings, except that rows of only numbers are objects.
+        """
         return b"".join([step(values) for step in self._steps])
 
 
@@ -231,7 +239,7 @@ class _TableResponse(Response):
 
 
 class Api(NamedTuple):
-    """A Kafka API in the supported versions. Responses are read with `to_object()`."""
+    """A Kafka API in the supported versions. `to_object()` reads its responses."""
 
     name: str
     key: int
@@ -271,11 +279,11 @@ RAW: Final = (Field("body", Rest),)
 
 
 class TableRequest(Request[RequestStruct]):
-    """A request in the newest version that both sides support, within its own limits.
+    """A request in the newest version that both sides support, within the request's own limits.
 
-    ``values`` has the fields of all these versions. Rows are mappings; rows of numbers are objects.
-    Fields that the chosen version lacks are left out. A request whose meaning would change without
-    a field needs ``min_version``.
+    ``values`` has the fields of all these versions. Rows are mappings, except that rows of only
+    numbers are objects. Fields that the chosen version lacks are left out. A request whose meaning
+    would change without a field needs ``min_version``.
     """
 
     API_KEY: ClassVar[int] = -1
@@ -296,7 +304,7 @@ class TableRequest(Request[RequestStruct]):
         self._max_version = max_version
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        """Return the request in the newest version that is in the broker's `versions`."""
+        """Return the request in its newest version that is in the broker's `versions`."""
         low, high = versions.get(self.API_KEY, (-1, -1))
         for candidate in reversed(self.STRUCTS):
             if max(low, self._min_version) <= candidate.API_VERSION <= min(high, self._max_version):

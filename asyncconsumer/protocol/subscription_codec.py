@@ -38,7 +38,7 @@ class ConsumerProtocolSubscription:
     rack_id: str | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """Return the bytes in `version`, without the fields that it lacks."""
+        """Return the subscription encoded in `version`, without fields that it lacks."""
         parts = [
             _version(version),
             _array(_text("a topic", topic) for topic in sorted(self.topics, key=utf16)),
@@ -57,7 +57,7 @@ class ConsumerProtocolSubscription:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return the subscription in bytes of any version."""
+        """Return the subscription that is encoded in `data`, in any version."""
         reader = _ByteReader(data, "subscription")
         version = reader.version()
         return cls(
@@ -80,13 +80,13 @@ class ConsumerProtocolAssignment:
     user_data: bytes | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """Return the bytes in `version`."""
+        """Return the assignment encoded in `version`."""
         partitions = _topic_partitions(self.assigned_partitions)
         return _version(version) + partitions + _sized(self.user_data)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return the assignment in bytes of any version."""
+        """Return the assignment that is encoded in `data`, in any version."""
         reader = _ByteReader(data, "assignment")
         reader.version()
         partitions = reader.topic_partitions("assigned_partitions")
@@ -104,14 +104,14 @@ class StickyUserData(NamedTuple):
     generation: int | None
 
     def encode(self) -> bytes:
-        """Return the bytes, with topics in the order of Java's HashMap."""
+        """Return the encoded user data, with topics in the order of Java's HashMap."""
         order = computed_order(partition.topic for partition in self.partitions)
         partitions = _topic_partitions(self.partitions, order)
         return partitions + (b"" if self.generation is None else _INT_32.pack(self.generation))
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return the user data in the bytes, of version 0 if they have no generation."""
+        """Return the user data encoded in `data`. It is of version 0 if it has no generation."""
         reader = _ByteReader(data, "user data of the sticky assignor")
         partitions = reader.topic_partitions("previous_assignment")
         return cls(partitions, reader.int32("generation") if reader.remaining >= 4 else None)
@@ -123,12 +123,12 @@ class CooperativeStickyUserData(NamedTuple):
     generation: int
 
     def encode(self) -> bytes:
-        """Return the bytes."""
+        """Return the encoded user data."""
         return _INT_32.pack(self.generation)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return the user data in the bytes."""
+        """Return the user data that is encoded in `data`."""
         reader = _ByteReader(data, "user data of the cooperative-sticky assignor")
         return cls(reader.int32("generation"))
 
@@ -165,7 +165,10 @@ def _sized(data: bytes | None) -> bytes:
 def _topic_partitions(
     partitions: Iterable[TopicPartition], order: Iterable[str] | None = None
 ) -> bytes:
-    """Return the encoded partitions by topic, with topics in `order` or as they first occur."""
+    """Return the encoded partitions by topic.
+
+    Topics are in the order that `order` gives them, or as they first occur.
+    """
     numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
         numbers.setdefault(topic, []).append(number)
@@ -177,7 +180,7 @@ def _numbers(numbers: Sequence[int]) -> bytes:
 
 
 class _ByteReader:
-    """A reader of untrusted bytes."""
+    """A reader of bytes that other members sent and that may be malformed."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data = data
@@ -186,22 +189,25 @@ class _ByteReader:
 
     @property
     def remaining(self) -> int:
-        """Number of bytes that have not been read."""
+        """The number of bytes that have not been read."""
         return len(self._data) - self._position
 
     def version(self) -> int:
-        """Read the version. A newer version than `NEWEST_VERSION` only has additional fields."""
+        """Read the version.
+
+        A version above `NEWEST_VERSION` is allowed, because it only adds fields.
+        """
         version = self._number("version", _INT_16)
         if version < 0:
             raise self._malformed(f"its version is {version}")
         return version
 
     def int32(self, field: str) -> int:
-        """Read a number of 32 bits."""
+        """Read a number of 32 bits. `field` is its name in errors."""
         return self._number(field, _INT_32)
 
     def many(self, field: str, min_size: int, row: Callable[[], T]) -> tuple[T, ...]:
-        """Read an array of rows that take `min_size` bytes or more."""
+        """Read an array whose rows `row` reads. Each row takes `min_size` bytes or more."""
         return tuple(row() for _ in range(self._count(field, min_size)))
 
     def numbers(self, field: str) -> tuple[int, ...]:
@@ -228,7 +234,7 @@ class _ByteReader:
         return tuple(partition for rows in self.many(field, 6, row) for partition in rows)
 
     def sized(self, field: str) -> bytes | None:
-        """Read nullable bytes."""
+        """Read nullable bytes with a length prefix."""
         length = self.int32(field)
         return None if length < 0 else self._take(field, length)
 
