@@ -1,4 +1,4 @@
-"""The change from one assignment to the next."""
+"""The change from one assignment of a consumer to the next."""
 
 from asyncconsumer.rebalance.ports import Listeners, Streams
 from asyncconsumer.rebalance.rebalancer import Rebalancer

@@ -1,4 +1,4 @@
-"""The assigned partitions with their routes, and the positions of revoked ones."""
+"""The assigned partitions with their streams, and the last positions of revoked ones."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class PartitionRoute(NamedTuple):
-    """The stream and the fetch target of an assigned partition."""
+    """The stream that reads an assigned partition, and its fetch target."""
 
     stream: Stream
     target: FetchTarget
@@ -24,14 +24,14 @@ class RevokedPosition(NamedTuple):
 
 
 class ListenerCall(NamedTuple):
-    """The partitions of the listener call in progress."""
+    """The partitions that the running call of a rebalance listener is about."""
 
     starting: Collection[TopicPartition] = ()  # assigned, not fetched yet
     releasing: Mapping[TopicPartition, int] = {}  # stopped, not released yet
 
 
 class AssignedPartitions(dict[TopicPartition, PartitionRoute]):
-    """The routes of assigned partitions, and the last positions of revoked and lost ones."""
+    """The streams of assigned partitions, and the last positions of revoked and lost ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,10 @@ class AssignedPartitions(dict[TopicPartition, PartitionRoute]):
         self.ever_revoked: set[TopicPartition] = set()  # every partition ever in `revoked`
 
     def drop(self, partition: TopicPartition, position: int | None) -> None:
-        """Remove a partition; `position` is None if no record was delivered."""
+        """Remove a revoked or lost partition.
+
+        `position` is its last position, or None if no record was delivered.
+        """
         routed = self.pop(partition)
         if position is not None:
             self.revoked[partition] = RevokedPosition(routed.since, position)

@@ -1,4 +1,4 @@
-"""The interfaces that a rebalancer uses besides the membership: offsets, streams, listeners."""
+"""The interfaces that a rebalancer uses besides the membership: offsets, streams and listeners."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ from asyncconsumer.types import TopicPartition
 
 
 class OffsetCommits(Protocol):
-    """The committed offsets of a group."""
+    """The committed offsets of a group, as a rebalancer uses them."""
 
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int | None]:
-        """Return the committed offsets; None for partitions without one."""
+        """Return the committed offset of each partition, or None for one without."""
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False
     ) -> object:
-        """Commit offsets, or raise. With `rewind`, they may be smaller than before."""
+        """Commit offsets, or raise an error. With `rewind`, they may be smaller than before."""
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Drop uncommitted offsets of partitions that are not assigned any more."""
@@ -33,12 +33,12 @@ Listener = Callable[[Collection[TopicPartition]], Awaitable[None]]
 
 
 async def endless(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """Return no end offsets."""
+    """Return an empty mapping, because no partition has an end offset."""
     return {}
 
 
 async def _no_listener(partitions: Collection[TopicPartition]) -> None:
-    """Do nothing; the default of all listeners."""
+    """Do nothing. This is the default of each listener function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,10 @@ class Listeners:
 
 
 async def call_listener(what: str, listening: Awaitable[None]) -> None:
-    """Await a listener, and wrap its exception in ListenerFailed."""
+    """Await the call `listening` of a listener. Wrap its exception in ListenerFailed.
+
+    `what` names the call in the error.
+    """
     try:
         await listening
     except ConsumerError:
@@ -69,20 +72,23 @@ class Streams(Protocol):
     """The streams of a consumer, by partition."""
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
-        """Return the stream that reads the partition; `number` is that of the assignment."""
+        """Return the stream that reads the partition.
+
+        `number` is its stream number in the assignment.
+        """
 
     def all(self) -> Collection[Stream]:
         """Return all streams."""
 
     def end(self, partition: TopicPartition) -> None:
-        """Handle that the partition is not assigned any more."""
+        """Handle that the partition is not assigned any more. Its stream may end."""
 
     def close(self, error: ConsumerError | None = None) -> None:
         """Close all streams. Each ends or raises the error after its buffered records."""
 
 
 class RebalancePolicy(NamedTuple):
-    """The settings of all rebalances."""
+    """The settings of a rebalancer that stay the same for all rebalances."""
 
     auto_offset_reset: str
     auto_commit: bool

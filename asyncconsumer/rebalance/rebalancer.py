@@ -34,7 +34,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Rebalancer:
-    """The component that applies the assignments of a membership, one at a time."""
+    """The task that applies the assignments of a membership, one after the other."""
 
     def __init__(
         self,
@@ -70,28 +70,29 @@ class Rebalancer:
 
     @property
     def reading(self) -> Mapping[TopicPartition, PartitionRoute]:
-        """The assigned partitions with their streams."""
+        """The assigned partitions, each with the stream that reads it."""
         return self._reading
 
     @property
     def releasing(self) -> Mapping[TopicPartition, int]:
-        """Revoked partitions that may be committed while a listener runs, with their offsets."""
+        """The revoked partitions that a running listener may still commit, with their offsets."""
         return self._change.releasing
 
     @property
     def revoked(self) -> Mapping[TopicPartition, RevokedPosition]:
-        """Revoked or lost partitions of which records were delivered, with their last positions."""
+        """The last positions of revoked or lost partitions of which records were delivered."""
         return self._reading.revoked
 
     def forget_revoked(self) -> None:
-        """Clear `revoked`."""
+        """Clear the positions in `revoked`."""
         self._reading.revoked.clear()
 
     def finished(self) -> dict[TopicPartition, int]:
-        """Return the offset to commit for each partition: one past the last acknowledged record.
+        """Return the offset to commit for each partition.
 
-        If no record was read, this is the start offset, as soon as it is known. The next owner
-        then begins there, and not at a later end of the log.
+        It is the offset after the last acknowledged record. If no record was read, it is the start
+        offset, as soon as that is known. The next owner then begins at it, and not at a later end
+        of the log.
         """
         begun = self._manager.start_offsets()
         done = {tp: offset for tp in self._reading if (offset := begun.get(tp)) is not None}
@@ -128,7 +129,7 @@ class Rebalancer:
             self.rebalanced.set()
 
     def read_again(self, stream: Stream) -> None:
-        """Drop the buffered records of a stream, and fetch again after the acknowledged ones."""
+        """Drop the buffered records of a stream. Fetch again after its acknowledged records."""
         self._epoch += 1
         done = self.finished()
         for tp, routed in self._reading.items():
@@ -140,7 +141,7 @@ class Rebalancer:
         self._reconcile()
 
     def route(self, streams: Streams) -> None:
-        """Route all partitions to these streams, and close the old ones.
+        """Let `streams` read all partitions, and close the streams that read them before.
 
         Fetching starts after the last acknowledged records.
         """
@@ -158,7 +159,10 @@ class Rebalancer:
     # --- positions -------------------------------------------------------------------------------
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Continue at these offsets, or at EARLIEST or LATEST. Drop records fetched before."""
+        """Continue each partition at its offset, or at EARLIEST or LATEST.
+
+        Drop records fetched before.
+        """
         self._check_assigned(offsets)
         self._epoch += 1
         for tp, offset in offsets.items():
@@ -173,7 +177,7 @@ class Rebalancer:
         self._reconcile(offsets)
 
     def on_topic_recreated(self, tp: TopicPartition) -> None:
-        """Reset the offsets of a partition whose topic was re-created."""
+        """Reset the offsets of a partition whose topic was deleted and created again."""
         if (routed := self._reading.get(tp)) is None:
             return
         start = EARLIEST if self._policy.auto_offset_reset == "earliest" else LATEST
@@ -188,18 +192,21 @@ class Rebalancer:
         self._reading[tp] = routed._replace(target=target, since=self._epoch)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Deliver nothing of these partitions until `resume`, also across rebalances."""
+        """Deliver no records of these partitions until `resume`, even after a rebalance."""
         self._check_assigned(partitions)
         self._paused.update(partitions)
         self._apply_pause(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        """Deliver records of these partitions again."""
+        """Deliver records of these paused partitions again."""
         self._paused.difference_update(partitions)
         self._apply_pause([tp for tp in partitions if tp in self._reading])
 
     def select(self, partitions: Collection[TopicPartition] | None) -> bool:
-        """Deliver records of these partitions only; None selects all. Return whether it changed."""
+        """Deliver records of these partitions only, or of all if None.
+
+        Return whether this is a change.
+        """
         self._check_assigned(partitions or ())
         selected = None if partitions is None else frozenset(partitions)
         if selected == self._selected:
@@ -219,7 +226,7 @@ class Rebalancer:
         return frozenset(self._paused & self._reading.keys())
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next record to deliver; None while it is looked up.
+        """Return the offset of the next record to deliver, or None while it is looked up.
 
         For a partition that is being revoked, return the offset at which the next owner starts.
         """
@@ -234,7 +241,10 @@ class Rebalancer:
         return routed.target.offset if routed.target.offset >= 0 else None
 
     def start_to_look_up(self, partition: TopicPartition) -> int | None:
-        """Return EARLIEST or LATEST if fetching starts there after the current listener call."""
+        """Return EARLIEST or LATEST if the partition will be fetched from there, otherwise None.
+
+        It is returned only during the listener call for the newly assigned partition.
+        """
         if (start := self._reading[partition].target.offset) == NO_OFFSET:
             raise NoCommittedOffset(partition)
         if partition not in self._change.starting:
@@ -258,13 +268,19 @@ class Rebalancer:
 
     @property
     def without_offset(self) -> frozenset[TopicPartition]:
-        """Assigned partitions without an offset and without a reset, which need a `seek`."""
+        """The assigned partitions that need a `seek`.
+
+        They have no committed offset and no reset policy.
+        """
         return frozenset(
             tp for tp, routed in self._reading.items() if routed.target.offset == NO_OFFSET
         )
 
     async def load_missing_offsets(self) -> None:
-        """Load missing offsets again. Readers of partitions still without one get an error."""
+        """Load the missing committed offsets again.
+
+        If some are still missing, their readers get an error.
+        """
         if without := self.without_offset:
             loaded = await self._offsets.load(without)
             missing = self.without_offset
@@ -285,12 +301,15 @@ class Rebalancer:
     # --- rebalancing -----------------------------------------------------------------------------
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Revoke and commit all partitions, before the membership leaves."""
+        """Revoke and commit all partitions before the membership leaves.
+
+        `grace` limits the time.
+        """
         self._policy = self._policy._replace(grace=min(grace, self._policy.grace))
         await self._revoke(Assignment())
 
     async def _revoke(self, assignment: Assignment) -> frozenset[TopicPartition]:
-        """Revoke the partitions that are not in the assignment; return those that were lost."""
+        """Revoke the partitions that are not in the assignment. Return those that were lost."""
         gone = {
             tp
             for tp, routed in self._reading.items()
@@ -325,7 +344,7 @@ class Rebalancer:
     def _lost(
         self, gone: Collection[TopicPartition], assignment: Assignment
     ) -> frozenset[TopicPartition]:
-        """Return the partitions that other members may own already."""
+        """Return those of the partitions in `gone` that other members may own already."""
         return frozenset(gone if self._membership.lost else assignment.lost.intersection(gone))
 
     async def _notify_lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -348,7 +367,10 @@ class Rebalancer:
         self._reconcile()
 
     async def _wait_in_flight(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait for the records in flight of these partitions, so that none is redelivered."""
+        """Wait until these partitions' records in flight are acknowledged.
+
+        Otherwise they would be redelivered.
+        """
         streams: dict[Stream, list[TopicPartition]] = {}
         for tp in partitions:
             streams.setdefault(self._reading[tp].stream, []).append(tp)
@@ -393,7 +415,7 @@ class Rebalancer:
     def _routed(
         self, partition: TopicPartition, number: int, start: int, end: int | None
     ) -> PartitionRoute:
-        """Return the route of a partition that is read from `start` to `end`, if it has one."""
+        """Return the route for reading a partition from `start` to `end`. `end` may be None."""
         stream = self.streams.of(partition, number)
         epoch = start.leader_epoch if isinstance(start, Offset) else -1
         paused = self._is_paused(partition)
@@ -404,7 +426,7 @@ class Rebalancer:
         return PartitionRoute(stream, target, self._epoch)
 
     async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit revoked partitions. If this fails, some records are redelivered."""
+        """Commit the offsets of revoked partitions. If this fails, some records are redelivered."""
         try:
             await self._offsets.commit(offsets, rewind=self._policy.rewind)
         except ConsumerError as error:

@@ -1,4 +1,4 @@
-"""The tasks of a membership: rebalance, auto-commit and commit; and its orderly end."""
+"""The tasks of a membership (rebalance, auto-commit and commit) and their orderly end."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ class LeavableMembership(Membership, Protocol):
 
 
 class MembershipRunner:
-    """The rebalance, commit and auto-commit tasks of one membership, until `end`."""
+    """The rebalance, commit and auto-commit tasks of one membership. They run until `end`."""
 
     def __init__(
         self,
@@ -54,27 +54,27 @@ class MembershipRunner:
         self._tasks.append(scope.start(self.committer.run(), "commit"))
 
     async def joined(self) -> None:
-        """Wait for the first assignment, or raise the error that prevents it."""
+        """Wait for the first assignment. If joining fails, raise the error."""
         await self.rebalancer.rebalanced.wait()
         self.check()
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """The identity of the member; None before it is known, and in groups without member ids."""
+        """The identity of the member, or None if it is not known or the group has no member ids."""
         return getattr(self._membership, "identity", None)
 
     def check(self) -> None:
-        """Raise the error that ended the membership, if any."""
+        """Raise the error that ended the membership, if there is one."""
         if self.failure is not None:
             raise self.failure
 
     @property
     def is_in_listener(self) -> bool:
-        """Whether the current task is one of this runner, as in a listener."""
+        """Whether the current task belongs to this runner, as it does in a rebalance listener."""
         return asyncio.current_task() in self._tasks
 
     def check_not_in_listener(self) -> None:
-        """Raise if the current task is one of this runner, because `end` would wait for it."""
+        """Raise an error in a rebalance listener. `end` would wait there for its own task."""
         if self.is_in_listener:
             raise ConfigError(
                 f"{self._label}: a rebalance listener cannot change the subscription or close the "
@@ -84,11 +84,11 @@ class MembershipRunner:
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, rewind: bool = True
     ) -> dict[TopicPartition, int]:
-        """Commit what is acknowledged, or these offsets; return what was committed.
+        """Commit the acknowledged records, or the given offsets. Return the committed offsets.
 
-        Without offsets, a call by the task that reads acknowledges the records that this task
-        has in flight. Partitions that are not assigned are left out, because their owners would
-        read records again or skip some. Given offsets may go back, unless `rewind` is off.
+        Without offsets, a call by the task that reads acknowledges the records that this task has
+        in flight. Partitions that are not assigned are left out, because their owners would read
+        records again or skip some. Given offsets may go back, unless `rewind` is off.
         """
         releasing = self.rebalancer.releasing
         requested = offsets
@@ -102,7 +102,10 @@ class MembershipRunner:
         return await self.committer.commit(owned, rewind=rewind and offsets is not None)
 
     def acknowledge_at_exit(self) -> None:
-        """Acknowledge delivered records when the ``async with`` block ends without an error."""
+        """Acknowledge delivered records.
+
+        Called if the ``async with`` block ends without an error.
+        """
         for stream in self.rebalancer.streams.all():
             stream.acknowledge_at_exit()
 
@@ -137,7 +140,10 @@ class MembershipRunner:
         )
 
     async def _run_steps(self, *steps: Step) -> None:
-        """Run the steps within one grace. A step that hangs leaves time for the others."""
+        """Run the steps of leaving, one after the other, within one time limit.
+
+        A step that hangs leaves time for the following steps.
+        """
         end = asyncio.get_running_loop().time() + _GRACE
         for remaining, step in zip(reversed(range(len(steps))), steps, strict=True):
             try:
@@ -147,7 +153,10 @@ class MembershipRunner:
                 _log.warning("a step of leaving %s failed: %r", self._label, error)
 
     async def _stop_rebalancing(self) -> None:
-        """End the rebalance task, if possible between assignments: a listener may be running."""
+        """End the rebalance task.
+
+        If possible, wait until no rebalance runs, because a listener may be active.
+        """
         try:
             async with asyncio.timeout(_GRACE / 2):
                 await self.rebalancer.idle.wait()
@@ -158,14 +167,16 @@ class MembershipRunner:
         await _cancel(self._tasks[:1])
 
     def _fail(self, error: ConsumerError) -> None:
-        """Record the failure, and wake callers that wait for the first assignment."""
+        """Store the error, and wake callers that wait for the first assignment."""
         self.failure = self.failure or error
         self.rebalancer.rebalanced.set()
 
     async def _rebalance(self) -> None:
-        """Run the rebalancer. An error is raised where streams are read.
+        """Run the rebalancer.
 
-        Readers may be busy with a record for long, so the member leaves the group at once.
+        If it fails, leave the group and raise the error where streams are read.
+
+        Readers may be busy with a record for long, so the member leaves at once.
         """
         try:
             await self.rebalancer.run()

@@ -1,4 +1,4 @@
-"""The start offsets of new partitions: given, committed, or from `auto_offset_reset`."""
+"""The start offsets of new partitions: given by the user, committed, or by `auto_offset_reset`."""
 
 import asyncio
 import logging
@@ -21,7 +21,10 @@ NO_OFFSET: Final = -3
 
 
 class StartOffset(NamedTuple):
-    """The first offset, EARLIEST, LATEST or NO_OFFSET; and the end offset, if any."""
+    """The offset at which reading starts, and the one at which it ends, if any.
+
+    The start may be EARLIEST, LATEST or NO_OFFSET.
+    """
 
     offset: int
     end: int | None
@@ -43,9 +46,9 @@ class StartOffsets:
         assignment: Assignment,
         read_before: Collection[TopicPartition],
     ) -> dict[TopicPartition, StartOffset] | None:
-        """Return the start of each partition; None if the assignment is superseded.
+        """Return the start of each partition, or None if a newer assignment is due meanwhile.
 
-        A fresh partition starts at its first record, unless it is in `read_before`.
+        A partition in `assignment.fresh` starts at its first record, unless it is in `read_before`.
         """
         fresh = assignment.fresh.difference(read_before)
         loaded = [tp for tp in partitions if tp not in assignment.starts]
@@ -72,10 +75,11 @@ class StartOffsets:
         ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, T]]],
         partitions: Collection[TopicPartition],
     ) -> Mapping[TopicPartition, T] | None:
-        """Return offsets, with retries; None if the assignment is superseded meanwhile.
+        """Call `ask` with retries, and return its offsets.
 
-        Loading may take long, as while a transaction is open or no broker responds. The next
-        generation of the group must not wait for this member.
+        Return None if a newer assignment is due meanwhile. Loading may take long, for example while
+        a transaction is open or no broker responds. The next generation of the group must not wait
+        for this member.
         """
         log = RateLimitedLogger(_log)
         async with cancel_when(self._superseded, every=_SECONDS_BETWEEN_TRIES):
@@ -91,5 +95,5 @@ class StartOffsets:
         return None
 
     def _superseded(self) -> bool:
-        """Return whether the assignment is lost, or a newer one is due."""
+        """Return whether the assignment was lost, or a newer one is due."""
         return self._membership.lost or self._membership.rebalance_pending()
