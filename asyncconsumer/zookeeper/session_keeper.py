@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class _TimedCall:
-    """A base of calls that knows how long the machine was suspended. A server counts that time."""
+    """The base of `SessionKeeper`. It knows for how long the machine was suspended."""
 
     def __init__(self, suspensions: Suspensions) -> None:
         self._suspensions = suspensions
