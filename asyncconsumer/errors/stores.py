@@ -24,7 +24,7 @@ class PartlyCommitted(ConsumerError):
 
 
 class NothingClaimed(ConsumerError):
-    """This member has claimed no partition, so it may not commit offsets."""
+    """The member owns no partition at the moment, so it may not commit offsets."""
 
     def __init__(self, group: str) -> None:
         super().__init__(group)
