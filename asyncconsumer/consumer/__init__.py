@@ -1,1 +1,1 @@
-"""Consumers: in groups, of assigned partitions, and without a group."""
+"""The consumers: in groups, of manually assigned partitions, and without a group."""

@@ -104,7 +104,7 @@ class ConsumerConnector(MonitoringOperations, AsyncResource):
         key_decoder: Decoder[K] | None = None,
         value_decoder: Decoder[V] | None = None,
     ) -> dict[str, list[MessageStream[K, V]]]:
-        """Create the given number of streams per topic, and wait for the first assignment.
+        """Create the given number of streams of each topic, and wait for the first assignment.
 
         Partitions are divided among all streams of the group. Surplus streams get none.
         """
@@ -128,7 +128,7 @@ class ConsumerConnector(MonitoringOperations, AsyncResource):
         key_decoder: Decoder[K] | None = None,
         value_decoder: Decoder[V] | None = None,
     ) -> list[MessageStream[K, V]]:
-        """Create streams of all topics that a `Whitelist` or `Blacklist` accepts.
+        """Create `num_streams` streams of all topics that a `Whitelist` or `Blacklist` accepts.
 
         Topics that are created later are included.
         """
@@ -141,17 +141,17 @@ class ConsumerConnector(MonitoringOperations, AsyncResource):
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, int] | None = None
     ) -> Mapping[TopicPartition, int]:
-        """Commit what is acknowledged, or these offsets; return what was committed.
+        """Commit the acknowledged records, or the given offsets. Return the committed offsets.
 
-        Without offsets, a call by the task that reads acknowledges the records that this task
-        has in flight. Partitions that are not assigned are left out, because their owners would
-        read records again or skip some.
+        Without offsets, a call by the task that reads acknowledges the records that this task has
+        in flight. Partitions that are not assigned are left out, because their owners would read
+        records again or skip some.
         """
         return {} if self._runner is None else await self._runner.commit(offsets)
 
     @property
     def consumer_id(self) -> str | None:
-        """The consumer id in the group; None before there are streams and after `shutdown`."""
+        """The consumer id in the group, or None before there are streams and after `shutdown`."""
         if self._member is None or self._runner is None:
             return None
         return self._member.consumer_id

@@ -6,14 +6,17 @@ from asyncconsumer.types import TopicPartition
 
 
 class RebalanceListener:
-    """A listener for rebalances, called in the order of changes. Override what you need.
+    """A listener that is called at each change of the assignment. Override the methods you need.
 
     Fetching waits for the listener, so its methods should return soon. An exception ends the
     connector, and is raised where its streams are read.
     """
 
     async def before_releasing_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """Called for partitions that are stopped and committed, before they are released."""
+        """Called before partitions are released.
+
+        Reading them has stopped, and they are committed.
+        """
 
     async def before_starting_fetchers(
         self, consumer_id: str, owners: Mapping[TopicPartition, str]
@@ -21,4 +24,7 @@ class RebalanceListener:
         """Called before new partitions are fetched. `owners` has the owner of each partition."""
 
     async def partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Called when the session ended. Others may own the partitions, so nothing is committed."""
+        """Called after the session has ended.
+
+        Other members may own the partitions, so nothing is committed.
+        """

@@ -201,7 +201,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
         """Return an iterator over records, or over messages if there are deserializers.
 
-        A consumer is read in one way only.
+        A consumer can be read in only one of the ways that it offers.
         """
         return aiter(self._whole)
 
@@ -218,7 +218,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[Message[K, V]]]:
-        """Return the buffered records, by partition; wait up to `timeout_ms` if there are none.
+        """Return the buffered records by partition. If there are none, wait up to `timeout_ms`.
 
         With `partitions`, only these are read, until the next call. The next call or `commit`
         acknowledges the returned records.
@@ -229,9 +229,9 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         )
 
     async def getone(self, *partitions: TopicPartition) -> Message[K, V]:
-        """Return the next record, of these partitions if any are given.
+        """Return the next record. If partitions are given, return one of theirs.
 
-        The next call or `commit` acknowledges it.
+        The next call or `commit` acknowledges the record.
         """
         self._check_callable("getone()")
         return await self._whole.getone(*partitions)
@@ -240,7 +240,9 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         self.config.delivery.refuse(name, "max_records", "idle_timeout_ms", "stop_at")
 
     def chunks(self) -> AsyncIterator[decoding.Records]:
-        """Return an iterator over chunks: the raw records of a partition that one fetch returned.
+        """Return an iterator over chunks.
+
+        A chunk has the raw records of a partition from one fetch.
 
         A chunk is iterated with a plain ``for``, which is cheaper than ``async for``.
         """
@@ -280,7 +282,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         return [self._consumer_stream(stream) for stream in streams]
 
     def partitions(self) -> AsyncIterator[ConsumerStream[K, V]]:
-        """Return an iterator over streams, one for each partition when it is assigned.
+        """Return an iterator over streams, one for each partition when the partition is assigned.
 
         A stream ends when its partition is revoked or lost.
         """
@@ -296,7 +298,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         return CancelSafeIterator(take)
 
     def by_partition(self, kind: StreamKind[S]) -> PartitionRoutes[S]:
-        """Return the routes of one stream per partition, opened by `kind`.
+        """Read each partition by a stream of its own, which `kind` opens. Return these streams.
 
         `ConsumerApp` uses this with its own class of streams.
         """
@@ -355,7 +357,10 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         return ConsumerStream(stream, policy, partition)
 
     def _adapt(self, stream: BatchedStream, policy: DeliveryPolicy) -> DeliveryPolicy:
-        """Return the delivery policy of a stream. The consumers of other APIs override this."""
+        """Return the delivery policy of a stream.
+
+        Subclasses with other interfaces override this.
+        """
         return policy
 
     def _seek_past(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -376,10 +381,10 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         self._active.transactions.moved(offsets)
 
     def transaction(self, producer: TransactionalProducer) -> AbstractAsyncContextManager[None]:
-        """Return an ``async with`` block that commits offsets in a transaction of the producer.
+        """Return an async context manager that commits offsets in a transaction of the producer.
 
-        The transaction covers all records delivered by the end of the block. If it is aborted,
-        they are redelivered. The producer is aiokafka's, started with a ``transactional_id``.
+        The transaction covers all records delivered by the end of the block. If it is aborted, they
+        are redelivered. The producer is aiokafka's, started with a ``transactional_id``.
         """
         config = self.config
         if config.delivery.commit_policy != "manual" or config.zookeeper is not None:
@@ -394,7 +399,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     # --- monitoring ------------------------------------------------------------------------------
 
     def health(self) -> Health:
-        """Return the health: the state, its reason, the lag and the last activity."""
+        """Return a Health object: the state, its reason, the lag and the last activity."""
         if not self._scope.is_open:
             return Health(state=HealthState.CLOSED, reason="the consumer is not open")
         if self._current is None:
@@ -405,7 +410,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         return with_topics(health, self._current.topics)
 
     def status(self) -> Status:
-        """Return the health as plain values, as the pages of `asgi` show it."""
+        """Return the consumer's health as plain values, as the health pages show it."""
         counts = self.counts if self._scope.is_open else {}
         return status_of(self.health(), counts, self.config.member.group_id)
 
@@ -413,11 +418,11 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         return self._resources.manager
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Return the high watermark of the last fetch response; None before the first one."""
+        """Return the high watermark in the last fetch response, or None before the first one."""
         return self._end_of(partition, "high_watermark")
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Return the last stable offset of the last fetch response; None before the first one."""
+        """Return the last stable offset of the last fetch response, or None before it."""
         return self._end_of(partition, "last_stable_offset")
 
     def _end_of(self, partition: TopicPartition, which: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Writing of records that could not be processed to a dead letter topic or a retry topic."""
+"""The writing of records that could not be processed to a dead letter topic or a retry topic."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason why a record is a dead letter."""
+    """The error that made a record a dead letter, and where it occurred."""
 
     error: BaseException
     attempts: int = 1
@@ -51,16 +51,16 @@ class _PendingDeadLetter:
 
     @property
     def is_parked(self) -> bool:
-        """Whether this is a write to a retry topic, whose partition is given."""
+        """Whether the record is written to a retry topic. Then its partition is given."""
         return self.outgoing.partition is not None
 
     def has(self, offset: int) -> None:
-        """Mark the record as written at `offset`."""
+        """Mark the record as written at `offset` of its topic."""
         self.offset = offset
         self.written.set()
 
     async def wait_written(self) -> None:
-        """Wait until the record is written."""
+        """Wait until the record is written to its topic."""
         self.waiting += 1
         try:
             await self.written.wait()
@@ -73,14 +73,14 @@ _RecordIdentity: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | Non
 
 
 class NotADeadLetter(Exception):
-    """The record has no failure headers, because another program wrote it."""
+    """The record has no failure headers, so another program wrote it."""
 
 
 class DeadLetterProducer(AsyncResource):
-    """A writer of records with failure headers. The first record opens the producer.
+    """A writer of failed records, to which it adds failure headers. The first record opens it.
 
-    A failed write is retried until it succeeds. Until then the caller waits, so the original
-    record is not acknowledged or committed. One task owns the producer.
+    A failed write is retried until it succeeds. Until then the caller waits, so the original record
+    is not acknowledged or committed. One task owns the producer.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class DeadLetterProducer(AsyncResource):
 
     @property
     def trouble(self) -> str | None:
-        """Why dead letters cannot be written, if some wait or the topic does not exist."""
+        """The reason why dead letters cannot be written now, or None."""
         if self.last_error is None:
             return None
         if waiting := self.waiting:
@@ -127,18 +127,22 @@ class DeadLetterProducer(AsyncResource):
         return sum(not dead_letter.written.is_set() for dead_letter in self._pending.values())
 
     def reach_by(self, connection: ConnectionConfig) -> None:
-        """Set the connection options. The brokers may be known only after the constructor."""
+        """Set the connection options. The brokers may become known only after the constructor."""
         self._connection = connection
 
     def check_topic(self) -> None:
-        """Check in the background whether the topic exists; if not, `trouble` says so."""
+        """Check in the background whether the topic exists.
+
+        If it does not, `trouble` tells that.
+        """
         self._to_check = True
         self._asked.set()
 
     async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
-        """Write a record to all in-sync replicas, and return its offset.
+        """Write a record to all in-sync replicas of its topic. Return its offset.
 
-        Wait without a limit until this succeeds. Without `partition`, the key selects one.
+        This waits without a limit until the write succeeds. Without `partition`, the record's key
+        selects the partition.
         """
         self._scope.check_open()
         identity = _identity(record)
@@ -155,7 +159,7 @@ class DeadLetterProducer(AsyncResource):
         return dead_letter.offset
 
     def _tidy(self, dead_letter: _PendingDeadLetter) -> None:
-        """Remove a dead letter that is written and has no waiting callers."""
+        """Forget a dead letter if it is written and no caller waits for it."""
         if dead_letter.written.is_set() and not dead_letter.waiting:
             self._pending.pop(_identity(dead_letter.record), None)
 
@@ -215,9 +219,9 @@ class DeadLetterProducer(AsyncResource):
         )
 
     def _unwritten(self) -> list[_PendingDeadLetter]:
-        """Return the records to write, and drop records for retry topics without a caller.
+        """Return the records to write. Drop records for retry topics without a waiting caller.
 
-        The partition of a dropped record was revoked. Its new owner may have processed the
+        The source partition of a dropped record was revoked. Its new owner may have processed the
         record, and later ones, already.
         """
         self._pending = {
@@ -234,7 +238,7 @@ class DeadLetterProducer(AsyncResource):
     async def _write(
         self, producer: RecordWriter, dead_letters: list[_PendingDeadLetter]
     ) -> list[_PendingDeadLetter]:
-        """Write dead letters and return those that could not be written."""
+        """Write dead letters. Return those that could not be written."""
         outcomes = await producer.send([dead_letter.outgoing for dead_letter in dead_letters])
         failed = []
         for dead_letter in dead_letters:
@@ -258,12 +262,12 @@ class DeadLetterProducer(AsyncResource):
 
 
 def _without_failure_headers(headers: Headers) -> Headers:
-    """Return the headers of the record without those of an earlier failure."""
+    """Return the headers of a record without the headers of an earlier failure."""
     return tuple(header for header in headers if not header[0].startswith(PREFIX))
 
 
 def failure_headers(record: Record, failure: Failure) -> list[tuple[str, bytes]]:
-    """Return the headers that name the original record and its failure."""
+    """Return the headers of a dead letter, which name the original record and its failure."""
     error = failure.error
     fields: dict[str, object] = {
         "topic": record.topic,
@@ -284,7 +288,7 @@ def failure_headers(record: Record, failure: Failure) -> list[tuple[str, bytes]]
 
 
 def _message(error: BaseException) -> str:
-    """Return the full error text, with the cause of a deserialization error."""
+    """Return the text of an error. For a deserialization error, add the text of its cause."""
     if isinstance(error, DeserializationFailed) and error.__cause__ is not None:
         return f"{error.__cause__!r} ({error})"
     return str(error)
@@ -300,7 +304,7 @@ def parse_failure_headers(record: Record) -> dict[str, bytes]:
 
 
 def original(record: Record) -> Record:
-    """Return the original record of a dead letter or of a record in a retry topic."""
+    """Return the original record of a record in a dead letter topic or a retry topic."""
     fields = parse_failure_headers(record)
     try:
         partition, offset, timestamp = (

@@ -1,4 +1,4 @@
-"""Injected dependencies: transports, random numbers and clocks."""
+"""The injected dependencies of a consumer: transports, random numbers and clocks."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,10 @@ def _milliseconds() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Transports, random numbers and clocks. The defaults are real; simulations replace them."""
+    """The transports, random numbers and clocks of a consumer.
+
+    The defaults are the real ones. Simulations replace them.
+    """
 
     open_broker: BrokerOpener = open_connection
     open_zookeeper: ZooKeeperOpener = open_transport

@@ -1,4 +1,4 @@
-"""The health of a consumer: one state, and the reason for it."""
+"""The health of a consumer: one state, and the reason for the state."""
 
 import asyncio
 import enum
@@ -21,7 +21,7 @@ _RECENT: Final = 5.0  # seconds within which progress counts as current
 
 
 class HealthState(enum.StrEnum):
-    """The state of a consumer."""
+    """The state of a consumer in its `Health`."""
 
     IDLE = "idle"  # nothing to read
     CONSUMING = "consuming"
@@ -35,7 +35,7 @@ class HealthState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The health of a consumer. Times are seconds ago, or None if it never happened."""
+    """The health of a consumer. Times are seconds since an event, or None if it never happened."""
 
     state: HealthState
     reason: str | None = None
@@ -47,7 +47,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether the assignment is known, and records are read if there are any."""
+        """Whether the assignment is known, and records are read unless it is empty."""
         return self.state in (HealthState.IDLE, HealthState.CONSUMING)
 
     @property
@@ -57,17 +57,17 @@ class Health:
 
 
 class ObservableMembership(Membership, Protocol):
-    """A membership that distinguishes an empty assignment from none received yet."""
+    """A membership that can tell an empty assignment from a missing one."""
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether the member waits for an assignment, the first or a new one."""
+        """Whether the member waits for its first assignment or for a new one."""
 
 
 def health_of(
     membership: ObservableMembership, rebalancer: Rebalancer, manager: FetchManager
 ) -> Health:
-    """Return the current health."""
+    """Return the current health of a consumer."""
     now, progress = asyncio.get_running_loop().time(), manager.progress()
     lag = _lag(rebalancer, progress)
     disconnected = _disconnected(manager.liveness, progress)
@@ -84,7 +84,7 @@ def health_of(
 
 
 def with_topics(health: Health, topics: TopicCheck) -> Health:
-    """Return the health, changed if subscribed topics are missing."""
+    """Return `health`. If subscribed topics are missing, change its state and reason."""
     if not health.ready:
         return health
     if (reason := topics.reason) is not None:
@@ -102,7 +102,7 @@ def _state(
     lag: Mapping[TopicPartition, int | None],
     now: float,
 ) -> tuple[HealthState, str | None]:
-    """Return the most severe state that applies, with its reason."""
+    """Return the most severe state that applies, together with its reason."""
     if not rebalancer.rebalanced.is_set():
         return HealthState.REBALANCING, "waiting for the first assignment"
     grouped = not isinstance(membership, GrouplessMembership)
@@ -145,7 +145,7 @@ def _disconnected(liveness: Liveness, progress: Mapping[TopicPartition, Progress
 def _lag(
     rebalancer: Rebalancer, progress: Mapping[TopicPartition, Progress]
 ) -> dict[TopicPartition, int | None]:
-    """Return the lag of each partition in offsets; None while it is not known."""
+    """Return the lag of each partition in offsets, or None while it is not known."""
     lag: dict[TopicPartition, int | None] = {}
     for tp in rebalancer.reading:
         position = rebalancer.position(tp)
@@ -159,7 +159,7 @@ def _ago(moment: float, now: float) -> float | None:
 
 
 def status_of(health: Health, events: Mapping[str, int], group: str | None = None) -> Status:
-    """Return the health as plain values."""
+    """Return the health of a consumer as plain values."""
     return Status(
         live=health.live,
         ready=health.ready,

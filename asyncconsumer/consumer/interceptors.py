@@ -1,4 +1,4 @@
-"""Interceptors, called for each record before delivery and after each commit."""
+"""The interceptors of a consumer, called for each record before delivery and after each commit."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -15,18 +15,18 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Interceptor:
-    """A base class for interceptors. Override what you need. Exceptions are only logged."""
+    """A base class for interceptors. Override the methods you need. Exceptions are only logged."""
 
     def on_consume(self, record: Record) -> Record:
-        """Return the record to deliver, of the same partition and offset."""
+        """Return the record to deliver. It must have the same partition and offset as `record`."""
         return record
 
     def on_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Called after these offsets were committed."""
+        """Called after `offsets` were committed."""
 
 
 class Interceptors:
-    """The interceptors of a consumer, called in order."""
+    """The interceptors of a consumer, in the order of their calls."""
 
     def __init__(self, each: Iterable[Interceptor]) -> None:
         if not isinstance(each, Iterable):
@@ -50,15 +50,15 @@ class Interceptors:
 
     @property
     def functions(self) -> tuple[Callable[[Record], Record], ...]:
-        """The functions to call for each record, in order."""
+        """The functions to call for each record before its delivery, in order."""
         return tuple(interceptor.on_consume for interceptor in self._each)
 
     def on_consume(self, record: Record) -> Record:
-        """Return the record after all interceptors."""
+        """Pass a record through all interceptors. Return the last result."""
         return self._builder.intercept(record)
 
     def failed(self, error: Exception, record: Record) -> None:
-        """Log the error of an interceptor, which never stops the consumer."""
+        """Log an error that an interceptor raised. It never stops the consumer."""
         place = f"{record.topic}[{record.partition}]@{record.offset}"
         self._log.warning("an interceptor failed for the record %s", place, error=error)
 
@@ -72,18 +72,18 @@ class Interceptors:
 
 
 class InterceptedStore:
-    """An offset store that calls interceptors after each commit."""
+    """An offset store that calls interceptors after each commit to another store."""
 
     def __init__(self, store: OffsetStore, interceptors: Interceptors) -> None:
         self._store = store
         self._interceptors = interceptors
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of the store."""
+        """Return the committed offsets in the other store."""
         return await self._store.load(partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit to the store, then call the interceptors with the committed offsets."""
+        """Commit to the other store. Then call the interceptors with the committed offsets."""
         try:
             await self._store.commit(offsets)
         except ConsumerError as error:

@@ -1,4 +1,4 @@
-"""Rebalance listeners: called when partitions are assigned, revoked or lost."""
+"""Rebalance listeners, which are called when partitions are assigned, revoked or lost."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ _METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partit
 
 
 class ConsumerRebalanceListener:
-    """A listener for rebalances, called in the order of changes. Override what you need.
+    """A listener that is called at each change of the assignment. Override the methods you need.
 
     Methods may be coroutines or plain functions. The group waits for them, for at most
     `listener_timeout_ms`. An exception ends the consumer, and is raised where it is read.
@@ -31,30 +31,39 @@ class ConsumerRebalanceListener:
     def on_partitions_revoked(
         self, partitions: Collection[TopicPartition]
     ) -> Awaitable[None] | None:
-        """Called for stopped partitions before they are released. They may be committed."""
+        """Called before partitions are released.
+
+        Reading them has stopped, and they may be committed.
+        """
         return None
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
-        """Called for partitions that others may own already. They cannot be committed any more."""
+        """Called for partitions that other members may own already.
+
+        They cannot be committed any more.
+        """
         return None
 
 
 class ListenerList(list[object]):
-    """The listeners of a consumer, in the order of their calls."""
+    """The rebalance listeners of a consumer, in the order of their calls."""
 
     def __init__(self, main: object = None) -> None:
         super().__init__(() if main is None else (main,))
         self._main = main  # the argument of the constructor or of `subscribe`
 
     def replace(self, listener: object) -> None:
-        """Replace the listener of the constructor or an earlier `subscribe`; append if none."""
+        """Replace the listener that the constructor or an earlier call has set.
+
+        Append it if there is none.
+        """
         index = self.index(self._main) if self._main in self else len(self)
         self[index : index + 1] = [listener]
         self._main = listener
 
 
 def checked(listener: object) -> object:
-    """Return the listener; raise if it has none of the methods, as after a misspelling."""
+    """Return the listener. Raise an error if it has none of the methods, as after a misspelling."""
     if not any(callable(getattr(listener, name, None)) for name in _METHODS):
         raise ConfigError(
             f"{listener!r} is not a rebalance listener. It needs one of {', '.join(_METHODS)}"
@@ -63,7 +72,7 @@ def checked(listener: object) -> object:
 
 
 def listeners(listening: Sequence[object], timeout_ms: int) -> Listeners:
-    """Return the callbacks for the rebalancer. Missing methods of a listener are not called.
+    """Return the callbacks for the rebalancer. Methods that a listener lacks are not called.
 
     The list is read at each change, because listeners may be added later.
     """

@@ -1,4 +1,4 @@
-"""Creation of the membership that the options and the subscription require."""
+"""The creation of the membership that the options and the subscription require."""
 
 from contextlib import AbstractAsyncContextManager
 from random import Random
@@ -36,15 +36,15 @@ _ASSIGNORS: Final[dict[str, type[Assignor]]] = {
 
 
 class GroupMember(LeavableMembership, AbstractAsyncContextManager["GroupMember", None], Protocol):
-    """A member of a group that Kafka coordinates."""
+    """The interface of a member of a group that Kafka coordinates."""
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """The identity to commit with."""
+        """The member id and generation or epoch for commits, or None outside of the group."""
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether the member waits for an assignment."""
+        """Whether this member waits for an assignment."""
 
     @property
     def is_current(self) -> bool:
@@ -52,25 +52,25 @@ class GroupMember(LeavableMembership, AbstractAsyncContextManager["GroupMember",
 
     @property
     def settles_after(self) -> float:
-        """The seconds after which an empty assignment is final, if others revoke at once."""
+        """The seconds after which an empty assignment is final, if other members revoke at once."""
 
     @property
     def topics(self) -> frozenset[str]:
-        """The subscribed topics; for a pattern, the known topics that match."""
+        """The subscribed topics. For a pattern, they are the known topics that match."""
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """The heartbeat request that another thread may send, and its address; or None."""
+        """The heartbeat request for other threads, and the coordinator's address, or None."""
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record that a heartbeat from another thread was answered."""
+        """Record that a heartbeat, which another thread sent at `sent_at`, had no error."""
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Change the subscription."""
+        """Change the subscription of this member."""
 
 
 def assignors(config: MemberConfig) -> list[Assignor]:
-    """Return the assignors of the options, given by name, class or instance."""
+    """Return the assignors that the options name or contain."""
     if not config.strategies:
         raise ConfigError(
             "`partition_assignment_strategy` is empty. Name at least one of "
@@ -93,7 +93,7 @@ def _assignor(strategy: object) -> Assignor:
 
 
 def in_zookeeper(subscription: Subscription) -> filters.StreamSubscription:
-    """Return the subscription for registration in ZooKeeper, with a stream count of 1."""
+    """Return the subscription in the form of ZooKeeper groups, with one stream per topic."""
     if isinstance(subscription, TopicSubscription):
         return filters.StreamSubscription(dict.fromkeys(sorted(subscription.names), 1))
     return filters.Whitelist(subscription.text).subscription(1)
@@ -110,7 +110,7 @@ def member(
     randomness: Random,
     suspensions: Suspensions,
 ) -> GroupMember:
-    """Return the member for the group protocol of the options."""
+    """Return a new member for the group protocol that the options select."""
 
     def classic(subscription: Subscription) -> ClassicMembership:
         return ClassicMembership(

@@ -1,4 +1,4 @@
-"""Events, counts, stalls and progress of a consumer."""
+"""The methods of a consumer for events, counts, stalls and progress."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from asyncconsumer.types import TopicPartition
 
 
 class MonitoringOperations(ABC):
-    """The part of a consumer that reports on its fetch engine."""
+    """The part of a consumer that reports what its fetch engine does."""
 
     _scope: Scope
 
     @abstractmethod
     def _fetch_manager(self) -> FetchManager:
-        """Return the fetch manager of an open consumer."""
+        """Return the fetch manager of the consumer, which must be open."""
 
     def events(self) -> EventStream:
-        """Return an iterator over events from now on: rebalances, skipped offsets and stalls."""
+        """Return an iterator over future events, such as rebalances, skipped offsets and stalls."""
         self._scope.check_open()
         return self._fetch_manager().events.listen()
 
@@ -30,7 +30,7 @@ class MonitoringOperations(ABC):
         return self._fetch_manager().events.counts
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
-        """Return the assigned partitions that should make progress and do not, with the reason."""
+        """Return the assigned partitions that should make progress and do not, with reasons."""
         self._scope.check_open()
         return self._fetch_manager().stalled()
 

@@ -55,7 +55,7 @@ class OffsetOperations(ABC):
 
     @abstractmethod
     def _user_seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Seek to these offsets on the user's request."""
+        """Seek to the offset of each partition, as the user requested."""
 
     @property
     def _rebalancer(self) -> Rebalancer:
@@ -63,12 +63,15 @@ class OffsetOperations(ABC):
 
     @property
     def connection(self) -> ConnectionConfig:
-        """The connection options. Without `bootstrap_servers`, ZooKeeper supplied the brokers."""
+        """The connection options.
+
+        The brokers may come from ZooKeeper in place of `bootstrap_servers`.
+        """
         return self._lookups.connection
 
     @property
     def member_id(self) -> str | None:
-        """The member id from the coordinator; None before it is known, and for static members."""
+        """The member id from the coordinator, or None if it is unknown or the member is static."""
         identity = self._runner.identity
         if identity is None or identity.instance_id is not None:
             return None
@@ -76,12 +79,12 @@ class OffsetOperations(ABC):
 
     @property
     def commits(self) -> bool:
-        """Whether offsets can be committed, to a group or to a custom store."""
+        """Whether this consumer can commit offsets, to a group or to a custom store."""
         return self._collaborators.commits(self.config)
 
     @property
     def keeps_metadata(self) -> bool:
-        """Whether the store keeps the metadata of a committed `Offset`."""
+        """Whether the offset store keeps the metadata of a committed `Offset`."""
         return self._collaborators.keeps_metadata(self.config)
 
     def _check_commits(self) -> None:
@@ -94,13 +97,13 @@ class OffsetOperations(ABC):
         self,
         offsets: Mapping[TopicPartition, int] | Record | Message[Any, Any] | None = None,
     ) -> dict[TopicPartition, int]:
-        """Commit what is acknowledged, or a record and all before it, or these offsets.
+        """Commit the acknowledged records, or a record and all before it, or the given offsets.
 
-        Without offsets, a call by the task that reads acknowledges the records that this task
-        has in flight. A call by another task commits only what is acknowledged already.
+        Without offsets, a call by the task that reads acknowledges the records that this task has
+        in flight. A call by another task commits only the records that are acknowledged already.
 
-        Return the committed offsets. Partitions that are not assigned any more are left out,
-        and their new owners continue from the last commit. An `asyncconsumer.Offset` may carry
+        Return the committed offsets. Partitions that are not assigned any more are left out, and
+        their new owners continue from the last commit. An `asyncconsumer.Offset` may carry
         metadata.
         """
         self._check_commits()
@@ -116,7 +119,7 @@ class OffsetOperations(ABC):
     async def committed(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of these partitions, or of the assignment."""
+        """Return the committed offsets of the partitions, or of the assignment if None."""
         self._check_commits()
         requested = self.assignment if partitions is None else partitions_of(partitions)
         if (direct := self._direct_offsets) is not None:
@@ -124,7 +127,10 @@ class OffsetOperations(ABC):
         return await self._runner.committer.load(requested)
 
     async def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record to deliver."""
+        """Return the offset of the partition's next record to deliver.
+
+        Wait while it is looked up.
+        """
         while (position := self.position_now(partition)) is None:
             self._runner.check()
             if (start := self._rebalancer.start_to_look_up(partition)) is None:
@@ -137,11 +143,11 @@ class OffsetOperations(ABC):
         return position
 
     def position_now(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next record to deliver, or None while it is looked up."""
+        """Return the offset of the partition's next record, or None while it is looked up."""
         return self._rebalancer.position(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at `offset`. Records that were fetched before are dropped."""
+        """Continue the partition at `offset`. Records that were fetched before are dropped."""
         if not is_offset(offset):
             raise ConfigError(
                 f"cannot seek to {offset!r} of {partition}: an offset is a whole number from 0 on. "
@@ -158,24 +164,24 @@ class OffsetOperations(ABC):
         self._user_seek(dict.fromkeys(partitions or self.assignment, LATEST))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Deliver nothing of these partitions until `resume`, also across rebalances.
+        """Deliver no records of these partitions until `resume`, even after a rebalance.
 
         Without arguments this does nothing, as in Java.
         """
         self._rebalancer.pause(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Deliver records of these partitions again."""
+        """Deliver records of these paused partitions again."""
         self._rebalancer.resume(partitions)
 
     async def partitions_for(self, topic: str) -> frozenset[TopicPartition]:
-        """Return all partitions of a topic; none if the topic does not exist."""
+        """Return all partitions of a topic. If the topic does not exist, return an empty set."""
         return await self._lookups.partitions(topic)
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition, with one request to each leader.
+        """Return the first offset of each partition. Each leader gets one request.
 
         Raise UnknownTopicOrPartition at once for a partition that its topic does not have.
         """
@@ -184,16 +190,17 @@ class OffsetOperations(ABC):
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will have.
 
-        Send one request to each leader, and raise the same errors as `beginning_offsets`.
+        Each leader gets one request. The errors are those of `beginning_offsets`.
         """
         return await self._lookups.ends(partitions_of(partitions), LATEST)
 
     async def offsets_for_times(
         self, moments: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return offset and timestamp of the first record at or after a moment; None if none.
+        """Return each partition's first record at or after a time, as offset and timestamp.
 
-        A moment is a datetime with a time zone, or milliseconds since 1970.
+        The result is None for a partition without such a record. A time is a datetime with a time
+        zone, or milliseconds since 1970.
         """
         return await self._lookups.for_times(
             {partition_of(tp): moment for tp, moment in moments.items()}

@@ -10,7 +10,7 @@ from asyncconsumer.types import OffsetAndTimestamp, TopicPartition
 
 
 class OffsetQueries:
-    """Offset queries to the leaders of partitions."""
+    """Queries of offsets, sent to the leaders of partitions."""
 
     def __init__(self, leaders: LeaderClient, *, committed_only: bool) -> None:
         self._leaders = leaders
@@ -22,20 +22,23 @@ class OffsetQueries:
         return self._leaders.connection
 
     async def partitions(self, topic: str) -> frozenset[TopicPartition]:
-        """Return all partitions of a topic; none if the topic does not exist."""
+        """Return all partitions of a topic. If the topic does not exist, return an empty set."""
         return await self._leaders.partitions(topic)
 
     async def ends(
         self, partitions: Iterable[TopicPartition], which: int
     ) -> dict[TopicPartition, int]:
-        """Return the EARLIEST or LATEST offsets of partitions."""
+        """Return the first offset of each partition, or its end. `which` is EARLIEST or LATEST."""
         result = await self._ask(dict.fromkeys(partitions, which))
         return {tp: listed.offset for tp, listed in result.items()}
 
     async def for_times(
         self, moments: Mapping[TopicPartition, int | datetime]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return offset and timestamp of the first record at or after a moment, or None."""
+        """Return each partition's first record at or after a time, as offset and timestamp.
+
+        The result is None for a partition without such a record.
+        """
         result = await self._ask({tp: milliseconds(moment) for tp, moment in moments.items()})
         return {tp: listed if listed.offset >= 0 else None for tp, listed in result.items()}
 

@@ -13,7 +13,7 @@ Unreadable: TypeAlias = CorruptRecords | DeserializationFailed
 
 
 class PoisonPolicy(NamedTuple):
-    """The poison policy of a consumer, for all its streams."""
+    """The handling of unreadable records that the user chose, for all streams of a consumer."""
 
     policy: str
     events: EventBus
@@ -22,18 +22,19 @@ class PoisonPolicy(NamedTuple):
     group: str = ""  # for the headers of dead letters
 
     def raises(self, error: Unreadable) -> bool:
-        """Return whether the error is raised to the reader.
+        """Return whether the error is raised to the reader, and not handled.
 
-        Retriable errors, and corrupt batches of unknown length, are raised under every policy.
+        Retriable errors are always raised. So are errors of corrupt batches whose length is
+        unknown.
         """
         endless = isinstance(error, CorruptRecords) and error.resume is None
         return self.policy == "raise" or error.retriable or endless
 
     async def apply(self, error: Unreadable, is_there: Callable[[], bool]) -> None:
-        """Apply the policy to an unreadable record or batch whose error is not raised.
+        """Handle an unreadable record or batch whose error is not raised.
 
-        `is_there` says whether the reader is still at this chunk. While the dead letter is
-        written, the partition may be lost or sought elsewhere.
+        `is_there` says whether the reader is still at the same chunk. While a dead letter is
+        written, the partition may be lost, or the user may seek.
         """
         record = _record_of(error)
         partition = TopicPartition(record.topic, record.partition)
@@ -45,7 +46,10 @@ class PoisonPolicy(NamedTuple):
 
 
 def _record_of(error: Unreadable) -> Record:
-    """Return the record of the error; for a corrupt batch, an empty record at its offset."""
+    """Return the record that an error is about.
+
+    For a corrupt batch, it is an empty record at its offset.
+    """
     if isinstance(error, CorruptRecords):
         return Record(error.topic, error.partition, error.offset)
     return cast("Record", error.record)

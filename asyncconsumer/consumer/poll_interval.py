@@ -1,4 +1,4 @@
-"""The check of `max_poll_interval_ms`: the time between two requests of a reader."""
+"""The check of `max_poll_interval_ms`, the longest time between two requests of a reader."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -11,10 +11,10 @@ from asyncconsumer.rebalance.runner import MembershipRunner
 async def leave_when_exceeded(
     runner: MembershipRunner, group_id: str, max_poll_interval_ms: int
 ) -> None:
-    """Leave the group after a reader asked for nothing for `max_poll_interval_ms`.
+    """Wait until a reader has requested nothing for `max_poll_interval_ms`. Then leave the group.
 
-    The reader gets PollIntervalExceeded. A reader that waits for records, or whose partitions
-    are paused, does not exceed the interval.
+    The reader gets PollIntervalExceeded. A reader that waits for records, or whose partitions are
+    paused, does not exceed the interval.
     """
 
     def channels() -> Iterable[Channel]:
@@ -25,7 +25,7 @@ async def leave_when_exceeded(
 
 
 async def _exceeded(channels: Callable[[], Iterable[Channel]], seconds: float) -> None:
-    """Wait until the reader of a channel with records made no progress for `seconds`."""
+    """Wait until a reader has made no progress for `seconds` although its channel has records."""
     now = asyncio.get_running_loop().time
     moved: dict[Channel, tuple[tuple[int, int], float]] = {}
     while True:

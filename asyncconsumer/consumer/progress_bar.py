@@ -1,4 +1,4 @@
-"""A progress bar on the terminal: the offsets read so far, and those to the end."""
+"""A progress bar on the terminal, with the number of offsets read and the total."""
 
 import asyncio
 from contextlib import suppress
@@ -15,7 +15,7 @@ _REFRESH_SECONDS: Final = 0.2
 
 
 def check_terminal() -> None:
-    """Raise if the package `rich`, which draws the bar, is not installed."""
+    """Raise ConfigError if the package `rich`, which draws the bar, is not installed."""
     try:
         import rich.progress  # noqa: F401
     except ImportError as error:
@@ -25,7 +25,10 @@ def check_terminal() -> None:
 
 
 class Bar:
-    """A progress bar that polls positions. Offsets after the end are not counted."""
+    """A progress bar that polls the positions of partitions.
+
+    Offsets that are added to the log later are not counted.
+    """
 
     def __init__(self, title: str, rebalancer: Rebalancer, manager: FetchManager) -> None:
         self._title = title
@@ -69,7 +72,7 @@ class Bar:
                 show()
 
     def look(self) -> tuple[int, int]:
-        """Return the number of offsets read, and the total with those still to read."""
+        """Return the number of offsets read, and that number plus those still to read."""
         progress, to_come = self._manager.progress(), 0
         for tp, routed in self._rebalancer.reading.items():
             with suppress(NotAssigned):

@@ -29,14 +29,14 @@ _OWN_OPTIONS: Final = ("retry_timeout_ms", "max_buffered_bytes")
 
 @document_options(ReaderOptions)
 class RangeReader(AsyncResource):
-    """A reader of offset ranges, any number of them concurrently.
+    """A reader of offset ranges. It can read any number of them concurrently.
 
-    A range ends exactly at its end, also if compaction or transactions left no record there. A
-    range that is not in the log raises OffsetUnavailable.
+    A range ends exactly at its end, also if compaction or transactions left no record at that
+    offset. A range that is not in the log raises OffsetUnavailable.
     """
 
     def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - checks names
-        """Check the option names before a missing `bootstrap_servers` raises TypeError."""
+        """Report a wrong option name before a missing `bootstrap_servers` raises TypeError."""
         positional = {"bootstrap_servers": servers[0]} if servers else {}
         check_names({**options, **positional}, _OWN_OPTIONS)
         return super().__new__(cls)
@@ -65,7 +65,7 @@ class RangeReader(AsyncResource):
         await stack.enter_async_context(self._session)
 
     async def _check_end(self, tp: TopicPartition, end: int) -> None:
-        """Raise if the range ends after the end of the log, because it would never end."""
+        """Raise an error if `end` is after the end of the log. Reading would never finish."""
         leaders, committed = self._session.leaders, self._fetch_config.committed_only
         latest = (await list_offset(leaders, tp, LATEST, committed_only=committed)).offset
         if end > latest:
@@ -74,10 +74,11 @@ class RangeReader(AsyncResource):
 
     @asynccontextmanager
     async def read_all(self, offset_ranges: Iterable[OffsetRange]) -> AsyncIterator[Stream]:
-        """Open one stream of many ranges, each of another partition. It ends after all ranges.
+        """Return an async context manager that opens one stream of many ranges.
 
-        All ranges are fetched concurrently, in few requests, within ``max_buffered_bytes``. The
-        records of each range are in order.
+        Each range must be of another partition. All ranges are fetched concurrently, in few
+        requests, within ``max_buffered_bytes``. The records of each range are in order. The stream
+        ends after all ranges.
         """
         ranges: dict[TopicPartition, OffsetRange] = {}
         for range_ in offset_ranges:

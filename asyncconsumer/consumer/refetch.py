@@ -1,4 +1,4 @@
-"""The policy to fetch corrupt records again before the error is raised."""
+"""The policy to fetch corrupt records again before their error is raised."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ _MOST_FETCHES: Final = 3  # after the first
 
 
 class RefetchPolicy:
-    """A counter of repeated fetches of the same offset, for one stream."""
+    """A counter of repeated fetches of the same records, for one stream."""
 
     def __init__(
         self,
@@ -26,10 +26,10 @@ class RefetchPolicy:
         self._log = RateLimitedLogger(_log)
 
     def recover(self, error: Exception) -> bool:
-        """Fetch corrupt records again; return whether that was started.
+        """Start to fetch corrupt records again. Return whether that was started.
 
-        Return False for other errors and after 3 fetches. The count then starts again, for a
-        reader that continues after the error.
+        Return False for other errors and after 3 fetches. The count then starts again, for a reader
+        that continues after the error.
         """
         if not isinstance(error, CorruptRecords):
             return False

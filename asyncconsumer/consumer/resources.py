@@ -1,4 +1,4 @@
-"""The resources of a consumer: Kafka client, fetch manager, ZooKeeper, dead letter producer."""
+"""The clients of a consumer: for Kafka, for ZooKeeper, for fetches and for dead letters."""
 
 import logging
 from contextlib import AsyncExitStack
@@ -15,7 +15,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Resources(NamedTuple):
-    """The open clients of a consumer."""
+    """The open clients that a consumer uses."""
 
     kafka: KafkaClient
     manager: FetchManager
@@ -26,7 +26,7 @@ class Resources(NamedTuple):
 async def open_resources(
     stack: AsyncExitStack, config: ConsumerConfig, environment: Environment
 ) -> Resources:
-    """Open the resources that the options require. The stack closes them."""
+    """Open the clients that the options require. `stack` closes them."""
     zookeeper, brokers = None, tuple[str, ...]()
     if config.zookeeper is not None:
         zookeeper = await stack.enter_async_context(ZooKeeperGroup(config.zookeeper, environment))

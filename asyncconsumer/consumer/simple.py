@@ -1,4 +1,4 @@
-"""The simple consumer: explicit partitions, leaders and offsets, without a group."""
+"""The simple consumer, which reads explicit partitions and offsets without a group."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ _LEADER_WAITS: Final = (1.0, 2.0)  # seconds between tries: the first wait and t
 
 
 class FetchResult(NamedTuple):
-    """The result of a fetch for one partition."""
+    """The result of a fetch of one partition: records, or an error."""
 
     partition: TopicPartition
     records: decoding.Records
@@ -80,7 +80,7 @@ class SimpleConsumer(AsyncResource):
     """
 
     def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - checks names
-        """Check the option names before a missing `bootstrap_servers` raises TypeError."""
+        """Report a wrong option name before a missing `bootstrap_servers` raises TypeError."""
         positional = {"bootstrap_servers": servers[0]} if servers else {}
         check_names({**options, **positional}, _OWN_OPTIONS)
         return super().__new__(cls)
@@ -124,16 +124,17 @@ class SimpleConsumer(AsyncResource):
         return sorted(metadata.partitions)
 
     async def find_leader(self, topic: str, partition: int) -> Leader:
-        """Return the leader of a partition from fresh metadata, without retries."""
+        """Return the leader of a partition, from fresh metadata. Do not retry."""
         return (await self._session.cluster.refresh([topic])).leader(
             TopicPartition(topic, partition)
         )
 
     async def find_new_leader(self, topic: str, partition: int, old: int) -> Leader:
-        """Return the leader after broker `old` failed, with 3 tries and waits of about 1 s and 2 s.
+        """Return the leader of a partition after the broker `old` failed as its leader.
 
-        The first try does not accept `old`, because the metadata may be out of date. Later tries
-        accept it, because the broker may have recovered.
+        There are 3 tries, with waits of about 1 s and 2 s. The first try does not accept `old`,
+        because the metadata may be out of date. Later tries accept it, because the broker may have
+        recovered.
         """
         waits = backoff(*_LEADER_WAITS, self._session.randomness)
         about = f"a leader of {TopicPartition(topic, partition)} after broker {old}"
@@ -258,11 +259,12 @@ class SimpleConsumer(AsyncResource):
     async def offsets_before(
         self, topic: str, partition: int, when: int | datetime = LATEST
     ) -> int:
-        """Return the first offset at or after a moment, or the EARLIEST or LATEST offset.
+        """Return the partition's first offset at or after a time, or its EARLIEST or LATEST offset.
 
-        A moment is a datetime with a time zone, or milliseconds since 1970. All records before the
-        offset are older. If no record is that new, the result is the end of the log. An unknown
-        topic is retried for 2 s. A partition that its topic does not have is an error at once.
+        A time is a datetime with a time zone, or milliseconds since 1970. All records before the
+        offset are older. If no record is that new, the result is the end of the log. A request for
+        an unknown topic is retried for 2 s. A partition that its topic does not have is an error at
+        once.
         """
         moment = milliseconds(when)
         tp = TopicPartition(topic, partition)
@@ -275,11 +277,17 @@ class SimpleConsumer(AsyncResource):
     async def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of a group in Kafka, or None, without joining it."""
+        """Return the committed offsets of a Kafka group without joining it.
+
+        An offset may be None.
+        """
         return await self._offsets_of(group).load(partitions)
 
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for a group in Kafka without joining it. A group with members refuses."""
+        """Commit offsets for a Kafka group without joining it.
+
+        Kafka refuses if the group has members.
+        """
         for tp, offset in offsets.items():
             _check_offset(tp, offset, 0, "Commit the offset of the next record to read, from 0 on")
         await self._offsets_of(group).commit(offsets)
@@ -298,11 +306,11 @@ class SimpleConsumer(AsyncResource):
     def read(
         self, topic: str, partition: int, offset: int = EARLIEST, *, end: int | None = None
     ) -> PartitionStream:
-        """Return a stream of a partition from an offset, EARLIEST or LATEST, across leader changes.
+        """Return a stream of a partition that continues across leader changes.
 
-        Use ``async for record in simple.read("orders", 0)``. Its `chunks()` and `arrow()` are
-        cheaper. Without `end` the stream has no end. With one it stops before that offset, and
-        with ``end=LATEST`` at the current end of the log.
+        It starts at `offset`, EARLIEST or LATEST. Use ``async for record in simple.read("orders",
+        0)``. Its `chunks()` and `arrow()` are cheaper. Without `end` the stream has no end. With
+        one it stops before that offset, and with ``end=LATEST`` at the current end of the log.
         """
         tp = TopicPartition(topic, partition)
         for place in (offset, 0 if end is None else end):

@@ -1,4 +1,4 @@
-"""The end offsets of partitions for the option `stop_at`."""
+"""The offsets at which reading ends because of the option `stop_at`."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,11 +13,11 @@ from asyncconsumer.types import TopicPartition
 
 
 async def ends_of(config: ConsumerConfig, spec: SubscriptionSpec, kafka: KafkaClient) -> Ends:
-    """Return the function that finds end offsets for `stop_at`.
+    """Return a function that returns the end offsets of partitions, as `stop_at` defines them.
 
-    A `stop_at` mapping gives the ends of its partitions. The log ends of all other known
-    partitions are queried now, and a partition that is assigned later keeps this end. Partitions
-    that are not known now, as those of a pattern, are queried when they are assigned.
+    A `stop_at` mapping gives the ends of its partitions. The log ends of all other known partitions
+    are queried now, and a partition that is assigned later keeps this end. Partitions that are not
+    known now, as those of a pattern, are queried when they are assigned.
     """
     stop = config.delivery.stop_at
     if stop is None:

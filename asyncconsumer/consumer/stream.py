@@ -1,4 +1,4 @@
-"""The stream of a `Consumer`: records, batches, chunks or Arrow, after its delivery policy."""
+"""The stream of a `Consumer`: records, batches, chunks or Arrow batches, by a delivery policy."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -30,13 +30,13 @@ Way = Literal["records", "batches", "calls", "chunks", "arrow"]
 
 
 class _ReturnedBatch:
-    """The result of the last `getmany` or `getone`, as the source of an iteration."""
+    """The result of the last `getmany` or `getone`, which the next call acknowledges."""
 
     in_hand = False
 
 
 class DeliveryPolicy(NamedTuple):
-    """The deserializers, interceptors and poison policy of a stream."""
+    """The deserializers, interceptors, poison policy and limits of a stream."""
 
     key: Deserializer[Any]
     value: Deserializer[Any]
@@ -49,7 +49,7 @@ class DeliveryPolicy(NamedTuple):
     fail: Fail | None = raise_failure  # None raises the errors of deserializers unchanged
 
     def builder(self) -> decoding.MessageBuilder | None:
-        """Return the builder of messages; None if records are delivered unchanged."""
+        """Return a builder of messages, or None if records are delivered unchanged."""
         key, key_takes_record = self.key.function("key")
         value, value_takes_record = self.value.function("value")
         plain = self.commit is None and not self.interceptors and self.message_type is Message
@@ -69,9 +69,10 @@ class DeliveryPolicy(NamedTuple):
 
 
 class ConsumerStream(Generic[K, V]):
-    """A stream to read with ``async for``, `batches()`, `chunks()` or `arrow()`: choose one.
+    """A stream of records. Read it with ``async for``, `batches()`, `chunks()` or `arrow()`.
 
-    Asking for the next item acknowledges the one before. A cancelled wait loses nothing.
+    Choose one of these ways. Asking for the next item acknowledges the one before. A cancelled wait
+    loses nothing.
     """
 
     def __init__(
@@ -100,11 +101,11 @@ class ConsumerStream(Generic[K, V]):
 
     @property
     def remaining(self) -> int | None:
-        """The number of records that may still be delivered; None means no limit."""
+        """The number of records that may still be delivered, or None without a limit."""
         return self._stream.remaining
 
     def _apply_policy(self, error: Exception) -> Awaitable[None] | None:
-        """Return a coroutine that applies the poison policy; None if the error is raised."""
+        """Return a coroutine that handles an unreadable record, or None to raise the error."""
         if not isinstance(error, CorruptRecords | DeserializationFailed):
             return None
         if self._how.poison.raises(error):
@@ -132,7 +133,7 @@ class ConsumerStream(Generic[K, V]):
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[Message[K, V]]]:
-        """Return the buffered messages, by partition; wait up to `timeout_ms` if there are none.
+        """Return the buffered messages by partition. If there are none, wait up to `timeout_ms`.
 
         With `partitions`, only these are read, until the next call. The next call or `commit`
         acknowledges the returned messages.
@@ -149,9 +150,9 @@ class ConsumerStream(Generic[K, V]):
         return messages
 
     async def getone(self, *partitions: TopicPartition) -> Message[K, V]:
-        """Return the next message, of these partitions if any are given.
+        """Return the next message. If partitions are given, return one of theirs.
 
-        The next call or `commit` acknowledges it.
+        The next call or `commit` acknowledges the message.
         """
         return (await self._get(partitions, None, 1))[0]
 
@@ -171,7 +172,9 @@ class ConsumerStream(Generic[K, V]):
         return batch
 
     def chunks(self) -> AsyncIterator[decoding.Records]:
-        """Return an iterator over chunks: the raw records of a partition that one fetch returned.
+        """Return an iterator over chunks.
+
+        A chunk has the raw records of a partition from one fetch.
 
         A chunk is iterated with a plain ``for``, which is cheaper than ``async for``.
         """
@@ -203,7 +206,13 @@ class ConsumerStream(Generic[K, V]):
         return self._stream.iterate(source, prepare)
 
     def _prepare(self, again: bool, *, way: Way = "records") -> None:  # noqa: FBT001 - one caller
-        """Seek back to the records that another iteration took and did not acknowledge."""
+        """Prepare an iteration in the given way.
+
+        Seek back to records that an earlier one left over.
+
+        These are records that the earlier iteration took from the stream and did not deliver. With
+        `again`, they include delivered records that are not acknowledged.
+        """
         stream = self._stream
         offsets = stream.leftover(whole=way == "chunks")
         in_batches = way in ("batches", "calls")

@@ -52,7 +52,7 @@ class SubscribeOperations(OffsetOperations):
 
     @abstractmethod
     def _read_from(self, stream: BatchedStream | None) -> None:
-        """Deliver records from this stream from now on."""
+        """Let the consumer deliver the records of `stream` from now on."""
 
     async def subscribe(
         self,
@@ -60,7 +60,7 @@ class SubscribeOperations(OffsetOperations):
         pattern: str | re.Pattern[str] | None = None,
         listener: object = None,
     ) -> None:
-        """Subscribe to these topics or this pattern, and end the subscription before.
+        """Subscribe to topics or to a pattern. This replaces the previous subscription.
 
         A listener replaces the one that the constructor or an earlier `subscribe` was given.
         `wait_assigned` waits for the partitions. Without a group_id all partitions are assigned
@@ -76,10 +76,10 @@ class SubscribeOperations(OffsetOperations):
         await self._change_subscription(spec)
 
     async def assign(self, partitions: ToAssign) -> None:
-        """Read exactly these partitions, without group assignment, and end the assignment before.
+        """Read exactly these partitions, without a group. This replaces the previous assignment.
 
-        A mapping gives the offset to begin at for each partition: a number, EARLIEST, LATEST, or
-        None for the committed offset. When this returns the partitions are assigned.
+        A mapping gives the start offset of each partition: a number, EARLIEST, LATEST, or None for
+        the committed offset. When this returns, the partitions are assigned.
         """
         await self._change_subscription(manual_partitions(partitions))
 
@@ -92,7 +92,10 @@ class SubscribeOperations(OffsetOperations):
             await self._leave()
 
     def listen(self, listener: object) -> None:
-        """Add a rebalance listener. It is called from the next change on, after earlier ones."""
+        """Add a rebalance listener.
+
+        It is called after the earlier ones, from the next change on.
+        """
         self._collaborators.listeners.append(checked(listener))
 
     def remove_listener(self, listener: object) -> None:
@@ -102,7 +105,7 @@ class SubscribeOperations(OffsetOperations):
         self._collaborators.listeners.remove(listener)
 
     def subscription(self) -> frozenset[str]:
-        """Return the subscribed topics; for a pattern, the known topics that match.
+        """Return the subscribed topics. For a pattern, return the known topics that match.
 
         The result is empty for manual assignments, and if nothing is subscribed.
         """
@@ -163,7 +166,7 @@ class SubscribeOperations(OffsetOperations):
     def _is_subscribed(
         self, active: ActiveSubscription, partitions: Iterable[TopicPartition]
     ) -> bool:
-        """Return whether all these partitions belong to the current subscription."""
+        """Return whether all of the partitions belong to the current subscription."""
         spec = active.spec
         if isinstance(spec, ManualPartitions):
             return spec.issuperset(partitions)

@@ -1,4 +1,4 @@
-"""An active subscription: its membership, its stream, and the tasks that rebalance and commit."""
+"""An active subscription: a membership, its stream, and the tasks that rebalance and commit."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -55,14 +55,14 @@ StreamKind: TypeAlias = Callable[
 
 
 class OpenStream(Protocol):
-    """A function that opens a stream for the subscription."""
+    """A function that opens a stream for a subscription."""
 
     def __call__(self, kind: StreamKind[S]) -> S:
-        """Return a new stream of this kind."""
+        """Return a new stream, which `kind` creates."""
 
 
 class Collaborators(NamedTuple):
-    """The objects that the user passed besides options."""
+    """The objects that the user passed to a consumer besides options."""
 
     listeners: ListenerList
     offsets: OffsetStore | None
@@ -72,19 +72,22 @@ class Collaborators(NamedTuple):
     """The topic whose partitions are co-assigned with those of each source topic."""
 
     def runner(self, membership: Member) -> Membership:
-        """Return the membership for the rebalancer, with co-assigned partitions if any."""
+        """Return the membership for the rebalancer.
+
+        It adds co-assigned partitions, if there are any.
+        """
         if not self.co_assigned:
             return membership
         return CoAssignedMembership(membership, self.co_assigned)
 
     def commits(self, config: ConsumerConfig) -> bool:
-        """Return whether offsets can be committed."""
+        """Return whether the consumer can commit offsets."""
         return self.offsets is not None or config.member.group_id is not None
 
     def keeps_metadata(self, config: ConsumerConfig) -> bool:
-        """Return whether offset metadata is kept.
+        """Return whether the offset store keeps the metadata of committed offsets.
 
-        ZooKeeper cannot store it, and user stores may not.
+        ZooKeeper cannot store it, and custom stores may not.
         """
         zookeeper = config.zookeeper
         in_kafka = zookeeper is None or (
@@ -95,7 +98,7 @@ class Collaborators(NamedTuple):
 
 
 class ActiveSubscription(NamedTuple):
-    """A subscription with its running membership, stream and tasks."""
+    """A subscription with its membership, stream and tasks, all of them running."""
 
     spec: SubscriptionSpec
     membership: Member
@@ -118,7 +121,10 @@ class ActiveSubscription(NamedTuple):
         return not isinstance(self.membership, ZooKeeperMembership)
 
     def changed_to(self, spec: SubscriptionSpec) -> "ActiveSubscription":
-        """Return this subscription, changed to a `spec` for which `takes` is True."""
+        """Change the membership to the subscription `spec`. Return the changed object.
+
+        Call this only if `takes` has returned True for `spec`.
+        """
         membership = self.membership
         if isinstance(membership, GrouplessMembership):
             self.runner.rebalancer.rebalanced.clear()  # set again after this change
@@ -133,7 +139,7 @@ class ActiveSubscription(NamedTuple):
 
     @property
     def is_assigned(self) -> bool:
-        """Whether the assignment is that of the current subscription, and no rebalance runs."""
+        """Whether the current subscription has its assignment, and no rebalance is running."""
         rebalancer = self.runner.rebalancer
         at_rest = rebalancer.rebalanced.is_set() and rebalancer.idle.is_set()
         return at_rest and self.membership.is_current
@@ -167,7 +173,10 @@ async def join(
     committer = Committer(store, manager.events.counts)
 
     def nothing_comes() -> bool:
-        """Return whether the consumer is healthy, so that silence means an empty log."""
+        """Return whether the consumer is healthy.
+
+        If so, a reader that gets no records is at the end.
+        """
         return health_of(membership, rebalancer, manager).state in _AT_REST
 
     open_stream = _opener(config, parts, connected, membership, nothing_comes)
@@ -208,7 +217,7 @@ async def join(
 async def _enter(
     stack: AsyncExitStack, config: ConsumerConfig, parts: Collaborators, membership: Member
 ) -> None:
-    """Open the member of a Kafka-coordinated group, and its heartbeat thread."""
+    """Open the member, if Kafka coordinates its group, and the thread for its heartbeats."""
     if isinstance(membership, GrouplessMembership | ZooKeeperMembership):
         return
     await stack.enter_async_context(membership)
@@ -224,7 +233,7 @@ def _onlookers(
     runner: MembershipRunner,
     manager: FetchManager,
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    """Return the monitoring coroutines of a consumer, with the names of their tasks."""
+    """Yield the name and the coroutine of each monitoring task of a consumer."""
     rebalancer, limit_ms = runner.rebalancer, config.member.max_poll_interval_ms
     yield "check topics", topics.run(lambda: bool(rebalancer.reading))
     if limit_ms is not None and not isinstance(membership, GrouplessMembership):
@@ -326,7 +335,7 @@ def _opened_store(
     membership: Member,
     connected: Resources,
 ) -> OffsetStore:
-    """Return the offset store, wrapped so that interceptors observe its commits."""
+    """Return the offset store for a member. Interceptors are called after its commits."""
     store = _store(config, parts, coordinator, membership, connected)
     return InterceptedStore(store, parts.interceptors) if parts.interceptors else store
 

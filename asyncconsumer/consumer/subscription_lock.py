@@ -1,4 +1,4 @@
-"""A lock for changes of the subscription, and for leaving the group once."""
+"""A lock that serializes changes of the subscription and lets only one task leave the group."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,7 +11,10 @@ _SECONDS_TO_CHANGE: Final = 5.0  # to wait for a change in progress when the con
 
 
 class SubscriptionLock:
-    """A lock: one task at a time changes the subscription, and one leaves the group."""
+    """A lock for a consumer's subscription.
+
+    One task at a time may change the subscription, and one may leave the group.
+    """
 
     def __init__(self) -> None:
         self._at_rest = asyncio.Event()
@@ -21,7 +24,7 @@ class SubscriptionLock:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Hold the lock for one change, after the change in progress."""
+        """Return an async context manager that holds the lock for one change."""
         while not self._at_rest.is_set():
             await self._at_rest.wait()
         self._at_rest.clear()
@@ -31,11 +34,14 @@ class SubscriptionLock:
             self._at_rest.set()
 
     async def rest(self) -> None:
-        """Wait for the change in progress, for at most 5 seconds."""
+        """Wait until no change of the subscription is in progress, for at most 5 seconds."""
         await wait_set(self._at_rest, _SECONDS_TO_CHANGE)
 
     async def leaving(self, leave: Callable[[], Awaitable[None]]) -> None:
-        """Call `leave`, or wait for the task that is leaving already."""
+        """Call `leave`, which leaves the group.
+
+        If another task is leaving already, wait for that task.
+        """
         if not self._left.is_set():
             await self._left.wait()
             return

@@ -1,4 +1,4 @@
-"""A subscription as the user gives it: topics, a pattern, or partitions."""
+"""The subscription that the user passes: topics, a pattern, or partitions."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +20,7 @@ class ManualPartitions(frozenset[TopicPartition]):
     starts: dict[TopicPartition, int]
 
     def __new__(cls, starts: Mapping[TopicPartition, int | None]) -> Self:
-        """Create the set from a mapping to start offsets, with None for no offset."""
+        """Create the set from `starts`, which maps each partition to its start offset or None."""
         self = super().__new__(cls, starts)
         self.starts = {tp: offset for tp, offset in starts.items() if offset is not None}
         return self
@@ -34,7 +34,10 @@ def parse_subscription(
     pattern: str | re.Pattern[str] | None,
     partitions: ToAssign | None,
 ) -> SubscriptionSpec | None:
-    """Return the subscription, or None if all arguments are empty. Raise for more than one kind."""
+    """Return the subscription that the arguments describe, or None if all of them are empty.
+
+    Raise an error if they describe more than one kind.
+    """
     specs: list[SubscriptionSpec] = []
     if topics:
         check_names(topics)
@@ -49,7 +52,7 @@ def parse_subscription(
 
 
 def manual_partitions(partitions: ToAssign) -> ManualPartitions:
-    """Return the manual assignment; raise for an invalid partition or offset."""
+    """Return the manual assignment. Raise an error for an invalid partition or offset."""
     if not isinstance(partitions, Mapping):
         return ManualPartitions(dict.fromkeys(partitions_of(partitions)))
     for tp, offset in partitions.items():
@@ -62,7 +65,7 @@ def manual_partitions(partitions: ToAssign) -> ManualPartitions:
 
 
 def check_names(topics: Collection[object]) -> None:
-    """Raise if a topic name is not a string or is empty."""
+    """Raise ConfigError if a topic name is not a string or is empty."""
     for topic in topics:
         if not isinstance(topic, str) or not topic:
             raise ConfigError(
@@ -71,7 +74,7 @@ def check_names(topics: Collection[object]) -> None:
 
 
 def partitions_of(partitions: object) -> list[TopicPartition]:
-    """Return partitions from TopicPartitions or plain pairs; raise for anything else."""
+    """Return partitions from TopicPartitions or plain pairs. Raise an error for anything else."""
     if not isinstance(partitions, Iterable) or isinstance(partitions, str | TopicPartition):
         raise ConfigError(
             f"{partitions!r} is not a list of partitions. Pass [TopicPartition(topic, number)]"
@@ -80,7 +83,7 @@ def partitions_of(partitions: object) -> list[TopicPartition]:
 
 
 def offsets_by_partition(offsets: object) -> dict[TopicPartition, int]:
-    """Return a mapping of partitions to offsets; raise for anything else."""
+    """Return `offsets` as a mapping of TopicPartitions. Raise an error if it is no such mapping."""
     if not isinstance(offsets, Mapping):
         raise ConfigError(
             f"cannot commit {offsets!r}. Pass a record, or a mapping of partitions to offsets"
@@ -89,7 +92,10 @@ def offsets_by_partition(offsets: object) -> dict[TopicPartition, int]:
 
 
 def partition_of(partition: object) -> TopicPartition:
-    """Return a TopicPartition from a plain pair or aiokafka's type; raise otherwise."""
+    """Return a TopicPartition from a plain pair or from aiokafka's type.
+
+    Raise an error otherwise.
+    """
     match partition:
         case (str(topic), int(number)) if topic and number >= 0 and not isinstance(number, bool):
             return TopicPartition(topic, number)
@@ -97,7 +103,7 @@ def partition_of(partition: object) -> TopicPartition:
 
 
 def describe(spec: SubscriptionSpec) -> str:
-    """Return the description of a subscription for errors and the progress bar."""
+    """Return a short text about a subscription, for errors and the progress bar."""
     if isinstance(spec, frozenset):
         return f"{len(spec)} manually assigned partitions"
     return f"a pattern ({spec})" if isinstance(spec, PatternSubscription) else f"topics ({spec})"

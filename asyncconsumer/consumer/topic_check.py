@@ -19,7 +19,7 @@ _SECONDS_TO_CREATE: Final = 0.5
 
 
 class TopicCheck:
-    """The missing topics of a subscription, checked again while nothing is assigned."""
+    """The missing topics of a subscription. The check is repeated while nothing is assigned."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, spec: SubscriptionSpec) -> None:
         self.missing: frozenset[str] = frozenset()  # topics that do not exist
@@ -32,7 +32,7 @@ class TopicCheck:
 
     @property
     def reason(self) -> str | None:
-        """The missing topics as a reason for the health, or None."""
+        """The health reason that names the missing topics, or None if none is missing."""
         if not self.missing:
             return None
         names = ", ".join(map(repr, sorted(self.missing)))
@@ -41,9 +41,9 @@ class TopicCheck:
         return f"{noun} {names} {verb} not exist. Create the missing topics, or check the names"
 
     async def look(self, spec: SubscriptionSpec | None = None) -> None:
-        """Check which topics are missing. Raise the error of a topic that may not be read.
+        """Look up which topics are missing. If a topic may not be read, raise its error.
 
-        A given `spec` replaces the subscription.
+        If `spec` is given, it replaces the subscription.
         """
         spec = self.spec if spec is None else spec
         if isinstance(spec, TopicSubscription):
@@ -59,7 +59,7 @@ class TopicCheck:
         self._warn(self.reason or self.unmatched)
 
     async def run(self, assigned: Callable[[], bool]) -> None:
-        """Check again while topics are missing, or nothing is assigned."""
+        """Repeat the lookup while topics are missing, or while `assigned` returns False."""
         while True:
             creating = self._creates and self.missing
             await asyncio.sleep(_SECONDS_TO_CREATE if creating else self._seconds_between_looks)
@@ -97,7 +97,7 @@ class TopicCheck:
             self.unmatched = _why_unmatched(pattern, every)
 
     def _warn(self, reason: str | None) -> None:
-        """Log a reason once, and again each minute while it applies."""
+        """Log a reason when it first applies, and again each minute while it applies."""
         now, (last, warned_at) = asyncio.get_running_loop().time(), self._warned
         if reason is not None and (reason != last or now - warned_at >= _SECONDS_BETWEEN_WARNINGS):
             self._warned = reason, now

@@ -20,19 +20,25 @@ _SECONDS_TO_COMMIT: Final = 10.0  # after a cancellation during the commit
 
 
 class TransactionalProducer(Protocol):
-    """The producer of aiokafka, started with a ``transactional_id``."""
+    """The interface of aiokafka's producer, started with a ``transactional_id``."""
 
     def transaction(self) -> Any:  # noqa: ANN401 - untyped there
-        """Return a block that commits at its end, or aborts after an exception."""
+        """Return an async context manager that commits a transaction.
+
+        After an exception it aborts the transaction.
+        """
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[Any, Any], group_id: str, /
     ) -> object:
-        """Commit these offsets with the transaction."""
+        """Let the current transaction commit these offsets for the group."""
 
 
 class Transactions:
-    """The transactions of a consumer, one at a time, across assignments."""
+    """The transactions of a consumer.
+
+    There is one at a time, and rebalances may occur between them.
+    """
 
     def __init__(
         self, group_id: str, membership: Membership, rebalancer: Rebalancer, manager: FetchManager
@@ -48,10 +54,11 @@ class Transactions:
 
     @asynccontextmanager
     async def transaction(self, producer: TransactionalProducer) -> AsyncIterator[None]:
-        """Open a block that commits the offsets of all records delivered by its end.
+        """Return an async context manager that commits offsets in a transaction of the producer.
 
-        If it aborts, these records are redelivered. It aborts if a partition with such records
-        was revoked or lost meanwhile, because another member reads them.
+        The offsets are those of all records delivered by the end of the block. If the transaction
+        aborts, these records are redelivered. It aborts if a partition with such records was
+        revoked or lost meanwhile, because another member reads them.
         """
         self._any = True
         self._bases()
@@ -78,7 +85,7 @@ class Transactions:
             self._rebalancer.forget_revoked()
 
     def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offsets to re-read from, at most those of the last transaction.
+        """Return the offsets at which to continue, none of them after the last transaction.
 
         Records after the last transaction are not processed, even if they are acknowledged.
         """
@@ -88,7 +95,10 @@ class Transactions:
         return {tp: min(offset, bases.get(tp, offset)) for tp, offset in offsets.items()}
 
     def moved(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reset the bases of partitions after a user's seek. The next transaction starts there."""
+        """Note that the user has changed the positions of these partitions with a seek.
+
+        Their next transaction starts at the new positions.
+        """
         reading = self._rebalancer.reading
         for tp in partitions:
             self._done.pop((tp, reading[tp].since), None)
@@ -117,21 +127,27 @@ class Transactions:
         }
 
     def _bases(self) -> dict[TopicPartition, int]:
-        """Return the offset of the last transaction for each partition, or its start offset."""
+        """Return the offset up to which transactions were committed for each partition.
+
+        Before the first transaction it is the partition's start offset.
+        """
         begun, current = self._manager.start_offsets(), self._assignments()
         for tp in current.keys() & begun.keys():
             self._done.setdefault((tp, current[tp]), begun[tp])
         return {place[0]: self._done[place] for place in current.items() if place in self._done}
 
     def _are_done(self, done: dict[tuple[TopicPartition, int], int]) -> None:
-        """Record the committed offsets, and drop partitions that are not assigned any more."""
+        """Store the offsets of a committed transaction.
+
+        Drop partitions that are not assigned any more.
+        """
         current = self._assignments().items()
         self._done = {
             assignment: offset for assignment, offset in self._done.items() if assignment in current
         } | done
 
     def _acknowledge(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Acknowledge the records of streams whose positions are exactly those committed."""
+        """Acknowledge the records of each stream that has delivered only committed ones."""
         for stream in self._rebalancer.streams.all():
             positions = {tp: stream.position(tp) for tp in committed}
             if all(

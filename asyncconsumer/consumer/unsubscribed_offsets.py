@@ -11,7 +11,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class UnsubscribedOffsets:
-    """The offsets of a group while nothing is subscribed.
+    """The offsets of a group, for a consumer that has no subscription at the moment.
 
     Kafka refuses these commits while the group has members.
     """
@@ -22,13 +22,13 @@ class UnsubscribedOffsets:
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None."""
+        """Return the committed offset of each partition, or None for one without."""
         return await self._store.load(partitions)
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | Record | Message[Any, Any] | None
     ) -> dict[TopicPartition, int]:
-        """Commit these offsets, or a record and all before it. None commits nothing."""
+        """Commit these offsets, or a record and all before it. For None, commit nothing."""
         if offsets is None:
             return {}
         if isinstance(offsets, Record | Message):

@@ -29,23 +29,24 @@ _BLOCKED_AFTER: Final = 2.0  # seconds without activity of the event loop
 
 
 class Heartbeating(Protocol):
-    """A member whose heartbeats another thread may send."""
+    """A member whose heartbeats another thread may send for it."""
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """The broker address and the request; None while the member has no session."""
+        """The coordinator's address and the heartbeat request, or None without a session."""
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record that a heartbeat, sent at `sent_at`, was answered without an error."""
+        """Record that a heartbeat, which another thread sent at `sent_at`, had no error."""
 
 
 class Watchdog(AsyncResource):
-    """A watchdog for the event loop that enters its ``async with`` block.
+    """A thread that watches the event loop in which its ``async with`` block runs.
 
-    It wakes two threads each half second. While the loop is blocked, this thread sends heartbeats
-    on its own connections, for at most `max_blocked` seconds. After that the member loses its
-    partitions, as a hung program should. A C extension that holds the GIL blocks this thread as
-    well. Then the session ends, and the member's deadline prevents further delivery.
+    It wakes up every half second, as does the loop's own thread. While the loop is blocked, this
+    thread sends heartbeats on its own connections, for at most `max_blocked` seconds. After that
+    the member loses its partitions, as a hung program should. A C extension that holds the GIL
+    blocks this thread as well. Then the session ends, and the member's deadline prevents further
+    delivery.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Watchdog(AsyncResource):
                     await self._beat(brokers)
 
     async def _beat(self, brokers: BrokerPool) -> None:
-        """Send one heartbeat on behalf of the member."""
+        """Send one heartbeat for the member, over the connections `brokers`."""
         if (heartbeat := self._member.heartbeat) is None:
             return
         address, message = heartbeat
@@ -147,7 +148,7 @@ class Watchdog(AsyncResource):
 
 
 class _WatchedMember(NamedTuple):
-    """The watched loop and its thread, and the futures of the start and end of the watchdog."""
+    """The watched event loop, its thread, and futures of the watchdog's start and end."""
 
     loop: asyncio.AbstractEventLoop
     thread: int
@@ -155,7 +156,7 @@ class _WatchedMember(NamedTuple):
     ended: "Future[None]"
 
     def name(self, blocked: float) -> None:
-        """Log the stack at which the loop is blocked."""
+        """Log the stack at which the loop has been blocked for `blocked` seconds."""
         frame = sys._current_frames().get(self.thread)  # noqa: SLF001 - there is no other way
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "unknown"
         _log.warning(

@@ -1,4 +1,4 @@
-"""A group in ZooKeeper: its session, brokers, members and offset store."""
+"""The parts of a consumer for a ZooKeeper group: session, brokers, members and offset store."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
 class ZooKeeperGroup(AsyncResource):
-    """A ZooKeeper group in one process, with a session within its ``async with`` block."""
+    """A ZooKeeper group in one process. It has a session within its ``async with`` block."""
 
     def __init__(self, config: ClassicConfig, environment: Environment) -> None:
         self._config = config
@@ -43,20 +43,20 @@ class ZooKeeperGroup(AsyncResource):
         await stack.enter_async_context(self.session)
 
     async def brokers(self) -> Sequence[str]:
-        """Return the broker addresses from ZooKeeper; none if `bootstrap_servers` is set."""
+        """Return the broker addresses in ZooKeeper, or none if `bootstrap_servers` is set."""
         if self._config.bootstrap_servers:
             return ()
         return [str(address) for address in await self._seeds.first()]
 
     def follow_brokers(self, kafka: KafkaClient, scope: Scope) -> None:
-        """Start a task that passes changed broker addresses to the cluster."""
+        """Start a task that passes changed broker addresses to the Kafka client."""
         if not self._config.bootstrap_servers:
             scope.start(self._seeds.follow(kafka.cluster), "follow brokers")
 
     def member(
         self, subscription: StreamSubscription, kafka: KafkaClient, scope: Scope
     ) -> ZooKeeperMembership:
-        """Return a new member, and start its topic watch in `scope`."""
+        """Return a new member of the group. Start the watch of its topics in `scope`."""
         config, wakeup = self._config, asyncio.Event()
         now_ms = self._outside.now_ms()
         consumer_id = (
@@ -85,7 +85,7 @@ class ZooKeeperGroup(AsyncResource):
         )
 
     def offsets(self, membership: ZooKeeperMembership, kafka: KafkaClient) -> OffsetStore:
-        """Return the offset store of the group."""
+        """Return the offset store of the group that the options select."""
         config, loop = self._config, asyncio.get_running_loop()
         in_zookeeper = ZooKeeperOffsets(
             self.session, config.group_id, epoch=lambda: membership.epoch

@@ -1,4 +1,4 @@
-"""The broker addresses in ZooKeeper, read at the start and watched from then on.
+"""The broker addresses in ZooKeeper, read at the start and then watched.
 
 Kafka metadata announces new brokers as long as one known broker is left. If all brokers are
 replaced, only ZooKeeper has the new addresses.
@@ -22,14 +22,14 @@ _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class ZooKeeperBrokers:
-    """The addresses of live brokers with a listener for the security protocol."""
+    """The addresses of live brokers, at their listeners for the security protocol in use."""
 
     def __init__(self, session: ZooKeeperSession, security_protocol: str) -> None:
         self._session = session
         self._protocol = security_protocol
 
     async def first(self) -> list[Address]:
-        """Wait until there is a broker, and return the addresses."""
+        """Wait until a broker is registered. Return the addresses of all brokers."""
         async with aclosing(self._whenever_they_change()) as changes:
             async for addresses in changes:
                 if addresses:
@@ -40,7 +40,10 @@ class ZooKeeperBrokers:
         raise AssertionError("changes have no end")
 
     async def follow(self, cluster: Cluster) -> NoReturn:
-        """Pass changed addresses to a cluster. An empty list is ignored: brokers may return."""
+        """Pass changed addresses to `cluster`.
+
+        An empty list is ignored, because brokers may return.
+        """
         while True:
             try:
                 async for addresses in self._whenever_they_change():
