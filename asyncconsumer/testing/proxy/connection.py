@@ -1,4 +1,4 @@
-"""A connection through the proxy: two sockets, two pipes and their end."""
+"""A connection through the proxy: two sockets, two pipes, and the way in which it ends."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ class Connection:
 
     @property
     def held(self) -> int:
-        """Bytes that the proxy has read and not delivered."""
+        """The number of bytes that the proxy has read and not delivered."""
         return self._up.held + self._down.held
 
     def cut(self) -> None:
@@ -59,7 +59,10 @@ class Connection:
         self._end(Ending.RST)
 
     async def run(self, dial: Callable[[socket.socket], Awaitable[None]]) -> None:
-        """Forward bytes until both sides are at EOF, one is gone, or the connection is ended."""
+        """Forward bytes until both sides are at EOF, one side is gone, or the connection is ended.
+
+        `dial` opens the socket to the server.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 start_task(group, self._obey())
@@ -68,7 +71,7 @@ class Connection:
             self._ending = Ending.RST if ended.subgroup(_is_reset) else Ending.FIN
 
     def close(self) -> None:
-        """Close both sockets in the way that the connection ended."""
+        """Close both sockets with FIN or RST, as the connection ended."""
         self._ended.set()
         self._up.stop()
         self._down.stop()
@@ -101,7 +104,7 @@ def _is_reset(error: Exception) -> bool:
 
 
 def close(side: socket.socket, ending: Ending) -> None:
-    """Close a socket so that its peer sees this ending."""
+    """Close a socket so that its peer sees `ending`, which is FIN or RST."""
     with contextlib.suppress(OSError):
         if ending is Ending.RST:
             side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)

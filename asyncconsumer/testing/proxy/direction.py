@@ -1,4 +1,4 @@
-"""A direction of the network, which all connections share."""
+"""The faults of one direction of the network, which all connections share."""
 
 import asyncio
 import contextlib
@@ -10,25 +10,25 @@ from asyncconsumer.testing.proxy.faults import Faults
 
 
 class ChangeSignal:
-    """A notification that wakes all waiters at each change."""
+    """A signal that wakes all waiting tasks at each change."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
 
     def spread(self) -> None:
-        """Wake all current waiters."""
+        """Wake all tasks that wait now."""
         self._next.set()
         self._next = asyncio.Event()
 
     async def wait(self, within: float = math.inf) -> None:
-        """Wait until the next change or until the timeout in seconds."""
+        """Wait until the next change, for at most `within` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within if within < math.inf else None):
                 await self._next.wait()
 
 
 class NetworkDirection:
-    """The active faults of one direction of a proxied connection, and its byte count."""
+    """The active faults of one direction of the network, and the number of delivered bytes."""
 
     def __init__(self, randomness: Random, progress: ChangeSignal) -> None:
         self.faults = Faults()
@@ -38,14 +38,17 @@ class NetworkDirection:
         self._randomness = randomness
 
     def alter(self, change: Callable[[Faults], Faults]) -> None:
-        """Replace the faults, and wake the pipes that wait because of the old faults."""
+        """Replace the faults by the result of `change`.
+
+        Wake the pipes, which may wait for the old ones.
+        """
         self.faults = change(self.faults)
         self.changed.spread()
 
     def carry(self, size: int) -> None:
-        """Count delivered bytes."""
+        """Add `size` to the number of delivered bytes."""
         self.carried += size
 
     def luck(self) -> float:
-        """Return the random jitter of the next bytes, from 0 to 1."""
+        """Return a random number from 0 to 1 for the jitter of the next bytes."""
         return self._randomness.random()

@@ -19,14 +19,14 @@ _THROTTLE_TICK = 0.05
 
 
 class Ending(enum.Enum):
-    """The end of a connection: FIN or RST."""
+    """The way in which a connection ends: FIN or RST."""
 
     FIN = enum.auto()
     RST = enum.auto()
 
 
 class Verdict(enum.Enum):
-    """The decision of a hook about a frame."""
+    """The decision of a frame callback: deliver, hold or drop the frame, or end the connection."""
 
     PASS = enum.auto()
     HOLD = enum.auto()  # hold it and all later bytes until heal() or another on_frame()
@@ -37,7 +37,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame in transit: the bytes after a big-endian length prefix of four bytes."""
+    """A frame in transit: the bytes that follow a big-endian length prefix of four bytes."""
 
     connection: int  # the index of its connection, from 0
     index: int  # its index on this connection, in this direction
@@ -49,7 +49,10 @@ FrameHook: TypeAlias = Callable[[Frame], Verdict]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truncation:
-    """A limit of bytes until the end. Each instance starts a new count, so two are never equal."""
+    """A limit of bytes after which the connection ends.
+
+    Each instance starts a new count, so two are never equal.
+    """
 
     after: int
     ending: Ending
@@ -61,7 +64,7 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """The faults of one direction. The default is none."""
+    """The faults of one direction of the network. By default there are none."""
 
     black_hole: bool = False
     delay: float = 0.0
@@ -86,16 +89,16 @@ class Faults:
             raise ConfigError(f"slice: max_bytes must be 1 or more, got {self.max_bytes}")
 
     def latency(self, luck: float) -> float:
-        """Return the latency in seconds for a random ``luck`` from 0 to 1."""
+        """Return the latency of bytes in seconds. ``luck`` is a random number from 0 to 1."""
         return self.delay + self.jitter * luck
 
     def gap(self, size: int) -> float:
-        """Return the pause in seconds after a piece of this size."""
+        """Return the pause in seconds after a piece of ``size`` bytes."""
         return size / self.bytes_per_second + self.pause
 
     @property
     def piece(self) -> int:
-        """Return the maximum size of a piece."""
+        """Return the maximum size of a piece in bytes."""
         if self.bytes_per_second == math.inf:
             return min(self.max_bytes, CHUNK)
         return min(self.max_bytes, CHUNK, max(1, int(self.bytes_per_second * _THROTTLE_TICK)))

@@ -41,9 +41,10 @@ def kafka_api_key(frame: Frame) -> int | None:
 
 
 def _is_zookeeper_connect(body: bytes) -> bool:
-    """Return whether a frame is a ConnectRequest of ZooKeeper.
+    """Return whether the bytes of a frame are a ConnectRequest of ZooKeeper.
 
-    Its fields: protocol version 0, zxid, timeout, session id, password, optional read-only flag.
+    Its fields are protocol version 0, zxid, timeout, session id, password, and an optional
+    read-only flag.
     """
     if len(body) < 28 or _int32(body, 0) != 0:
         return False
@@ -56,7 +57,7 @@ def _int32(body: bytes, position: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The next bytes of the stream. With a ``body``, they are a frame for the hook."""
+    """The next bytes to deliver. If they are a frame for the callback, ``body`` is its contents."""
 
     data: bytes
     body: bytes | None = None
@@ -65,10 +66,10 @@ class Piece:
 
 
 class FrameFinder:
-    """A parser that splits a stream into pieces and tracks the frame boundaries.
+    """A parser that splits a stream of bytes into pieces and knows where frames begin.
 
-    It tracks the lengths even without a hook, so that a hook that is set in the middle of a long
-    frame starts with the next frame.
+    It reads the frame lengths even without a callback. A callback that is set in the middle of a
+    long frame then starts with the next frame.
     """
 
     def __init__(self) -> None:
@@ -80,12 +81,12 @@ class FrameFinder:
         self._count = 0  # the number of frames so far
 
     def feed(self, data: bytes) -> None:
-        """Append received bytes."""
+        """Append received bytes to the stream."""
         self._data = self._data[self._at :] + data if self._at < len(self._data) else data
         self._at = 0
 
     def take(self, *, whole: bool) -> Piece | None:
-        """Return the next complete piece, or None. ``whole`` returns frames one by one."""
+        """Return the next complete piece, or None. With ``whole`` each piece is one frame."""
         available = len(self._data) - self._at
         if not available:
             return None
@@ -98,7 +99,7 @@ class FrameFinder:
         return self._take_frame(available)
 
     def drop_rest(self) -> None:
-        """Drop the rest of the last frame."""
+        """Drop the rest of the frame whose first part was taken last."""
         self._dropping = True
 
     def leftover(self) -> bytes:

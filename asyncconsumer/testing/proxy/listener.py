@@ -13,8 +13,9 @@ from asyncconsumer.testing.proxy.faults import Ending
 class ProxyListener:
     """A listening socket that accepts clients, or resets them at once while it refuses.
 
-    The socket stays open while it refuses. To close it would free the port for other processes,
-    and would have no effect if the caller keeps a duplicate, for which the kernel still accepts.
+    The socket stays open while it refuses clients. To close it would free the port for other
+    processes. It would have no effect if the caller keeps a duplicate, for which the kernel still
+    accepts.
     """
 
     def __init__(self, listener: socket.socket | None, progress: ChangeSignal) -> None:
@@ -32,7 +33,7 @@ class ProxyListener:
         self.refused = 0
 
     async def clients(self) -> AsyncIterator[socket.socket]:
-        """Yield accepted clients for ever."""
+        """Yield the sockets of accepted clients, forever."""
         while True:
             # not loop.sock_accept(): if cancelled, it may lose an accepted socket
             await self._knock.wait()
@@ -50,7 +51,7 @@ class ProxyListener:
                 yield client
 
     def close(self) -> None:
-        """Stop listening. A duplicate of the caller stays open."""
+        """Stop listening. If the caller has a duplicate of the socket, it stays open."""
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
 

@@ -1,4 +1,4 @@
-"""One direction of a connection: it reads bytes, applies the faults and delivers."""
+"""One direction of a connection, which reads bytes, applies the faults and delivers the bytes."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ It must be larger than the part of a frame that hooks get (``frames.HEAD``).
 
 
 class Ended(Exception):
-    """The end of the whole connection, and how to close it."""
+    """The connection has ended. The error tells how to close it."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending)
@@ -39,12 +39,15 @@ class _Arrival:
     luck: float
 
     def due(self, faults: Faults) -> float:
-        """The time of delivery."""
+        """Return the loop time at which to deliver the bytes under these faults."""
         return self.arrived_at + faults.latency(self.luck)
 
 
 class Pipe:
-    """A pipe that reads up to its window, delays by the faults and keeps the order."""
+    """A pipe from one socket to another that applies faults and keeps the order of bytes.
+
+    It reads ahead up to the size of its window.
+    """
 
     def __init__(
         self, line: NetworkDirection, connection: int, source: socket.socket, sink: socket.socket
@@ -63,7 +66,7 @@ class Pipe:
         self._truncation: tuple[Truncation | None, int] = (None, 0)  # and its random jitter
 
     def start(self) -> None:
-        """Start reading."""
+        """Start to read from the sender."""
         self._reader.resume()
 
     def stop(self) -> None:
@@ -71,7 +74,7 @@ class Pipe:
         self._reader.pause()
 
     def arrive(self, what: bytes | Ending) -> None:
-        """Queue received bytes, or the end of the sender."""
+        """Queue received bytes, or the end of the sender's stream."""
         now = asyncio.get_running_loop().time()
         self._arrivals.append(_Arrival(what, now, self._line.luck()))
         self._readable.set()
@@ -79,7 +82,7 @@ class Pipe:
             self._hold(len(what))
 
     async def deliver(self) -> NoReturn:
-        """Deliver queued bytes under the faults. It continues after FIN, because RST may follow."""
+        """Deliver queued bytes under the faults. Continue after FIN, because RST may follow."""
         while True:
             await self._readable.wait()
             arrival = self._arrivals[0]
@@ -134,9 +137,9 @@ class Pipe:
                 raise Ended(faults.truncation.ending)
 
     async def _until(self, due: Callable[[Faults], float]) -> Faults:
-        """Wait until a time of the loop's clock and the end of any black hole. Return the faults.
+        """Wait until a loop time and until no black hole is active. Return the current faults.
 
-        The time depends on the faults, so it is computed again at each change.
+        ``due`` computes the time from the faults, so it is called again at each change.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -153,7 +156,10 @@ class Pipe:
         return sent_at + faults.gap(size)
 
     def _allowed(self, faults: Faults) -> int:
-        """Return the number of bytes until a truncation, counted from its first use."""
+        """Return how many bytes may be delivered before a truncation.
+
+        They count from its first use.
+        """
         if faults.truncation is None:
             return CHUNK
         if faults.truncation is not self._truncation[0]:

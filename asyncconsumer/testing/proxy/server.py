@@ -1,4 +1,4 @@
-"""The TCP proxy and its faults."""
+"""The TCP proxy and the methods that inject faults."""
 
 import asyncio
 import enum
@@ -26,7 +26,7 @@ class _State(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """The counts of a proxy."""
+    """The counts of connections and bytes of a proxy."""
 
     accepted: int  # accepted connections, including the refused ones
     refused: int  # reset at once: by refuse(), or because upstream was unreachable
@@ -98,7 +98,7 @@ class TcpProxy(AsyncResource):
 
     @property
     def address(self) -> str:
-        """Host and port, like ``127.0.0.1:12345``."""
+        """The host and port on which the proxy listens, such as ``127.0.0.1:12345``."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -107,7 +107,7 @@ class TcpProxy(AsyncResource):
         return tuple(each for each in self._connections.values() if each.live)
 
     def statistics(self) -> Statistics:
-        """The current counts. They stay available after the end."""
+        """Return the current counts. They stay available after the end of the proxy."""
         door = self._once_open()
         return Statistics(
             accepted=door.accepted,
@@ -123,7 +123,7 @@ class TcpProxy(AsyncResource):
         await self.wait_until(lambda now: now.live >= count)
 
     async def wait_until(self, condition: Callable[[Statistics], bool]) -> None:
-        """Wait until a condition on the statistics holds, like ``lambda now: now.held > 0``."""
+        """Wait until a condition on the statistics is true, like ``lambda now: now.held > 0``."""
         self._must_be_open()
         while not condition(self.statistics()):
             await self._progress.wait()
@@ -161,7 +161,7 @@ class TcpProxy(AsyncResource):
         self._alter(direction, lambda faults: replace(faults, black_hole=True))
 
     def delay(self, seconds: float, jitter: float = 0.0, *, direction: Direction = "both") -> None:
-        """Delay bytes by ``seconds`` and up to ``jitter`` more. The order is kept."""
+        """Delay bytes by ``seconds`` plus a random time up to ``jitter``. Keep their order."""
         self._alter(direction, lambda faults: replace(faults, delay=seconds, jitter=jitter))
 
     def throttle(self, bytes_per_second: float, *, direction: Direction = "both") -> None:
@@ -176,9 +176,9 @@ class TcpProxy(AsyncResource):
         self._alter(direction, lambda faults: replace(faults, max_bytes=max_bytes, pause=pause))
 
     def truncate(self, *, after: int, direction: Direction = "down", reset: bool = False) -> None:
-        """Cut each connection, open or later, after ``after`` more bytes.
+        """End each open or later connection after ``after`` more bytes.
 
-        With ``after=0`` the first byte cuts it. With ``reset`` it ends with RST, which, as always
+        With ``after=0`` the first byte ends it. With ``reset`` it ends with RST, which, as always
         in TCP, may overtake bytes that the kernel of the receiver has not read yet.
         """
         truncation = Truncation(after, Ending.RST if reset else Ending.FIN)

@@ -1,4 +1,4 @@
-"""A socket reader without a task. A small message costs half as much as ``loop.sock_recv``."""
+"""A socket reader that needs no task. A small message costs half as much as ``loop.sock_recv``."""
 
 import asyncio
 import socket
@@ -8,7 +8,7 @@ from asyncconsumer.testing.proxy.faults import CHUNK, Ending
 
 
 class SocketReader:
-    """A reader that reads a socket until EOF. It starts paused."""
+    """A reader that reads a socket until EOF. It is paused at first."""
 
     def __init__(self, source: socket.socket, arrive: Callable[[bytes | Ending], None]) -> None:
         self._source = source

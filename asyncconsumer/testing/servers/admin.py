@@ -1,4 +1,4 @@
-"""Administration of a test cluster: topics, partitions, leaders, users and access.
+"""The administration of a test cluster: topics, partitions, leaders, users and permissions.
 
 Each call opens its own connection to the broker, so an `Admin` is not bound to an event loop and
 leaves nothing open.
@@ -50,7 +50,7 @@ _LATEST: Final = -1  # as a timestamp
 
 
 class Admin:
-    """An admin client that uses the unsecured listeners of the brokers."""
+    """An admin client of a test cluster. It uses the brokers' unsecured listeners."""
 
     def __init__(self, ports: Mapping[int, int]) -> None:
         self._ports = ports  # by broker id
@@ -100,7 +100,7 @@ class Admin:
         await self.wait_for_topic(name, total)
 
     async def wait_for_topic(self, name: str, partitions: int) -> None:
-        """Wait until every live broker knows the partitions, and the leaders serve them."""
+        """Wait until every live broker knows the partitions, and all their leaders serve."""
 
         def known(topics: Mapping[str, Mapping[int, int]]) -> bool:
             leaders = topics.get(name, {}).values()
@@ -114,7 +114,7 @@ class Admin:
         await _until(served, f"every partition of {name} to be served by its leader")
 
     async def leader(self, topic: str, partition: int) -> int:
-        """Return the id of the leader of a partition, or -1."""
+        """Return the broker id of a partition's leader, or -1 without a leader."""
         for node in self._ports:
             try:
                 return (await self._topics(node))[topic][partition]
@@ -164,7 +164,7 @@ class Admin:
                 _check(code, f"access to {resource} {name} could not be granted: {message}")
 
     async def revoke(self, user: str, resource: str, name: str) -> None:
-        """Revoke all permissions of a user on one resource."""
+        """Revoke all permissions of a user on one resource, such as a topic."""
         request = DeleteAclsRequest(
             _RESOURCES[resource], name, _LITERAL, f"User:{user}", "*", _ANY, _ANY
         )
@@ -172,11 +172,14 @@ class Admin:
             _check(code, f"access to {resource} {name} could not be revoked: {message}")
 
     async def brokers(self, ask: int) -> set[int]:
-        """Return the ids of the live brokers, as broker `ask` knows them."""
+        """Return the ids of the live brokers, as the broker `ask` knows them."""
         return {broker[0] for broker in (await self._metadata(ask)).brokers}
 
     async def _to_controller(self, request: Request[Any]) -> Any:  # noqa: ANN401 - responses of aiokafka are untyped
-        """Send a request to the controller. During an election, ask another broker for it."""
+        """Send a request to the controller. Return the response.
+
+        The brokers are asked for the controller until one of them knows it and it responds.
+        """
         answer: Any = None
 
         async def answered() -> bool:
@@ -203,7 +206,7 @@ class Admin:
         return await self._send(node, MetadataRequest(None, allow_auto_topic_creation=False))
 
     async def _topics(self, node: int) -> dict[str, dict[int, int]]:
-        """Return topic -> partition -> leader, as one broker knows them."""
+        """Return topic -> partition -> leader, as the broker `node` knows them."""
         return {
             name: {number: leader for _, number, leader, *_ in partitions}
             for code, name, _, partitions in (await self._metadata(node)).topics
@@ -211,7 +214,7 @@ class Admin:
         }
 
     async def _replicas(self, topic: str, partition: int) -> tuple[list[int], list[int]]:
-        """Return the replicas of a partition, the preferred leader first, and the in-sync ones."""
+        """Return a partition's replicas, the preferred leader first, and the in-sync ones."""
         for node in self._ports:
             try:
                 topics = (await self._metadata(node)).topics
@@ -224,7 +227,7 @@ class Admin:
         raise AdminFailed(f"there is no {topic}[{partition}]")
 
     async def _serve(self, topic: str) -> bool:
-        """Return whether the leader of each partition serves it."""
+        """Return whether the leader of each partition of the topic answers for it."""
         for node in self._ports:
             try:
                 leaders = (await self._topics(node))[topic]

@@ -22,13 +22,13 @@ _DEFAULTS: Final = {
 
 
 async def fetch(progress: maven.Progress = maven.no_progress) -> list[Path]:
-    """Return the jars of the classic consumer. Download them if they are not cached."""
+    """Return the jars of Kafka's classic consumer. Download them if they are not cached."""
     coordinates = (LOGGING, f"org.apache.kafka:kafka_2.12:{CLASSIC_KAFKA}")
     return await maven.class_path(f"Kafka {CLASSIC_KAFKA}", coordinates, progress)
 
 
 class ClassicMember(MemberProcess):
-    """A process that is a member of a group on ZooKeeper."""
+    """A Java process that is a member of a ZooKeeper group."""
 
     def __init__(
         self, zookeeper: str, group: str, name: str, properties: Mapping[str, str]
@@ -39,5 +39,5 @@ class ClassicMember(MemberProcess):
 
     @property
     def consumer_id(self) -> str:
-        """The name of the member below `/consumers/GROUP/ids`."""
+        """The consumer id under which the member is registered at `/consumers/GROUP/ids`."""
         return f"{self.group}_{self.name}"

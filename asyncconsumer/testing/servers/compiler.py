@@ -1,4 +1,4 @@
-"""A cache of small Java programs, compiled at first use.
+"""A cache of small Java programs, which are compiled when they are first used.
 
 The compiler is the jar of Eclipse, so that a Java runtime suffices and a JDK is not needed.
 """
@@ -24,7 +24,10 @@ _OPTIONS: Final = ("-17", "-proc:none", "-nowarn", "-encoding", "UTF-8")
 async def compiled(
     source: Path, java: Path, jars: Sequence[Path], progress: maven.Progress = maven.no_progress
 ) -> Path:
-    """Return the folder with the classes of a program that needs `jars`."""
+    """Compile a Java program, unless it is cached. Return the folder with its classes.
+
+    `jars` are the libraries that the program needs.
+    """
     name = "-".join(_COMPILER.split(":")[1:])
     compiler = await maven.class_path(name, [_COMPILER], progress)
     return await asyncio.to_thread(_compiled, source, java, jars, compiler)

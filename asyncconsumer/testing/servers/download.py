@@ -33,7 +33,10 @@ _log: Final = logging.getLogger(__name__)
 def fetch(
     folder: Path, known_jars: Path, name: str, coordinates: Sequence[str], progress: maven.Progress
 ) -> list[Path]:
-    """Download the jars of `coordinates` into `folder`, except those in `known_jars`."""
+    """Download the jars of `coordinates` into `folder`, except those in `known_jars`.
+
+    Return all paths.
+    """
 
     def download(context: jgo.maven.MavenContext) -> list[Path]:
         with _unverified_as_errors():
@@ -57,7 +60,10 @@ def fetch_pinned(
     pinned: Mapping[str, str],
     progress: maven.Progress,
 ) -> list[Path]:
-    """Download the pinned jars. Raise FetchFailed if a SHA-256 does not match."""
+    """Download the jars in `pinned`, which maps paths to SHA-256.
+
+    Raise FetchFailed for a mismatch.
+    """
 
     def download(context: jgo.maven.MavenContext) -> list[Path]:
         return _resolved([_artifact_at(context, path) for path in pinned], progress)
@@ -107,7 +113,10 @@ def _tried(
 
 
 def _repository() -> str | None:
-    """Return the repository of the user. Reject plain http, because it can be tampered with."""
+    """Return the Maven repository that the user chose, or None.
+
+    Plain http is rejected, because it can be tampered with.
+    """
     repository = os.environ.get(REPOSITORY_VARIABLE)
     if not repository:
         return None
@@ -131,7 +140,7 @@ def _is_loopback(host: str) -> bool:
 def _artifacts(
     context: jgo.maven.MavenContext, coordinates: Sequence[str]
 ) -> list[jgo.maven.Artifact]:
-    """Return the artifacts of the coordinates, each once."""
+    """Return the artifacts of the Maven coordinates, each once."""
     artifacts: dict[tuple[str, str], jgo.maven.Artifact] = {}
     for coordinate in coordinates:
         group, artifact, version = coordinate.removesuffix(maven.ALONE).split(":")
@@ -146,7 +155,7 @@ def _artifacts(
 
 
 def _artifact_at(context: jgo.maven.MavenContext, path: str) -> jgo.maven.Artifact:
-    """Return the artifact at a repository path: group/artifact/version/file."""
+    """Return the artifact at a path in a repository, such as group/artifact/version/file."""
     *group, artifact, version, file = PurePosixPath(path).parts
     classifier = file.removeprefix(f"{artifact}-{version}").removesuffix(".jar").removeprefix("-")
     project = context.project(".".join(group), artifact)
@@ -172,7 +181,10 @@ def _empty(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _unverified_as_errors() -> Iterator[None]:
-    """Raise for downloads without a matching checksum, which jgo only logs."""
+    """Return a context manager that raises an error for a download without a matching checksum.
+
+    jgo itself only logs such downloads.
+    """
 
     class Refuse(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

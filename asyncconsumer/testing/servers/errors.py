@@ -1,4 +1,4 @@
-"""Errors of test servers. Each message is a sentence that says what to do."""
+"""The errors of test servers. Each message is a sentence that says what to do."""
 
 from asyncconsumer.errors import ConsumerError
 
@@ -8,7 +8,7 @@ class ServerError(ConsumerError):
 
 
 class JavaMissing(ServerError):
-    """No Java that can run the server was found."""
+    """The machine has no Java that can run the server."""
 
 
 class UnknownVersion(ServerError):
@@ -20,7 +20,7 @@ class FetchFailed(ServerError):
 
 
 class DamagedCache(ServerError):
-    """A jar in the cache differs from the downloaded one."""
+    """A jar in the cache differs from the one that was downloaded."""
 
 
 class CompileFailed(ServerError):

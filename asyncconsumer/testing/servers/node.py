@@ -51,7 +51,10 @@ class Node(ABC):
 
 
 class Servers(AsyncResource):
-    """Servers with their own folder and ports, from `start` to `stop` or as an `async with`."""
+    """Servers with their own folder and ports.
+
+    They run from `start` to `stop` or in `async with`.
+    """
 
     def __init__(self) -> None:
         self._ports = Ports()
@@ -59,15 +62,15 @@ class Servers(AsyncResource):
 
     @abstractmethod
     async def start(self) -> None:
-        """Start all servers and wait until they serve. A failure stops all of them."""
+        """Start all servers, and wait until they serve clients. A failure stops all of them."""
 
     @abstractmethod
     def _members(self) -> Sequence[Node]:
-        """Return the current servers."""
+        """Return the servers that exist now."""
 
     @abstractmethod
     def _forget(self) -> None:
-        """Forget the servers after their end."""
+        """Drop the references to servers that have ended."""
 
     async def stop(self) -> None:
         """Stop all servers, remove their folder and release their ports."""
@@ -80,7 +83,7 @@ class Servers(AsyncResource):
         self._ports.close()
 
     def process_ids(self) -> set[int]:
-        """Return the ids of the current child processes."""
+        """Return the process ids of the current child processes."""
         guards = (node.process.guard_pid for node in self._members())
         return {pid for pid in guards if pid is not None}
 

@@ -1,7 +1,8 @@
-"""The SHA-256 of every jar of the default servers, shipped with this package.
+"""The SHA-256 of every jar of the default server versions.
 
-So a repository or mirror cannot replace a jar. After a change of a default version,
-`python -m asyncconsumer.testing.servers.pins` writes the file again. Review the differences.
+They are shipped with this package, so a repository or mirror cannot replace a jar. After a change
+of a default version, `python -m asyncconsumer.testing.servers.pins` writes the file again. Review
+the differences.
 """
 
 import asyncio
@@ -19,7 +20,10 @@ _FILE: Final = Path(__file__).with_name("pins.json")
 
 
 def pinned_jars(name: str, coordinates: Sequence[str]) -> Mapping[str, str] | None:
-    """Return the SHA-256 of each jar by its path in a repository, or None without pins."""
+    """Return the SHA-256 of each jar of a server by its repository path.
+
+    Return None without pins.
+    """
     pin = _pins().get(name)
     if pin is None or pin["coordinates"] != list(coordinates):
         return None

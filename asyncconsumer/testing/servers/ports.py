@@ -1,4 +1,4 @@
-"""Free ports that stay reserved while their server is down."""
+"""Free ports that stay reserved while their server is stopped."""
 
 import errno
 import random
@@ -19,7 +19,7 @@ class Ports:
 
     The ports are below the ephemeral range of the system. Otherwise a client that reconnects to a
     dead server could get that port as its own, connect to itself and block the restart of the
-    server. A UDP socket on the same number reserves a port against other test runs: it leaves no
+    server. A UDP socket on the same number reserves a port against other test runs. It leaves no
     file, and it ends with the process.
     """
 
@@ -27,7 +27,7 @@ class Ports:
         self._reservations: list[socket.socket] = []
 
     def take(self, requested: int | None = None) -> int:
-        """Reserve a requested port, or any free port."""
+        """Reserve the requested port, or any free port without a request. Return its number."""
         if requested is not None:
             return self._take(requested)
         for port in _shuffled_range():
@@ -63,7 +63,7 @@ class Ports:
         return listener
 
     def close(self) -> None:
-        """Release all ports."""
+        """Release all reserved ports."""
         for reservation in self._reservations:
             reservation.close()
         self._reservations.clear()

@@ -1,4 +1,4 @@
-"""A server process that runs under a guard."""
+"""A server process that runs under a guard process."""
 
 import asyncio
 import contextlib
@@ -50,12 +50,12 @@ class ServerProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process exists. A paused process exists."""
+        """Whether the process exists, which is also true while it is paused."""
         return self._guard is not None and self._guard.poll() is None
 
     @property
     def guard_pid(self) -> int | None:
-        """The process id of the guard, which is the child process, or None."""
+        """The process id of the guard, which is the direct child process, or None."""
         return self._guard.pid if self._guard is not None else None
 
     @property
@@ -66,7 +66,7 @@ class ServerProcess:
         return self._pid
 
     async def start(self, ready: Probe, timeout: float = 60.0) -> None:
-        """Start the process and wait for `ready`. A failure leaves no process."""
+        """Start the process, and wait until `ready` returns True. A failure leaves no process."""
         if self.running:
             raise ServerError(f"{self.name} is already running")
         self._launch()
@@ -114,7 +114,10 @@ class ServerProcess:
             ) from None
 
     def log_tail(self) -> str:
-        """Return the log of this start from its first error, otherwise its last lines."""
+        """Return the log since this start, from its first error on.
+
+        Without an error, return its last lines.
+        """
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode(errors="replace").splitlines()
@@ -128,7 +131,7 @@ class ServerProcess:
             os.kill(self.pid, number)
 
     def pause(self) -> None:
-        """Pause the process with SIGSTOP. Its sockets stay open and nothing answers.
+        """Pause the process with SIGSTOP. Its sockets stay open, but it answers nothing.
 
         Each thread stops when it is scheduled next, so this waits until all have stopped.
         """
@@ -175,7 +178,7 @@ class ServerProcess:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Return whether all threads of a process are stopped. Without /proc they count as stopped."""
+    """Return whether all threads of a process are stopped. Without /proc, assume that they are."""
     try:
         states = [stat.read_text() for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:  # a thread has just ended

@@ -1,4 +1,4 @@
-"""The configuration of a test broker, derived from a plan of the cluster."""
+"""The configuration of a test broker, derived from the settings of its cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +63,10 @@ def write(
     folder: Path,
     certificates: Certificates | None,
 ) -> Path:
-    """Write the properties of broker `node_id`. `ports` has those of all brokers, by id."""
+    """Write the properties file of broker `node_id`. Return its path.
+
+    `ports` has the ports of all brokers, by broker id.
+    """
     folder.mkdir(parents=True)
     settings = {
         "log.dirs": str(folder / DATA),

@@ -31,7 +31,7 @@ _FROM_THE_START: Final = {"auto.offset.reset": "smallest"}
 
 
 class ScalaRecord(NamedTuple):
-    """A record that a stream of the consumer returned."""
+    """A record that a stream of the Scala consumer has returned."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ class ScalaRecord(NamedTuple):
 
 
 class _ScalaMemberLog(MemberLog):
-    """The events that a member has reported."""
+    """The events that a Scala consumer has reported."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class _ScalaMemberLog(MemberLog):
         self.owners: dict[TopicPartition, str] = {}
 
     def reset(self) -> None:
-        """Clear the owned partitions, because the program does not run."""
+        """Clear the owned partitions, because the Scala program is not running."""
         super().reset()
         self.owners = {}
 
@@ -104,29 +104,32 @@ class ScalaConsumer(TellingMember, ClassicMember):
 
     @property
     def records(self) -> Sequence[ScalaRecord]:
-        """The records of its streams since the first start."""
+        """The records that the member's streams have returned since its first start."""
         self._look()
         return self._events.records
 
     @property
     def owned(self) -> dict[TopicPartition, str]:
-        """The owned partitions and their threads. None during a rebalance."""
+        """The owned partitions with their consumer threads. It is empty during a rebalance."""
         return partitions_of_consumer(self.consumer_id, self.owners)
 
     @property
     def owners(self) -> dict[TopicPartition, str]:
-        """The partitions of the whole group. With range, only those of its own topics."""
+        """The consumer thread of each partition in the group.
+
+        With range, only of subscribed topics.
+        """
         self._look()
         return self._events.owners
 
     @property
     def releases(self) -> Sequence[set[TopicPartition]]:
-        """The released partitions of each rebalance since the first start."""
+        """The partitions released in each rebalance since the first start."""
         self._look()
         return self._events.releases
 
     async def until_received(self, count: int, timeout: float = 60.0) -> None:
-        """Wait until its streams have returned `count` records."""
+        """Wait until the member's streams have returned `count` records."""
         await self.until(lambda member: len(member.records) >= count, timeout)
 
     async def until_owning(
@@ -142,7 +145,7 @@ class ScalaConsumer(TellingMember, ClassicMember):
 
 
 class ScalaConsumers(MemberProcesses):
-    """The members on one ZooKeeper. The end of the `async with` block stops them."""
+    """The Scala consumers on one ZooKeeper. The end of the `async with` block stops them."""
 
     def __init__(self, zookeeper: str, *, progress: maven.Progress = maven.no_progress) -> None:
         super().__init__()

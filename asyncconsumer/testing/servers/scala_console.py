@@ -1,4 +1,4 @@
-"""The old console consumer of Kafka with the `--zookeeper` option."""
+"""Kafka's old console consumer with the option `--zookeeper`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +12,10 @@ _SEPARATOR: Final = "\x1e"  # marks the records among the lines of the log
 
 
 class ScalaConsole(ClassicMember):
-    """`kafka-console-consumer --zookeeper`: one stream of the topics that match a white list.
+    """A `kafka-console-consumer --zookeeper` with one stream of the topics that match a white list.
 
-    It starts at the end of a log unless the group has offsets, and refuses to run with
-    `auto.offset.reset=smallest` if the group has some.
+    It starts at the end of a log unless the group has offsets. If the group has some, it refuses to
+    run with `auto.offset.reset=smallest`.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ScalaConsole(ClassicMember):
 
     @property
     def values(self) -> list[str]:
-        """The printed values since the last start."""
+        """The record values that it has printed since its last start."""
         lines = self._written().split("\n")
         return [line.partition(_SEPARATOR)[2] for line in lines if _SEPARATOR in line]
 

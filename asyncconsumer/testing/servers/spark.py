@@ -1,6 +1,6 @@
-"""Spark for tests: fast sessions, and the jars of the Kafka source of Spark.
+"""Spark for tests: fast sessions, and the jars of Spark's own Kafka source.
 
-The Kafka source of Spark is the reference for compatibility and for benchmarks.
+Spark's own Kafka source is the reference for compatibility and for benchmarks.
 """
 
 import os
@@ -69,12 +69,12 @@ EXECUTORS: Final = {
 
 
 async def kafka_source_jars(progress: maven.Progress = maven.no_progress) -> list[Path]:
-    """Return the value of `spark.jars` for the Kafka source. pyspark has the other jars."""
+    """Return the paths of the jars of Spark's own Kafka source that pyspark does not contain."""
     return await _alone(f"Spark {SPARK} Kafka source", _JARS, progress)
 
 
 async def delta_jars(progress: maven.Progress = maven.no_progress) -> list[Path]:
-    """Return the value of `spark.jars` for Delta tables."""
+    """Return the paths of the jars for Delta tables, for the setting `spark.jars`."""
     return await _alone(f"Delta for Spark {SPARK}", _DELTA, progress)
 
 
@@ -90,12 +90,11 @@ def spark_session(
     jars: Sequence[Path] = (),
     python: str = sys.executable,
 ) -> "Iterator[SparkSession]":
-    """Run a session in its own JVM, which ends with the block.
+    """Return a context manager that runs a Spark session in its own JVM.
 
-    `config` overrides the defaults, which make it fast.
-
-    Otherwise a JVM outlives its sessions, and reads jars and flags only at its start. `python` is
-    the interpreter of the workers.
+    `config` overrides the defaults, which make the session fast. The JVM ends with the block.
+    Otherwise it would outlive the session, and it reads jars and flags only at its start. `python`
+    is the interpreter of the workers.
     """
     from pyspark.sql import SparkSession
 
@@ -118,7 +117,10 @@ def spark_session(
 
 @contextmanager
 def _home(master: str) -> Iterator[dict[str, str]]:
-    """Return a folder for SPARK_HOME, where the workers of a local cluster put their folders."""
+    """Return a context manager that yields variables with a temporary SPARK_HOME, if needed.
+
+    The workers of a local cluster create their folders in it.
+    """
     if not master.startswith("local-cluster"):
         yield {}
         return

@@ -25,7 +25,7 @@ _OPENED: Final = ("java.lang", "java.nio", "java.util", "java.util.concurrent", 
 
 
 class SparkNode(Node):
-    """The master, or a worker."""
+    """The master or a worker of a Spark cluster."""
 
     def __init__(self, process: ServerProcess, port: int, page_port: int) -> None:
         super().__init__(process)
@@ -33,19 +33,19 @@ class SparkNode(Node):
         self.page = f"http://{HOST}:{page_port}/json/"
 
     async def state(self) -> "dict[str, object] | None":
-        """Return the state on its web page, or None."""
+        """Return the state that the node's web page shows, or None if it does not respond."""
         return await asyncio.to_thread(_load, self.page)
 
     async def is_serving(self) -> bool:
-        """Return whether its web page responds, which starts last."""
+        """Return whether the node's web page responds. It is the last part of the node to start."""
         return await self.state() is not None
 
 
 class SparkCluster(Servers):
-    """A master and workers, for `spark_session(cluster.master)`.
+    """A Spark master and workers, for `spark_session(cluster.master)`.
 
-    Workers and executors do not inherit the environment, and run in their own folder. `path` is
-    where they find a `python3`.
+    Workers and executors do not inherit the environment, and run in their own folder. `path` is the
+    search path in which they find a `python3`.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SparkCluster(Servers):
 
     @property
     def master(self) -> str:
-        """The master URL."""
+        """The URL of the Spark master."""
         return f"spark://{HOST}:{self.nodes[0].port}"
 
     def logs(self) -> str:

@@ -33,7 +33,7 @@ _CLOSE_SESSION: Final = -11
 
 
 class ZooKeeperNode(Node):
-    """A server of an ensemble."""
+    """A server of a ZooKeeper ensemble."""
 
     def __init__(self, process: ServerProcess, port: int, tls_port: int = 0) -> None:
         super().__init__(process)
@@ -45,7 +45,7 @@ class ZooKeeperNode(Node):
 
     @property
     def address(self) -> str:
-        """`host:port` for clients."""
+        """The `host:port` for clients."""
         return f"{HOST}:{self.port}"
 
     async def mode(self) -> str:
@@ -109,7 +109,7 @@ class ZooKeeper(Servers):
 
     @property
     def title(self) -> str:
-        """`ZooKeeper` and its version."""
+        """The text `ZooKeeper` and the version."""
         return f"ZooKeeper {self.version}"
 
     async def fetch(self, progress: maven.Progress = maven.no_progress) -> list[Path]:
@@ -164,8 +164,8 @@ class ZooKeeper(Servers):
     async def expire_session(self, session_id: int, password: bytes) -> None:
         """End the session of a client on the server, as its expiry does.
 
-        A second connection takes over the session with its id and password, and then closes it.
-        The server drops the connection of the client, and reports the expiry when the client
+        A second connection takes over the session with its id and password, and then closes it. The
+        server drops the connection of the client, and reports the expiry when the client
         reconnects.
         """
         node = await self.leader()
@@ -211,7 +211,7 @@ def _write_config(
 
 
 def _secure(config: Path, tls_port: int, certificates: Certificates) -> list[str]:
-    """Add TLS and SASL to a configuration, and return the required Java flags."""
+    """Add TLS and SASL to the lines of a configuration. Return the Java flags that they need."""
     settings = {
         "secureClientPort": tls_port,
         "secureClientPortAddress": HOST,
