@@ -173,10 +173,7 @@ async def join(
     committer = Committer(store, manager.events.counts)
 
     def nothing_comes() -> bool:
-        """Return whether the consumer is healthy.
-
-        If so, a reader that gets no records is at the end.
-        """
+        """Return whether the consumer is healthy, so that no records means an empty log."""
         return health_of(membership, rebalancer, manager).state in _AT_REST
 
     open_stream = _opener(config, parts, connected, membership, nothing_comes)
