@@ -61,10 +61,11 @@ if TYPE_CHECKING:
     from asyncconsumer.group.assignors import Assignor
     from asyncconsumer.group.zookeeper.filters import Blacklist, TopicFilter, Whitelist
     from asyncconsumer.handlers.app import ConsumerApp
-    from asyncconsumer.handlers.arguments import Key, Value
     from asyncconsumer.handlers.batches import Batch
+    from asyncconsumer.handlers.context import Context
     from asyncconsumer.handlers.draining import Drained
     from asyncconsumer.handlers.health import AppHealth
+    from asyncconsumer.handlers.markers import Depends, Header, Key, State, Value
     from asyncconsumer.handlers.retry import Retry
     from asyncconsumer.net.metadata import Leader
     from asyncconsumer.offsets.store import OffsetStore
@@ -104,7 +105,9 @@ __all__ = [
     "ConsumerOptions",
     "ConsumerRebalanceListener",
     "ConsumerStream",
+    "Context",
     "CorruptRecords",
+    "Depends",
     "Drained",
     "Event",
     "EventStream",
@@ -112,6 +115,7 @@ __all__ = [
     "Finding",
     "GroupLag",
     "GroupListing",
+    "Header",
     "Health",
     "HealthState",
     "Interceptor",
@@ -151,6 +155,7 @@ __all__ = [
     "SimpleConsumer",
     "Skipped",
     "Stalled",
+    "State",
     "Status",
     "Stream",
     "TopicDescription",
@@ -242,13 +247,17 @@ _MODULES: Final = {
         "Whitelist",
     ),
     "handlers.app": ("ConsumerApp",),
-    "handlers.arguments": (
-        "Key",
-        "Value",
-    ),
     "handlers.batches": ("Batch",),
+    "handlers.context": ("Context",),
     "handlers.draining": ("Drained",),
     "handlers.health": ("AppHealth",),
+    "handlers.markers": (
+        "Depends",
+        "Header",
+        "Key",
+        "State",
+        "Value",
+    ),
     "handlers.retry": ("Retry",),
     "net.metadata": ("Leader",),
     "offsets.store": ("OffsetStore",),

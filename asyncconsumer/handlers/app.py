@@ -10,7 +10,7 @@ asyncio.run(app.run())
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.events import EventBus, EventStream
+from asyncconsumer.handlers.app_lifespan import enter_lifespan
 from asyncconsumer.handlers.app_settings import AppKeywords, AppSettings
 from asyncconsumer.handlers.block_interrupt import BlockInterrupt
 from asyncconsumer.handlers.declarations import Declarations
@@ -77,6 +78,12 @@ class ConsumerApp(Declarations, WebMixin):
     An error that stops the app is raised out of its block, and by `failed`. When the app is closed,
     running handlers have `shutdown_grace_ms` to finish. With `tracing`, each handler call is an
     OpenTelemetry span in the trace of its record.
+
+    `lifespan` is called with the app and returns an async context manager. It is entered before the
+    app joins its group, and exited after the drain. Its result is `state`.
+
+    `dependency_overrides` maps dependencies to their replacements. It is read when the app is
+    opened.
     """
 
     def __init__(
@@ -87,7 +94,9 @@ class ConsumerApp(Declarations, WebMixin):
         settings = self._settings
         if settings.tracing:
             check_tracing()
-        self._context = AppContext(environment or Environment(), EventBus(), settings.tracing)
+        self._context = AppContext(environment or Environment(), EventBus(), settings.tracing, self)
+        self.state: Any = None
+        self.dependency_overrides: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._options = settings.options
         # Raises ConfigError for invalid options now instead of when the app is opened.
         Consumer(environment=self._context.environment, **self._options)
@@ -157,6 +166,8 @@ class ConsumerApp(Declarations, WebMixin):
             co_assigned=retry_topics(self._handlers),
             **self._options,
         )
+        if (lifespan := self._settings.lifespan) is not None:
+            self.state = await enter_lifespan(lifespan, self, stack)
         config = consumer.config
         writers, self._running = await open_runtimes(stack, self._handlers, config, self._context)
         await stack.enter_async_context(self._scope)

@@ -7,8 +7,10 @@ from typing import Any, Self
 from asyncconsumer.config import AppOptions
 from asyncconsumer.config.validation import whole_number
 from asyncconsumer.consumer.interceptors import Interceptor
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.loop_options import reject_loop_options
 from asyncconsumer.offsets.store import OffsetStore
+from asyncconsumer.web.mixin import Lifespan
 
 
 class AppKeywords(AppOptions, total=False):
@@ -18,6 +20,8 @@ class AppKeywords(AppOptions, total=False):
     """Time that running handlers have to finish when the app is closed."""
     tracing: bool
     """Whether each handler call is an OpenTelemetry span in the trace of its record."""
+    lifespan: Lifespan | None
+    """Function that is called with the app and returns an async context manager of its state."""
     listener: object
     """Listener for changes of the assignment, as for a consumer."""
     interceptors: Iterable[Interceptor] | None
@@ -33,8 +37,14 @@ class AppSettings:
     options: dict[str, Any]
     shutdown_grace_ms: int = 20_000
     tracing: bool = False
+    lifespan: Lifespan | None = None
 
     def __post_init__(self) -> None:
+        if self.lifespan is not None and not callable(self.lifespan):
+            raise ConfigError(
+                "`lifespan` must be a function that is called with the app and returns an async "
+                f"context manager, got {self.lifespan!r}"
+            )
         whole_number("shutdown_grace_ms", self.shutdown_grace_ms, 0)
         reject_loop_options(self.options)
 

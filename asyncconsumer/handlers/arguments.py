@@ -4,9 +4,13 @@ import enum
 import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
 
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.handlers.context import Context
+from asyncconsumer.handlers.markers import Header, Key, State, Value
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.records.message import Part
 from asyncconsumer.records.record import Headers
@@ -14,9 +18,7 @@ from asyncconsumer.serdes import Deserializer, make_deserializer
 from asyncconsumer.streams.messages import Message
 
 _OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # unlikely for a value
-_NO_INJECTION: Final = (
-    "Dependencies are not injected: create them before the app, e.g. in a lifespan"
-)
+_SUPPORTED: Final = "Use Depends, State, Header, Key, Value or a deserializer"
 _PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # read with the standard library
 
 
@@ -27,45 +29,50 @@ class Parameter(enum.Enum):
     BY_DEFAULT = enum.auto()  # no other rule applies
 
 
+class Inject(enum.Enum):
+    """An argument that is neither a part of the record nor a dependency."""
+
+    CONTEXT = enum.auto()
+
+
 class Argument(NamedTuple):
-    """One argument of a handler: the function that reads it, and whether that may be async."""
+    """One argument of a handler: the function that reads it, and whether that may be async.
+
+    With `inject`, the argument is not read from the record. With `keyword`, it is passed by name.
+    """
 
     read: Callable[[Record], Any]
     waits: bool = False
     value: Parameter | None = None  # None if the argument is not the value
+    inject: "Dependency | State | Inject | None" = None
+    keyword: str | None = None
 
 
-class Key:
-    """A marker for the key, deserialized to a type: ``Annotated[str, Key]``.
+@dataclass(frozen=True, slots=True, eq=False)
+class Dependency:
+    """A function or class whose result is an argument, with its own arguments."""
 
-    A parameter named `key` needs no marker.
-    """
+    function: Callable[..., Any]
+    arguments: Sequence[Argument]
+    use_cache: bool
 
+    @property
+    def kind(self) -> Callable[..., Any]:
+        """The function that tells whether this is a generator: of an object, its ``__call__``."""
+        function = self.function
+        plain = inspect.isroutine(function) or isinstance(function, type | partial)
+        return function if plain else function.__call__  # type: ignore[operator]
 
-class Value:
-    """A marker for the value, for any parameter name: ``Annotated[Order, Value]``.
-
-    A `Deserializer` may be added to this marker or `Key`, or replace this one, as in
-    ``Annotated[Order, registry.avro(Order)]``.
-    """
+    def with_arguments(self, arguments: Sequence[Argument]) -> "Dependency":
+        """Return this dependency with other arguments."""
+        return replace(self, arguments=arguments)
 
 
 def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> list[Argument]:
     """Return the arguments of a handler in order. Raise ConfigError for unsupported parameters."""
-    try:  # also works for partials, bound methods, callable objects and decorated functions
-        parameters = inspect.signature(function, eval_str=True).parameters.values()
-    except (NameError, TypeError, ValueError, SyntaxError, AttributeError) as error:
-        raise ConfigError(f"handler {name}: its annotations cannot be read: {error}") from error
-    for parameter in parameters:
-        _check_markers(f"handler {name}, parameter {parameter.name!r}", parameter, batch=batch)
-    required = [
-        parameter for parameter in parameters if parameter.default is inspect.Parameter.empty
-    ]
-    arguments = [
-        _reader(f"handler {name}, parameter {parameter.name!r}", parameter, batch=batch)
-        for parameter in required
-    ]
-    _check_values(name, [parameter.name for parameter in required], arguments)
+    where = f"handler {name}"
+    parameters = _parameters(where, function)
+    arguments = _arguments(where, parameters, batch=batch)
     if not arguments:
         raise ConfigError(
             f"handler {name} has no parameters: it needs one for the value or the record"
@@ -73,21 +80,124 @@ def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> lis
     return arguments
 
 
+def dependency_of(
+    where: str,
+    function: Callable[..., Any],
+    *,
+    use_cache: bool,
+    batch: bool,
+    within: tuple[object, ...] = (),
+) -> Dependency:
+    """Return a dependency with its arguments. Raise ConfigError for unsupported parameters."""
+    if not callable(function):
+        raise ConfigError(f"{where}: the dependency {function!r} is not a function or class")
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    where = f"{where}, dependency {name}"
+    if function in within:
+        raise ConfigError(f"{where}: it depends on itself")
+    parameters = _parameters(where, function)
+    arguments = _arguments(where, parameters, batch=batch, within=(*within, function))
+    for parameter, made in zip(_passed(parameters), arguments, strict=True):
+        if made.value is Parameter.BY_DEFAULT:
+            raise ConfigError(
+                f"{where}, parameter {parameter.name!r}: a dependency gets the value only if it is "
+                "annotated as Annotated[..., Value]. Otherwise annotate it with Depends, Context, "
+                "State, Record, Key or Header"
+            )
+    return Dependency(function, arguments, use_cache)
+
+
+def _parameters(where: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:  # also works for partials, bound methods, callable objects and decorated functions
+        return [*inspect.signature(function, eval_str=True).parameters.values()]
+    except (NameError, TypeError, ValueError, SyntaxError, AttributeError) as error:
+        raise ConfigError(f"{where}: its annotations cannot be read: {error}") from error
+
+
+def _passed(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Return the parameters without a default, and those with a marker that chooses an argument."""
+    return [
+        parameter
+        for parameter in parameters
+        if parameter.default is inspect.Parameter.empty or _injection(parameter) is not None
+    ]
+
+
+def _arguments(
+    where: str,
+    parameters: Sequence[inspect.Parameter],
+    *,
+    batch: bool,
+    within: tuple[object, ...] = (),
+) -> list[Argument]:
+    arguments = []
+    skipped = False
+    passed = _passed(parameters)
+    for parameter in parameters:
+        mine = f"{where}, parameter {parameter.name!r}"
+        _check_markers(mine, parameter, batch=batch)
+        if parameter not in passed:
+            skipped = True
+            continue
+        made = _reader(mine, parameter, batch=batch, within=within)
+        by_name = skipped or parameter.kind is parameter.KEYWORD_ONLY
+        arguments.append(made._replace(keyword=parameter.name) if by_name else made)
+    _check_values(where, [parameter.name for parameter in passed], arguments)
+    return arguments
+
+
+def _injection(parameter: inspect.Parameter) -> object:
+    """Return the marker, or the class, that chooses an argument other than the value; or None."""
+    kind = getattr(parameter.annotation, "__value__", parameter.annotation)
+    if _is_depends(parameter.default):
+        return parameter.default
+    if kind in (Context, State):
+        return kind
+    markers = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    if Value in markers:
+        return None
+    chosen = [marker for marker in markers if _is_injection(marker)]
+    return chosen[0] if chosen else None
+
+
+def _is_depends(marker: object) -> bool:
+    """Return whether a marker is `Depends`, or that of FastAPI, which may not be installed."""
+    return hasattr(marker, "dependency") and hasattr(marker, "use_cache")
+
+
+def _is_injection(marker: object) -> bool:
+    return marker is State or isinstance(marker, State | Header) or _is_depends(marker)
+
+
 def _check_markers(where: str, parameter: inspect.Parameter, *, batch: bool) -> None:
-    """Reject the markers of other frameworks, because dependencies are not injected."""
-    if hasattr(parameter.default, "dependency"):
-        raise ConfigError(f"{where}: {_NO_INJECTION}")
+    """Reject the markers of other frameworks, and more than one that chooses the argument."""
+    default: object = parameter.default
+    if hasattr(default, "dependency") and not _is_depends(default):
+        raise ConfigError(f"{where}: {default!r} is not supported. {_SUPPORTED}")
     for markers in _annotated(parameter.annotation, batch=batch):
-        if not any(map(_is_known_marker, markers)):
+        known = [marker for marker in markers if _is_known_marker(marker)]
+        if not known:
             shown = ", ".join(map(repr, markers))
             raise ConfigError(
-                f"{where}: {shown} is not supported. {_NO_INJECTION}. If the parameter is the "
+                f"{where}: {shown} is not supported. {_SUPPORTED}. If the parameter is the "
                 "value, annotate it as Annotated[..., Value]"
+            )
+        choices = [marker for marker in known if marker is Key or _is_injection(marker)]
+        if len(choices) > 1 and Value not in known:
+            shown = " and ".join(map(repr, choices))
+            raise ConfigError(f"{where}: {shown} choose different arguments. Keep one of them")
+        nested = parameter.annotation is not parameter.empty and not _injection(parameter)
+        if nested and Value not in known and any(map(_is_injection, known)):
+            raise ConfigError(
+                f"{where}: {known[0]!r} is inside of another type. Put it around the whole type: "
+                "Annotated[..., Depends(...)]"
             )
 
 
 def _is_known_marker(marker: object) -> bool:
-    return marker is Key or marker is Value or isinstance(marker, Deserializer)
+    if isinstance(marker, Deserializer) or _is_injection(marker):
+        return True
+    return marker is Key or marker is Value
 
 
 def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa: ANN401
@@ -104,7 +214,7 @@ def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa
             yield from _annotated(inner, batch=False)
 
 
-def _check_values(name: str, names: Sequence[str], arguments: Sequence[Argument]) -> None:
+def _check_values(where: str, names: Sequence[str], arguments: Sequence[Argument]) -> None:
     """Reject a second parameter that would get the value only by default."""
     values = [
         (parameter, made.value)
@@ -115,12 +225,44 @@ def _check_values(name: str, names: Sequence[str], arguments: Sequence[Argument]
     if len(values) > 1 and doubtful:
         others = [parameter for parameter, _ in values if parameter != doubtful[-1]]
         raise ConfigError(
-            f"handler {name}: {doubtful[-1]!r} and {others[0]!r} would both get the value. "
+            f"{where}: {doubtful[-1]!r} and {others[0]!r} would both get the value. "
             "Remove one, or annotate them: Record, Annotated[..., Key] or Annotated[..., Value]"
         )
 
 
-def _reader(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argument:
+def _reader(
+    where: str, parameter: inspect.Parameter, *, batch: bool, within: tuple[object, ...]
+) -> Argument:
+    """Return the argument of a parameter."""
+    marker: Any = _injection(parameter)
+    if marker is None:
+        return _of_record(where, parameter, batch=batch)
+    kind = parameter.annotation
+    if isinstance(marker, Header):
+        kind, _ = _split(_of_list(where, kind) if batch else kind)
+        try:
+            return Argument(marker.reader(kind, parameter.default))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+    if marker is Context:
+        return Argument(_as_it_is, inject=Inject.CONTEXT)
+    if not _is_depends(marker):
+        return Argument(_as_it_is, inject=State() if marker is State else marker)
+    function = _split(kind)[0] if marker.dependency is None else marker.dependency
+    made = dependency_of(where, function, use_cache=marker.use_cache, batch=batch, within=within)
+    return Argument(_as_it_is, inject=made)
+
+
+def _split(kind: Any) -> tuple[Any, list[object]]:  # noqa: ANN401
+    """Return a type and the markers in its annotation. `Key` alone is the marker of bytes."""
+    kind = getattr(kind, "__value__", kind)  # of an alias, `type Name = ...`
+    if get_origin(kind) is Annotated:
+        kind, *markers = get_args(kind)
+        return kind, markers
+    return (None, [Key]) if kind is Key else (kind, [])
+
+
+def _of_record(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argument:
     if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
         raise ConfigError(
             f"{where}: only positional parameters and parameters with a default are supported"
@@ -133,10 +275,7 @@ def _reader(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argumen
         )
     if batch:
         kind = _of_list(where, kind)
-    markers: list[object] = []
-    kind = getattr(kind, "__value__", kind)
-    if get_origin(kind) is Annotated:
-        kind, *markers = get_args(kind)
+    kind, markers = _split(kind)
     if kind is Record or get_origin(kind) is Message or kind is Message:
         return Argument(_as_it_is)
     how = next((marker for marker in markers if isinstance(marker, Deserializer)), kind)

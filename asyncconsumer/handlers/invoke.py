@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 from asyncconsumer.errors import HandlerTimedOut
 from asyncconsumer.handlers.arguments import Argument
+from asyncconsumer.handlers.context import Context
+from asyncconsumer.handlers.injection import ContextCall, injected
 from asyncconsumer.handlers.partition_work import Item
 from asyncconsumer.handlers.threads import HandlerThreads
 from asyncconsumer.records.decoding import Record
@@ -33,19 +35,29 @@ def caller(
     batch: bool,
     timeout_ms: int | None,
     threads: HandlerThreads | None,
+    context_of: Callable[[Item], Context] | None = None,
 ) -> Call:
     """Return the function to call with each item, without steps that this handler does not need."""
     run: Callable[..., Awaitable[Any]] = function
     if threads is not None:
         run = partial(threads.run, function)
     reads = [argument.read for argument in arguments]
-    if any(argument.waits for argument in arguments):
-        call: Call = _waiting(run, reads, batch=batch)
+    if any(argument.inject or argument.keyword for argument in arguments):
+        assert context_of is not None
+        call: Call = partial(_in_context, injected(run, arguments, batch=batch), context_of)
+    elif any(argument.waits for argument in arguments):
+        call = _waiting(run, reads, batch=batch)
     else:
         call = _with_batch(run, reads) if batch else _with_record(run, reads)
     if timeout_ms is not None:
         call = partial(_timed, call, name, timeout_ms)
     return call if threads is None else partial(_with_room, call, threads)
+
+
+def _in_context(
+    call: ContextCall, context_of: Callable[[Item], Context], item: Item
+) -> Awaitable[Any]:
+    return call(context_of(item))
 
 
 def _with_record(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
@@ -72,28 +84,29 @@ def _waiting(
         value = read(record)
         return await value if isinstance(value, CoroutineType) else value
 
-    async def one_record(record: Record) -> None:
-        await run(*[await made(read, record) for read in reads])
+    async def one_record(record: Record) -> Any:  # noqa: ANN401 - what the handler returns
+        return await run(*[await made(read, record) for read in reads])
 
-    async def many(records: list[Record]) -> None:
-        await run(*[[await made(read, record) for record in records] for read in reads])
+    async def many(records: list[Record]) -> Any:  # noqa: ANN401 - what the handler returns
+        return await run(*[[await made(read, record) for record in records] for read in reads])
 
     return many if batch else one_record
 
 
-async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> None:
+async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> Any:  # noqa: ANN401
     try:
         async with asyncio.timeout(milliseconds / 1000) as timeout:
-            await call(item)
+            result = await call(item)
     except TimeoutError as error:
         if not timeout.expired():
             raise
         raise HandlerTimedOut(name, milliseconds) from error
     if timeout.expired():  # it was cancelled and still returned, so its work may be incomplete
         raise HandlerTimedOut(name, milliseconds)
+    return result
 
 
-async def _with_room(call: Call, threads: HandlerThreads, item: Item) -> None:
+async def _with_room(call: Call, threads: HandlerThreads, item: Item) -> Any:  # noqa: ANN401
     """Wait for a free thread first, so that the wait does not count for the timeout."""
     await threads.room()
-    await call(item)
+    return await call(item)

@@ -27,6 +27,7 @@ from asyncconsumer.consumer.dead_letters import (
     parse_failure_headers,
 )
 from asyncconsumer.errors import ClosedError, ConsumerError, NotAssigned
+from asyncconsumer.handlers.context import attempts_elsewhere
 from asyncconsumer.handlers.invoke import Call
 from asyncconsumer.handlers.ordering import KeyOrder, Ready
 from asyncconsumer.handlers.partition_work import Item, PartitionWork
@@ -89,7 +90,9 @@ class RetryTopic:
             if record.topic == self.topic:
                 if (wait := self._wait(record)) > 0:
                     raise NotDue(wait)
+                attempts_elsewhere.set(self._attempts(record))
                 return handle(original(record))
+            attempts_elsewhere.set(0)
             if record.key is not None and record.key in self._waiting(record.partition):
                 raise BehindRetry
             return handle(record)
@@ -107,6 +110,11 @@ class RetryTopic:
             return 0
         due = record.timestamp / 1000 + self.delay
         return min(due - self._now_ms() / 1000, self.delay)
+
+    def _attempts(self, record: Record) -> int:
+        work = self._work(record.partition)
+        before = None if work is None else work.attempts.get(record.offset)
+        return attempts_of(record) if before is None else before.times
 
     async def park(self, record: Record, failure: Failure) -> None:
         """Write a record to the retry topic."""

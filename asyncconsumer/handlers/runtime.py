@@ -3,22 +3,29 @@
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.dead_letters import DeadLetterProducer
 from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.events import EventBus
 from asyncconsumer.handlers.batches import BatchQueues
+from asyncconsumer.handlers.context import Context, attempts_elsewhere
 from asyncconsumer.handlers.failures import Failures
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
-from asyncconsumer.handlers.invoke import caller, is_async
+from asyncconsumer.handlers.injection import with_overrides
+from asyncconsumer.handlers.invoke import Call, caller, is_async
 from asyncconsumer.handlers.ordering import ORDERINGS, Ordering
+from asyncconsumer.handlers.partition_work import Item, first_of
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.retry_topic import RetryTopic
 from asyncconsumer.handlers.threads import HandlerThreads
 from asyncconsumer.handlers.tracing import traced
 from asyncconsumer.handlers.workers import Workers
+from asyncconsumer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from asyncconsumer.handlers.app import ConsumerApp
 
 Start = Callable[[Coroutine[Any, Any, None], str], object]
 """Run a coroutine in the background until it returns or the app is closed."""
@@ -30,6 +37,7 @@ class AppContext(NamedTuple):
     environment: Environment
     events: EventBus
     tracing: bool = False
+    app: "ConsumerApp | None" = None
 
 
 class HandlerRuntime:
@@ -45,6 +53,7 @@ class HandlerRuntime:
     ) -> None:
         options, environment = handler.handling, context.environment
         self.handler: Final = handler
+        self._app = context.app
         self._writers = [
             dead_letters[topic] for topic in options.writes_to if topic in dead_letters
         ]
@@ -72,19 +81,36 @@ class HandlerRuntime:
             events=context.events,
             retry_topic=self.retry_topic,
         )
-        call = caller(
-            handler.name,
-            handler.function,
-            handler.arguments,
-            batch=options.batch is not None,
-            timeout_ms=options.handler_timeout_ms,
-            threads=self._threads,
-        )
+        call = self._caller()
         if context.tracing:
             call = traced(call, group)
         if self.retry_topic is not None:
             call = self.retry_topic.call(call)
         self.workers: Final = Workers(handler.name, self.queue, call, self.failures)
+
+    def _caller(self) -> Call:
+        handler, options = self.handler, self.handler.handling
+        overrides = {} if self._app is None else self._app.dependency_overrides
+        batch = options.batch is not None
+        return caller(
+            handler.name,
+            handler.function,
+            with_overrides(handler.name, handler.arguments, overrides, batch=batch),
+            batch=batch,
+            timeout_ms=options.handler_timeout_ms,
+            threads=self._threads,
+            context_of=self._context_of,
+        )
+
+    def _context_of(self, item: Item) -> Context:
+        """Return the context of a call with an item, in the task of the worker that makes it."""
+        assert self._app is not None
+        first = first_of(item)
+        before = attempts_elsewhere.get()
+        work = self.queue.partitions.get(TopicPartition(first.topic, first.partition))
+        if not before and work is not None and (tried := work.attempts.get(first.offset)):
+            before = tried.times
+        return Context(self._app, self.handler.name, item, before + 1)
 
     @property
     def trouble(self) -> str | None:

@@ -5,6 +5,7 @@ import contextvars
 import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
@@ -47,11 +48,13 @@ class HandlerThreads:
         )
         await wait_until(lambda: len(self._given_up) < self._spare, every=_POLL_SECONDS)
 
-    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+    async def run(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         """Call the function in a thread and return its result.
 
         A result that is awaitable is awaited, because a plain decorator may hide an `async def`.
         """
+        if named:
+            function = partial(function, **named)
         returned = await self._called(function, *arguments)
         return await returned if inspect.isawaitable(returned) else returned
 

@@ -82,8 +82,8 @@ def test_a_method_of_no_object_is_refused() -> None:
         given(Shop.sell)
 
 
-class Depends:
-    """As web frameworks have it."""
+class Inject:
+    """A marker of another framework."""
 
     def __init__(self, dependency: Callable[[], object]) -> None:
         self.dependency = dependency
@@ -93,12 +93,12 @@ def get_db() -> str:
     return "db"
 
 
-Db = Annotated[str, Depends(get_db)]
-INJECTED = Depends(get_db)
+Db = Annotated[str, Inject(get_db)]
+INJECTED = Inject(get_db)
 AVRO = make_deserializer(Order)
 
 
-def annotated(db: Annotated[str, Depends(get_db)]) -> None: ...
+def annotated(db: Annotated[str, Inject(get_db)]) -> None: ...
 def second(order: Order, db: Db) -> None: ...
 def optional(order: Order, db: Db | None) -> None: ...
 def doubly(db: Annotated[Db, "of the shop"]) -> None: ...
@@ -111,24 +111,24 @@ def constrained(order: Annotated[Order, Field(description="sold")]) -> None: ...
     "function", [annotated, second, optional, doubly, with_default, by_default, constrained]
 )
 def test_what_nobody_injects_is_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigError, match=r"parameter '(db|order)'.*Dependencies are not injected"):
+    with pytest.raises(ConfigError, match=r"parameter '(db|order)'.*is not supported. Use Depends"):
         given(function)
 
 
 def test_in_a_batch_it_is_refused_as_well() -> None:
     def inside(orders: list[Order], dbs: list[Db]) -> None: ...
-    def environment(dbs: Annotated[list[str], Depends(get_db)]) -> None: ...
+    def environment(dbs: Annotated[list[str], Inject(get_db)]) -> None: ...
     def meant(numbers: list[Annotated[list[int], Value]]) -> None: ...
 
     for function in (inside, environment):
-        with pytest.raises(ConfigError, match="Dependencies are not injected"):
+        with pytest.raises(ConfigError, match="is not supported"):
             arguments_of("h", function, batch=True)
     assert len(arguments_of("h", meant, batch=True)) == 1
 
 
 def test_what_belongs_to_the_type_of_the_value_is_left_to_it() -> None:
     def numbers(values: list[Annotated[int, Field(gt=0)]], record: Record) -> None: ...
-    def meant(order: Annotated[Order, Depends(get_db), Value]) -> None: ...
+    def meant(order: Annotated[Order, Inject(get_db), Value]) -> None: ...
 
     assert len(arguments_of("h", numbers, batch=False)) == 2
     assert given(meant) == [ORDER]

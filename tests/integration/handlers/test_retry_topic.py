@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from asyncconsumer import ConsumerApp, Record, Retry, TopicPartition
+from asyncconsumer import ConsumerApp, Context, Record, Retry, TopicPartition
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.support.helpers import until
 from tests.support.real_apps import make_app, offsets, read
@@ -215,3 +215,22 @@ async def test_keys_keep_their_order_though_members_come_and_go_while_records_wa
         await until(stored.is_all_done)
     assert stored.too_early == []
     assert sum(stored.failed.values()) >= KEYS * 2 * 2
+
+
+async def test_the_context_counts_the_attempts_before_the_retry_topic(sales: Sales) -> None:
+    seen: list[tuple[str, bytes | None, int]] = []
+    await sales.send(b"a1", b"b1", b"a2")
+    app = make_app(sales.kafka, group_id=sales.group)
+
+    @app.handler(sales.topic, retry=Retry(3, backoff_ms=10, topic=sales.waiting, delay_ms=10))
+    async def sell(context: Context) -> None:
+        record = context.record
+        seen.append((record.topic, record.value, context.attempt))
+        if record.value == b"a1" and context.attempt < 3:
+            raise ValueError("no")
+
+    async with app:
+        await until(lambda: len(seen) == 5)
+    expected = {(b"a1", 1), (b"a1", 2), (b"a1", 3), (b"a2", 1), (b"b1", 1)}
+    assert {(value, attempt) for _, value, attempt in seen} == expected
+    assert {topic for topic, _, _ in seen} == {sales.topic}
