@@ -1,1 +1,1 @@
-"""Fetching records from brokers."""
+"""The fetching of records from brokers."""

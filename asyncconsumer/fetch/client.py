@@ -40,9 +40,9 @@ class KafkaClient(AsyncResource):
         self.bodies = BodyCache(max_body_bytes)  # decompressed bodies of its streams
 
     def stream(self, open_reader: Callable[[int], Awaitable[PartitionReader]]) -> PartitionStream:
-        """Return a stream with its own connections.
+        """Return a stream that reads with its own connections. `open_reader` creates its reader.
 
-        They are closed when the stream ends or is garbage-collected.
+        The connections are closed when the stream ends or is garbage-collected.
         """
         slot = self.brokers.new_slot()
         close = functools.partial(self.brokers.close_slot, slot)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class FetchTarget(NamedTuple):
-    """A partition to fetch: channel, start offset and optional end.
+    """A partition to fetch, with its channel, start offset and optional end offset.
 
-    A changed `epoch` or `channel` makes the manager start again from `offset`. As long as both stay
-    the same, reading continues undisturbed, even if `offset` or `end` differ.
+    If `epoch` or `channel` changes, the fetch manager starts again from `offset`. As long as both
+    stay the same, reading continues undisturbed, even if `offset` or `end` differ.
     """
 
     channel: Channel
@@ -31,7 +31,7 @@ class FetchTarget(NamedTuple):
 
 
 class ReplicaPlacement(NamedTuple):
-    """The broker that a partition is read from."""
+    """The broker from which a partition is read, and its address."""
 
     node_id: int
     address: Address
@@ -39,7 +39,7 @@ class ReplicaPlacement(NamedTuple):
 
 
 class OffsetState(enum.Enum):
-    """The state of a cursor's offset: whether it can be fetched."""
+    """The state of a cursor's offset, which says whether it can be fetched."""
 
     UNRESOLVED = "it is EARLIEST or LATEST, and must be looked up"
     OUT_OF_RANGE = "the broker reported that the log does not have it"
@@ -48,7 +48,9 @@ class OffsetState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """The fetch state of one partition. The manager owns it; its fetcher advances it.
+    """The fetch position and fetch state of one partition.
+
+    The manager owns it, and its fetcher advances it.
 
     `version` changes whenever the cursor is removed from a fetcher or a lookup. The sender of a
     request compares versions to detect that the response is stale.
@@ -78,7 +80,7 @@ class Cursor:
 
     @classmethod
     def of(cls, partition: TopicPartition, target: FetchTarget) -> "Cursor":
-        """Return a cursor for a fetch target, not paused yet."""
+        """Return a new cursor for a fetch target. It is not paused."""
         return cls(
             partition,
             target.channel,
@@ -101,7 +103,7 @@ class Cursor:
         return PartitionFetch(self.offset, max_bytes, epoch, self.topic_id, self.read_epoch)
 
     def detach(self) -> None:
-        """Invalidate responses in flight by changing the version."""
+        """Change the version, so that responses in flight are ignored."""
         self.version += 1
 
     def set_log_end(self, high_watermark: int, last_stable_offset: int = -1) -> None:
@@ -119,27 +121,33 @@ class Cursor:
         return self.log_end[1]
 
     def advance(self, offset: int, read_epoch: int) -> None:
-        """Move to `offset` after records up to it, of that leader epoch, were fetched."""
+        """Move to `offset`, because all records before it were fetched.
+
+        `read_epoch` is their leader epoch.
+        """
         self.offset, self.read_epoch, self.corrupt_responses = offset, read_epoch, 0
 
     def jump(self, offset: int, read_epoch: int = -1) -> None:
-        """Continue at another offset. EARLIEST and LATEST have to be looked up first."""
+        """Continue at another offset.
+
+        EARLIEST and LATEST stand for offsets that are still to be looked up.
+        """
         self.offset, self.read_epoch = offset, read_epoch
         self.start_offset = offset if offset >= 0 else None
         self.offset_state = OffsetState.KNOWN if offset >= 0 else OffsetState.UNRESOLVED
 
     def mark_out_of_range(self) -> None:
-        """Mark the offset as out of range, as the broker reported."""
+        """Mark the offset as out of range, because the broker reported this."""
         self.offset_state = OffsetState.OUT_OF_RANGE
 
     def switch_topic(self, topic_id: UUID | None) -> None:
-        """Switch to the id of a re-created topic."""
+        """Switch to `topic_id`, the id of the re-created topic."""
         if self.topic_id is not None:
             self.former_ids |= {self.topic_id}
         self.topic_id, self.refused_by, self.replica = topic_id, None, NO_REPLICA
 
     def note_error(self, error: ConsumerError, now: float) -> float:
-        """Store an error, and return for how many seconds errors have lasted."""
+        """Store an error. Return for how many seconds errors have lasted."""
         self.error = error
         if self.failing_since is None:
             self.failing_since = now

@@ -1,4 +1,4 @@
-"""Fetch requests to one broker for several partitions, and the parsing of their responses."""
+"""Fetch requests for several partitions of one broker, and the parser of their responses."""
 
 from collections.abc import Mapping, Sequence
 from struct import Struct
@@ -28,7 +28,7 @@ _MAX_THROTTLE: Final = 30.0  # seconds; longer throttle times are cut to this
 
 
 class PartitionFetch(NamedTuple):
-    """The entry of one partition in a fetch request."""
+    """The entry for one partition in a fetch request."""
 
     offset: int
     max_bytes: int
@@ -38,7 +38,10 @@ class PartitionFetch(NamedTuple):
 
 
 class PartitionResponse(NamedTuple):
-    """The response for one partition. Its records are still in the response buffer."""
+    """The part of a fetch response for one partition.
+
+    Its records are still in the response buffer.
+    """
 
     partition: TopicPartition
     offset: int  # the requested offset
@@ -57,19 +60,19 @@ class PartitionResponse(NamedTuple):
     def end_offset(self) -> int:
         """Return the next offset to fetch.
 
-        Without a complete batch this is the requested offset.
+        If the response has no complete record batch, this is the requested offset.
         """
         return self.end[0]
 
     @property
     def end(self) -> tuple[int, int]:
-        """Return the next offset to fetch, and the leader epoch of the last batch or -1."""
+        """Return the next offset to fetch, and the leader epoch of the last record batch or -1."""
         return decoding.record_set_end(self.data, self.offset)
 
     def records(
         self, config: FetchConfig, end: int | None = None, bodies: BodyCache | None = None
     ) -> decoding.Records:
-        """Return the records up to `end`, decoded during iteration.
+        """Return the records before offset `end`. They are decoded during iteration.
 
         Decompressed bodies are charged to `bodies`.
         """
@@ -88,7 +91,7 @@ class PartitionResponse(NamedTuple):
         )
 
     def decode_error(self, config: FetchConfig) -> ConsumerError:
-        """Return the error for data without a complete batch at the requested offset."""
+        """Return the error for data without a complete record batch at the requested offset."""
         records = self.records(config)
         try:
             for _ in records:
@@ -114,7 +117,7 @@ def build_request(
 ) -> FetchRequest:
     """Return the fetch request for partitions that one broker serves.
 
-    If `rack` is set, the leader may answer with a preferred replica and no records.
+    If `rack` is set, the leader may name a preferred replica and return no records.
     """
     topics: dict[FetchTopic, list[FetchPartition]] = {}
     last, rows = FetchTopic(""), list[FetchPartition]()
@@ -137,11 +140,11 @@ def build_request(
 
 
 def check_size(raw: RawResponse, response: decoding.FetchAnswer, limit: int) -> None:
-    """Raise `MalformedResponse` for a response with far more than `limit` bytes of records.
+    """Raise `MalformedResponse` if a response has far more than `limit` bytes of records.
 
-    A broker may exceed the limit by one batch, which it always sends completely. A larger response
-    would use memory that is not reserved. Some brokers stop only after the limit is exceeded. They
-    are allowed twice the limit, or the limit plus an ordinary batch.
+    A broker may exceed the limit by one record batch, which it always sends completely. A larger
+    response would use memory that is not reserved. Some brokers stop only after the limit is
+    exceeded. They are allowed twice the limit, or the limit plus an ordinary batch.
     """
     sizes = [part.end - part.start for part in response.partitions]
     if sum(sizes) <= limit:
@@ -155,7 +158,7 @@ def check_size(raw: RawResponse, response: decoding.FetchAnswer, limit: int) -> 
 
 
 def _first_batch(data: memoryview) -> int:
-    """Return the size of the first batch by its header, in bytes."""
+    """Return the size of the first record batch in bytes, as its header gives it."""
     if len(data) < _ENTRY_HEAD.size:
         return len(data)
     return _ENTRY_HEAD.size + max(0, int(_ENTRY_HEAD.unpack_from(data)[1]))
@@ -164,7 +167,7 @@ def _first_batch(data: memoryview) -> int:
 def parse_response(
     raw: RawResponse, fetches: Mapping[TopicPartition, PartitionFetch], max_bytes: int = 2**31 - 1
 ) -> list[PartitionResponse]:
-    """Return the response for each requested partition.
+    """Return the part of the response for each requested partition.
 
     Raise an error if the broker refused the whole request. A partition that the response does not
     name has no records. A broker that throttles the client names none at all. `max_bytes` is the
@@ -189,14 +192,14 @@ def parse_response(
 
 
 def throttle_seconds(response: decoding.FetchAnswer) -> float:
-    """Return the throttle time of a response in seconds, limited to 30."""
+    """Return the throttle time in a response in seconds, at most 30."""
     return min(max(0.0, response.throttle_ms / 1000), _MAX_THROTTLE)
 
 
 def empty_response(
     tp: TopicPartition, offset: int, error: BrokerError | None = None
 ) -> PartitionResponse:
-    """Return a response without records, for a partition that a broker did not answer for."""
+    """Return a response without records, for a partition that the broker's response lacks."""
     return PartitionResponse(tp, offset, error, -1, -1, -1, None, -1, memoryview(b""))
 
 
@@ -206,7 +209,10 @@ def parse_partition(
     fetches: Mapping[TopicPartition, PartitionFetch],
     names: Mapping[bytes, str],
 ) -> PartitionResponse:
-    """Return the response for one partition. `names` has the topics by the bytes of their ids."""
+    """Return the response for the partition `part`.
+
+    `names` maps the bytes of topic ids to topic names.
+    """
     topic = names.get(part.topic) if isinstance(part.topic, bytes) else part.topic
     tp = TopicPartition(topic or "", part.partition)
     fetch = fetches.get(tp)

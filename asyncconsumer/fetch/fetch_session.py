@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): requests and responses contain only the partitions that changed."""
+"""Fetch sessions (KIP-227), in which requests and responses have only changed partitions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -26,7 +26,7 @@ _MAX_WAIT: Final = 1.0
 
 
 class FetchResponse(NamedTuple):
-    """The response to one fetch request."""
+    """The parsed response to one fetch request."""
 
     parts: list[PartitionResponse]
     throttle: float  # seconds for which the broker throttles this client
@@ -34,7 +34,7 @@ class FetchResponse(NamedTuple):
 
 
 class FetchSession:
-    """The partitions to fetch from a broker, and those that the broker remembers.
+    """The partitions to fetch from one broker, and the partitions that the broker remembers.
 
     A broker may grant no session, because it is too old or has no free slots. Then each request
     contains all partitions and asks for a session again.
@@ -54,8 +54,7 @@ class FetchSession:
     def add(self, tp: TopicPartition, fetch: PartitionFetch) -> None:
         """Include a partition in the next request and all later ones.
 
-        It moves to the end of the order, because a broker without a session fills its response in
-        order.
+        It is moved to the end of the order. A broker without a session fills its response in order.
         """
         self._fetches.pop(tp, None)
         self._fetches[tp] = fetch
@@ -105,7 +104,7 @@ class FetchSession:
         )
 
     def _drop_unused_names(self) -> None:
-        """Drop the names of topics that the session no longer has."""
+        """Forget the names of topics that no partition of the session has."""
         self._topic_names = {
             fetch.topic_id.bytes: tp.topic
             for tp, fetch in self._remembered.items()
@@ -113,9 +112,9 @@ class FetchSession:
         }
 
     def _changes(self) -> tuple[dict[TopicPartition, PartitionFetch], dict[FetchTopic, list[int]]]:
-        """Return the partitions to send and those to forget.
+        """Return the partitions to add to the broker's session, and those to drop from it.
 
-        Afterwards `_remembered` has what the broker remembers after this request.
+        Afterwards `_remembered` has the partitions that the broker remembers after this request.
         """
         sent: dict[TopicPartition, PartitionFetch] = {}
         forgotten: dict[FetchTopic, list[int]] = {}
@@ -157,7 +156,9 @@ class FetchSession:
         return FetchResponse(parts, throttle_seconds(response), nodes)
 
     def on_refusal(self) -> float:
-        """Start a new session after a refusal, and return the seconds to wait before it.
+        """Start a new session because the broker refused a request.
+
+        Return the seconds to wait first.
 
         One refusal is usual after a broker restart. Several in a row are a fault of a broker or a
         proxy, and must not cause a storm of fetches.
@@ -169,7 +170,7 @@ class FetchSession:
         return float(min(_MIN_WAIT * 2 ** min(self._refused - 2, 10), _MAX_WAIT))
 
     def reset(self) -> None:
-        """Start over: the next request contains all partitions and replaces the session."""
+        """Start a new session. The next request contains all partitions."""
         self._number = 0
         self._remembered.clear()
         self._topic_names.clear()

@@ -1,4 +1,7 @@
-"""The fetcher: sends one fetch request at a time to one broker, for partitions with room."""
+"""The fetcher, which sends one fetch request at a time to one broker.
+
+A request contains the partitions whose channels have room.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +35,10 @@ _SESSION_ERRORS: Final = (FetchSessionNotFound, InvalidFetchSessionEpoch, FetchS
 
 
 class Refusal(NamedTuple):
-    """A partition that could not be fetched, and the leader if the broker named one (KIP-951)."""
+    """A report that a partition could not be fetched.
+
+    It has the leader if the broker named it (KIP-951).
+    """
 
     cursor: Cursor
     version: int
@@ -41,7 +47,7 @@ class Refusal(NamedTuple):
 
 
 class Redirect(NamedTuple):
-    """A partition that the leader redirects to a preferred read replica (KIP-392)."""
+    """A report that the leader redirects a partition to a preferred read replica (KIP-392)."""
 
     cursor: Cursor
     version: int
@@ -49,7 +55,7 @@ class Redirect(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """A partition whose log diverges from the records that were read.
+    """A report that the log of a partition differs from the records that were read.
 
     `epoch` and `offset` say where the common part of the log ends.
     """
@@ -61,7 +67,7 @@ class Divergence(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """A partition that was fetched up to its end offset."""
+    """A report that a partition was fetched up to its end offset."""
 
     cursor: Cursor
     version: int
@@ -72,7 +78,7 @@ Report: TypeAlias = Refusal | Redirect | Divergence | Finish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetcherContext:
-    """The common context of all fetchers of a manager."""
+    """The objects and options that all fetchers of a manager share."""
 
     brokers: BrokerPool
     budget: Budget
@@ -112,14 +118,14 @@ class _InFlightFetch(NamedTuple):
 
 
 class _FetchPause(NamedTuple):
-    """A wait before the next request, and its reason."""
+    """The seconds to wait before the next request, and the reason."""
 
     seconds: float
     reason: str
 
 
 class Fetcher:
-    """A task that fetches for its cursors into their channels until it is cancelled.
+    """A task that fetches records for its cursors into their channels, until it is cancelled.
 
     A fetcher never waits for a reader. A partition whose channel has no room is left out of the
     request. An error of one partition, or of all of them, is reported and removes the cursor.
@@ -150,52 +156,52 @@ class Fetcher:
 
     @property
     def idle_poll(self) -> bool:
-        """Return whether a long poll is in flight although the fetcher has no cursors."""
+        """Return whether a long poll is in flight although the fetcher has no cursors left."""
         return not self._plan and self.in_long_poll
 
     @property
     def in_long_poll(self) -> bool:
-        """Return whether the request in flight may outlast opening a connection."""
+        """Return whether the request in flight may take longer than opening a new connection."""
         if self._in_flight is None:
             return False
         return self._in_flight.due - asyncio.get_running_loop().time() > _LONG_POLL
 
     @property
     def blocked_reason(self) -> str | None:
-        """Return why no request is sent to the broker at the moment, or None."""
+        """Return why the fetcher sends no request at the moment, or None."""
         if self._pause is None:
             return None
         return f"the broker {self.node_id} at {self.address} {self._pause.reason}"
 
     def add(self, cursor: Cursor) -> None:
-        """Add a cursor to the next requests."""
+        """Fetch for a cursor from the next request on."""
         cursor.fetcher = self
         self._plan.add(cursor)
         self._unconfirmed[cursor] = None
         self._wakeup.set()
 
     def last_response(self, cursor: Cursor) -> float | None:
-        """Return the loop time of the broker's last response.
+        """Return the loop time of the broker's last response for a cursor.
 
-        None means that there was no response since the cursor was added.
+        It is None if there was no response since the cursor was added.
         """
         if self.connection is None or cursor in self._unconfirmed:
             return None
         return self.connection.last_received
 
     def remove(self, cursor: Cursor) -> None:
-        """Stop fetching for a cursor, and ignore responses for it that are in flight."""
+        """Stop fetching for a cursor. Ignore the responses for it that are in flight."""
         self._plan.remove(cursor)
         cursor.fetcher = None
         cursor.detach()
 
     def refresh(self, cursor: Cursor) -> None:
-        """Re-evaluate a cursor that was paused or resumed."""
+        """Include or exclude a cursor that was resumed or paused."""
         self._plan.mark_changed(cursor)
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Fetch until cancelled."""
+        """Send requests and process responses until cancelled."""
         try:
             while True:
                 try:
@@ -220,7 +226,7 @@ class Fetcher:
     # --- requests --------------------------------------------------------------------------------
 
     async def _round(self) -> bool:
-        """Send one request and process its response. Return False if nothing can be fetched."""
+        """Send one request and process its response. Return False if no cursor can be fetched."""
         if self.waiting_since is None:
             self.waiting_since = asyncio.get_running_loop().time()
         sent = self._send(await self._connect())
@@ -238,7 +244,7 @@ class Fetcher:
         return True
 
     async def _wait_pause(self, pause: _FetchPause) -> None:
-        """Wait until the broker may be asked again."""
+        """Wait for the seconds of `pause`, until the broker may be asked again."""
         self._pause = pause
         self.waiting_since = None  # the broker is not late: this fetcher pauses
         try:
@@ -255,9 +261,10 @@ class Fetcher:
         return connection
 
     def _send(self, connection: BrokerConnection) -> asyncio.Future[RawResponse] | None:
-        """Send a request for all cursors that have room.
+        """Send a request for all cursors whose channels have room. Return a future of the response.
 
-        Return None if there are none. The wakeup event is then set when that may have changed.
+        Return None if there are no such cursors. The wakeup event is then set when that may have
+        changed.
         """
         self._wakeup.clear()
         context, config, plan = self._context, self._context.config, self._plan
@@ -287,7 +294,7 @@ class Fetcher:
         return response
 
     def _rack(self) -> str:
-        """Return the client rack, or "" while a cursor avoids replicas after a failure.
+        """Return the client rack to send, or "" while a cursor avoids replicas after a failure.
 
         A leader redirects only clients that send a rack.
         """
@@ -302,14 +309,18 @@ class Fetcher:
     # --- responses -------------------------------------------------------------------------------
 
     def _process_if_small(self, raw: RawResponse) -> None:
-        """Process a small response as soon as it arrives, before the next request."""
+        """Process a response at once when it arrives, if it is small.
+
+        The next request is sent afterwards.
+        """
         if len(raw.body) <= _SMALL_RESPONSE:
             self._process(raw)
 
     def _process(self, raw: RawResponse) -> None:
         """Process a response without awaiting.
 
-        Afterwards the data is in its channels and the budget is balanced.
+        Afterwards the data is in the channels, and the unused part of the reserved bytes is given
+        back.
         """
         self._release_reserved()
         self.waiting_since = None
@@ -325,9 +336,9 @@ class Fetcher:
             self._in_flight = None
 
     def _deliver(self, response: FetchResponse) -> None:
-        """Deliver the partitions of a response to their channels, or report their errors.
+        """Push the records of a response to their channels, and report the errors of partitions.
 
-        Nothing is awaited here, so that no data is lost by a cancellation.
+        Nothing is awaited in this method, so that no data is lost by a cancellation.
         """
         requested = self._plan.requested
         unconfirmed, self._unconfirmed = (
@@ -381,7 +392,7 @@ class Fetcher:
     # --- errors ----------------------------------------------------------------------------------
 
     def _report(self, report: Report) -> None:
-        """Remove a cursor and report the reason."""
+        """Remove a cursor, and pass a report with the reason to the placer."""
         self.remove(report.cursor)
         self._context.reports.put_nowait(report._replace(version=report.cursor.version))
 
@@ -391,7 +402,7 @@ class Fetcher:
 
 
 class ExpressFetcher(Fetcher):
-    """A fetcher for cursors that were added during a long poll of the usual fetcher.
+    """A fetcher for cursors that were added while the usual fetcher has a long poll in flight.
 
     A broker answers the requests of one connection in order. Without an express fetcher, a seek
     would wait for the end of the poll. The usual fetcher takes the cursors back when its poll ends.
@@ -401,7 +412,7 @@ class ExpressFetcher(Fetcher):
 
 
 def _leader(part: PartitionResponse, response: FetchResponse) -> ReplicaPlacement | None:
-    """Return the leader that a refusal names (KIP-951), or None."""
+    """Return the leader that the broker's refusal names (KIP-951), or None."""
     if part.current_leader is None:
         return None
     node_id, epoch = part.current_leader

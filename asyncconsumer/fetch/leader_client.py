@@ -1,4 +1,4 @@
-"""Requests to the current leader of a partition."""
+"""A client for requests to the current leaders of partitions."""
 
 from collections.abc import Collection, Iterable, Iterator
 from math import inf
@@ -18,7 +18,7 @@ from asyncconsumer.types import Address, TopicPartition
 
 
 class LeaderInfo(NamedTuple):
-    """The leader of a partition, its address, its epoch and the topic id."""
+    """The leader of a partition, with its address and epoch and the topic id."""
 
     node_id: int
     address: Address
@@ -27,7 +27,7 @@ class LeaderInfo(NamedTuple):
 
 
 class LeaderClient:
-    """A client that finds leaders, connects to them, and retries.
+    """A client that finds the leaders of partitions, connects to them, and retries.
 
     A leader marked as stale is looked up again before its next use. Retries wait 50 ms to 1 s, and
     stop after `patience_ms` without success.
@@ -60,7 +60,7 @@ class LeaderClient:
     async def connect(
         self, tp: TopicPartition, traffic: Traffic, *, slot: int = 0
     ) -> tuple[BrokerConnection, LeaderInfo]:
-        """Return a connection to the leader, without retries.
+        """Return a connection to a partition's leader, and its LeaderInfo. Do not retry.
 
         For `slot` see `BrokerPool.connection`.
         """
@@ -77,9 +77,9 @@ class LeaderClient:
         return await self._brokers.connection(broker.address, traffic, slot=slot)
 
     async def find(self, tp: TopicPartition) -> LeaderInfo:
-        """Return the leader of a partition, without retries.
+        """Return the leader of a partition. Do not retry.
 
-        The cluster is asked if the leader is unknown or marked as stale.
+        Metadata is requested if the leader is unknown or marked as stale.
         """
         leader = (await self.find_all([tp]))[tp]
         if isinstance(leader, BrokerError):
@@ -89,9 +89,9 @@ class LeaderClient:
     async def find_all(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, LeaderInfo | BrokerError]:
-        """Return the leader of each partition, or the error.
+        """Return the leader of each partition, or the partition's error.
 
-        One metadata request covers all unknown or stale partitions.
+        One metadata request covers all partitions whose leader is unknown or marked as stale.
         """
         metadata = self._cluster.metadata
         stale_topics = {
@@ -133,7 +133,7 @@ class LeaderClient:
         return frozenset(TopicPartition(topic, number) for number in numbers)
 
     def mark_stale(self, tp: TopicPartition) -> None:
-        """Mark a leader as stale, so that it is looked up again before its next use."""
+        """Mark the leader of a partition as stale, so that it is looked up before its next use."""
         self._stale.add(tp)
 
     def mark_suspect(self, address: Address) -> None:
@@ -141,5 +141,8 @@ class LeaderClient:
         self._brokers.mark_suspect(address)
 
     def retry_deadline(self, max_ms: float = inf) -> RetryDeadline:
-        """Return a new retry deadline of `patience_ms`, or of `max_ms` if that is shorter."""
+        """Return a new time limit for retries.
+
+        It is `patience_ms`, or `max_ms` if that is shorter.
+        """
         return RetryDeadline(min(self._patience_ms, max_ms), self._randomness)

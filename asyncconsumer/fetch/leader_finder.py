@@ -1,4 +1,4 @@
-"""The leader finder: requests metadata while a partition has no known leader."""
+"""The leader finder, which requests metadata while a partition has no known leader."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -21,7 +21,7 @@ _MAX_BACKOFF_FACTOR: Final = (
 
 
 class LeaderFinder:
-    """The cursors without a broker, and the metadata requests for them.
+    """A task that requests metadata for cursors without a broker.
 
     The finder does not place cursors. The consumer of `responses` does.
     """
@@ -45,17 +45,20 @@ class LeaderFinder:
         self._wakeup.set()
 
     def discard(self, cursor: Cursor) -> None:
-        """Remove a cursor that has a broker, or needs none."""
+        """Remove a cursor that has a broker by now, or needs none."""
         self.unplaced.pop(cursor.partition, None)
 
     def mark_stale(self, topics: Iterable[str]) -> None:
-        """Request metadata once for topics whose leaders may have moved."""
+        """Request metadata once more for topics whose leaders may have moved."""
         self._stale_topics.update(topics)
         if self._stale_topics:
             self._wakeup.set()
 
     async def responses(self) -> AsyncIterator[Metadata | ConsumerError]:
-        """Yield metadata of the topics in question, or the error, as often as needed."""
+        """Yield the metadata of the topics without a known leader, or the error of the request.
+
+        Requests are repeated as long as a cursor has no broker.
+        """
         while True:
             await self._wakeup.wait()
             waits = backoff(self._backoff, self._backoff * _MAX_BACKOFF_FACTOR, self._randomness)

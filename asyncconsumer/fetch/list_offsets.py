@@ -1,4 +1,4 @@
-"""ListOffsets requests: to one broker, and to the leaders of many partitions with retries."""
+"""ListOffsets requests to one broker, or with retries to the leaders of many partitions."""
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
@@ -42,7 +42,7 @@ async def request_offsets(
     *,
     committed_only: bool,
 ) -> dict[TopicPartition, OffsetAndTimestamp | BrokerError]:
-    """Return the offsets of partitions that one broker leads. Send one request."""
+    """Send one ListOffsets request to a broker. Return an offset or an error for each partition."""
     by_topic: dict[str, list[ListedOffset]] = {}
     for tp, row in rows.items():
         by_topic.setdefault(tp.topic, []).append(row)
@@ -64,7 +64,7 @@ async def request_log_ends(
 ) -> dict[TopicPartition, LogEnds | BrokerError]:
     """Return the log ends of partitions that one broker leads.
 
-    `leader_epochs` has the partitions with their known leader epochs. `timestamps` has EARLIEST,
+    `leader_epochs` maps the partitions to their known leader epochs. `timestamps` has EARLIEST,
     LATEST or both, and each takes one request.
     """
     result: dict[TopicPartition, LogEnds | BrokerError] = dict.fromkeys(
@@ -82,9 +82,10 @@ async def request_log_ends(
 
 
 def _parse(response: Response) -> dict[TopicPartition, OffsetAndTimestamp | BrokerError]:
-    """Return the rows of a response. The first four columns are the same in every version.
+    """Return the offset or error of each partition in a response.
 
-    A response may have 100,000 rows, so rows are not converted to dicts.
+    The first four columns of a row are the same in every version. A response may have 100,000 rows,
+    so rows are not converted to dicts.
     """
     result: dict[TopicPartition, OffsetAndTimestamp | BrokerError] = {}
     for topic, rows, *_ in response.topics or ():
@@ -101,7 +102,7 @@ def _parse(response: Response) -> dict[TopicPartition, OffsetAndTimestamp | Brok
 def _with(
     ends: LogEnds, timestamp: int, listed: OffsetAndTimestamp | BrokerError
 ) -> LogEnds | BrokerError:
-    """Return `ends` with one more offset, or the error."""
+    """Return `ends` with the listed offset added, or the error in place of an offset."""
     if isinstance(listed, BrokerError):
         return listed
     if timestamp == EARLIEST:
@@ -113,7 +114,7 @@ def _with(
 
 
 class OffsetLookup:
-    """An offset lookup for many partitions, with one request to each leader.
+    """A lookup of offsets of many partitions, with one request to each leader.
 
     A partition whose leader moved or does not answer is retried. `found` has the offsets found so
     far, also after an error.
@@ -132,9 +133,9 @@ class OffsetLookup:
         self._committed_only = committed_only
 
     async def run(self) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Return the first offset at or after each timestamp (ms) or ListOffsets constant.
+        """Return each partition's first offset at or after its timestamp (ms, EARLIEST or LATEST).
 
-        Permanent errors are raised at once, for example for a partition that its topic does not
+        A permanent error is raised at once, for example for a partition that its topic does not
         have. An unknown topic is retried for 2 s, other errors as in `LeaderClient`.
         """
         deadline = self._leaders.retry_deadline()
@@ -153,7 +154,7 @@ class OffsetLookup:
     def _retriable_error(
         self, errors: Mapping[TopicPartition, ConsumerError]
     ) -> tuple[ConsumerError, bool]:
-        """Return an error to retry after, and whether a topic is unknown to all brokers.
+        """Return one of the errors to retry after, and whether brokers do not know a topic.
 
         Raise an error that a retry does not resolve.
         """
@@ -205,14 +206,14 @@ class OffsetLookup:
 async def list_offsets(
     leaders: LeaderClient, timestamps: Mapping[TopicPartition, int], *, committed_only: bool = False
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """Return the offsets of many partitions; see `OffsetLookup.run`."""
+    """Return the offsets of many partitions at timestamps. See `OffsetLookup.run`."""
     return await OffsetLookup(leaders, timestamps, committed_only=committed_only).run()
 
 
 async def list_offset(
     leaders: LeaderClient, tp: TopicPartition, timestamp: int, *, committed_only: bool = False
 ) -> OffsetAndTimestamp:
-    """Return the offset of one partition; see `OffsetLookup.run`."""
+    """Return the offset of one partition at a timestamp. See `OffsetLookup.run`."""
     return (await list_offsets(leaders, {tp: timestamp}, committed_only=committed_only))[tp]
 
 
@@ -224,7 +225,7 @@ async def list_log_ends(leaders: LeaderClient, tp: TopicPartition) -> LogEnds:
 
 
 def milliseconds(moment: int | datetime) -> int:
-    """Return a moment as a ListOffsets timestamp. Numbers are returned unchanged."""
+    """Return a datetime as a ListOffsets timestamp. A number is returned unchanged."""
     if isinstance(moment, int) and MAX_TIMESTAMP <= moment < 2**63:
         return moment
     if not isinstance(moment, datetime):

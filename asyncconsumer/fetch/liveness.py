@@ -1,4 +1,4 @@
-"""Activity of a fetch manager, sampled by its periodic check."""
+"""The recent activity of a fetch manager, sampled by its periodic check."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from asyncconsumer.types import Address
 
 @dataclass(slots=True)
 class Liveness:
-    """The time of the last read, and the brokers that are overdue.
+    """The time of the last progress of readers, and the brokers that are overdue.
 
     Times are by the loop's clock and up to half a second late.
     """
@@ -29,7 +29,7 @@ class Liveness:
         silent: Iterable[Address],
         now: float,
     ) -> None:
-        """Update from the current state."""
+        """Store which brokers are used and which are silent, and notice progress of readers."""
         markers = tuple(sorted(sum(channel.progress_marker) for channel in channels))
         if markers != self._markers:
             self._markers, self.last_moved = markers, now

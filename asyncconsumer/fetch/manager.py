@@ -1,4 +1,4 @@
-"""The fetch manager: reads the requested partitions into their channels."""
+"""The fetch manager, which reads the requested partitions into their channels."""
 
 import asyncio
 import weakref
@@ -34,7 +34,7 @@ _KEPT_SECONDS: Final = 600.0  # how long the log end of a partition that is not 
 
 
 class Progress(NamedTuple):
-    """The fetch progress of a partition."""
+    """The fetch progress of one partition."""
 
     fetched: int  # next offset to fetch; EARLIEST or LATEST until it is looked up
     high_watermark: int  # last known high watermark, or -1
@@ -49,8 +49,8 @@ class Progress(NamedTuple):
 class FetchManager(AsyncResource):
     """The manager of all fetches of one consumer, within its ``async with`` block.
 
-    `reconcile` sets the partitions to read. All decisions are made synchronously, here and in
-    `PartitionPlacer`. Coroutines only send requests to brokers and bring back responses.
+    `reconcile` sets the partitions to read. All decisions are made synchronously, in this class and
+    in `PartitionPlacer`. Coroutines only send requests to brokers and bring back responses.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class FetchManager(AsyncResource):
         self.liveness = Liveness(Stalls(config.stall_timeout_ms / 1000))
 
     def _expects_cursors(self) -> bool:
-        """Return whether a partition may be placed at any moment.
+        """Return whether a partition may get a broker at any moment.
 
         Partitions that have had errors for 5 s do not count.
         """
@@ -114,7 +114,7 @@ class FetchManager(AsyncResource):
         self.events.end()
 
     def set_owner(self, owner: TargetOwner) -> None:
-        """Set the component that sets the fetch targets."""
+        """Set the component that decides on the fetch targets, which is the rebalancer."""
         self._placer.owner = owner
 
     def channel(self) -> Channel:
@@ -124,10 +124,11 @@ class FetchManager(AsyncResource):
         return channel
 
     def reconcile(self, targets: Mapping[TopicPartition, FetchTarget]) -> None:
-        """Read exactly the given partitions from now on.
+        """Read exactly the partitions in `targets` from now on.
 
         A partition that is already read into the same channel and in the same epoch is not
-        disturbed. After this call nothing is delivered of partitions that are not in `targets`.
+        disturbed. After this call, no records are delivered of partitions that are not in
+        `targets`.
         """
         self._scope.check_open()
         for cursor in [cursor for tp, cursor in self._cursors.items() if tp not in targets]:
@@ -135,7 +136,7 @@ class FetchManager(AsyncResource):
         self.change(targets)
 
     def change(self, targets: Mapping[TopicPartition, FetchTarget]) -> None:
-        """Add or change the given partitions; all others are read as before."""
+        """Add or change the partitions in `targets`. All other partitions are read as before."""
         self._scope.check_open()
         new: list[Cursor] = []
         for tp, target in targets.items():
@@ -172,7 +173,7 @@ class FetchManager(AsyncResource):
         cursor.channel.reopen()  # the partition may be added again
 
     def _mark_finished(self, cursor: Cursor) -> None:
-        """Note that nothing more will be fetched for a cursor."""
+        """Note that a cursor has reached its end offset."""
         unfinished = self._unfinished[cursor.channel]
         unfinished.discard(cursor.partition)
         if not unfinished:
@@ -197,9 +198,9 @@ class FetchManager(AsyncResource):
         )
 
     def start_offsets(self) -> dict[TopicPartition, int]:
-        """Return the first offset read of each partition, if known.
+        """Return the offset at which reading of each partition has begun, if it is known.
 
-        After a jump, this is the offset that reading continued at.
+        After a reset of the position, this is the offset at which reading continued.
         """
         return {
             tp: cursor.start_offset
@@ -208,12 +209,12 @@ class FetchManager(AsyncResource):
         }
 
     def start_offset(self, tp: TopicPartition) -> int | None:
-        """Return the first offset read of one partition, as in `start_offsets`, or None."""
+        """Return the offset at which reading of one partition has begun, or None if unknown."""
         cursor = self._cursors.get(tp)
         return None if cursor is None else cursor.start_offset
 
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
-        """Return the partitions that should make progress and do not, with the reason."""
+        """Return the partitions that should make progress and do not, each with the reason."""
         return self.liveness.stalls.current
 
     @property
@@ -247,9 +248,9 @@ class FetchManager(AsyncResource):
                 self._close_finished(cursor.channel)
 
     def _close_finished(self, channel: Channel) -> None:
-        """Finish a channel when all its partitions have reached their ends.
+        """Finish a channel if all of its partitions have reached their end offsets.
 
-        When all partitions of the manager have, all channels finish, including those without
+        If all partitions of the manager have, finish all channels, including those without
         partitions.
         """
         if channel not in self._unfinished:
@@ -280,7 +281,7 @@ class FetchManager(AsyncResource):
                 self.events.publish(event)
 
     def _drop_old_ends(self, now: float) -> None:
-        """Drop the log ends of partitions that were removed more than 10 minutes ago."""
+        """Drop the cached log ends of partitions that were removed more than 10 minutes ago."""
         old = takewhile(lambda item: item[1][1] < now - _KEPT_SECONDS, self._last_ends.items())
         for tp, _ in list(old):
             del self._last_ends[tp]

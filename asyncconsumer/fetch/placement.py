@@ -1,4 +1,4 @@
-"""Decisions for each partition: which broker it is read from, and at which offset."""
+"""The decisions from which broker each partition is read, and at which offset."""
 
 import asyncio
 from collections import defaultdict
@@ -59,14 +59,17 @@ class TargetOwner(Protocol):
     """
 
     def on_topic_recreated(self, tp: TopicPartition) -> None:
-        """Reset the state of a partition. Its buffered records are dropped already."""
+        """Reset the state of a partition whose topic was re-created.
+
+        Its buffered records are dropped.
+        """
 
 
 class PartitionPlacer:
     """The component that decides from which broker each cursor is fetched.
 
-    A cursor is with the finder, at a fetcher, or waits for an offset lookup. A cursor that can
-    never be read (`_fail`) is in none of these; its reader gets the error.
+    A cursor is with the leader finder, at a fetcher, or waits for an offset lookup. A cursor that
+    can never be read (`_fail`) is in none of these states, and its reader gets the error.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class PartitionPlacer:
         self.owner: TargetOwner | None = None
 
     def detach(self, cursor: Cursor) -> None:
-        """Remove a cursor from its fetcher or from the finder."""
+        """Remove a cursor from its fetcher or from the leader finder."""
         if (fetcher := cursor.fetcher) is not None:
             fetcher.remove(cursor)
         else:
@@ -109,7 +112,7 @@ class PartitionPlacer:
         self.on_metadata(metadata, placeable)
 
     def on_metadata_error(self, error: ConsumerError) -> None:
-        """Note a failed metadata request for all cursors without a broker."""
+        """Note a failed metadata request as an error of all cursors without a broker."""
         for cursor in list(self._finder.unplaced.values()):
             if error.retriable:
                 self._note_error(cursor, error)
@@ -117,7 +120,7 @@ class PartitionPlacer:
                 self._fail(cursor, error)
 
     def on_metadata(self, metadata: Metadata, cursors: Iterable[Cursor]) -> None:
-        """Place cursors that have no broker, and move those whose leader changed."""
+        """Give a broker to cursors that have none, and move those whose leader has changed."""
         unresolved: dict[Address, list[tuple[Cursor, int]]] = defaultdict(list)
         for cursor in cursors:
             if cursor.partition in self._finder.unplaced:
@@ -153,7 +156,7 @@ class PartitionPlacer:
         return broker is None or broker.address != current.address
 
     def _place_unplaced(self, cursor: Cursor, metadata: Metadata) -> bool:
-        """Place an unplaced cursor by the metadata. Return whether it has a broker."""
+        """Give a broker to a cursor by the metadata. Return whether it has one now."""
         try:
             broker = self._choose_broker(cursor, metadata)
         except TopicRecreated as error:
@@ -194,7 +197,7 @@ class PartitionPlacer:
         return self._shared_placement(broker, epoch)
 
     def _shared_placement(self, broker: Broker, epoch: int) -> ReplicaPlacement:
-        """Return one shared object for all partitions of a broker and an epoch."""
+        """Return a ReplicaPlacement that all partitions of a broker and an epoch share."""
         placement = self._shared.get((broker.node_id, epoch))
         if placement is None or placement.address != broker.address:
             if len(self._shared) >= _MAX_SHARED:
@@ -204,9 +207,9 @@ class PartitionPlacer:
         return placement
 
     def _restart(self, cursor: Cursor, metadata: Metadata, error: TopicRecreated) -> bool:
-        """Apply `auto_offset_reset` to a re-created topic.
+        """Apply `auto_offset_reset` to a cursor whose topic was re-created.
 
-        Return False if the cursor failed with `error` instead.
+        Return False if the reset is not allowed, so that the cursor failed with `error`.
         """
         if self._reset == NO_RESET or cursor.end is not None:
             self._fail(cursor, error)
@@ -223,7 +226,7 @@ class PartitionPlacer:
         return True
 
     def _put(self, cursor: Cursor, broker: ReplicaPlacement) -> None:
-        """Set the broker of a cursor, and start fetching if its offset is known.
+        """Set the broker of a cursor. Start fetching if the cursor's offset is known.
 
         Otherwise the caller has to look up the offset.
         """
@@ -245,10 +248,10 @@ class PartitionPlacer:
     # --- offset lookup ---------------------------------------------------------------------------
 
     async def _look_up(self, address: Address, versions: list[tuple[Cursor, int]]) -> None:
-        """Look up the offsets of cursors that have not been removed meanwhile.
+        """Look up the offsets of cursors at a broker. Ignore cursors that are removed meanwhile.
 
-        `versions` has the cursors with their versions. A cursor may be removed even before this
-        task runs for the first time.
+        `versions` maps the cursors to their versions. A cursor may be removed even before this task
+        runs for the first time.
         """
         epochs: dict[TopicPartition, int] = {}
         timestamps: set[int] = set()
@@ -286,7 +289,10 @@ class PartitionPlacer:
             self._relocate(cursor, ends)
 
     def _relocate(self, cursor: Cursor, ends: LogEnds) -> None:
-        """Apply `auto_offset_reset` to a cursor whose offset is out of range."""
+        """Apply `auto_offset_reset` to a cursor whose offset is out of range.
+
+        `ends` are the log ends.
+        """
         reset = self._reset if cursor.end is None else NO_RESET
         try:
             target = reset.relocate(cursor.partition, cursor.offset, ends)
@@ -305,7 +311,7 @@ class PartitionPlacer:
     # --- reports of fetchers ---------------------------------------------------------------------
 
     def on_report(self, report: Report) -> None:
-        """Process the report of a fetcher that removed a cursor."""
+        """Handle the report of a fetcher that has removed a cursor."""
         cursor = report.cursor
         if cursor.version != report.version:
             return  # it was removed or moved since
@@ -344,13 +350,13 @@ class PartitionPlacer:
             self._requeue(cursor, error)
 
     def _leave_replica(self, cursor: Cursor) -> bool:
-        """Read from the leader for a while. Return whether a replica was used."""
+        """Read a cursor from the leader for a while. Return whether it was read from a replica."""
         used = cursor.replica.node_id is not None
         cursor.replica = cursor.replica.failed(_now())
         return used
 
     def _on_divergence(self, cursor: Cursor, report: Divergence) -> None:
-        """Continue at the divergence after the log was truncated below the position."""
+        """Continue where the logs diverge, because the log was truncated before the position."""
         if self._leave_replica(cursor):
             self._finder.add(cursor)  # the replica may only lag behind the leader
             return
@@ -366,9 +372,9 @@ class PartitionPlacer:
     # --- errors ----------------------------------------------------------------------------------
 
     def _requeue(self, cursor: Cursor, error: ConsumerError) -> None:
-        """Return a cursor to the finder after an error.
+        """Return a cursor to the leader finder after an error.
 
-        The broker that refused it is used again only after the next metadata response.
+        The broker that refused the cursor is used again only after the next metadata response.
         """
         cursor.detach()
         # After a lost connection, `BrokerPool` limits the rate of attempts.
@@ -377,13 +383,13 @@ class PartitionPlacer:
         self._note_error(cursor, error)
 
     def _note_error(self, cursor: Cursor, error: ConsumerError) -> None:
-        """Note an error, and fail the cursor if errors last too long."""
+        """Note an error of a cursor. Fail the cursor if its errors last too long."""
         limit_ms, seconds = self._config.retry_timeout_ms, cursor.note_error(error, _now())
         if limit_ms is not None and seconds >= limit_ms / 1000:
             self._fail(cursor, error)
 
     def _fail(self, cursor: Cursor, error: ConsumerError) -> None:
-        """Stop reading a partition; its reader gets the error after all buffered records."""
+        """Stop reading a partition. Its reader gets the error after all buffered records."""
         self.detach(cursor)
         cursor.note_error(error, _now())
         if not cursor.channel.closed:

@@ -1,4 +1,4 @@
-"""The plan of the next fetch request, updated incrementally so that building it is cheap."""
+"""The plan of a fetcher's next request. It is updated step by step, so that a request is cheap."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class FetchPlan:
     """The cursors of one fetcher, and which of them the next request includes.
 
-    With thousands of partitions, a request contains only the few that changed. Nothing here scans
-    all cursors, except when the channel of many cursors gains or loses room.
+    With thousands of partitions, a request contains only the few that changed. No method scans all
+    cursors, except when the channel of many cursors gains or loses room.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -56,20 +56,23 @@ class FetchPlan:
         self.mark_changed(cursor)
 
     def requested_cursor(self, partition: "TopicPartition") -> Cursor | None:
-        """Return the cursor that the last request includes, unless it was removed since."""
+        """Return the cursor of a partition in the last request, or None if it was removed since."""
         cursor = self.requested.get(partition)
         if cursor is None or cursor.version != self._versions[partition]:
             return None
         return cursor
 
     def mark_changed(self, cursor: Cursor) -> None:
-        """Re-evaluate a cursor before the next fetch request."""
+        """Decide again whether the next request includes a cursor."""
         self._changed[cursor.partition] = None
 
     def apply_to(self, session: FetchSession, min_free: int, size: int) -> bool:
-        """Update the session with the cursors that have room. Return False if there are none.
+        """Update the session with the cursors whose channels have room.
 
-        No cursor has room while the budget has less than `min_free` bytes free.
+        Return False if there are none.
+
+        No channel has room while the budget has less than `min_free` bytes free. `size` is the
+        limit of bytes per partition.
         """
         has_room = self._has_room(min_free)
         with_room = {channel for channel, room in has_room.items() if room}
@@ -93,7 +96,7 @@ class FetchPlan:
         return bool(self.requested)
 
     def _has_room(self, min_free: int) -> Mapping[Channel, bool]:
-        """Return which channels have room, and note those without."""
+        """Return for each channel whether it has room. Remember the channels without."""
         enough = self._budget.free >= min_free
         has_room = {channel: enough and channel.has_room() for channel in self._by_channel}
         held_back = {channel: channel.pop_count for channel, room in has_room.items() if not room}

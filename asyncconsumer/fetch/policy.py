@@ -1,4 +1,4 @@
-"""The policies for fetch errors that the managed and the direct engine share. No I/O."""
+"""The handling of fetch errors that the managed and the direct engine share. No I/O."""
 
 from math import inf
 from typing import Final, NamedTuple
@@ -19,14 +19,14 @@ _MAX_CORRUPT_RESPONSES: Final = 3
 
 
 class LogEnds(NamedTuple):
-    """The first offset of a log and the offset after the last one; -1 if not requested."""
+    """The first offset of a log, and the offset after its last record. -1 means not requested."""
 
     earliest: int
     latest: int
 
 
 class PreferredReplica(NamedTuple):
-    """The replica in the client's rack that a partition is read from (KIP-392).
+    """The replica in the client's rack from which a partition is read (KIP-392).
 
     The value is immutable, so that thousands of cursors can share `NO_REPLICA`.
     """
@@ -36,19 +36,21 @@ class PreferredReplica(NamedTuple):
 
     @classmethod
     def redirected(cls, node_id: int, now: float) -> "PreferredReplica":
-        """Return the replica that the leader named, which is read from for 5 minutes."""
+        """Return the replica that the leader named. It is used for 5 minutes."""
         return cls(node_id, now + _REPLICA_SECONDS)
 
     def is_expired(self, now: float) -> bool:
-        """Return whether to ask the leader again for a preferred replica."""
+        """Return whether the leader has to be asked again for a preferred replica."""
         return self.node_id is not None and now >= self.until
 
     def is_avoided(self, now: float) -> bool:
-        """Return whether the leader must not redirect to a replica, because one failed."""
+        """Return whether no replica may be used now, because one has failed."""
         return self.node_id is None and now < self.until
 
     def failed(self, now: float) -> "PreferredReplica":
-        """Return the value after a failure: the leader for 30 s if a replica was in use.
+        """Return the value after a failure.
+
+        If a replica was in use, only the leader is used for 30 s.
 
         The leader does not notice that the replica fails, and would redirect to it again.
         """
@@ -60,21 +62,21 @@ NO_REPLICA: Final = PreferredReplica()
 
 
 class OffsetReset(NamedTuple):
-    """The effect of `auto_offset_reset` on a position that the log does not have."""
+    """The option `auto_offset_reset`, applied to a position that is not in the log."""
 
     policy: str  # "earliest", "latest" or "none"
 
     @property
     def start(self) -> int:
-        """Return EARLIEST or LATEST, where a re-created topic is read from."""
+        """Return EARLIEST or LATEST, at which a re-created topic is read."""
         return EARLIEST if self.policy == "earliest" else LATEST
 
     def choose(self, ends: LogEnds) -> int:
-        """Return the end of the log that reading continues at."""
+        """Return the offset of the log end at which reading continues."""
         return ends.earliest if self.policy == "earliest" else ends.latest
 
     def relocate(self, tp: TopicPartition, offset: int, ends: LogEnds) -> int | None:
-        """Return the offset to continue at after `OffsetOutOfRange`.
+        """Return the offset at which to continue after the error `OffsetOutOfRange`.
 
         Return None if the log has `offset`, because then brokers disagree about the log end. Raise
         `OffsetUnavailable` if the policy is "none".
@@ -92,7 +94,7 @@ NO_RESET: Final = OffsetReset("none")
 def corruption_error(
     tp: TopicPartition, offset: int, error: CorruptMessage | CorruptRecords, responses: int
 ) -> CorruptRecords | None:
-    """Return the final error after a number of corrupt responses at one offset; None to retry.
+    """Return the error to raise after several corrupt responses at one offset, or None to retry.
 
     A retry may succeed, because another replica may become the leader.
     """
@@ -106,10 +108,10 @@ def corruption_error(
 def is_recreated(
     tp: TopicPartition, reported: UUID | None, current: UUID | None, former: frozenset[UUID]
 ) -> bool:
-    """Return whether the reported topic id is that of a re-created topic.
+    """Return whether `reported`, the topic id in a response, belongs to a re-created topic.
 
-    Raise `LeaderNotAvailable` if the id is missing or belongs to a deleted topic. The broker that
-    sent it has old metadata.
+    `current` is the known id, and `former` are earlier ones. Raise `LeaderNotAvailable` if the id
+    is missing or belongs to a deleted topic. The broker that sent it has old metadata.
     """
     if current is None or reported == current:
         return False

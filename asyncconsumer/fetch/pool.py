@@ -1,4 +1,4 @@
-"""The fetcher pool: one fetcher for each broker and fetcher id, created on demand."""
+"""The fetcher pool. It has one fetcher for each broker and fetcher id, started on demand."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _SILENT_SECONDS: Final = 5.0
 
 
 class _Key(NamedTuple):
-    """The key of a fetcher: broker, fetcher id, and whether it is the express fetcher."""
+    """The key of a fetcher: its broker, its fetcher id, and whether it is an express fetcher."""
 
     node_id: int
     number: int
@@ -33,9 +33,10 @@ class _Running(NamedTuple):
 
     @property
     def is_stuck(self) -> bool:
-        """Return whether a new fetcher would fetch sooner than this idle long poll.
+        """Return whether a new fetcher would fetch sooner than this one.
 
-        Return False for a fetcher that was started recently.
+        This is so if it has no cursors left and its long poll is still in flight. Return False for
+        a fetcher that was started recently.
         """
         if not self.fetcher.idle_poll:
             return False
@@ -43,7 +44,7 @@ class _Running(NamedTuple):
 
 
 class FetcherPool:
-    """The running fetchers; starts them on demand and closes idle ones."""
+    """The running fetchers of a manager. The pool starts them on demand and closes idle ones."""
 
     def __init__(self, context: FetcherContext, fetchers_per_broker: int, scope: Scope) -> None:
         self._context = context
@@ -77,7 +78,7 @@ class FetcherPool:
                     fetcher.add(cursor)
 
     def fetcher_for(self, cursor: Cursor, broker: ReplicaPlacement) -> tuple[Fetcher, list[Cursor]]:
-        """Return the fetcher for a cursor, and the cursors of a fetcher that it replaces.
+        """Return the fetcher for a cursor, and the cursors of the fetcher that it replaces.
 
         A broker with a new address gets a new fetcher. A fetcher that lost all cursors during a
         long poll is replaced as well. A rebalance or a seek must not wait for the end of that poll.
@@ -97,12 +98,15 @@ class FetcherPool:
 
     @property
     def last_received(self) -> float:
-        """Return when a broker last sent data to any fetcher, or -inf."""
+        """Return the loop time at which a broker last sent data to any fetcher, or -inf."""
         connections = (fetcher.connection for fetcher in self)
         return max((each.last_received for each in connections if each is not None), default=-inf)
 
     def late(self) -> Iterator[Fetcher]:
-        """Yield fetchers whose broker is overdue, and close silent connections."""
+        """Yield the fetchers whose broker is overdue.
+
+        Close their connections if they are silent.
+        """
         now = asyncio.get_running_loop().time()
         brokers = self._context.brokers
         allowed = self._context.config.fetch_max_wait_ms / 1000

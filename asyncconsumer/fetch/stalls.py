@@ -1,4 +1,4 @@
-"""Detection of partitions that should make progress and do not."""
+"""The detection of partitions that should make progress and do not."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +22,7 @@ class Observation(NamedTuple):
 def suspects(
     cursors: Iterable[Cursor], late: Sequence[Fetcher], stalled: Container["TopicPartition"]
 ) -> Iterator[Observation]:
-    """Yield an observation of each cursor that should make progress, or has stalled.
+    """Yield an observation of each cursor that should make progress or is in `stalled`.
 
     Most of thousands of partitions are at the end of their log. The state of a channel is computed
     once for consecutive cursors that share it.
@@ -44,14 +44,14 @@ def suspects(
 
 
 class _LastProgress(NamedTuple):
-    """The values that change when a partition makes progress, and since when they are equal."""
+    """The values that change when a partition makes progress, and the time of their last change."""
 
     marker: tuple[int, int, tuple[int, ...]]
     since: float
 
 
 class Stalls:
-    """A periodic check of all partitions, which does not slow down reading and fetching.
+    """A periodic check of all partitions for stalls, which does not slow down reading and fetching.
 
     Only partitions that should make progress are remembered.
     """
@@ -62,7 +62,7 @@ class Stalls:
         self.current: dict[TopicPartition, Stalled] = {}
 
     def check(self, observations: Iterable[Observation], now: float) -> list[Stalled | Recovered]:
-        """Return new events: partitions that have stalled, and partitions that have recovered."""
+        """Return events for partitions that have stalled and for partitions that have recovered."""
         before, self._last_progress = self._last_progress, {}
         stalled_before, self.current = self.current, {}
         events: list[Stalled | Recovered] = []
@@ -90,7 +90,7 @@ class Stalls:
 
 
 def _reason(observation: Observation) -> str | None:
-    """Return why a partition makes no progress, or None if it does not have to."""
+    """Return why a partition makes no progress, or None if it need not make any."""
     cursor, fetcher, late = observation
     if cursor.paused or cursor.finished:
         return None

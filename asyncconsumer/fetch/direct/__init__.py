@@ -1,1 +1,1 @@
-"""Fetching one partition without a group."""
+"""The fetching of one partition without a group."""

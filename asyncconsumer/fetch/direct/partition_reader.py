@@ -1,4 +1,4 @@
-"""A reader of one partition without a group, in order, with one fetch request ahead."""
+"""A reader of one partition without a group. One fetch request is always in flight ahead of it."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ _EMPTY_BEFORE_CHECK: Final = 3  # empty responses before the end, until the log 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPolicy:
-    """The handling of missing offsets, and the runtime options of a reader."""
+    """The options of a partition reader, such as the handling of missing offsets."""
 
     # "none" raises `OffsetUnavailable`; "earliest" and "latest" reset the position
     auto_offset_reset: str = "none"
@@ -65,12 +65,12 @@ class ReadPolicy:
 
     @property
     def reset(self) -> OffsetReset:
-        """Return the reset policy of the option `auto_offset_reset`."""
+        """Return the effect of the option `auto_offset_reset`."""
         return OffsetReset(self.auto_offset_reset)
 
 
 class _InFlight(NamedTuple):
-    """A fetch in flight."""
+    """A fetch request in flight, with its connection."""
 
     fetch: PartitionFetch
     response: asyncio.Future[RawResponse]
@@ -79,7 +79,7 @@ class _InFlight(NamedTuple):
 
 
 class _ErrorTracker:
-    """The errors of a partition, which are retried up to a limit and then raised."""
+    """The errors of a partition. They are retried up to a time limit and then raised."""
 
     def __init__(self, tp: TopicPartition, leaders: LeaderClient) -> None:
         self._tp = tp
@@ -88,11 +88,11 @@ class _ErrorTracker:
         self._corrupt_responses = 0  # in a row
 
     def clear(self) -> None:
-        """Reset the retries after a successful response."""
+        """Forget all errors, because a response was successful."""
         self._deadline, self._corrupt_responses = None, 0
 
     async def wait_or_raise(self, error: ConsumerError, position: int) -> None:
-        """Wait before the next attempt, or raise the error."""
+        """Wait before the next attempt, or raise the error. `position` is the read position."""
         if isinstance(error, CorruptMessage | CorruptRecords):
             self._corrupt_responses += 1
             final = corruption_error(self._tp, position, error, self._corrupt_responses)
@@ -138,7 +138,7 @@ class PartitionReader:
         self._replica = NO_REPLICA
 
     async def next(self) -> decoding.Records | None:
-        """Return the next records, or None at the end. The next fetch is then in flight.
+        """Return the next records, or None at the end offset. The next fetch is then in flight.
 
         Cancelling the call loses nothing.
         """
@@ -158,7 +158,7 @@ class PartitionReader:
         return None
 
     def close(self) -> None:
-        """End reading. A waiting caller gets the end with the next response or error."""
+        """End reading. A caller that waits in `next` gets None after the next response or error."""
         self._end = self.position
 
     async def _check_end(self) -> None:
@@ -175,12 +175,12 @@ class PartitionReader:
             raise OffsetUnavailable(*self.partition, self._end, *ends)
 
     async def fetch_ahead(self) -> None:
-        """Send the first fetch before `next` is called. `next` handles errors."""
+        """Send the first fetch before `next` is called. `next` handles its errors."""
         with contextlib.suppress(ConsumerError):
             self._in_flight = self._in_flight or await self._send()
 
     async def _fetch(self) -> PartitionResponse | None:
-        """Return one response, or None if it has no records."""
+        """Wait for one response and return it, or None if it has no records."""
         sent = self._in_flight = self._in_flight or await self._send()
         if self._policy.alone:
             sent.connection.receive(sent.response)
@@ -209,7 +209,7 @@ class PartitionReader:
         return response
 
     async def _wait_response(self, sent: _InFlight) -> None:
-        """Wait for the response. Close the connection if the broker is silent.
+        """Wait for the response. If the broker sends nothing for too long, close the connection.
 
         Another broker may be the leader by then.
         """
@@ -232,7 +232,7 @@ class PartitionReader:
         return _InFlight(fetch, connection.send_raw(self._request(fetch)), connection)
 
     async def _connect(self) -> tuple[BrokerConnection, LeaderInfo]:
-        """Return a connection to the leader or the preferred replica, and the leader."""
+        """Return a connection to the leader or preferred replica, and the leader's LeaderInfo."""
         tp = self.partition
         connection, leader = await self._leaders.connect(tp, Traffic.FETCH, slot=self._slot)
         if is_recreated(tp, leader.topic_id, self._topic_id, self._former_ids):
@@ -253,7 +253,10 @@ class PartitionReader:
         return build_request({self.partition: fetch}, self._config, rack=rack)
 
     def _send_ahead(self, last: _InFlight, throttle: float) -> None:
-        """Send the next fetch before the records are used, if the connection is usable."""
+        """Send the next fetch before the caller gets the records of the last one.
+
+        Nothing is sent at the end offset, or if the connection cannot be used.
+        """
         at_end = self._end is not None and self.position >= self._end
         if at_end or self._replica.is_expired(_now()) or not last.connection.usable:
             return
@@ -262,7 +265,7 @@ class PartitionReader:
         self._in_flight = _InFlight(fetch, response, last.connection, throttle)
 
     async def _on_error(self, error: ConsumerError) -> None:
-        """Handle an error so that the fetch can be retried, or raise it."""
+        """Handle an error so that the fetch can be retried. Raise the error if it is final."""
         self._leaders.mark_stale(self.partition)
         at_replica = self._replica.node_id is not None
         self._replica = self._replica.failed(_now())
@@ -276,7 +279,7 @@ class PartitionReader:
         await self._errors.wait_or_raise(error, self.position)
 
     async def _restart(self, error: TopicRecreated) -> None:
-        """Apply `auto_offset_reset` to a re-created topic, or raise the error."""
+        """Apply `auto_offset_reset` to a re-created topic. If it is "none", raise the error."""
         if self._policy.auto_offset_reset == "none" or self._end is not None:
             raise error
         ends = await self._log_ends()

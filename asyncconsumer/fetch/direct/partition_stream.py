@@ -1,4 +1,4 @@
-"""A partition as its user reads it: record by record, in chunks, or as Arrow batches."""
+"""A stream of one partition, read record by record, in chunks, or as Arrow batches."""
 
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _RecordSource:
-    """A source of records that opens its reader on first use and closes it at the end."""
+    """A source of records. It opens its reader when it is first used, and closes it at the end."""
 
     def __init__(
         self, open_reader: Callable[[], Awaitable[PartitionReader]], close: Callable[[], None]
@@ -68,10 +68,10 @@ class _RecordSource:
 
 
 class PartitionStream:
-    """A stream of one partition, read by ``async for``, `chunks()` or `arrow()`.
+    """A stream of one partition. Read it with ``async for``, `chunks()` or `arrow()`.
 
-    Use only one of these on a stream. The stream ends at its end offset, if it has one. Cancelling
-    the wait for the next record loses nothing.
+    Use only one of these ways on a stream. The stream ends at its end offset, if it has one.
+    Cancelling the wait for the next record loses nothing.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class PartitionStream:
         return self._records
 
     def close(self) -> None:
-        """Close the connections now. Readers that continue or wait reach the end."""
+        """Close the connections now. Iterations over the stream end."""
         self._source.close()
 
     @property
     def high_watermark(self) -> int:
-        """Return the high watermark of the last response, or -1 before the first."""
+        """Return the high watermark in the last response, or -1 before the first response."""
         reader = self._source.reader
         return reader.high_watermark if reader is not None else -1
 
