@@ -16,10 +16,10 @@ Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartiti
 
 
 class AtMostOnceStream(BatchedStream):
-    """A stream that commits a whole chunk, then delivers it. Delivery acknowledges a record.
+    """A stream that commits a whole chunk and then delivers it. Delivery acknowledges a record.
 
-    A member that leaves normally commits the offset that it reached, which may be smaller. A
-    member that crashes loses the rest of the chunk.
+    A member that leaves normally commits the offset that it reached, which may be smaller. A member
+    that crashes loses the rest of the chunk.
     """
 
     def __init__(

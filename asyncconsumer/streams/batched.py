@@ -29,7 +29,7 @@ class HasOffset(Protocol):
 
 
 def first_offsets(records: Iterable[HasOffset]) -> dict[TopicPartition, Offset]:
-    """Return the offset of the first of these records in each partition."""
+    """Return the first offset of each partition in these records."""
     first: dict[TopicPartition, Offset] = {}
     for record in records:
         first.setdefault(TopicPartition(record.topic, record.partition), Offset(record.offset))
@@ -37,7 +37,7 @@ def first_offsets(records: Iterable[HasOffset]) -> dict[TopicPartition, Offset]:
 
 
 def starts(batch: Sequence[HasOffset]) -> list[int]:
-    """Return the indexes at which records of another partition begin."""
+    """Return the indexes in a batch at which the partition of the records changes."""
     return [
         index
         for index, record in enumerate(batch)
@@ -47,7 +47,7 @@ def starts(batch: Sequence[HasOffset]) -> list[int]:
 
 
 def _partition_of(error: ConsumerError | None) -> tuple[str, int] | None:
-    """Return the partition that an error refers to; None if it refers to none."""
+    """Return the partition that an error refers to, or None."""
     if isinstance(error, DeserializationFailed):
         record = cast("HasOffset", error.record)
         return record.topic, record.partition
@@ -55,7 +55,7 @@ def _partition_of(error: ConsumerError | None) -> tuple[str, int] | None:
 
 
 class BatchWaits(NamedTuple):
-    """The seconds that a batch waits for records."""
+    """The seconds for which a batch waits for its first record and for more records."""
 
     first: float | None  # for the first record; None waits without a limit
     more: float  # for further records
@@ -73,7 +73,7 @@ class Runs:
 
 
 class BatchedStream(Stream):
-    """A stream with batches. Asking for the next batch acknowledges the previous one as a whole.
+    """A stream with batches. Asking for the next batch acknowledges the whole previous batch.
 
     Taking records for a batch advances the position of the stream. This class therefore excludes
     records of the current batch from `finished`.
@@ -93,11 +93,12 @@ class BatchedStream(Stream):
         self._trouble: ConsumerError | None = None  # to be raised by the next call
 
     async def next_batch(self, limit: int, waits: BatchWaits) -> list[Any]:
-        """Return up to `limit` records; none at the end, or if none came within `waits.first`.
+        """Return up to `limit` records.
 
-        If the caller is cancelled, the next batch has the records collected so far. Records of a
-        partition that is lost meanwhile are dropped. If none remain, another batch is begun,
-        because an empty batch would mean the end.
+        Return none at the end of the stream, or if none came within `waits.first`. If the caller is
+        cancelled, the next batch has the records collected so far. Records of a partition that is
+        lost meanwhile are dropped. If none remain, another batch is begun, because an empty batch
+        would mean the end.
         """
         if not self._batch:
             self.acknowledge()
@@ -123,7 +124,7 @@ class BatchedStream(Stream):
         return batch
 
     def acknowledge(self) -> None:
-        """Count everything delivered as processed, batches too.
+        """Count all delivered records and batches as processed.
 
         Records that were taken for a batch and not delivered yet do not count.
         """
@@ -136,7 +137,7 @@ class BatchedStream(Stream):
         return bool(self._first) or super().is_unacknowledged
 
     async def _collect(self, limit: int, waits: BatchWaits) -> bool:
-        """Collect records; return whether the stream ended.
+        """Collect records for a batch. Return whether the stream has ended.
 
         An error after the first record is raised by the next call of `next_batch`.
         """
@@ -163,13 +164,16 @@ class BatchedStream(Stream):
         return False
 
     async def _fill(self, least: int, limit: int) -> None:
-        """Collect records until there are at least `least`; no more than `limit`."""
+        """Collect records until there are at least `least`, but no more than `limit`."""
         while len(self._batch) < least:
             if not self._take(limit - len(self._batch)):
                 self._add(await anext(self._records))
 
     def _take(self, limit: int) -> int:
-        """Collect the records of the current chunk that need no await; return their number."""
+        """Collect up to `limit` records of the current chunk without awaiting.
+
+        Return their number.
+        """
         collected = len(self._batch)
         try:
             return self._records.take(self._batch, limit)
@@ -214,7 +218,7 @@ class BatchedStream(Stream):
         return super()._is_busy_with(partitions) or not self._first.keys().isdisjoint(partitions)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop all state of a partition, with its collected records, and commit nothing for it."""
+        """Drop all state of a partition and its collected records. Commit nothing more for it."""
         super().forget(partition)
         self._first.pop(partition, None)
         if _partition_of(self._trouble) == partition:

@@ -7,7 +7,10 @@ T = TypeVar("T")
 
 
 class CancelSafeIterator(Generic[T]):
-    """An async iterator that calls a function for each item, until it returns None."""
+    """An async iterator that awaits a function for each item.
+
+    It ends when the function returns None.
+    """
 
     def __init__(self, take: Callable[[], Awaitable[T | None]]) -> None:
         self._take = take

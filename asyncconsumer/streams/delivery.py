@@ -1,4 +1,4 @@
-"""The state of delivery: the chunk that is being read, and the acknowledged offsets."""
+"""The state of a stream's delivery: the current chunk, and the acknowledged offsets."""
 
 from collections.abc import Collection
 
@@ -8,10 +8,11 @@ from asyncconsumer.types import Offset, TopicPartition
 
 
 class Delivery:
-    """The chunk that a stream delivers, and how far each partition is acknowledged.
+    """The chunk that a stream delivers, and the acknowledged offset of each partition.
 
-    A record is undelivered until it is returned to the reader. It is acknowledged when the reader
-    asks for the next one. `AsyncRecords` knows the first, and this class the second.
+    A record is delivered when it is returned to the reader. It is acknowledged when the reader asks
+    for the next one. `AsyncRecords` knows which records are delivered, and this class which are
+    acknowledged.
     """
 
     def __init__(self, records: decoding.AsyncRecords) -> None:
@@ -24,7 +25,7 @@ class Delivery:
 
     @property
     def begun(self) -> Chunk | None:
-        """The chunk, if some of it was delivered."""
+        """The current chunk if a part of it was delivered, otherwise None."""
         return None if self.is_new else self.chunk
 
     def hold(self, chunk: Chunk) -> None:
@@ -33,21 +34,24 @@ class Delivery:
         self._acknowledged = chunk.records.next_offset
 
     def begin(self, *, whole: bool) -> None:
-        """Record that the chunk is delivered from now on."""
+        """Record that delivery of the chunk begins, as a whole or record by record."""
         self.is_new, self._whole = False, whole
 
     def acknowledge(self) -> None:
-        """Count all that was delivered as processed."""
+        """Count all delivered records as processed."""
         if self.begun is not None:
             self._acknowledged = self.begun.records.next_offset
             self._whole = False
 
     def finish_chunk(self, chunk: Chunk) -> None:
-        """Record that a chunk was read to its end, and acknowledged."""
+        """Record that a chunk was read to its end and is acknowledged."""
         self._finish(chunk, chunk.next_offset)
 
     def suspend(self) -> Chunk:
-        """Return the chunk, which is acknowledged up to its position and delivered later."""
+        """Return the current chunk, to be delivered later.
+
+        It is acknowledged up to its position.
+        """
         assert self.chunk is not None
         chunk = self.chunk
         self._finish(chunk, max(chunk.records.next_offset, chunk.offset))
@@ -58,7 +62,7 @@ class Delivery:
         self._finished[chunk.partition] = Offset(offset, leader_epoch=chunk.leader_epoch)
 
     def drop(self) -> None:
-        """Forget the chunk. Its undelivered records stay unacknowledged."""
+        """Forget the chunk. Its records that are not acknowledged yet stay so."""
         self.chunk, self.is_new = None, False
 
     def forget(self, partition: TopicPartition) -> None:
@@ -82,7 +86,7 @@ class Delivery:
 
     @property
     def whole_partition(self) -> TopicPartition | None:
-        """The partition of the chunk, if it was delivered as a whole and is unacknowledged."""
+        """The partition of the current chunk if it was delivered as a whole, otherwise None."""
         return self.begun.partition if self.begun is not None and self._whole else None
 
     def finished(self) -> dict[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""Limits for the time that a stream waits for the next chunk."""
+"""The limits for the time that a stream waits for its next chunk."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,14 +12,15 @@ from asyncconsumer.errors import ConsumerTimeout
 class IdleTimeout(NamedTuple):
     """The time without a chunk after which a stream ends or raises ConsumerTimeout.
 
-    With `may_end` the stream ends, as soon as `may_end` returns True. Without it, it raises.
+    With `may_end` the stream ends, as soon as `may_end` returns True. Without it, the stream
+    raises.
     """
 
     ms: int
     may_end: Callable[[], bool] | None = None  # False while records cannot arrive, for instance
 
     async def pop(self, channel: Channel) -> Chunk | None:
-        """Return the next chunk, or None at the end."""
+        """Return the next chunk of the channel, or None at the end of the stream."""
         while True:
             try:
                 async with asyncio.timeout(self.ms / 1000):
@@ -36,12 +37,15 @@ class NothingYet(Exception):
 
 
 class Until(NamedTuple):
-    """A deadline, by the loop's clock. After it, only a chunk that is buffered is returned."""
+    """A loop time after which only a buffered chunk is returned."""
 
     deadline: float
 
     async def pop(self, channel: Channel) -> Chunk | None:
-        """Return the next chunk, or None at the end; raise NothingYet at the deadline."""
+        """Return the channel's next chunk, or None at the end of the stream.
+
+        Raise NothingYet after the deadline.
+        """
         await channel.yield_after_much()  # outside the timeout, which would cut it short
         try:
             async with asyncio.timeout_at(self.deadline) as timeout:

@@ -1,4 +1,4 @@
-"""The stream of the classic API, of records or decoded messages."""
+"""The stream of the classic API, which delivers records or decoded messages."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, cast
@@ -16,8 +16,8 @@ Decoder = Callable[[bytes], V]
 class MessageStream(Generic[K, V]):
     """A stream for ``async for message in stream``, the counterpart of Kafka's KafkaStream.
 
-    Without decoders it delivers the records themselves, which is faster. With decoders it
-    delivers a `Message` for each. Messages are acknowledged in the same way as in a `Consumer`.
+    Without decoders it delivers the records themselves, which is faster. With decoders it delivers
+    a `Message` for each record. Messages are acknowledged in the same way as in a `Consumer`.
     """
 
     def __init__(
@@ -46,7 +46,10 @@ class MessageStream(Generic[K, V]):
         return cast("Message[K, V]", await anext(aiter(self.records)))
 
     def _prepare(self, again: bool) -> None:  # noqa: FBT001 - called by the reader
-        """Rewind to the records that another iteration did not acknowledge."""
+        """Prepare a new iteration.
+
+        With `again`, seek back to records that an earlier one did not acknowledge.
+        """
         if again and self.records.unacknowledged():
             self.clear()
 

@@ -1,4 +1,4 @@
-"""The task and the iterator that read a stream, and whether they acknowledged the last record."""
+"""The task and the iteration that read a stream, and whether the last item is acknowledged."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ _holder: Final[ContextVar["asyncio.Task[Any] | None"]] = ContextVar("asyncconsum
 
 
 class Source(Protocol):
-    """An async iterator that knows whether another item was requested after the last one."""
+    """An async iterator that knows whether its last item is still in use."""
 
     @property
     def in_hand(self) -> bool:
-        """Whether an item was delivered, and no other was requested since."""
+        """Whether an item was delivered and no other one was requested since."""
 
 
 class HeldRecords(Protocol):
@@ -36,11 +36,11 @@ class HeldRecords(Protocol):
         """Whether a task waits for the next record."""
 
     def acknowledge(self) -> None:
-        """Count everything delivered as processed."""
+        """Count all delivered records as processed."""
 
 
 class Iteration:
-    """One iterator over a stream, of an ``async for`` statement or of direct ``anext`` calls.
+    """One iteration over a stream, by an ``async for`` statement or by direct ``anext`` calls.
 
     Iterations of one family belong to one iterator object, which the user keeps and loops over.
     """
@@ -62,19 +62,19 @@ class Iteration:
         self.loop: weakref.ref[Any] | None = None
 
     def begin(self) -> None:
-        """Make this the iteration that reads; raise ConcurrentRead if another task is reading."""
+        """Make this the iteration that reads. Raise ConcurrentRead if another task is reading."""
         self.reader.begin(self)
 
     def left(self, how: Exit) -> None:
-        """Inform the reader that the loop was left."""
+        """Tell the reader how the loop was left, for example by ``break`` or by an error."""
         self.reader.left(self, how)
 
     def again(self) -> "Iteration":
-        """Return an iteration for another loop over the same iterator."""
+        """Return a new iteration over the same iterator object, for another loop."""
         return Iteration(self.reader, self.source, self.prepare, self.family)
 
     def superseded(self) -> None:
-        """Make the loop call `begin` before its next item, because another iteration reads now."""
+        """Let the loop call `begin` before its next item, because another iteration reads now."""
         if self.loop is not None and (loop := self.loop()) is not None:
             loop.begin_again()
 
@@ -100,9 +100,9 @@ class Reader:
     # --- iterations ------------------------------------------------------------------------------
 
     def begin(self, iteration: Iteration) -> None:
-        """Make an iteration the active one.
+        """Make `iteration` the one that reads the stream.
 
-        The item in flight is redelivered unless this iteration continues the active one.
+        The item in flight is redelivered unless `iteration` continues the previous one.
         """
         self._check_alone(iteration)
         active = self._active
@@ -141,12 +141,15 @@ class Reader:
 
     @property
     def holds(self) -> bool:
-        """Whether the reader has an item that is not acknowledged."""
+        """Whether the reading task has an item that is not acknowledged."""
         active = self._active
         return active is not None and active.source.in_hand and self._held.is_unacknowledged
 
     def _continues(self, iteration: Iteration) -> bool:
-        """Return whether a request by this iteration acknowledges the item in flight."""
+        """Return whether `iteration` continues the active one.
+
+        If so, its request acknowledges the last item.
+        """
         active = self._active
         if self.gave_up or active is None:
             return False
@@ -171,19 +174,19 @@ class Reader:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the loop failed, or the task failed or was cancelled."""
+        """Whether the loop ended with an error, or the task failed or was cancelled."""
         return self._failed or any(
             task is not None and task.done() and (task.cancelled() or task.exception() is not None)
             for task in (self.owner, self.task)
         )
 
     def attach(self) -> None:
-        """Record that the current task reads."""
+        """Record that the current task reads the stream."""
         self.task = asyncio.current_task()
         self._failed = self.at_end = False
 
     def detach(self) -> asyncio.Task[Any] | None:
-        """Forget the task that read, and return it."""
+        """Forget the task that read the stream, and return it."""
         task = self.task
         self.owner = self.task = None
         self._failed = False
@@ -191,7 +194,10 @@ class Reader:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Record that the current task waits for the next item. Only one task may wait."""
+        """Return a context manager that marks the current task as waiting for an item.
+
+        Only one task may wait at a time.
+        """
         if self._waits:
             raise ConcurrentRead("" if self.task is None else self.task.get_name(), waiting=True)
         self._waits = True
@@ -205,19 +211,19 @@ class Reader:
         self.at_end = True
 
     def acknowledge(self) -> None:
-        """Record that the current task acknowledged its items."""
+        """Record that the current task has acknowledged its items."""
         self.attach()
         self.asked.set()
 
     @property
     def is_current(self) -> bool:
-        """Whether the current task is the one that reads."""
+        """Whether the current task is the one that reads the stream."""
         reads = self.task if _lives(self.task) else self.owner
         return reads is not None and asyncio.current_task() is reads
 
     @property
     def will_ask(self) -> bool:
-        """Whether another task is alive that may ask for the next item."""
+        """Whether another task, which is still running, may ask for the next item."""
         if self._failed:
             return False
         current, tasks = asyncio.current_task(), (self.owner, self.task)

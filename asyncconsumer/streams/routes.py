@@ -1,4 +1,4 @@
-"""The routes: which stream reads which partition."""
+"""The routes of a consumer: which stream reads which partition."""
 
 import asyncio
 import copy
@@ -15,7 +15,7 @@ S = TypeVar("S", bound=Stream)
 
 
 class TopicRoutes:
-    """Streams by topic for a static subscription, or the same streams for all topics."""
+    """Fixed streams for each topic of a static subscription, or the same streams for all topics."""
 
     def __init__(self, streams: Mapping[str, list[Stream]] | Sequence[Stream]) -> None:
         # distinguished once here, not for each of thousands of partitions
@@ -35,7 +35,7 @@ class TopicRoutes:
         return [stream for of_topic in self._by_topic.values() for stream in of_topic]
 
     def end(self, partition: TopicPartition) -> None:
-        """Do nothing, because these streams outlive their partitions."""
+        """Do nothing, because these streams outlive the assignment of their partitions."""
 
     def close(self, error: ConsumerError | None = None) -> None:
         """Close all streams. Each ends or raises the error after its buffered records."""
@@ -44,9 +44,9 @@ class TopicRoutes:
 
 
 class SharedRoutes(TopicRoutes):
-    """Streams that divide the assignment. A new partition goes to the one with the fewest.
+    """Streams that divide the assignment. The stream with the fewest partitions gets a new one.
 
-    A stream whose reader has reached its end gets one only if all streams have ended.
+    A stream whose reader has reached its end gets a partition only if all streams have ended.
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
@@ -55,7 +55,7 @@ class SharedRoutes(TopicRoutes):
         self._loads: Counter[Stream] = Counter()  # how many partitions each has
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
-        """Return the stream of a partition, chosen on the first call."""
+        """Return the stream that reads the partition. The first call chooses it."""
         if partition not in self._places:
             stream = min(self.all(), key=lambda stream: (stream.is_over, self._loads[stream]))
             self._places[partition] = stream
@@ -69,7 +69,7 @@ class SharedRoutes(TopicRoutes):
 
 
 class PartitionRoutes(Generic[S]):
-    """Separate streams for each assigned partition, from assignment until revocation."""
+    """A separate stream for each assigned partition, from its assignment until its revocation."""
 
     def __init__(self, open_stream: Callable[[], S]) -> None:
         self._open = open_stream
@@ -79,7 +79,7 @@ class PartitionRoutes(Generic[S]):
         self._ending: ConsumerError | None = None
 
     def of(self, partition: TopicPartition, number: int) -> S:
-        """Return the stream of a partition, opened on the first call."""
+        """Return the stream that reads the partition. The first call opens it."""
         stream = self._streams.get(partition)
         if stream is None:
             stream = self._streams[partition] = self._open()
@@ -106,7 +106,7 @@ class PartitionRoutes(Generic[S]):
             stream.channel.close(error)
 
     def opened(self) -> AsyncIterator[tuple[TopicPartition, S]]:
-        """Return an iterator over new streams with their partitions.
+        """Return an iterator over newly opened streams and their partitions.
 
         A stream that is closed before the iterator reaches it is left out.
         """

@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
 
 class Fence(Protocol):
-    """The source of the deadline until which a member certainly owns its partitions."""
+    """An object that knows until when a member certainly owns its partitions."""
 
     @property
     def deadline(self) -> float:
-        """The current deadline, by the loop's clock. A heartbeat may extend it later."""
+        """The loop time until which the partitions are certainly owned.
+
+        A heartbeat may extend it.
+        """
 
 
 T = TypeVar("T")
@@ -79,7 +82,7 @@ class Stream:
         builder: decoding.MessageBuilder | None,
         unreadable: Callable[[Exception], Awaitable[object] | None] | None = None,
     ) -> None:
-        """Deliver the items of `builder` instead of records, except as chunks and Arrow batches.
+        """Deliver the results of `builder` in place of records, except as chunks and Arrow batches.
 
         `unreadable` is called with the error of an unreadable record or batch. It returns None to
         raise the error, or an awaitable to await before the record is skipped.
@@ -89,7 +92,7 @@ class Stream:
 
     @property
     def remaining(self) -> int | None:
-        """The number of records that may still be delivered; None means no limit."""
+        """The number of records that may still be delivered, or None without a limit."""
         return None if self._records.remaining < 0 else self._records.remaining
 
     @remaining.setter
@@ -97,7 +100,7 @@ class Stream:
         self._records.remaining = -1 if remaining is None else remaining
 
     def chunks(self) -> CancelSafeIterator[decoding.Records]:
-        """Return an iterator over chunks: the records of one partition that one fetch returned.
+        """Return an iterator over chunks. A chunk has the records of a partition from one fetch.
 
         A chunk is iterated with a plain ``for``. A large compressed chunk is delivered in several
         parts, and the event loop runs between them.
@@ -158,7 +161,7 @@ class Stream:
     def iterate(
         self, source: "LoopSource[T]", prepare: Callable[[bool], None]
     ) -> "decoding.Loop[T]":
-        """Return the iterator of a loop over a source that takes from this stream.
+        """Return the iterator for a loop over `source`, which takes its items from this stream.
 
         `prepare` is called when reading begins. Its argument says whether an item that is in flight
         must be redelivered.
@@ -180,7 +183,7 @@ class Stream:
         return self._delivery.is_unacknowledged
 
     def unacknowledged(self) -> dict[TopicPartition, int]:
-        """Detach the reader and return the offsets from which to redeliver.
+        """Detach the reading task. Return the offsets at which to begin the redelivery.
 
         Only partitions with delivered records that are not acknowledged are in the result.
         """
@@ -200,9 +203,9 @@ class Stream:
         return again
 
     def leftover(self, *, whole: bool) -> dict[TopicPartition, int]:
-        """Return the offset from which to fetch the rest of a partly read chunk again.
+        """Return the offset at which to fetch the rest of a partly read chunk again.
 
-        A loop over records continues within a chunk that was read as records. No other loop can.
+        A loop over records can continue within a chunk that was read as records. No other loop can.
         """
         chunk = self._delivery.begun
         if chunk is None or (self._records.current is chunk.records and not whole):
@@ -210,31 +213,31 @@ class Stream:
         return {chunk.partition: self.finished()[chunk.partition]}
 
     def begin(self, partition: TopicPartition, start: int) -> None:
-        """Prepare to read a partition that is routed to this stream.
+        """Prepare to read a partition that this stream was chosen for.
 
         `start` is the committed offset, EARLIEST or LATEST.
         """
 
     def finished(self) -> dict[TopicPartition, int]:
-        """Return, for each partition, the offset after the last acknowledged record.
+        """Return the offset after the last acknowledged record of each partition.
 
         This is the offset that may be committed. The record delivered last is not acknowledged.
         """
         return self._delivery.finished()
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the last delivered record, or None if there is none."""
+        """Return the offset after the last delivered record of a partition, or None."""
         return self._delivery.position(partition)
 
     @property
     def held(self) -> object:
-        """The chunk of the record delivered last, to be compared by identity."""
+        """The chunk of the record delivered last. Compare it only by identity."""
         return self._delivery.chunk
 
     async def is_certain(self) -> bool:
-        """Wait until this member certainly owns its partitions.
+        """Wait until this member certainly owns its partitions. Return True.
 
-        Return False if the channel was closed, after which this is never certain again.
+        Return False if the channel was closed, because ownership is never certain again.
         """
         now = asyncio.get_running_loop().time
         while self._fence is not None and now() >= self._fence.deadline:
@@ -244,7 +247,7 @@ class Stream:
         return True
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
-        """Deliver nothing more of these partitions, also of the held chunk, until `release`."""
+        """Deliver no records of these partitions, even of the current chunk, until `release`."""
         self._on_hold.update(partitions)
         for tp in partitions:
             self.channel.hold(tp)
@@ -261,17 +264,19 @@ class Stream:
             self.channel.release(tp)
 
     async def settled(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait until the delivered records of these partitions, on hold, are acknowledged.
+        """Wait until the delivered records of these partitions are acknowledged.
 
-        Return at once if the reading task has ended or is the current task, because neither
-        will ask for the next item.
+        They must be on hold.
+
+        Return at once if the reading task has ended or is the current task, because neither will
+        ask for the next item.
         """
         while self._is_busy_with(partitions) and self._reader.will_ask:
             self._reader.asked.clear()
             await self._reader.asked.wait()
 
     def acknowledge_by_reader(self) -> None:
-        """Acknowledge everything delivered if the current task is the one that reads."""
+        """Acknowledge all delivered records if the current task is the one that reads."""
         if self._reader.is_current:
             self.acknowledge()
 
@@ -280,7 +285,7 @@ class Stream:
         self._reader.exit()
 
     def acknowledge(self) -> None:
-        """Count everything delivered as processed."""
+        """Count all delivered records as processed."""
         self._acknowledge_delivered()
 
     def _acknowledge_delivered(self) -> None:
@@ -305,19 +310,24 @@ class Stream:
             self.drop()
 
     def drop(self) -> None:
-        """Close the held chunk without acknowledging it."""
+        """Close the current chunk without acknowledging it."""
         if self._delivery.chunk is not None:
             self._close_chunk(self._delivery.chunk)
 
     def interrupt(self, error: ConsumerError | None) -> None:
-        """Raise `error` once where the reader waits for the next item. None withdraws it."""
+        """Raise `error` once to the reader when it waits for the next item.
+
+        None withdraws an error.
+        """
         self.channel.interrupt(error)
 
     async def _refill(self, *, again: bool = True) -> decoding.Records | None:
-        """Return the next records, or the held ones again if their delivery had to wait.
+        """Return the next records.
 
-        Callers that read whole chunks pass ``again=False``. For them the next request
-        acknowledges the whole chunk, which must not be returned twice.
+        If the delivery of the current ones had to wait, return those again.
+
+        Callers that read whole chunks pass ``again=False``. For them the next request acknowledges
+        the whole chunk, which must not be returned twice.
         """
         try:
             with self._reader.waiting():
@@ -354,9 +364,9 @@ class Stream:
         return None
 
     async def _continues(self, chunk: Chunk, *, again: bool) -> bool:
-        """Acknowledge what was delivered of a chunk; return whether to deliver the rest of it.
+        """Acknowledge the delivered part of a chunk. Return whether to deliver the rest of it.
 
-        A chunk that paused stays held, because its remaining records are next.
+        A chunk that paused stays current, because its remaining records are next.
         """
         self._acknowledge_delivered()
         await self._waited_at_fence()
@@ -374,7 +384,7 @@ class Stream:
         return unfinished and self._delivery.chunk is chunk
 
     async def _before_first(self, chunk: Chunk) -> None:
-        """Do what must precede the delivery of a chunk. Subclasses override this."""
+        """Do the work that must precede the delivery of a chunk. Subclasses override this."""
 
     def _is_on_hold(self, chunk: Chunk) -> bool:
         return chunk.partition in self._on_hold
@@ -390,7 +400,7 @@ class Stream:
         return await self._idle.pop(self.channel)
 
     async def _waited_at_fence(self) -> None:
-        """Wait until this member certainly owns its partitions, and set the next deadline."""
+        """Wait until this member certainly owns its partitions. Then set the next deadline."""
         if self._fence is None:
             self._records.deadline = inf
             return
@@ -401,7 +411,7 @@ class Stream:
         self._records.deadline = min(self._fence.deadline, now() + POLL_SECONDS)
 
     def _close_chunk(self, chunk: Chunk) -> bool:
-        """Release a chunk; return whether it was not taken back before."""
+        """Release a chunk. Return False if it was released or dropped before."""
         chunk.records.close()
         self._delivery.drop()
         return self.channel.done(chunk)
