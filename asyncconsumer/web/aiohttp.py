@@ -11,7 +11,7 @@ from asyncconsumer.web.pages import PATHS, page
 
 
 def health_pages(app: WebMixin) -> web.Application:
-    """Return the pages of `WebMixin.asgi` as an aiohttp application."""
+    """Return the health pages of `WebMixin.asgi` as an aiohttp application."""
 
     async def respond(request: web.Request) -> web.Response:
         name = "/" + request.path.rpartition("/")[2]

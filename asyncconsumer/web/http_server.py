@@ -15,7 +15,7 @@ _MAX_HEAD_BYTES: Final = 2**14
 
 @asynccontextmanager
 async def serving(source: StatusSource, host: str, port: int) -> AsyncIterator[int]:
-    """Serve the health pages while the block runs. Yield the port."""
+    """Return an async context manager that serves health pages. It yields the port."""
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(

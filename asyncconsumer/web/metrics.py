@@ -53,7 +53,10 @@ class _Sample(NamedTuple):
 
 
 def metrics(parts: Mapping[str, Status]) -> str:
-    """Return the metrics of workers by name. An empty name gives no `worker` label."""
+    """Return the metrics of workers as text. `parts` maps worker names to their status.
+
+    An empty name gives no `worker` label.
+    """
     families: dict[str, list[_Sample]] = {}
     for worker, status in parts.items():
         common = {"worker": worker, "group": status.group}

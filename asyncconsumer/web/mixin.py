@@ -1,4 +1,4 @@
-"""Web app support of consumers and apps, for FastAPI, Starlette, aiohttp and any ASGI.
+"""The web app support of consumers and apps, for FastAPI, Starlette, aiohttp and other ASGI apps.
 
 api = FastAPI(lifespan=app.lifespan)
 api.mount("/kafka", app.asgi())
@@ -46,13 +46,13 @@ class WebMixin(AsyncResource):
 
     @abc.abstractmethod
     def status(self) -> Status:
-        """Return the current status as plain values."""
+        """Return the current status of the consumer or app as plain values."""
 
     @asynccontextmanager
     async def lifespan(
         self, web_app: object = None, *, require_kafka: bool = False
     ) -> AsyncIterator[None]:
-        """Open when a web app starts, and close when it stops.
+        """Return an async context manager that opens this object for a web app's lifetime.
 
         Pass it as ``FastAPI(lifespan=app.lifespan)`` or ``Starlette(lifespan=app.lifespan)``.
 
@@ -71,7 +71,7 @@ class WebMixin(AsyncResource):
             raise lifespan.closing_error
 
     def lifespan_with(self, existing: Lifespan, *, require_kafka: bool = False) -> Lifespan:
-        """Return a lifespan nested in an existing one, whose resources handlers may use."""
+        """Return a lifespan nested in the `existing` one, whose resources handlers may use."""
 
         @asynccontextmanager
         async def nested(web_app: object) -> AsyncIterator[Any]:
@@ -84,7 +84,10 @@ class WebMixin(AsyncResource):
     async def cleanup_ctx(
         self, web_app: object = None, *, require_kafka: bool = False
     ) -> AsyncIterator[None]:
-        """Open and close with aiohttp: ``web_app.cleanup_ctx.append(app.cleanup_ctx)``."""
+        """Open and close this object with an aiohttp app.
+
+        Use it as ``web_app.cleanup_ctx.append(app.cleanup_ctx)``.
+        """
         async with self.lifespan(web_app, require_kafka=require_kafka):
             yield
 
@@ -98,7 +101,7 @@ class WebMixin(AsyncResource):
         return asgi(self.status_by_worker)
 
     def status_by_worker(self) -> Mapping[str, Status]:
-        """Return the status for pages, also while opening is retried and after a failure.
+        """Return the status for health pages, even while opening is retried and after a failure.
 
         The only key is ``""``, because this is one process. A supervisor has a key per worker.
         """
@@ -111,7 +114,7 @@ class WebMixin(AsyncResource):
 
 
 class _Lifespan:
-    """A context manager that is entered and left in a separate task.
+    """A context manager that enters and leaves another one in a separate task.
 
     A failure inside the block cancels its task. That must not be a task of the web server, because
     the server would stop.
@@ -129,7 +132,7 @@ class _Lifespan:
 
     @property
     def starting(self) -> bool:
-        """Whether the block was never open and opening is retried."""
+        """Whether opening is retried because the block was never open."""
         running = self.started.done() and not self.stop.is_set()
         return running and not self._opened and not self._failed
 
@@ -149,7 +152,7 @@ class _Lifespan:
                 await self._wait(error)
 
     def _let_start(self) -> None:
-        """Let the web app start."""
+        """Let the web app start, by completing the future that it waits for."""
         if not self.started.done():
             self.started.set_result(None)
 

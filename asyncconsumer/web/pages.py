@@ -20,7 +20,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Page(NamedTuple):
-    """The response to a request."""
+    """The HTTP response for a health page."""
 
     status: int
     content_type: str
@@ -28,7 +28,10 @@ class Page(NamedTuple):
 
 
 def page(method: str, path: str, source: StatusSource) -> Page:
-    """Return the page at a path. ``/live`` and ``/ready`` have the status code 200 or 503."""
+    """Return the health page at a path.
+
+    The status code of ``/live`` and ``/ready`` is 200 or 503.
+    """
     render = _PAGES.get(path.rstrip("/"))
     if render is None:
         return _json(404, {"error": f"not found; the pages are {', '.join(_PAGES)}"})
@@ -39,7 +42,7 @@ def page(method: str, path: str, source: StatusSource) -> Page:
 
 
 def asgi(source: StatusSource) -> Asgi:
-    """Return the pages as an ASGI app that any framework can mount."""
+    """Return the health pages as an ASGI app that any framework can mount."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -14,7 +14,7 @@ Lag = Mapping[str, Mapping[str, int | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The status of a consumer or app. `reason` says why it is not live or not ready."""
+    """The status of a consumer or app. `reason` tells why it is not live or not ready."""
 
     live: bool  # false if only a restart can help
     ready: bool
@@ -28,7 +28,7 @@ class Status:
 
     @property
     def total_lag(self) -> int | None:
-        """The lag of all partitions together; None if that of any partition is unknown."""
+        """The lag of all partitions together, or None if that of any partition is unknown."""
         lags = [lag for partitions in self.lag.values() for lag in partitions.values()]
         known = [lag for lag in lags if lag is not None]
         return sum(known) if len(known) == len(lags) else None
@@ -39,12 +39,15 @@ class Status:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Parse the status of another process."""
+        """Parse the status that another process has sent as JSON."""
         return cls.from_dict(json.loads(text))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Create a status from a dict. Ignore unknown fields, which a newer version may send."""
+        """Create a status from a dict.
+
+        Unknown fields, which a newer version may send, are ignored.
+        """
         names = {known.name for known in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in names})
 
@@ -58,9 +61,9 @@ def lag_by_name(lag: Mapping[TopicPartition, int | None]) -> Lag:
 
 
 def combine(parts: Mapping[str, Status]) -> Status:
-    """Return the status of all workers together, which is ready if all workers are.
+    """Return the status of all workers together. It is ready if all workers are.
 
-    The reason is that of the first worker that is not live or not ready.
+    Its reason is that of the first worker that is not live or not ready.
     """
     statuses = parts.values()
     reasons = (
