@@ -1,4 +1,4 @@
-"""Tokens of Microsoft Entra, for Azure Event Hubs."""
+"""Tokens of Microsoft Entra for Azure Event Hubs."""
 
 from datetime import UTC, datetime
 from importlib import import_module
@@ -33,7 +33,7 @@ class AzureEntra(CachingTokenProvider):
         self._credential = credential
 
     def request_token(self) -> IssuedToken:
-        """Request a token with the credential."""
+        """Request a token of Microsoft Entra with the credential."""
         try:
             issued = self._credential.get_token(self.scope)
         except Exception as error:

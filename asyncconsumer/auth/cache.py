@@ -1,4 +1,4 @@
-"""A token provider that keeps its token and renews it ahead of its expiry."""
+"""A token provider that caches its token and renews it before it expires."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ _RENEWAL_FACTOR: Final = 0.8
 
 
 class IssuedToken(NamedTuple):
-    """A token and the seconds until it expires, 0 if that is unknown."""
+    """A token and the seconds until it expires, or 0 if they are unknown."""
 
     text: str
     lifetime: float
@@ -30,7 +30,7 @@ class _CachedToken(NamedTuple):
 
 
 class CachingTokenProvider(AbstractTokenProvider):
-    """A token provider with one cached token, for any number of event loops and threads.
+    """A token provider that caches one token, for any number of event loops and threads.
 
     A token is requested in a daemon thread. After 80% of its lifetime the next login requests a new
     one. If that fails, the old token is used until it expires.

@@ -62,11 +62,11 @@ class Oidc(CachingTokenProvider):
         return f"Oidc({self.token_url!r}, {self.client_id!r})"
 
     def extensions(self) -> dict[str, str]:
-        """Return the SASL extensions."""
+        """Return the SASL extensions to send with the token."""
         return self._extensions
 
     def request_token(self) -> IssuedToken:
-        """Request a new token from the endpoint."""
+        """Request a new token from the token endpoint."""
         login = f"{quote_plus(self.client_id)}:{quote_plus(self._client_secret)}"
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked
             self.token_url,
@@ -137,7 +137,7 @@ def _json_object(data: bytes) -> dict[str, Any] | None:
 
 
 def _lifetime(token: str) -> float:
-    """Return the seconds until the `exp` claim of a JWT, or 0 without one."""
+    """Return the seconds until a JWT expires by its `exp` claim, or 0 if it has none."""
     payload = [*token.split("."), ""][1]
     try:
         claims = _json_object(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
