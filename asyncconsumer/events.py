@@ -1,4 +1,4 @@
-"""Events of partitions, and the bus that counts, logs and delivers them."""
+"""Events about partitions, and the bus that counts, logs and delivers them."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ _MAX_LISTED: Final = 8
 
 
 class Skipped(NamedTuple):
-    """Offsets that are not in the log and were skipped, from `start` up to, excluding, `stop`.
+    """A skip of offsets that are not in the log, from `start` to before `stop`.
 
     If `stop` is smaller than `start`, reading went back, because the log ends before `start`.
     """
@@ -31,10 +31,10 @@ class Skipped(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """A log that was truncated to `offset` after it was read up to `read`.
+    """A truncation of a log to `offset` after it was read up to `read`.
 
-    New records may get the offsets between. This happens if an out-of-sync replica becomes leader
-    (an unclean leader election).
+    New records may get the offsets between the two. This happens if an out-of-sync replica becomes
+    leader (an unclean leader election).
     """
 
     partition: TopicPartition
@@ -49,7 +49,7 @@ class Truncated(NamedTuple):
 
 
 class Recreated(NamedTuple):
-    """A topic that was deleted and re-created; the old one was read up to `offset`."""
+    """A deletion and re-creation of a topic. The old topic was read up to `offset`."""
 
     partition: TopicPartition
     offset: int
@@ -74,7 +74,7 @@ class Stalled(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """A partition that is not stalled any more, after `seconds`."""
+    """A partition that makes progress again after it was stalled for `seconds`."""
 
     partition: TopicPartition
     seconds: float
@@ -84,7 +84,7 @@ class Recovered(NamedTuple):
 
 
 class Rebalanced(NamedTuple):
-    """A changed assignment. `seconds` is the time from receiving it to fetching."""
+    """A changed assignment. `seconds` passed from its receipt until the first fetch request."""
 
     gained: frozenset[TopicPartition]
     revoked: frozenset[TopicPartition]  # after their last commit
@@ -180,7 +180,7 @@ class EventStream:
         self._ended = False
 
     def add(self, event: Event) -> None:
-        """Add an event."""
+        """Add an event to the unread ones."""
         self._unread.append(event)
         self._wakeup.set()
 
@@ -193,7 +193,7 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        """Return the next event; stop after `end` and the unread events."""
+        """Return the next event. The iteration stops after `end`, when all events are read."""
         while not self._unread:
             if self._ended:
                 raise StopAsyncIteration
@@ -230,14 +230,17 @@ class EventBus:
             stream.add(event)
 
     def listen(self, stream: EventStream | None = None) -> EventStream:
-        """Add an event stream, by default a new one, and return it. It gets events from now on."""
+        """Add and return an event stream, which gets all events from now on.
+
+        By default it is a new one.
+        """
         stream = stream or EventStream()
         self._streams.add(stream)
         return stream
 
     @property
     def has_listeners(self) -> bool:
-        """Whether an event stream gets the events."""
+        """Whether at least one event stream gets the events."""
         return bool(self._streams)
 
     def end(self) -> None:

@@ -25,7 +25,10 @@ class TopicPartition(NamedTuple):
 
 
 def partitions_of(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
-    """Return partitions of one topic, in a third of the time of single constructor calls."""
+    """Return the partitions of one topic.
+
+    Single constructor calls would take three times as long.
+    """
     return list(map(_made, zip(repeat(topic), numbers, strict=False)))
 
 
@@ -42,7 +45,10 @@ class OffsetRange(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The offset of a record, and its timestamp in ms since 1970; -1 where there is no record."""
+    """An offset, and the timestamp of its record in ms since 1970.
+
+    A value that does not exist is -1. For example, no record is at the end of the log.
+    """
 
     offset: int
     timestamp: int
@@ -56,7 +62,7 @@ class Address(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether host and port are valid. Metadata from brokers may be wrong."""
+        """Whether host and port are valid. The metadata of brokers may contain wrong ones."""
         return bool(self.host) and 0 < self.port < 2**16
 
     def __str__(self) -> str:
@@ -64,13 +70,16 @@ class Address(NamedTuple):
 
 
 class Offset(int):
-    """An offset to commit, with leader epoch and metadata. Otherwise it behaves like an int."""
+    """An offset to commit, with leader epoch and metadata. In all other ways it is an int."""
 
     leader_epoch: int
     metadata: str
 
     def __new__(cls, offset: int, *, leader_epoch: int = -1, metadata: str = "") -> Self:
-        """Create an offset; `leader_epoch` is that of the last record read, or -1 if unknown."""
+        """Create an offset to commit.
+
+        `leader_epoch` is the epoch of the last record read, or -1 if it is unknown.
+        """
         self = super().__new__(cls, offset)
         self.leader_epoch = leader_epoch
         self.metadata = metadata
@@ -78,13 +87,13 @@ class Offset(int):
 
     @classmethod
     def of(cls, offset: int) -> "Offset":
-        """Return an int as an `Offset`."""
+        """Return `offset` as an `Offset`. It may be a plain int."""
         return offset if isinstance(offset, Offset) else Offset(offset)
 
     def within(self, longest: int) -> "Offset":
-        """Return this offset with metadata of at most `longest` characters, if it can be cut.
+        """Return this offset with its metadata cut to `longest` characters, if it can be cut.
 
-        Metadata of this class cannot be cut. Subclasses override this.
+        The metadata of this class cannot be cut. Subclasses override this method.
         """
         return self
 

@@ -65,7 +65,7 @@ class BodyCache:
         return granted
 
     def release(self, reader: Evictable) -> None:
-        """Remove the charge of a reader whose body was freed."""
+        """Give back the bytes that the body of `reader` was charged. The body was freed."""
         self._sizes.pop(weakref.ref(reader), None)
 
     def trim(self) -> None:

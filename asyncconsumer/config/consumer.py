@@ -218,7 +218,7 @@ class ConsumerConfig:
         _check_policy(self.member, self.delivery)
 
     def connection_to(self, servers: Sequence[str]) -> ConnectionConfig:
-        """Return the connection options with `servers` as bootstrap servers, unless it is empty."""
+        """Return the connection options with `servers` as bootstrap servers, if any."""
         return replace(self.connection, bootstrap_servers=servers) if servers else self.connection
 
     @property

@@ -94,8 +94,8 @@ async def ensure_path(session: ZooKeeperSession, path: str, data: bytes | None =
 async def _read_after_sync(session: ZooKeeperSession, path: str) -> ZnodeData | None:
     """Return the znode after a write whose response was lost, or None if it does not exist.
 
-    The sync is needed because the current server may lag behind the one that received the write. A
-    write that is still in flight there is refused, because the session has moved.
+    A `sync` call comes first, because the current server may lag behind the one that received the
+    write. If the write is still in flight there, it is refused, because the session has moved.
     """
     await session.sync(path)
     try:
