@@ -1,1 +1,1 @@
-"""Decoding of records: fetch responses, record batches and message sets. No I/O."""
+"""The decoding of records: fetch responses, record batches and message sets. No I/O."""

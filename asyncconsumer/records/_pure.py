@@ -1,4 +1,7 @@
-"""Decoder and encoder of records in pure Python: reference and fallback of `_records`."""
+"""The decoder and encoder of records in pure Python.
+
+They are the reference for the compiled ones in `_records`, and the fallback without them.
+"""
 
 from asyncconsumer.records.async_records import AsyncRecords
 from asyncconsumer.records.buffers import room_for

@@ -1,4 +1,4 @@
-"""The filter for batches of aborted transactions (`read_committed`)."""
+"""The filter for record batches of aborted transactions (`read_committed`)."""
 
 from collections.abc import Callable, Iterable
 from operator import index
@@ -9,8 +9,8 @@ from asyncconsumer.records.batch_v2 import BatchHeader, is_abort_marker
 class Aborted:
     """The aborted transactions that a fetch response lists for one partition.
 
-    `covers` is called for each batch in the order of the log. A transaction begins at its first
-    offset and ends with the abort marker of its producer. An abort marker without a listed
+    `covers` is called for each record batch in the order of the log. A transaction begins at its
+    first offset and ends with the abort marker of its producer. An abort marker without a listed
     transaction is ignored.
     """
 
@@ -24,7 +24,7 @@ class Aborted:
         self._inside: set[int] = set()
 
     def covers(self, batch: BatchHeader, body: Callable[[], bytes]) -> bool:
-        """Return whether the records of the next batch belong to an aborted transaction."""
+        """Return whether the records of the next record batch belong to an aborted transaction."""
         if batch.producer < 0:
             return False
         while self._to_come and self._to_come[-1][0] <= batch.last_offset:

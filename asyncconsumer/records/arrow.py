@@ -1,4 +1,4 @@
-"""Conversion of records to Arrow batches, without a Python object per record.
+"""The conversion of records to Arrow batches, without a Python object per record.
 
 With `copy`, keys and values are `binary` columns, as Spark needs them. Without `copy`, they are
 `binary_view` columns. A view refers to the fetch buffer or to a decompressed record batch, which
@@ -76,8 +76,7 @@ def to_arrow(
     timestamps: Timestamps = "int64",
     max_bytes: int = MOST_BYTES,
 ) -> "pa.RecordBatch | None":
-    """Return the next records as an Arrow batch of up to `max_rows` rows, or None if there are
-    none.
+    """Return the next records as an Arrow batch of up to `max_rows` rows, or None without records.
 
     The batch has fewer rows if the records are large, which limits its memory. If corrupt data
     follows, the records before it are returned. The next call raises `CorruptRecords`.
@@ -97,9 +96,9 @@ def to_arrow(
 def checked_schema(
     columns: Sequence[str], *, copy: bool, max_rows: int | None, timestamps: Timestamps
 ) -> "pa.Schema":
-    """Return the Arrow schema for these arguments of `to_arrow`.
+    """Return the Arrow schema for arguments of `to_arrow`.
 
-    Raises `ConfigError` if an argument is not valid.
+    Raise `ConfigError` if one is not valid.
     """
     if max_rows is not None and max_rows < 1:
         raise ConfigError(f"max_rows={max_rows}: take 1 or more, or None for all")

@@ -1,4 +1,7 @@
-"""Conversion of records to the buffers of Arrow arrays, in pure Python. Used by `records.arrow`."""
+"""The conversion of records to the buffers of Arrow arrays, in pure Python.
+
+`records.arrow` uses it if the decoder is not compiled.
+"""
 
 import struct
 from array import array
@@ -44,7 +47,7 @@ def table_of(rows: Sequence[Record], flags: int, scale: int) -> Table:
 
 
 def sizes_of(row: Record) -> tuple[int, int, int]:
-    """Return the number of bytes that a record adds to the columns of keys, values and headers."""
+    """Return how many bytes a record adds to the columns of keys, values and headers."""
     headers = sum(len(name.encode()) + len(value or b"") for name, value in row.headers)
     return len(row.key or b""), len(row.value or b""), headers
 
@@ -64,7 +67,7 @@ def _copied(values: Sequence[bytes | None]) -> Bytes:
 
 
 def _viewed(values: Sequence[bytes | None]) -> Bytes:
-    """Return views into a new buffer with copies of the values.
+    """Return Arrow views of the values, and a new buffer with copies to which they refer.
 
     Records of the pure-Python decoder do not keep a buffer that views could refer to.
     """

@@ -29,7 +29,7 @@ _PendingKind = Literal["retry", "awaitable", "failed", "message", "skip"]
 
 
 class _Pending(NamedTuple):
-    """A record that was put back because its message must be awaited first."""
+    """A record that was put back, because its message has to be awaited first."""
 
     of: Records
     record: Record  # after the interceptors, which are called once
@@ -38,7 +38,7 @@ class _Pending(NamedTuple):
 
 
 class _ItemError(Exception):
-    """A wrapper for an exception of a deserializer.
+    """A wrapper for an exception that a deserializer raised.
 
     The wrapper distinguishes it from an exception of the record decoder.
     """
@@ -121,7 +121,10 @@ class AsyncRecords:
 
     @property
     def builder(self) -> "MessageBuilder | None":
-        """The function that makes an item of each record. With None, the items are the records."""
+        """The function that makes an item of each record.
+
+        If it is None, the items are the records.
+        """
         return self._builder
 
     @builder.setter
@@ -135,7 +138,7 @@ class AsyncRecords:
 
     @property
     def deadline(self) -> float:
-        """The time after which `refill` must be called before another record is returned.
+        """The loop time after which `refill` must be called before another record is returned.
 
         A process may be suspended between two records and lose its partitions meanwhile. The
         deadline prevents delivery of their records. `refill` may return the same `Records` again.
@@ -183,9 +186,9 @@ class AsyncRecords:
         raise StopAsyncIteration
 
     def _read(self, *, late: bool) -> Any:  # noqa: ANN401 - what the builder returns
-        """Return the next item, or a coroutine to await before it.
+        """Return the next item, or a coroutine that has to be awaited before it.
 
-        None means that `refill` must be called.
+        None means that `refill` must be called. With `late`, the deadline has passed.
         """
         current = self.current
         if late or self.remaining == 0:
@@ -206,7 +209,7 @@ class AsyncRecords:
         return self._await_message(item) if isawaitable(item) else item
 
     def _items(self, current: Records) -> Iterator[Any]:
-        """Yield the next items.
+        """Yield the next items of the record set `current`.
 
         For a record whose message must be awaited, put the record back and yield an awaitable.
         """
@@ -261,7 +264,7 @@ class AsyncRecords:
         return builder.build(pending.record)
 
     def _skip_pending(self) -> None:
-        """Read past the record that was put back, if the policy skips it.
+        """Skip the record that was put back, if the poison policy skips it.
 
         This is done before other `Records` become the current ones.
         """
@@ -285,9 +288,9 @@ class AsyncRecords:
             self._set_pending("message", message)
 
     async def _apply_policy(self, error: BaseException, *, item: bool) -> None:
-        """Await the policy for records that cannot be deserialized.
+        """Await the handling of an unreadable record. Raise the error if there is no handling.
 
-        Raise the error if there is no policy.
+        `item` is false if the decoder raised the error, and not a deserializer.
         """
         if item and (not isinstance(error, Exception) or getattr(error, "retriable", False)):
             raise error
@@ -307,9 +310,9 @@ class AsyncRecords:
             self._pending = self._pending._replace(kind=kind, value=value)
 
     def take(self, items: list[Any], limit: int, /) -> int:
-        """Append up to `limit` items to `items`, and return the number of appended items.
+        """Append up to `limit` items to `items`. Return the number of appended items.
 
-        Stops before an item that must be awaited.
+        Stop before an item that must be awaited.
         """
         if self._waiting:
             raise RuntimeError("another task already waits for the next record")

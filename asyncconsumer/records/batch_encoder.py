@@ -1,4 +1,4 @@
-"""Whole record batches, as producers write them: header, checksum and compression."""
+"""The encoding of whole record batches, as producers write them: header, checksum, compression."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -30,7 +30,7 @@ _LZ4_END: Final = bytes(4)
 
 
 class BatchProducer(NamedTuple):
-    """The producer fields of a batch: id, epoch and sequence number of the first record."""
+    """The producer fields of a record batch: id, epoch and sequence number of the first record."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -44,7 +44,7 @@ def encode_batch(
     compression: CompressionType = "none",
     transactional: bool = False,
 ) -> bytes:
-    """Return the batch of the records in `encoder`, of which there is at least one."""
+    """Return the record batch with the records in `encoder`, which has at least one."""
     number, compress = _CODECS[compression]
     body = compress(encoder.body())
     count = encoder.count
@@ -70,7 +70,7 @@ def _gzip(body: bytes) -> bytes:
 
 
 def _snappy(body: bytes) -> bytes:
-    """Return the blocks in xerial's framing, which Java clients read and write."""
+    """Return the compressed body in xerial's framing, which Java clients read and write."""
     parts = [_XERIAL_HEAD]
     for start in range(0, len(body), _SNAPPY_BLOCK):
         block = bytes(cramjam.snappy.compress_raw(body[start : start + _SNAPPY_BLOCK]))
@@ -79,7 +79,10 @@ def _snappy(body: bytes) -> bytes:
 
 
 def _lz4(body: bytes) -> bytes:
-    """Return a frame of independent blocks, because brokers do not read dependent ones."""
+    """Return the compressed body as a frame of independent blocks.
+
+    Brokers do not read dependent ones.
+    """
     parts = [_LZ4_HEAD]
     for start in range(0, len(body), _LZ4_BLOCK):
         block = body[start : start + _LZ4_BLOCK]

@@ -43,7 +43,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether the offsets in the header are valid offsets of a partition."""
+        """Whether the offsets in the header are possible offsets of a partition."""
         return self.base_offset <= self.last_offset < MOST
 
     @property
@@ -78,9 +78,9 @@ Inflate = Callable[[int, bytes, int], bytes]
 
 
 def read_body(batch: BatchHeader, body: bytes, inflate: Inflate) -> bytes:
-    """Return the records of a batch in decompressed form.
+    """Return the decompressed body of a record batch. `body` is the data after the batch header.
 
-    `body` is the data after the batch header.
+    `inflate` decompresses it.
     """
     resume = batch.last_offset + 1
     if batch.codec > _LAST_CODEC:
@@ -94,7 +94,7 @@ def read_body(batch: BatchHeader, body: bytes, inflate: Inflate) -> bytes:
 
 
 def is_abort_marker(batch: BatchHeader, body: bytes) -> bool:
-    """Return whether this control batch ends an aborted transaction."""
+    """Return whether `batch`, a control batch, ends an aborted transaction."""
     if batch.records == 0:
         return False
     key = _read_exactly(batch, body, 0)[3]
@@ -104,8 +104,7 @@ def is_abort_marker(batch: BatchHeader, body: bytes) -> bool:
 
 
 def record_after(body: bytes, position: int) -> int | None:
-    """Return the position after the record at `position`, or None if the record's length is not
-    valid."""
+    """Return the position after the record at `position`, or None if its length is not valid."""
     try:
         value, position = varint(body, position, len(body), 32)
     except DecodeError:
@@ -114,7 +113,7 @@ def record_after(body: bytes, position: int) -> int | None:
 
 
 class BodyPart(NamedTuple):
-    """A part of the decompressed records of a batch.
+    """A part of a decompressed body.
 
     It has the data, the position of the data in the whole body, and the size of the whole body.
     """
@@ -125,12 +124,12 @@ class BodyPart(NamedTuple):
 
     @property
     def goes_to_the_end(self) -> bool:
-        """Whether the part includes the last byte of the decompressed batch."""
+        """Whether the part includes the last byte of the decompressed body."""
         return self.start + len(self.data) == self.whole
 
 
 def read_records(batch: BatchHeader, part: BodyPart, start: int, count: int) -> Iterator[Fields]:
-    """Yield the records of this part of a decompressed batch, from position `start` on.
+    """Yield the records in a part of a decompressed body, from position `start` on.
 
     `start` is a position in the whole body, and `count` is the number of records before it. Each
     record is first read without checks. If that fails, it is read again with all checks.
@@ -241,9 +240,9 @@ def _read_exactly(batch: BatchHeader, body: bytes, position: int) -> _Parts:
 
 
 def record_damage(damage: DecodeError, last_offset: int) -> DecodeError:
-    """Convert an error in a record to an error with the offset of the next batch.
+    """Return the error for a corrupt record, with the offset after its record batch.
 
-    `last_offset` is the last offset of the batch with the corrupt record.
+    `damage` is the error at the record. `last_offset` is the last offset of the batch.
     """
     return DecodeError(f"a record with {damage.reason}", last_offset + 1)
 

@@ -1,4 +1,4 @@
-"""The decompressed data of the record batch that is being read, in pure Python."""
+"""The decompressed body of the record batch that is being read, in pure Python."""
 
 from collections.abc import Callable
 from mmap import mmap
@@ -12,26 +12,29 @@ _LEAST_MAPPED: Final = 2**20  # bytes: `mmap` does not fill with zeros under the
 
 
 class Keep(Protocol):
-    """A function that decides how many decompressed bytes of a batch may stay in memory."""
+    """A function that decides how many bytes of a decompressed body may stay in memory."""
 
     def __call__(self, size: int, *, again: bool) -> int:
-        """Charge `size` decompressed bytes to the budget and return how many of them may be kept.
+        """Charge `size` decompressed bytes to the budget. Return how many of them may be kept.
 
-        `again` is true if the same batch was decompressed before and evicted. With a `size` of 0, a
+        `again` is true if the same body was decompressed before and evicted. With a `size` of 0, a
         decompression is about to start.
         """
 
 
 def keep_all(size: int, *, again: bool) -> int:
-    """Return `size`, so that the whole decompressed batch is kept."""
+    """Return `size`, so that the whole decompressed body is kept.
+
+    This is a `Keep` without a budget.
+    """
     return size
 
 
 class Body:
-    """The decompressed data of one batch, with the read position in it.
+    """The decompressed body of one record batch, with the read position in it.
 
-    After the data was freed to save memory, the batch is decompressed again and reading continues
-    at the same position. The class also counts decompressed bytes.
+    After the body was freed to save memory, it is decompressed again and reading continues at the
+    same position. The class also counts decompressed bytes.
     """
 
     def __init__(self, max_inflated: int, keep: Keep) -> None:
@@ -47,7 +50,7 @@ class Body:
         self._keep = keep
 
     def begin(self, entry: int) -> None:
-        """Start to read the batch at position `entry`.
+        """Start to read the record batch at position `entry` of the record set.
 
         If it is the current batch, continue in it.
         """
@@ -57,12 +60,12 @@ class Body:
         self.is_held = self.is_windowed = False
 
     def passed(self, behind: int) -> None:
-        """Count one record as read. `behind` is the position after it."""
+        """Count one record as read. `behind` is the position after the record."""
         self._before, self.behind = self.behind, behind
         self.count += 1
 
     def unread(self) -> Callable[[], None]:
-        """Set the read position before the last record. Return a function that undoes this."""
+        """Set the read position back by one record. Return a function that undoes this."""
         undone = self.entry, self.behind, self.count
         self.behind, self.count = self._before, self.count - 1
 
@@ -74,13 +77,15 @@ class Body:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the bytes decompressed for the current Arrow table exceed their limit."""
+        """Whether more bytes were decompressed for the current Arrow table than allowed."""
         return self.inflated > self._max_inflated
 
     def inflate(self, codec: int, source: bytes, resume: int, max_size: int | None = None) -> bytes:
         """Decompress `source`, which may yield up to `max_size` bytes.
 
-        Raises `TooLarge` if this would block the event loop for too long.
+        Return the decompressed bytes.
+
+        Raise `TooLarge` if this would block the event loop for too long.
         """
         rooms: list[bytearray | mmap] = [bytearray()]
 
@@ -101,7 +106,10 @@ class Body:
         return bytes(rooms.pop()[:used])
 
     def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> BodyPart:
-        """Return the data to keep: all, or complete records from the read position on."""
+        """Return the part of `body` that may be kept.
+
+        It is the whole body, or complete records from the read position on.
+        """
         size, start = len(body), self.behind
         keep_size = self._keep(size, again=self.count > 0) if self.is_held else size
         if keep_size >= size:

@@ -1,4 +1,4 @@
-"""Allocation of receive buffers in pure Python, for use without the compiled module."""
+"""The allocation of receive buffers in pure Python, for use without the compiled module."""
 
 
 def room_for(size: int, /) -> bytearray:

@@ -1,4 +1,4 @@
-"""Reading of untrusted bytes with bounds checks. Invalid bytes raise `DecodeError`."""
+"""A reader of untrusted bytes with bounds checks. Invalid bytes raise `DecodeError`."""
 
 from struct import Struct
 from typing import Final, NoReturn
@@ -12,7 +12,7 @@ MOST: Final = 2**63 - 1
 
 
 class DecodeError(Exception):
-    """Bytes that violate the record format.
+    """The bytes violate the record format.
 
     `reason` describes the error. `resume` is the first offset after the invalid bytes, or None if
     it is not known.
@@ -25,7 +25,7 @@ class DecodeError(Exception):
 
 
 def varint(data: bytes, position: int, end: int, bits: int) -> tuple[int, int]:
-    """Return an unsigned varint of up to `bits` bits, and the position after it."""
+    """Read an unsigned varint of up to `bits` bits. Return it and the position after it."""
     value = 0
     for shift in range(0, bits, 7):
         if position >= end:
@@ -54,12 +54,12 @@ class ByteReader:
         self.end = end
 
     def signed(self, bits: int = 32) -> int:
-        """Read a zigzag varint."""
+        """Read a zigzag varint of up to `bits` bits."""
         value, self.position = varint(self.data, self.position, self.end, bits)
         return value >> 1 ^ -(value & 1)
 
     def sized(self, what: str, length: int) -> bytes | None:
-        """Read `length` bytes. A length of -1 returns None."""
+        """Read `length` bytes. Return None for a length of -1. `what` names the bytes in errors."""
         if length < -1:
             fail(f"a negative {what} length")
         if length > self.end - self.position:

@@ -1,17 +1,17 @@
-"""Decompression of record batches within a memory limit.
+"""The decompression of record batches within a memory limit.
 
-The size is read from the compressed data before anything is decompressed. Snappy and gzip carry
-it. Lz4 and zstd carry it, or consist of blocks with a known maximum size. So memory is mostly
-allocated once. A decompression bomb is refused at once, or when it has filled `limit` bytes.
-Allocating fresh memory takes more time than decompressing into it. So nothing is allocated for
-data whose size is known to be too large.
+The size is read from the compressed data before anything is decompressed. Snappy and gzip carry it.
+Lz4 and zstd carry it, or consist of blocks with a known maximum size. So memory is mostly allocated
+once. A decompression bomb is refused at once, or when it has filled `limit` bytes. Allocating fresh
+memory takes more time than decompressing into it. So nothing is allocated for data whose size is
+known to be too large.
 
 Work is bounded as well as memory. Blocks that cost a Python call each are counted before the first
 is decompressed. The standard library decompresses gzip in a bounded time per input byte.
 
 A caller on an event loop passes `at_once`. A body that takes longer then raises `TooLarge`, mostly
-before any work is done on it. Such a body is decompressed in another thread: all codecs release
-the interpreter lock.
+before any work is done on it. Such a body is decompressed in another thread: all codecs release the
+interpreter lock.
 """
 
 import re
@@ -62,15 +62,15 @@ _DEFLATE_RATIO: Final = 1032
 
 
 class BadCompression(Exception):
-    """Data that cannot be decompressed, or is larger than allowed."""
+    """The data cannot be decompressed, or is larger than allowed."""
 
 
 class TooLarge(Exception):
-    """Data that takes too long to decompress on the event loop."""
+    """The data takes too long to decompress on the event loop."""
 
 
 class _NoRoom(Exception):
-    """A buffer that is too small for the decompressed data."""
+    """A buffer is too small for the decompressed data."""
 
 
 class Size(NamedTuple):
@@ -99,10 +99,11 @@ def inflate(
     limit: int,
     at_once: bool = False,  # noqa: FBT001, FBT002 - called from C
 ) -> int:
-    """Decompress `source` to the start of a buffer and return the number of bytes.
+    """Decompress `source` to the start of a buffer. Return the number of decompressed bytes.
 
     `room_of(size)` returns a writable buffer of `size` bytes or more, with any content. It is
-    called again if that buffer was too small. The last buffer has the result.
+    called again if that buffer was too small. The last buffer has the result. If the size exceeds
+    `limit`, `BadCompression` is raised.
 
     With `at_once`, a body that would take long raises `TooLarge`.
     """
@@ -140,7 +141,7 @@ def _too_much(name: str, limit: int) -> BadCompression:
 
 
 def _rooms(declared: int | None, upper_bound: int, length: int) -> list[int]:
-    """Return the buffer sizes to try; the last one is the upper bound."""
+    """Return the buffer sizes to try, in order. The last one is the upper bound."""
     if declared is not None:
         return sorted({min(declared, upper_bound), upper_bound})
     first = max(_BEGIN, _USUAL_RATIO * length)
@@ -167,7 +168,7 @@ def _gzip_into(source: memoryview, room: memoryview) -> int:
 
 
 def _gzip_member_into(source: memoryview, room: memoryview) -> tuple[int, int]:
-    """Decompress the first gzip member and return its decompressed and compressed size."""
+    """Decompress the first gzip member into `room`. Return its decompressed and compressed size."""
     inflater, position, used = zlib.decompressobj(_GZIP), 0, 0
     piece: bytes | memoryview = b""
     full = False  # whether zlib may have more output without more input
@@ -205,7 +206,10 @@ def _snappy_into(source: memoryview, room: memoryview) -> int:
 
 
 def _snappy_blocks(source: memoryview) -> Iterator[memoryview]:
-    """Yield the blocks of xerial's framing, which Java clients write; without it, all data."""
+    """Yield the blocks of xerial's framing, which Java clients write.
+
+    Without framing, yield all data.
+    """
     if bytes(source[:8]) != _XERIAL_MAGIC:
         yield source
         return
@@ -224,7 +228,7 @@ def _snappy_blocks(source: memoryview) -> Iterator[memoryview]:
 
 
 def _most_blocks(source: memoryview) -> int:
-    """Return the maximum number of blocks, because even a small block takes time."""
+    """Return the maximum number of blocks to accept. Even a small block takes time."""
     return _MOST_BLOCKS + len(source) // _BYTES_PER_BLOCK
 
 
@@ -244,7 +248,7 @@ def _lz4_size(source: memoryview, limit: int) -> Size:
 
 
 def _lz4_blocks(source: memoryview) -> tuple[list[tuple[int, int]], bool]:
-    """Return start and length field of each block, and whether the list is complete."""
+    """Return the start and length field of each block, and whether the list is complete."""
     flags = source[4]
     position = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
     between = 8 if flags & 16 else 4  # the length of a block and, if present, its checksum
@@ -260,7 +264,10 @@ def _lz4_blocks(source: memoryview) -> tuple[list[tuple[int, int]], bool]:
 
 
 def _lz4_measured(source: memoryview, blocks: list[tuple[int, int]], limit: int) -> int | None:
-    """Return the decompressed size, counted until it exceeds `limit`; None if unknown."""
+    """Return the decompressed size of lz4 blocks, or None if it takes too long to count.
+
+    Counting stops when the size exceeds `limit`.
+    """
     size, sequences = 0, 0
     for position, length in blocks:
         if length > _LZ4_LENGTH:  # stored as it is
@@ -282,7 +289,7 @@ def _lz4_measured(source: memoryview, blocks: list[tuple[int, int]], limit: int)
 
 
 def _lz4_length(source: memoryview, length: int, position: int) -> tuple[int, int]:
-    """Return a length and the position after it."""
+    """Return a length in an lz4 sequence, and the position after it."""
     if length < _LZ4_LONG:
         return length, position
     ones = _ALL_ONES.match(source, position)
@@ -299,7 +306,7 @@ def _lz4_repaired_into(source: memoryview, room: memoryview) -> int:
 
 
 def _xxh32_of_few(data: bytes) -> int:
-    """Return the xxHash32 of fewer than 16 bytes; an lz4 frame header has no more."""
+    """Return the xxHash32 of fewer than 16 bytes. The header of an lz4 frame is that short."""
     prime_1, prime_2, prime_3, prime_4, prime_5 = (
         2654435761,
         2246822519,
@@ -340,7 +347,7 @@ def _zstd_size(source: memoryview, _limit: int) -> Size:
 
 
 def _zstd_most(source: memoryview, position: int, checksum: int) -> int | None:
-    """Return the maximum decompressed size of the blocks from `position` on.
+    """Return the maximum decompressed size of the zstd blocks from `position` on.
 
     Return None if there are too many blocks, or data after the last one.
     """

@@ -21,11 +21,14 @@ _VARIABLE: Final = "ASYNCCONSUMER_DECODER"
 
 
 class PureDecoderWarning(RuntimeWarning):
-    """The warning that the compiled decoder is missing, so that decoding is much slower."""
+    """The compiled decoder is missing, so that decoding is much slower."""
 
 
 def load(name: str | None) -> tuple[str, ModuleType]:
-    """Return name and module of the decoder. Fall back only if `name` is not set."""
+    """Import the decoder `name`. Return its name and module.
+
+    If `name` is not set, use the pure-Python decoder if the compiled one is missing.
+    """
     if name and name not in IMPLEMENTATIONS:
         raise ImportError(
             f"{_VARIABLE}={name}: no such decoder; take one of {list(IMPLEMENTATIONS)}"
@@ -45,7 +48,7 @@ def load(name: str | None) -> tuple[str, ModuleType]:
 
 
 def available() -> list[str]:
-    """Return the decoders that are installed; tests run with each of them."""
+    """Return the names of the installed decoders. Tests run with each of them."""
     return [name for name, module in IMPLEMENTATIONS.items() if importlib.util.find_spec(module)]
 
 

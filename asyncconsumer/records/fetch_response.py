@@ -26,7 +26,7 @@ _BESIDES_PART: Final = 16
 
 
 class PartitionAnswer(NamedTuple):
-    """One partition of a fetch response."""
+    """The part of a fetch response for one partition."""
 
     topic: str | bytes
     """Topic name; from version 13 on the 16 bytes of the topic id."""
@@ -49,7 +49,7 @@ class PartitionAnswer(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """A fetch response without the records, which stay in the frame."""
+    """A parsed fetch response without the records, which stay in the frame."""
 
     throttle_ms: int
     error_code: int
@@ -60,10 +60,10 @@ class FetchAnswer(NamedTuple):
 
 
 def fetch_answer(frame: "Buffer", version: int) -> FetchAnswer:
-    """Parse the body of a fetch response, after the response header, of versions 4 to 17.
+    """Parse the body of a fetch response of versions 4 to 17, after the response header.
 
     The records are not copied: `start` and `end` of each partition are positions in the frame.
-    Raises `MalformedResponse`, with the position, for bytes that do not follow the protocol.
+    Raise `MalformedResponse`, with the position, for bytes that do not follow the protocol.
     """
     if not _FIRST_VERSION <= version <= _LAST_VERSION:
         raise ValueError(
@@ -78,7 +78,7 @@ def fetch_answer(frame: "Buffer", version: int) -> FetchAnswer:
 
 
 class _Walk:
-    """A cursor over the frame, or over one tagged field in it."""
+    """A read position in the frame of a response, or in one tagged field of it."""
 
     def __init__(self, data: bytes, position: int, end: int, version: int) -> None:
         self.data = data
@@ -89,7 +89,10 @@ class _Walk:
         self.failed_at = 0
 
     def check_besides(self, more: int = 0) -> None:
-        """Raise if the bytes read so far plus `more`, not counting records, exceed the limit."""
+        """Raise DecodeError if the bytes read so far plus `more` exceed a limit.
+
+        Records do not count.
+        """
         limit = _MOST_BESIDES + len(self.data) // _BESIDES_PART
         if self.position - self.records + more > limit:
             self.fail("too much besides its records", self.position)
@@ -114,7 +117,7 @@ class _Walk:
         return value
 
     def length(self, least: int, kind: Struct = INT_32) -> int:
-        """Read the length of an array whose elements take `least` bytes or more; -1 is null."""
+        """Read the length of an array whose elements take `least` bytes or more. -1 means null."""
         start = self.position
         length = self.varint() - 1 if self.version >= _FLEXIBLE else self.number(kind)
         if length < -1:
@@ -141,7 +144,7 @@ class _Walk:
             self.fail("a text that is not UTF-8", start)
 
     def tags(self) -> dict[int, tuple[int, int]]:
-        """Read the tagged fields and return start and end of each by its tag."""
+        """Read the tagged fields. Return the start and end of each field by its tag."""
         tags: dict[int, tuple[int, int]] = {}
         if self.version < _FLEXIBLE:
             return tags
@@ -160,7 +163,10 @@ class _Walk:
         return tags
 
     def inside(self, tag: tuple[int, int], read: "Callable[[_Walk], T]") -> T:
-        """Return the result of `read` for a tagged field, which it must read to the end."""
+        """Call `read` for the contents of a tagged field. Return its result.
+
+        Raise DecodeError unless `read` reads the field to its end.
+        """
         inner = _Walk(self.data, *tag, self.version)
         try:
             value = read(inner)

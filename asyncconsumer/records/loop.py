@@ -20,7 +20,7 @@ _POP_TOP: Final = opmap["POP_TOP"]
 
 
 class Nexts(Protocol[T_co]):
-    """The method of an async iterator that a loop needs."""
+    """An async iterator, of which a loop needs only one method."""
 
     def __anext__(self) -> Awaitable[T_co]:
         """Return an awaitable for the next item."""
@@ -32,13 +32,14 @@ class IterationObserver(Protocol):
     loop: "weakref.ref[Any] | None"
 
     def begin(self) -> None:
-        """Called before the loop asks for its first item, and after `Loop.begin_again`.
+        """Handle that the loop is about to request its first item.
 
-        If different tasks may ask for the items, it is called before each item.
+        It is called again after `Loop.begin_again`. If different tasks may ask for the items, it is
+        called before each item.
         """
 
     def left(self, how: Exit) -> None:
-        """Called once, when the loop has ended after it asked for an item."""
+        """Handle that the loop has ended after it requested an item. Called once."""
 
     def again(self) -> "IterationObserver":
         """Return an observer for another loop over the same iterator."""
@@ -75,7 +76,10 @@ class Loop(Generic[T]):
         return self._source.__anext__()
 
     def begin_again(self) -> None:
-        """Call `begin` again before the next item, because another loop has read meanwhile."""
+        """Call the observer's `begin` again before the next item.
+
+        Another loop has read meanwhile.
+        """
         self._ready = False
 
     def _begin(self, frame: FrameType) -> None:

@@ -1,4 +1,4 @@
-"""The message and its builder in pure Python, and functions that the compiled ones use as well."""
+"""The message and its builder in pure Python, and functions that the compiled ones use, too."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Generator
@@ -56,7 +56,7 @@ class Message(Generic[K, V]):
         raise AttributeError(f"a Message does not change: cannot delete {name!r}")
 
     async def commit(self) -> None:
-        """Commit this message and all before it of its partition.
+        """Commit this message and all earlier ones of its partition.
 
         This needs ``commit_policy="manual"``.
         """
@@ -88,7 +88,7 @@ class Message(Generic[K, V]):
 
 
 async def commit_message(message: Message[Any, Any]) -> None:
-    """Commit a message, or raise `ConfigError` if the consumer commits by itself."""
+    """Commit a message. Raise `ConfigError` if the consumer commits by itself."""
     committing = message._committing  # noqa: SLF001 - a part of this module
     if committing is None:
         refuse_commit(message.topic, message.partition, message.offset)
@@ -108,12 +108,12 @@ def _short(part: object) -> str:
 
 
 def reduce_message(message: Message[Any, Any]) -> tuple[object, ...]:
-    """Pickle a message without its connection to the consumer."""
+    """Return how to pickle a message, without its connection to the consumer."""
     return restore_message, (message.record, message.key, message.value)
 
 
 def restore_message(record: Record, key: object, value: object) -> Message[Any, Any]:
-    """Unpickle a message as the `Message` of the decoder of this process."""
+    """Create an unpickled message, of the `Message` class of the decoder in this process."""
     from asyncconsumer.records import decoding
 
     return decoding.Message(record, key, value)
@@ -126,7 +126,7 @@ Fail: TypeAlias = Callable[[BaseException, Record, Part], object]
 
 @final
 class MessageBuilder:
-    """A function that makes a message of each record, or an awaitable that returns the message.
+    """A function that makes a message of a record, or an awaitable that returns the message.
 
     `key` and `value` deserialize bytes, or a record with `key_takes_record` and
     `value_takes_record`. None keeps the bytes. A null key or value stays None. `message_type` is a
@@ -171,7 +171,7 @@ class MessageBuilder:
         self._intercept_failed = intercept_failed
 
     def intercept(self, record: Record) -> Record:
-        """Return the record after all interceptors. The error of an interceptor is reported."""
+        """Return the record after all interceptors. Report the error of an interceptor."""
         for on_consume in self._interceptors:
             try:
                 record = _checked(on_consume(record), record)
@@ -216,7 +216,9 @@ class MessageBuilder:
 
 
 def _checked(returned: object, record: Record) -> Record:
-    """Return `returned` if it is a record of the same partition and offset; raise otherwise.
+    """Return `returned` if it is a record of the same partition and offset.
+
+    Otherwise raise an error.
 
     Another result would lose the record, or commit another one.
     """
@@ -237,7 +239,7 @@ def _message(
     key: Any,  # noqa: ANN401 - values of any type
     value: Any,  # noqa: ANN401
 ) -> Message[Any, Any]:
-    """Return a message of the builder's class, whose own constructor is not called."""
+    """Return a message of the builder's class, without calling the constructor of that class."""
     message = object.__new__(builder.message_type)
     Message.__init__(message, record, key, value, builder.commit)
     return message
@@ -250,7 +252,7 @@ def _close(part: object) -> None:
 
 @final
 class AwaitedMessage:
-    """An awaitable for a message whose key or value must be awaited."""
+    """An awaitable for a message whose key or value has to be awaited."""
 
     __slots__ = ("_builder", "_key", "_record", "_value")
 
@@ -270,7 +272,7 @@ class AwaitedMessage:
         return self._finish().__await__()
 
     def __del__(self) -> None:
-        """Close coroutines that were not awaited, because they would warn of that."""
+        """Close coroutines that were not awaited. Otherwise Python would warn about them."""
         _close(self._key)
         _close(self._value)
 

@@ -19,7 +19,7 @@ _LEAST: Final = (14, 22)  # by magic
 
 
 class LegacyMessage(NamedTuple):
-    """A message; inside a wrapper of magic 1 its offset is relative."""
+    """A message of magic 0 or 1. Its offset is relative inside a wrapper of magic 1."""
 
     offset: int
     attributes: int
@@ -29,14 +29,14 @@ class LegacyMessage(NamedTuple):
 
 
 class InnerMessage(NamedTuple):
-    """The base offset of a wrapper, and the inner offset of its first message or -1."""
+    """The base offset of the messages in a wrapper, and the first one's inner offset or -1."""
 
     base_offset: int
     first: int
 
 
 def message_after(body: bytes, position: int) -> int:
-    """Return the end of the message at `position`; `survey` has checked its length."""
+    """Return the end of the message at `position`, whose length `survey` has checked."""
     return position + _HEAD + int(INT_32.unpack_from(body, position + 8)[0])
 
 
@@ -58,7 +58,7 @@ def read_message(data: bytes, position: int, end: int) -> LegacyMessage:
 
 
 def check_wrapper(wrapper: LegacyMessage) -> bytes:
-    """Return the compressed value of a wrapper after checks."""
+    """Check a compressed message. Return its compressed value."""
     if wrapper.attributes & 7 > _LAST_CODEC:
         fail(f"unknown compression codec {wrapper.attributes & 7}")
     if wrapper.value is None:
@@ -67,7 +67,10 @@ def check_wrapper(wrapper: LegacyMessage) -> bytes:
 
 
 def survey(body: bytes, magic: int, wrapper_offset: int) -> InnerMessage:
-    """Check all inner messages; the base offset follows from the offset of the last one."""
+    """Check the messages in a decompressed wrapper. Return their base offset and first offset.
+
+    The base offset follows from `wrapper_offset`, which is the offset of the last message.
+    """
     position, count, first, last = 0, 0, 0, -1
     while position < len(body):
         available = len(body) - position
@@ -91,7 +94,7 @@ def survey(body: bytes, magic: int, wrapper_offset: int) -> InnerMessage:
 def read_messages(
     part: BodyPart, start: int, base_offset: int, wrapper: LegacyMessage, magic: int
 ) -> Iterator[Fields]:
-    """Yield the messages of a part of a decompressed wrapper, from position `start` on."""
+    """Yield the messages in a part of a decompressed wrapper, from position `start` on."""
     body, position, append_time = part.data, start - part.start, is_append_time(wrapper, magic)
     while position < len(body):
         end = message_after(body, position)
@@ -107,13 +110,13 @@ def read_messages(
 
 
 def alone(message: LegacyMessage) -> Iterator[Fields]:
-    """Yield the one message of an entry that is not a wrapper."""
+    """Yield the message of an entry that is not compressed."""
     offset = message.offset
     yield offset, offset + 1, message.timestamp, message.key, message.value, (), 0
 
 
 def is_append_time(message: LegacyMessage, magic: int) -> bool:
-    """Return whether the broker set the timestamp on append."""
+    """Return whether the broker set the message's timestamp when it appended the message."""
     return magic == 1 and bool(message.attributes & 8)
 
 

@@ -1,4 +1,4 @@
-"""The hash of keys that Kafka's own clients use, in pure Python."""
+"""The key hash of Kafka's own clients, in pure Python."""
 
 from typing import TYPE_CHECKING, Final
 

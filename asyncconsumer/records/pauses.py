@@ -1,4 +1,4 @@
-"""Pauses of a reader, in which the event loop runs."""
+"""The pauses of a reader of records, in which the event loop runs."""
 
 from collections.abc import Awaitable, Iterator
 from enum import IntEnum
@@ -28,14 +28,14 @@ NOT_PAUSED: Final = Pause.NONE  # members of an enum are slow to look up
 
 
 class Preparer(Protocol):
-    """A runner of large decompressions in threads; implemented by `buffer.body_cache`."""
+    """An object that decompresses large bodies in threads. `buffer.body_cache` implements it."""
 
     def prepare(self, reader: Any, /) -> Awaitable[object]:  # noqa: ANN401 - Records of any decoder
-        """Call `reader.prepare()` in another thread."""
+        """Call `reader.prepare()` in another thread. Return an awaitable of its end."""
 
 
 class Pausing(Protocol):
-    """The members of `Records` that pauses need."""
+    """The attributes of `Records` that pauses need."""
 
     cooperative: bool
     worked: int
@@ -46,20 +46,20 @@ class Pausing(Protocol):
 
     @property
     def bodies(self) -> Preparer | None:
-        """The account of decompressed bodies."""
+        """The object that decompresses large bodies in threads, or None."""
 
     def open_next(self) -> bool:
-        """Load the next record; return False at a pause."""
+        """Load the next record. Return False if reading paused before it."""
 
 
 @coroutine
 def pause() -> Iterator[None]:
-    """Let the event loop run, as `asyncio.sleep(0)` does."""
+    """Let the event loop run once, as `asyncio.sleep(0)` does."""
     yield
 
 
 async def open_next(records: Pausing) -> None:
-    """Wait until the next record is in memory, or there is none, without blocking the loop.
+    """Wait until the next record is in memory, or there is none. The event loop is not blocked.
 
     From then on the records are cooperative: an iteration over them ends where it pauses. While
     `records.paused` is true, more records follow after the next call. Cancellation loses nothing.

@@ -1,4 +1,4 @@
-"""The record in pure Python, and functions that the compiled record uses as well."""
+"""The record in pure Python, and functions that the compiled record uses, too."""
 
 from collections.abc import Iterable
 from operator import index
@@ -16,8 +16,8 @@ class Record:
     """A record of one partition. It owns its bytes and refers to no buffer.
 
     `timestamp` is in milliseconds since 1970. `timestamp_type` is 0 if the producer set it, 1 if
-    the broker set it on append, and -1 in the old format without timestamps. `value` is None for
-    a tombstone.
+    the broker set it on append, and -1 in the old format without timestamps. `value` is None for a
+    tombstone.
     """
 
     __slots__ = (
@@ -70,11 +70,11 @@ class Record:
 
     @property
     def record(self) -> "Record":
-        """The record itself; `Message.record` is its counterpart."""
+        """The record itself. A `Message` has the same attribute."""
         return self
 
     def commit(self) -> NoReturn:
-        """Raise `ConfigError`: only a `Message` can be committed."""
+        """Raise `ConfigError`, because only a `Message` can be committed."""
         refuse_commit(self.topic, self.partition, self.offset)
 
     def _fields(self) -> tuple[object, ...]:
@@ -117,7 +117,7 @@ def fill(
     value: bytes | None,
     headers: Headers,
 ) -> Record:
-    """Set the fields of a new `Record` without checks, because the decoder made them."""
+    """Set the fields of a new `Record`. They are not checked, because the decoder made them."""
     _set_topic(record, topic)
     _set_partition(record, partition)
     _set_offset(record, offset)
@@ -159,7 +159,7 @@ def refuse_commit(topic: str, partition: int, offset: int) -> NoReturn:
 
 
 def restore(*fields: object) -> Record:
-    """Unpickle a record as the `Record` of the decoder of this process."""
+    """Create an unpickled record, of the `Record` class of the decoder in this process."""
     from asyncconsumer.records import decoding
 
     return decoding.Record(*fields)  # type: ignore[arg-type]  # the result of `_fields()`

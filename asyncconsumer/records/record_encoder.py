@@ -1,4 +1,4 @@
-"""The encoder of the records of a batch, in pure Python."""
+"""The encoder of the records in a record batch, in pure Python."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,7 +9,7 @@ _MAX_BYTES: Final = 2**31 - 1 - 128
 
 
 class RecordEncoder:
-    """An encoder of the records of one batch, which are appended one by one."""
+    """An encoder of the records of one record batch. Records are appended one by one."""
 
     __slots__ = ("_data", "count", "first_timestamp", "max_timestamp")
 
@@ -21,7 +21,7 @@ class RecordEncoder:
 
     @property
     def size(self) -> int:
-        """The size of the encoded records, in bytes."""
+        """The total size of the encoded records in bytes."""
         return len(self._data)
 
     def append(
@@ -32,9 +32,9 @@ class RecordEncoder:
         headers: Headers | Sequence[tuple[str, bytes | None]],
         /,
     ) -> int:
-        """Encode one more record, and return the size of all records.
+        """Encode one more record. Return the total size of all records in bytes.
 
-        Raise TypeError or ValueError for a value of a bad type or size.
+        Raise TypeError or ValueError for a value of a wrong type or size.
         """
         if not isinstance(timestamp_ms, int):
             raise TypeError(

@@ -34,22 +34,26 @@ _WORK_OF_A_ROW: Final = 8 * WORK_BETWEEN_PAUSES // RECORDS_BETWEEN_PAUSES  # byt
 
 
 class Bodies(Preparer, Protocol):
-    """The account of decompressed bodies; `asyncconsumer.buffer.body_cache` implements it."""
+    """The budget of decompressed bodies. `asyncconsumer.buffer.body_cache` implements it."""
 
     def make_room(self, reader: "Records", /) -> None:
-        """Make room for a body that `reader` is about to decompress."""
+        """Free memory for a body that `reader` is about to decompress."""
 
     def hold(self, reader: "Records", size: int, again: bool, /) -> int:  # noqa: FBT001 - as in C
-        """Charge `size` bytes of a body to `reader` and return how many of them it may keep."""
+        """Charge `size` bytes of a body to the budget. Return how many of them `reader` may keep.
+
+        `again` says that the body was evicted before.
+        """
 
     def release(self, reader: "Records", /) -> None:
-        """Release the charge of the body of `reader`, which has been freed."""
+        """Give back the bytes that were charged for the body of `reader`. It has been freed."""
 
 
 def _keep(owner: "weakref.ref[Records]", bodies: Bodies, size: int, *, again: bool) -> int:
-    """Implement `body.Keep` with `bodies`.
+    """Charge the body of a reader to `bodies`, as a `body.Keep` function.
 
-    `owner` is a weak reference. A strong one would be a cycle that only the garbage collector ends.
+    `owner` is a weak reference to the reader. A strong one would be a cycle that only the garbage
+    collector ends.
     """
     reader = owner()
     if reader is None:
@@ -164,7 +168,7 @@ class Records:
         raise self._error
 
     def _back(self) -> None:
-        """Go back to the current entry, to read the rest of it again."""
+        """Go back to the start of the current record batch, to read the rest of it again."""
         assert self._view is not None
         self._walk.back()
         self._ahead = None
@@ -174,7 +178,7 @@ class Records:
 
     @property
     def cooperative(self) -> bool:
-        """Whether the iteration ends, with `paused` set, where the event loop should run."""
+        """Whether the iteration ends, with `paused` set, whenever the event loop should run."""
         return self._cooperative
 
     @cooperative.setter
@@ -188,7 +192,10 @@ class Records:
         self._walk.allow_pauses(after_work=allowed, for_bodies=allowed and self.bodies is not None)
 
     def _await_body(self) -> None:
-        """Set `paused` if `prepare` runs in another thread; raise if another thread reads."""
+        """Set `paused` if `prepare` runs in another thread.
+
+        Raise RuntimeError if another thread reads.
+        """
         self.paused = Pause.NONE
         if not (self._turn.is_preparing and self._cooperative):
             self._turn.refuse()
@@ -196,7 +203,7 @@ class Records:
             self.paused = Pause.FOR_BODY
 
     def open_next(self) -> bool:
-        """Load the next record, if there is one, and return False if a pause came before it."""
+        """Load the next record, if there is one. Return False if reading paused before it."""
         if not self._turn.take():
             self._await_body()
             return not self.paused
@@ -207,7 +214,7 @@ class Records:
         return not self.paused
 
     def prepare(self) -> None:
-        """Load the next record without pauses; to be called in a worker thread.
+        """Load the next record without pauses. Call this in a worker thread.
 
         If `close` is called meanwhile, the records are closed when this returns.
         """
@@ -223,7 +230,7 @@ class Records:
                 self.close()
 
     def _open_next(self) -> None:
-        """Read the next record and put it back. An error is raised when the record is read."""
+        """Read the next record and put it back. An error is raised when the record is requested."""
         before = self._walk.next_offset
         try:
             row = self._next()
@@ -232,9 +239,9 @@ class Records:
         self._put_back(row, before)
 
     def unread(self, record: Record, before: int) -> None:
-        """Make the record that was returned last the next one again.
+        """Let the iteration return the last returned record again.
 
-        `before` was the next offset before it was returned. Closed records stay closed.
+        `before` is `next_offset` before it was returned. Closed records stay closed.
         """
         if self._view is None:
             self._walk.next_offset = before
@@ -245,7 +252,7 @@ class Records:
                 self._turn.give_back()
 
     def _put_back(self, row: Record, before: int) -> None:
-        """Make `row` the next record again. `before` was the next offset before it was read."""
+        """Let the iteration return `row` again. `before` is `next_offset` before it was read."""
         walk = self._walk
         after, redo = walk.next_offset, walk.body.unread()
 
@@ -265,13 +272,13 @@ class Records:
 
     @property
     def next_offset(self) -> int:
-        """The offset at which the next fetch must start, after the records returned so far."""
+        """The offset at which the next fetch must start. It follows the records returned so far."""
         position = self._turn.position
         return self._walk.next_offset if position is None else position
 
     @property
     def worked(self) -> int:
-        """Number of bytes decompressed since this was last set to 0."""
+        """The number of bytes decompressed since this was last set to 0."""
         return self._walk.body.worked
 
     @worked.setter
@@ -280,12 +287,12 @@ class Records:
 
     @property
     def incomplete(self) -> int:
-        """Size of the first batch in bytes if not even that one is complete; otherwise 0."""
+        """The size of the first record batch if even that one is incomplete, otherwise 0."""
         return self._walk.incomplete
 
     @property
     def leader_epoch(self) -> int:
-        """Leader epoch of the last batch that was read; -1 if there was none."""
+        """The leader epoch of the last record batch that was read, or -1 if there was none."""
         return self._walk.leader_epoch
 
     def __repr__(self) -> str:
@@ -296,7 +303,7 @@ class Records:
         )
 
     def close(self) -> None:
-        """End the iteration and release the buffer. Do nothing if that is done already.
+        """End the iteration and release the buffer, unless that was done before.
 
         A thread in `prepare` needs the buffer and releases it when it is done.
         """
@@ -316,7 +323,7 @@ class Records:
             self.bodies.release(self)
 
     def evict(self) -> bool:
-        """Free the decompressed body; return False if there is none or it is in use.
+        """Free the decompressed body. Return False if there is none or it is in use.
 
         The next record decompresses it again.
         """
@@ -331,9 +338,9 @@ class Records:
         return True
 
     def skip_corrupt(self) -> int:
-        """Continue after the corrupt data and return the next offset.
+        """Continue after the corrupt data. Return the offset at which reading continues.
 
-        Raises the `CorruptRecords` again if the end of the corrupt data is not known (its `resume`
+        Raise the `CorruptRecords` again if the end of the corrupt data is not known (its `resume`
         is None).
         """
         if self._error is not None:
@@ -348,7 +355,10 @@ class Records:
     def take_columns(
         self, flags: int, max_rows: int, max_bytes: int, scale: int, /
     ) -> Table | None:
-        """Return the next records as buffers of Arrow arrays, or None; used by `records.arrow`."""
+        """Return the next records as buffers of Arrow arrays, or None.
+
+        `records.arrow` uses this.
+        """
         if self._cooperative:
             max_rows = min(max_rows, RECORDS_BETWEEN_PAUSES // 8)  # slower than in C
             max_bytes = min(max_bytes, TABLE_BETWEEN_PAUSES)
@@ -367,7 +377,7 @@ class Records:
         """Return up to `max_rows` records with up to `limits` bytes of keys, values and headers.
 
         The bodies read for them take no more than `max_inflated` bytes, except for a single one.
-        Otherwise the thousands of batches of a fetch could each add a body of that size.
+        Otherwise the thousands of record batches of a fetch could each add a body of that size.
         """
         rows: list[Record] = []
         used: tuple[int, ...] = (0, 0, 0)

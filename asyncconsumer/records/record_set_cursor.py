@@ -1,4 +1,4 @@
-"""The cursor over the batches and records of a record set, in pure Python."""
+"""The read position in the record batches of a record set, in pure Python."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ _LARGEST_MARKERS: Final = 64 * 1024  # bytes of a control batch; brokers write l
 
 
 class DecodeLimits(NamedTuple):
-    """The limits that the caller sets for decoding."""
+    """The limits that the caller of the decoder sets."""
 
     check_crc: bool
     max_inflated: int
@@ -32,7 +32,7 @@ class DecodeLimits(NamedTuple):
 
 
 class RecordSetCursor:
-    """A position in a record set. `records()` continues from it and may be called again."""
+    """A read position in a record set. `records()` continues from it and may be called again."""
 
     def __init__(
         self, offset: int, limits: DecodeLimits, aborted: Aborted | None, keep: Keep = keep_all
@@ -48,10 +48,12 @@ class RecordSetCursor:
         self._aborted = aborted
 
     def records(self, view: memoryview, topic: str, partition: int) -> Iterator[Record | None]:
-        """Yield every record from here on, and None before an entry when a pause is due.
+        """Yield every record from the read position on.
 
-        Raises `DecodeError`. Raises `TooLarge` if `for_bodies` pauses are allowed and the next
-        body takes long to decompress.
+        Yield None before an entry when a pause is due.
+
+        Raise `DecodeError` for corrupt data. Raise `TooLarge` if `for_bodies` pauses are allowed
+        and the next body takes long to decompress.
         """
         new, body = Record.__new__, self.body
         while True:
@@ -89,20 +91,26 @@ class RecordSetCursor:
         self.body.at_once = for_bodies
 
     def back(self) -> None:
-        """Go back to the start of the current entry. No record is yielded twice."""
+        """Go back to the start of the current entry.
+
+        Records before the read position are not repeated.
+        """
         self._at = self.body.entry
         self.body.is_held = False
 
     def _open(
         self, view: memoryview, start: int, end: int
     ) -> tuple[int, Iterable[batch_v2.Fields]]:
-        """Return the timestamp type and the records of an entry; no records if it is skipped."""
+        """Return the timestamp type and the records of an entry.
+
+        If it is skipped, there are none.
+        """
         if view[start + 16] == 2:
             return self._open_batch(view, start, end)
         return self._open_messages(view, start, end)
 
     def _next_entry(self, view: memoryview) -> tuple[int, int] | None:
-        """Return start and end of the next complete entry, or None."""
+        """Return the start and end of the next complete entry, or None if there is none."""
         start, available = self._at, len(view) - self._at
         if available == 0 or self._is_beyond(view, available):
             return None
@@ -134,7 +142,7 @@ class RecordSetCursor:
         return start, end
 
     def _is_beyond(self, view: memoryview, available: int) -> bool:
-        """Return whether the next batch starts at or after `end`, so that it is not wanted."""
+        """Return whether the next record batch starts at or after the end offset."""
         if available < _HEAD_TO_MAGIC or view[self._at + 16] != 2:
             return False
         base, _ = _OFFSET_AND_LENGTH.unpack_from(view, self._at)
@@ -145,7 +153,7 @@ class RecordSetCursor:
             self.incomplete = needed
 
     def _entry_after(self, view: memoryview) -> int | None:
-        """Return the offset of the entry after the current one if its header is plausible."""
+        """Return the offset of the entry after the current one, or None if its header is wrong."""
         if len(view) - self._at < _HEAD_TO_MAGIC:
             return None
         offset, length = _OFFSET_AND_LENGTH.unpack_from(view, self._at)

@@ -1,4 +1,4 @@
-"""The end offset of a record set, from its batch headers, in pure Python."""
+"""The calculation of a record set's end offset from its batch headers, in pure Python."""
 
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -14,11 +14,11 @@ _MOST: Final = 2**63 - 1
 
 
 def record_set_end(data: "Buffer", otherwise: int, /) -> tuple[int, int]:
-    """Return the offset after the last complete batch and its leader epoch.
+    """Return the offset after the last complete record batch, and the leader epoch of that batch.
 
     Without a complete batch, return `otherwise` and -1. With this a fetcher can send the next fetch
-    before the records are decoded. It stops at the first incomplete or corrupt batch, for which
-    the decoder reports the error.
+    before the records are decoded. It stops at the first incomplete or corrupt batch, for which the
+    decoder reports the error.
     """
     view = memoryview(data).cast("B")
     position, behind, epoch = 0, otherwise, -1

@@ -1,4 +1,4 @@
-"""The lock between the reader of `Records` and a thread that reads ahead, in pure Python."""
+"""A lock between the reader of `Records` and a thread that reads ahead, in pure Python."""
 
 import threading
 from typing import final
@@ -6,7 +6,7 @@ from typing import final
 
 @final
 class Turn:
-    """A lock that is never waited for. A thread that prepares a body holds it for long."""
+    """A lock for which no caller waits, because a thread that reads ahead holds it for long."""
 
     __slots__ = ("is_closing", "is_preparing", "lock", "position")
 
@@ -17,7 +17,7 @@ class Turn:
         self.position: int | None = None  # the value of `next_offset` while a thread reads ahead
 
     def take(self) -> bool:
-        """Take the lock and return whether it was free."""
+        """Take the lock if it is free. Return whether it was free."""
         return self.lock.acquire(blocking=False)
 
     def give_back(self) -> None:
@@ -25,11 +25,11 @@ class Turn:
         self.lock.release()
 
     def refuse(self) -> None:
-        """Raise `RuntimeError`, because another thread reads."""
+        """Raise `RuntimeError`, because another thread is reading."""
         raise RuntimeError("these Records are being read by another thread")
 
     def prepare(self, position: int) -> None:
-        """Take the lock to read ahead; `next_offset` stays at `position` meanwhile."""
+        """Take the lock to read ahead. Meanwhile `next_offset` stays at `position`."""
         if not self.take():
             self.refuse()
         self.position = position
@@ -43,7 +43,10 @@ class Turn:
         self.is_preparing = False
 
     def close(self) -> bool:
-        """Take the lock to close; return False if a preparing thread closes afterwards."""
+        """Take the lock to close the records.
+
+        Return False if another thread is reading ahead and will close them.
+        """
         self.is_closing = True
         if self.take():
             return True
