@@ -1,1 +1,1 @@
-"""Broker sockets: connections, the connection pool, and cluster metadata."""
+"""The connections to brokers: sockets, the connection pool, and cluster metadata."""

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Cluster(AsyncResource):
-    """The metadata of a cluster, and requests for it, within its ``async with`` block.
+    """The metadata of a cluster, and the requests for it, within an ``async with`` block.
 
     Only topics that callers ask for are requested, and none is ever created. A `refresh` during
     another one joins the next request, which is shared by all callers that wait. Its result was
@@ -71,17 +71,20 @@ class Cluster(AsyncResource):
         return self._metadata
 
     def set_bootstrap(self, addresses: Iterable[Address]) -> None:
-        """Replace the bootstrap servers. Known brokers are asked as well."""
+        """Replace the bootstrap servers.
+
+        Brokers that are known from metadata are still asked, too.
+        """
         self._bootstrap = list(addresses)
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """Return the leader of a partition from the cache, or raise a `BrokerError`."""
+        """Return the leader of a partition from the cache. Raise a `BrokerError` if it has none."""
         return self._metadata.leader(partition)
 
     async def refresh(self, topics: Iterable[str] = ()) -> Metadata:
-        """Request the brokers and the given topics. An error of one topic is in its `error`.
+        """Request metadata of the brokers and the given topics. A topic's error is in its `error`.
 
-        A name that cannot be encoded raises `InvalidTopic` here, because other callers may share
+        A name that cannot be encoded raises `InvalidTopic` at once, because other callers may share
         the request.
         """
         self._scope.check_open()
@@ -115,14 +118,17 @@ class Cluster(AsyncResource):
         return {topic_id: names[topic_id] for topic_id in topic_ids if topic_id in names}
 
     async def ask_any(self, message: Request) -> Response:
-        """Return the response of any broker: first the known ones, then the bootstrap servers.
+        """Send a request to the brokers until one responds. Return its response.
 
-        Brokers that are suspect or failed are asked last. The order is otherwise random.
+        Known brokers come before bootstrap servers. Brokers that are suspect or failed are asked
+        last. The order is otherwise random.
         """
         return await self._from_any(partial(self._ask, message))
 
     async def read_any(self, message: Request, read: Callable[[NamesResponse], Awaitable[T]]) -> T:
-        """Return the result of `read` for the response of any broker.
+        """Send a request to the brokers until one responds.
+
+        Return the result of `read` for its response.
 
         The response may be large. `read` may yield to the event loop.
         """
@@ -176,7 +182,7 @@ class Cluster(AsyncResource):
             raise _timeout_error(address) from error
 
     async def _wait_response(self, connection: BrokerConnection, message: Request) -> NamesResponse:
-        """Return the response, however long it takes, as long as bytes of it arrive."""
+        """Return the response. Wait for it as long as bytes of it arrive."""
         loop = asyncio.get_running_loop()
         sent_at, pending = loop.time(), connection.send_raw(message)
         try:
@@ -232,13 +238,13 @@ def _timeout_error(address: Address) -> RequestTimedOut:
 
 
 class _Usage:
-    """The time of the last request for each topic."""
+    """The time at which each topic was last requested."""
 
     def __init__(self) -> None:
         self._requested_at: dict[str, float] = {}  # ordered by time
 
     def update(self, requested: Iterable[str], now: float) -> frozenset[str]:
-        """Record the requested topics, and return those not requested for 10 minutes."""
+        """Record the requested topics. Return the topics that were not requested for 10 minutes."""
         for topic in requested:
             self._requested_at.pop(topic, None)
             self._requested_at[topic] = now

@@ -1,4 +1,4 @@
-"""Opening a connection: TCP, TLS, ApiVersions and SASL login, with specific errors."""
+"""The opening of a connection (TCP, TLS, ApiVersions and SASL login) with specific errors."""
 
 import asyncio
 import ssl
@@ -26,7 +26,7 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 
 
 async def open_connection(address: Address, config: ConnectionConfig) -> BrokerConnection:
-    """Return a connection that is ready for requests, or raise one typed error.
+    """Return a connection that is ready for requests. Raise a typed error if that fails.
 
     A failed attempt leaves no open socket.
     """
@@ -42,7 +42,7 @@ async def open_connection(address: Address, config: ConnectionConfig) -> BrokerC
 
 
 async def _connect(connection: BrokerConnection, config: ConnectionConfig) -> None:
-    """Connect by TCP and TLS."""
+    """Connect over TCP, and start TLS if configured."""
     address = connection.address
     try:
         await connect(lambda: connection, address, config.tls)
@@ -55,7 +55,7 @@ async def _connect(connection: BrokerConnection, config: ConnectionConfig) -> No
 
 
 async def _log_in(connection: BrokerConnection, config: ConnectionConfig) -> None:
-    """Request ApiVersions and log in."""
+    """Request ApiVersions, and log in if configured."""
     try:
         await Login(connection, config).run()
     except BaseException as error:

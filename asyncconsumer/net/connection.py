@@ -38,7 +38,7 @@ E = TypeVar("E", bound=ConsumerError)
 
 
 class RawResponse(NamedTuple):
-    """An undecoded response body, with its version and API key."""
+    """The undecoded body of a response, with its version and API key."""
 
     version: int
     body: memoryview
@@ -47,7 +47,7 @@ class RawResponse(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _PendingRequest:
-    """A request in flight. Its response is dropped when no caller waits for it."""
+    """A request in flight. Its response is dropped if no caller waits for it."""
 
     correlation: int
     request: RequestStruct
@@ -57,7 +57,7 @@ class _PendingRequest:
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
-    """A pipelined connection, opened by `net.connect`. Once ended, it is never reopened.
+    """A pipelined connection, opened by `net.connect`. After its end it is never opened again.
 
     All decisions are synchronous. Any cause that ends the connection fails every pending request
     before other code runs. A cancelled request leaves the connection open. A request that times out
@@ -85,7 +85,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def ending(self) -> ConsumerError | None:
-        """Return why the connection accepts no more requests, or None while it does.
+        """Return why the connection accepts no more requests, or None while it accepts them.
 
         `ClosedError` means that this client closed it.
         """
@@ -136,7 +136,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.buffer_updated(count)
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """Close the connection now. Requests in flight fail with `error`, if given."""
+        """Close the connection now. Requests in flight fail with `error` if it is given."""
         self._end(error or ClosedError(f"the connection to {self.address} was closed"))
 
     def close_silent(self, seconds: float) -> None:
@@ -144,7 +144,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.close(ConnectionLost(self.address, f"no byte arrived for {seconds:.1f} s"))
 
     def retire(self) -> None:
-        """Accept no more requests, and close after those in flight are answered."""
+        """Accept no more requests, and close the connection after those in flight are answered."""
         if self._ending is None and self._pending:
             self._ending = ClosedError(f"the connection to {self.address} was retired")
         elif self._ending is None:
@@ -243,12 +243,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def eof_received(self) -> bool:
-        """End the connection after the broker closed its side."""
+        """End the connection, because the broker has closed its side."""
         self._end(self._lost(None))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the connection after the socket was closed."""
+        """End the connection, because the socket is closed."""
         self._end(self._lost(exc))
         self._closed.set()
 
@@ -272,7 +272,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             _resolve(pending, RawResponse(request.API_VERSION, frame[start:], request.API_KEY))
 
     def _skip_tags(self, request: RequestStruct, frame: memoryview, start: int) -> int:
-        """Return where the body begins, after the tagged fields of the header.
+        """Return where the response body begins, after the tagged fields of the header.
 
         Kafka defines no tagged header fields yet.
         """
@@ -305,7 +305,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return _caused(ConnectionLost(self.address, reason), cause)
 
     def _end(self, error: ConsumerError) -> None:
-        """Fail all pending requests and close the socket. The first reason is kept."""
+        """Fail all pending requests and close the socket. Only the first call has an effect."""
         if self._ending is None:
             self._ending = error
         while self._pending:
@@ -334,13 +334,13 @@ def _fail(pending: _PendingRequest, error: ConsumerError) -> None:
 
 
 def _caused(error: E, cause: BaseException | None) -> E:
-    """Set the cause of an error that is raised elsewhere, as `raise error from cause` does."""
+    """Set and return an error's cause, as `raise error from cause` does. It is raised elsewhere."""
     error.__cause__ = cause
     return error
 
 
 def _frame_error(address: Address, bad: BadLength, limit: int) -> ConsumerError:
-    """Return the error for invalid bytes where the length of a response should be."""
+    """Return the error for invalid bytes in place of a response's length."""
     if bad.head[0] in (0x15, 0x16) and bad.head[1] == 3:  # a TLS record: alert or handshake
         return NotTls(address, "it responds with TLS; set `security_protocol` to SSL or SASL_SSL")
     if bad.head.isascii() and bad.head.decode().isprintable():

@@ -1,4 +1,4 @@
-"""The coordinator of a group: its address, and connections to it."""
+"""The coordinator of a group, with its address and connections to it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ _GROUP: Final = 0  # the coordinator type; transactions have another
 
 
 class Coordinator:
-    """The coordinator of one group, with an address that all callers share.
+    """The coordinator of one group. All callers share its known address.
 
     The coordinator is looked up when it is needed and not known.
     """
@@ -34,11 +34,11 @@ class Coordinator:
 
     @property
     def address(self) -> Address | None:
-        """Return the known address, or None."""
+        """Return the coordinator's known address, or None."""
         return self._address
 
     async def find(self) -> Address:
-        """Return the address, looked up if it is not known."""
+        """Return the coordinator's address. Look it up if it is not known."""
         if self._address is None:
             response = await self._cluster.ask_any(FindCoordinatorRequest(self.group_id, _GROUP))
             row = response.to_object()
@@ -53,21 +53,24 @@ class Coordinator:
         return self._address
 
     async def moved(self) -> bool:
-        """Look up the coordinator again, and return whether its address has changed."""
+        """Look up the coordinator again. Return whether its address has changed."""
         before, self._address = self._address, None
         return await self.find() != before
 
     def forget(self, address: Address | None = None) -> None:
-        """Drop the known address; with `address`, only if it is the known one."""
+        """Forget the known address.
+
+        If `address` is given, forget it only if it is the known one.
+        """
         if address is None or address == self._address:
             self._address = None
 
     @asynccontextmanager
     async def reached(self, traffic: Traffic) -> AsyncIterator[BrokerConnection]:
-        """Return a connection to the coordinator as a context manager.
+        """Return an async context manager with a connection to the coordinator.
 
-        The address is dropped if an error in the block says that the coordinator moved or is
-        unreachable.
+        If an error in the block says that the coordinator has moved or is unreachable, its address
+        is forgotten.
         """
         address = await self.find()
         try:

@@ -1,4 +1,4 @@
-"""Discovery of new partitions, new topics and deleted topics."""
+"""The discovery of new partitions, new topics and deleted topics."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ class PartitionDiscovery:
         self._missing: Counter[str] = Counter()  # responses in a row that did not have the topic
 
     async def ask(self, topics: Iterable[str], *, max_age: float = 0.0) -> Partitions:
-        """Return the partitions of topics.
+        """Return the partitions of the topics.
 
         A result that is less than `max_age` seconds old is reused.
         """
@@ -49,7 +49,7 @@ class PartitionDiscovery:
         }
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        """Return the racks that have replicas of each partition, as of the last `ask`.
+        """Return the racks of each partition's replicas, as of the last `ask`.
 
         A broker that is down keeps its rack, so that a restart does not cause a rebalance. The
         result is empty for a cluster without racks.
@@ -111,7 +111,7 @@ async def partitions_of(
 
 
 def _is_older(topic: Topic, before: Topic | None) -> bool:
-    """Return whether metadata of a topic is old.
+    """Return whether the metadata of a topic is older than the metadata `before`.
 
     Partitions are only ever added to a topic, so fewer partitions mean old metadata.
     """

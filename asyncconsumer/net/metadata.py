@@ -15,7 +15,7 @@ NO_LEADER: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker: node id, address and rack."""
+    """A broker with its node id, address and rack."""
 
     node_id: int
     address: Address
@@ -24,7 +24,10 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition. `leader` is a node id or `NO_LEADER`; `epoch` is the leader epoch."""
+    """A partition in metadata.
+
+    `leader` is a node id or `NO_LEADER`. `epoch` is the leader epoch.
+    """
 
     leader: int
     epoch: int = -1  # unknown to brokers before Kafka 2.1
@@ -33,13 +36,13 @@ class Partition:
 
 
 class LeaderMapping(ABC, Mapping[int, Partition]):
-    """A mapping of partitions that returns leaders without decoding whole partitions."""
+    """A mapping of partition numbers that returns leaders without decoding whole partitions."""
 
     __slots__ = ()
 
     @abstractmethod
     def leader(self, number: int) -> tuple[int, int] | None:
-        """Return the node id (or `NO_LEADER`) and epoch of a leader; None if unknown."""
+        """Return the leader's node id (or `NO_LEADER`) and leader epoch, or None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Topic:
     error: BrokerError | None = None
 
     def leader(self, partition: int) -> tuple[int, int] | None:
-        """Return the node id (or `NO_LEADER`) and epoch of a leader; None if unknown."""
+        """Return the leader's node id (or `NO_LEADER`) and leader epoch, or None if unknown."""
         partitions = self.partitions
         if not isinstance(partitions, dict):
             return partitions.leader(partition)
@@ -60,12 +63,12 @@ class Topic:
         return None if leader is None else (leader.leader, leader.epoch)
 
     def lacks(self, partition: int) -> bool:
-        """Return whether the topic exists without such a partition."""
+        """Return whether the topic exists and has no partition with this number."""
         return self.error is None and partition not in self.partitions
 
 
 class Leader(NamedTuple):
-    """The leader of a partition."""
+    """The leader of a partition: its broker and leader epoch."""
 
     broker: Broker
     epoch: int
@@ -73,14 +76,14 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The brokers and topics of the last response, and other topics of earlier responses."""
+    """The brokers and topics in the last response, and other topics from earlier responses."""
 
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     controller: int = -1
     topics: Mapping[str, Topic] = field(default_factory=dict)
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """Return the leader of a partition, or raise a `BrokerError`."""
+        """Return the leader of a partition. Raise a `BrokerError` if it has none."""
         topic = self.topics.get(partition.topic)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {partition.topic!r}, which was never requested")
@@ -99,7 +102,7 @@ class Metadata:
         return self.find_leader(partition) is not None
 
     def find_leader(self, partition: TopicPartition) -> tuple[Broker, int] | None:
-        """Return the leader of a partition, or None. Faster than `leader`."""
+        """Return the leader of a partition, or None. This is faster than `leader`."""
         topic = self.topics.get(partition[0])
         if topic is None or topic.error is not None:
             return None
@@ -114,6 +117,6 @@ class Metadata:
         return None if broker is None else (broker, leader[1])
 
     def updated(self, newer: Self, forgotten: Container[str] = ()) -> Self:
-        """Return `newer` plus the known other topics, except the `forgotten` ones."""
+        """Return `newer` with the other known topics added, except the `forgotten` ones."""
         others = {name: topic for name, topic in self.topics.items() if name not in forgotten}
         return replace(newer, topics=MappingProxyType({**others, **newer.topics}))

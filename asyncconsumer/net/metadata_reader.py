@@ -1,4 +1,4 @@
-"""Incremental parsing of Metadata responses.
+"""The incremental parser of Metadata responses.
 
 The response of a large cluster has hundreds of thousands of partitions and tens of megabytes.
 Parsed in one go it would block the event loop for seconds.
@@ -52,7 +52,7 @@ class MetadataReader:
         self._known = known
 
     def steps(self) -> Iterator[None]:
-        """Parse the response, and yield after each piece.
+        """Parse the response in pieces, and yield after each piece.
 
         Invalid data raises `MalformedResponse`.
         """
@@ -119,7 +119,7 @@ class MetadataReader:
 
 
 class _Rows:
-    """The partitions of one topic, as far as they were parsed."""
+    """The partitions of one topic that were parsed so far."""
 
     def __init__(
         self, cursor: ResponseCursor, name: str, topic_id: bytes, known: Topic | None
@@ -137,14 +137,14 @@ class _Rows:
             self.known = known.partitions
 
     def skip_if_equal(self, count: int) -> bool:
-        """Return whether the response repeats the known partitions, and skip them if so."""
+        """If the response repeats the known partitions, skip them. Return whether it does."""
         known = self.known
         if isinstance(known, PartitionTable) and known.skip_if_equal(self._cursor, count):
             self._unchanged = known
         return self._unchanged is not None
 
     def add(self, count: int, size: int) -> None:
-        """Add `count` partitions of `size` bytes each, at the current position."""
+        """Add the next `count` partitions of the response, of `size` bytes each."""
         cursor = self._cursor
         packed = cursor.data[cursor.position : cursor.position + count * size]
         if cursor.version >= _WITH_EPOCH:
@@ -162,7 +162,7 @@ class _Rows:
                     self.newer[number] = known[number]
 
     def topic(self, code: int) -> Topic:
-        """Return the topic, once all of its partitions were parsed."""
+        """Return the topic after all of its partitions were parsed. `code` is its error code."""
         table = self._unchanged or PartitionTable(
             self._cursor.part(self.start), self.positions, self.newer
         )
@@ -179,7 +179,10 @@ def _epochs(known: Mapping[int, Partition]) -> Callable[[int], int | None]:
 
 
 def _skip_rows(cursor: ResponseCursor, count: int, rows: _Rows | None) -> None:
-    """Skip `count` partitions and add them to `rows`. Equal layouts are processed together."""
+    """Add the next `count` partitions of the response to `rows`, and skip them.
+
+    Partitions with the same layout of bytes are added together.
+    """
     limit = _FIRST_COMPARED
     while count:
         size, layout = _next_row(cursor)
@@ -192,7 +195,7 @@ def _skip_rows(cursor: ResponseCursor, count: int, rows: _Rows | None) -> None:
 
 
 def _next_row(cursor: ResponseCursor) -> tuple[int, list[int]]:
-    """Return the size of the next partition, and which of its bytes are array lengths.
+    """Return the size of the next partition, and the positions of array lengths in its bytes.
 
     The list is empty if a length takes several bytes, or if there are tagged fields.
     """
@@ -218,7 +221,7 @@ def _next_row(cursor: ResponseCursor) -> tuple[int, list[int]]:
 
 
 def _count_same_layout(cursor: ResponseCursor, size: int, layout: list[int], limit: int) -> int:
-    """Return how many of the next partitions have the layout of the first, up to `limit`."""
+    """Return how many of the next partitions have the same array lengths as the first."""
     data, position = cursor.data, cursor.position
     count = min(limit, (len(data) - position) // size) if layout else 1
     for place in layout:

@@ -1,4 +1,4 @@
-"""Connection attempts to one broker address: backoff and shared results."""
+"""The attempts to connect to one broker address, with backoff and shared results."""
 
 import asyncio
 import copy
@@ -21,7 +21,10 @@ _Attempt: TypeAlias = asyncio.Future[ConsumerError | None]
 
 
 class BrokerNode:
-    """A broker address. After a failure, one caller at a time tries to connect, with backoff."""
+    """A broker's address and its recent failures.
+
+    After a failure, one caller at a time tries to connect, with backoff.
+    """
 
     def __init__(self, config: ConnectionConfig, randomness: Random) -> None:
         self.used_at = -inf  # when a connection was last requested
@@ -41,7 +44,7 @@ class BrokerNode:
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
-        """Wait until an attempt is allowed, and record the result of the attempt in the block.
+        """Return an async context manager for one attempt to connect. It first waits for its turn.
 
         Callers that arrive during an attempt share its result, including its error. Otherwise many
         callers would try an unreachable broker one after the other.
@@ -61,9 +64,9 @@ class BrokerNode:
             self._end(attempt, result)
 
     async def _wait_turn(self) -> _Attempt | None:
-        """Return a future if the caller has to make the attempt, or None if healthy.
+        """Return a future if the caller has to make the attempt, or None if the broker is healthy.
 
-        Raise the error of an attempt that another caller made meanwhile.
+        If another caller's attempt fails meanwhile, raise its error.
         """
         while not self._healthy.is_set():
             if self._attempt is not None:
@@ -89,7 +92,7 @@ class BrokerNode:
             attempt.set_result(result)
 
     def on_connection_lost(self, error: ConsumerError, since: float) -> None:
-        """Note that a connection broke, which was open since the loop time `since`.
+        """Note that a connection broke. It had been open since the loop time `since`.
 
         Connections to one broker break together, and are noticed one after the other. A connection
         older than the last failure belongs to that failure, and must not extend the backoff.

@@ -17,7 +17,10 @@ _WITH_EPOCH: Final = 7  # version of the Metadata API
 
 
 class PartitionTable(LeaderMapping):
-    """A mapping of partition numbers to partitions, each decoded on access."""
+    """A mapping of partition numbers to partitions.
+
+    Each partition is decoded when it is accessed.
+    """
 
     __slots__ = ("_cursor", "_newer", "_positions")
 
@@ -57,7 +60,7 @@ class PartitionTable(LeaderMapping):
         return f"<PartitionTable of {len(self)} partitions>"
 
     def leader(self, number: int) -> tuple[int, int] | None:
-        """Return the leader of a partition and its epoch; None if unknown."""
+        """Return the leader's node id and leader epoch for a partition, or None if unknown."""
         position = self._positions.get(number)
         if position is None:
             return None
@@ -69,9 +72,11 @@ class PartitionTable(LeaderMapping):
         return _INT_32.unpack_from(cursor.data, position)[0], -1
 
     def skip_if_equal(self, cursor: ResponseCursor, count: int) -> bool:
-        """Return whether the next `count` partitions equal these bytes.
+        """If the next `count` partitions equal those of this table, skip them.
 
-        If so, skip them. Most responses repeat what is known.
+        Return whether they do.
+
+        Most responses repeat what is known.
         """
         own = self._cursor
         if (cursor.version, count) != (own.version, len(self)):

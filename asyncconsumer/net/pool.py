@@ -1,4 +1,4 @@
-"""The connection pool: one connection per address and kind of traffic, opened on demand."""
+"""The connection pool. It has one connection per address and kind of traffic, opened on demand."""
 
 import asyncio
 import enum
@@ -23,7 +23,7 @@ _SUSPECT_SECONDS: Final = 30.0  # then a suspicion expires, because no request m
 
 
 class Traffic(enum.Enum):
-    """Kinds of traffic that must not wait for each other."""
+    """A kind of traffic. Requests of different kinds do not wait for each other."""
 
     CONTROL = "control"  # metadata, offsets
     FETCH = "fetch"  # waits at the broker for records
@@ -34,10 +34,10 @@ class Traffic(enum.Enum):
 
 
 class BrokerOpener(Protocol):
-    """A function that opens connections; `open_connection` by default."""
+    """A function that opens connections. The default is `open_connection`."""
 
     async def __call__(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
-        """Return a connection that is ready for requests, or raise a `ConsumerError`."""
+        """Return a connection that is ready for requests. Raise a `ConsumerError` if that fails."""
 
 
 class _PoolKey(NamedTuple):
@@ -94,14 +94,17 @@ class BrokerPool(AsyncResource):
     async def request(
         self, address: Address, traffic: Traffic, message: Request, *, timeout: float | None = None
     ) -> Response:
-        """Send a request over the connection for its traffic, and decode the response."""
+        """Send a request over the connection for this kind of traffic.
+
+        Return the decoded response.
+        """
         connection = await self.connection(address, traffic)
         return await connection.request(message, timeout=timeout)
 
     async def connection(
         self, address: Address, traffic: Traffic, *, slot: int = 0
     ) -> BrokerConnection:
-        """Return the connection for a kind of traffic, opened with backoff if needed.
+        """Return the connection for a kind of traffic. If needed, open it, with backoff.
 
         A broker answers the requests of one connection in order, and a fetch may wait long. A
         caller that must not wait for others uses a slot (`slot`) of its own, and closes it
@@ -136,7 +139,7 @@ class BrokerPool(AsyncResource):
             self._keep_retired(opened.connection)
 
     def wait_before(self, address: Address) -> float:
-        """Return the seconds until an address may be tried again; 0 if it is healthy."""
+        """Return the seconds until an address may be tried again, or 0 if it is healthy."""
         return self._nodes[address].wait() if address in self._nodes else 0.0
 
     def mark_suspect(self, address: Address) -> None:
@@ -151,11 +154,11 @@ class BrokerPool(AsyncResource):
         self._suspects[address] = now + _SUSPECT_SECONDS
 
     def clear_suspect(self, address: Address) -> None:
-        """Clear the suspicion of a broker that answered."""
+        """Clear the suspicion of a broker, because it responded."""
         self._suspects.pop(address, None)
 
     def preference_key(self, address: Address) -> tuple[bool, float]:
-        """Return a sort key for addresses, lowest for the broker to ask first."""
+        """Return a sort key for addresses. It is lowest for the broker to ask first."""
         suspect = self._suspects.get(address, -inf) > asyncio.get_running_loop().time()
         return suspect, self.wait_before(address)
 
@@ -173,7 +176,7 @@ class BrokerPool(AsyncResource):
             del self._openings[key]
 
     def _node(self, address: Address) -> BrokerNode:
-        """Return the node of an address. Unused nodes are dropped when one is added."""
+        """Return the BrokerNode of an address. When one is added, drop the unused ones."""
         now = asyncio.get_running_loop().time()
         if address not in self._nodes:
             used = {key.address for key in (*self._opened, *self._openings)}
@@ -196,6 +199,6 @@ class BrokerPool(AsyncResource):
             self._nodes[key.address].on_connection_lost(opened.connection.ending, opened.since)
 
     def _keep_retired(self, connection: BrokerConnection) -> None:
-        """Keep a connection until its socket is closed."""
+        """Keep a reference to a connection until its socket is closed."""
         self._retired = [retired for retired in self._retired if not retired.gone]
         self._retired.append(connection)

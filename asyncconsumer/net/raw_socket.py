@@ -9,7 +9,7 @@ _WAIT_MS: Final = 5  # wait for more bytes of a response
 
 
 class RawSocket:
-    """The socket of an open transport. Both may read from it, in turns."""
+    """The socket of an open transport. This object and the transport may read from it in turns."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         sock = transport.get_extra_info("socket")
@@ -19,7 +19,7 @@ class RawSocket:
         self._descriptor: int = sock.fileno() if is_plain else -1
 
     def read_into(self, buffer: memoryview) -> int:
-        """Read into `buffer`, and return the number of bytes.
+        """Read bytes into `buffer`. Return the number of bytes.
 
         Return 0 if none arrived for 5 ms, or if the event loop has to handle the socket.
         """

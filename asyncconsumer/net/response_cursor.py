@@ -11,7 +11,7 @@ TRUNCATED: Final = "it ends in the middle of a field"
 
 
 class ResponseCursor:
-    """A reader of single fields, in the encoding of the response version.
+    """A reader of single fields of a response, in the encoding of its version.
 
     A read beyond the end raises `IndexError`, `struct.error` or `MalformedResponse`.
     """
@@ -31,7 +31,7 @@ class ResponseCursor:
         return ResponseCursor(self._api, part, self.version, flexible=self._flexible)
 
     def fail(self, reason: str) -> NoReturn:
-        """Raise `MalformedResponse` for the current position."""
+        """Raise `MalformedResponse` with a reason and the current position."""
         raise MalformedResponse(self._api, self.version, self.position, reason)
 
     def int16(self) -> int:
@@ -55,7 +55,7 @@ class ResponseCursor:
         return taken
 
     def text(self) -> str | None:
-        """Read a string, or None for null."""
+        """Read a string. Return None for null."""
         length = self._varint() - 1 if self._flexible else self.int16()
         if length < -1:
             self.fail("a negative length")
@@ -74,7 +74,7 @@ class ResponseCursor:
         return count
 
     def numbers_end(self, position: int) -> int:
-        """Return where the int32 array that begins at `position` ends."""
+        """Return the position after the int32 array that begins at `position`."""
         if not self._flexible:
             (count,) = _INT_32.unpack_from(self.data, position)
             if count < -1:
@@ -87,12 +87,12 @@ class ResponseCursor:
         return self.position + 4 * (count - 1)
 
     def numbers(self, position: int, end: int) -> tuple[int, ...]:
-        """Return the int32 array between two positions."""
+        """Return the int32 array between the positions `position` and `end`."""
         count = (end - position) // 4 - (0 if self._flexible else 1)
         return unpack_from(f">{count}i", self.data, end - 4 * count)
 
     def tags_end(self, position: int) -> int:
-        """Return where the tagged fields that begin at `position` end."""
+        """Return the position after the tagged fields that begin at `position`."""
         if not self._flexible:
             return position
         if self.data[position] == 0:

@@ -1,4 +1,4 @@
-"""ApiVersions and aiokafka's SASL logins over a `BrokerConnection`."""
+"""The ApiVersions request and aiokafka's SASL logins, over a `BrokerConnection`."""
 
 import asyncio
 import re
@@ -35,9 +35,9 @@ _SESSION_FACTOR: Final = 0.85
 
 
 class Login(AIOKafkaConnection):
-    """The login part of aiokafka's connection, without its socket, reader task and timers.
+    """The login code of aiokafka's connection, without its socket, reader task and timers.
 
-    Nothing is logged here. aiokafka's own `send` logs each request at DEBUG, including the
+    This class logs no request. aiokafka's own `send` logs each request at DEBUG, including the
     password.
     """
 
@@ -78,7 +78,10 @@ class Login(AIOKafkaConnection):
         request: Request,
         expect_response: bool = True,  # noqa: FBT001, FBT002 - aiokafka's signature
     ) -> Awaitable[Response]:
-        """Send a request over the `BrokerConnection`, and raise typed errors for refusals."""
+        """Send a request over the `BrokerConnection`.
+
+        Raise a typed error if the broker refuses it.
+        """
         return self._exchange(request)
 
     async def _exchange(self, request: Request) -> Response:
@@ -110,7 +113,7 @@ class Login(AIOKafkaConnection):
         return kind(self._connection.address, _mask(password, reason))
 
     def authenticator_scram(self) -> ScramAuthenticator:
-        """Return a SCRAM authenticator that limits the number of iterations."""
+        """Return a SCRAM authenticator that limits the number of hash iterations."""
         return _LimitedScram(
             loop=self._loop,
             sasl_plain_password=self._sasl_plain_password,
@@ -119,17 +122,17 @@ class Login(AIOKafkaConnection):
         )
 
     def authenticator_oauth(self) -> OAuthAuthenticator:
-        """Return an OAUTHBEARER authenticator that detects refusals."""
+        """Return an OAUTHBEARER authenticator that detects refused tokens."""
         return self._oauth
 
 
 def _mask(secret: str | None, reason: str) -> str:
-    """Return `reason` with the secret masked, in case a broker repeats it."""
+    """Return `reason`, a broker's text, with the secret replaced in case the broker repeats it."""
     return reason.replace(secret, "***") if secret else reason
 
 
 class _LimitedScram(ScramAuthenticator):
-    """A SCRAM authenticator with a limit of hash iterations, which the broker chooses.
+    """A SCRAM authenticator with a limit of hash iterations. The broker chooses their number.
 
     Too many iterations would block a thread.
     """
@@ -156,7 +159,10 @@ class _StrictOAuth(OAuthAuthenticator):
         self._refusal = ""
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
-        """Return the next bytes to send and whether a response follows; None at the end."""
+        """Return the next bytes to send, and whether a response follows.
+
+        Return None at the end of the login.
+        """
         if not self._token_sent:
             return await self._first_step()
         if self._refusal:

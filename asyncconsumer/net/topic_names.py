@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class NamesResponse(NamedTuple):
-    """A response, and the loop time when its request was sent."""
+    """A response, and the loop time at which its request was sent."""
 
     raw: RawResponse
     sent_at: float
@@ -39,11 +39,14 @@ class AskAny(Protocol):
     async def __call__(
         self, message: Request, read: Callable[[NamesResponse], Awaitable[T]], /
     ) -> T:
-        """Return the result of `read` for the response."""
+        """Send a request to the brokers until one responds.
+
+        Return the result of `read` for its response.
+        """
 
 
 class TopicNames:
-    """The names of all topics, by a list request or by the metadata of all topics.
+    """A cache of all topic names, requested as a list or with the metadata of all topics.
 
     Brokers from Kafka 4.1 on list names for clients that may describe the cluster's configuration.
     """
@@ -55,7 +58,7 @@ class TopicNames:
         self._due = -inf
 
     async def ask(self) -> list[str]:
-        """Request all topic names, unsorted.
+        """Request and return all topic names, unsorted.
 
         Some of them may be topics that this client may not access.
         """
@@ -67,7 +70,7 @@ class TopicNames:
         return await self._ask_any(MetadataRequest(None), self._read) or []
 
     async def _read(self, response: NamesResponse) -> list[str] | None:
-        """Return the names, or None if this client may not list them."""
+        """Return the topic names in a response, or None if this client may not list them."""
         try:
             names = await _parse_names(response.raw)
         except AccessDenied:
@@ -105,7 +108,7 @@ async def _parse_names(raw: RawResponse) -> list[str]:
 
 
 def _parse_list(body: bytes, version: int) -> Iterator[list[str]]:
-    """Yield the names in a ListConfigResources response, in pieces."""
+    """Yield the topic names in a ListConfigResources response, in pieces."""
     cursor = ResponseCursor(LIST_CONFIG_RESOURCES.name, body, version, flexible=True)
     try:
         cursor.int32()  # throttle time

@@ -1,4 +1,4 @@
-"""Validation of topic names in responses, which become part of paths, patterns and logs."""
+"""The validation of topic names in responses. Names become part of paths, patterns and logs."""
 
 import itertools
 import logging
@@ -11,10 +11,10 @@ _ignored: Final = itertools.count(1)
 
 
 def is_usable(name: str | None, error_code: int = 0) -> bool:
-    """Return whether to use a topic that a broker named.
+    """Return whether to use the topic `name` in a response.
 
-    A name that Kafka does not allow is used only if it has an error code, because brokers answer
-    so when this name was requested. Otherwise the topic is skipped, and a warning is logged.
+    A name that Kafka does not allow is used only if it has an error code, because brokers answer so
+    when this name was requested. Otherwise the topic is skipped, and a warning is logged.
     """
     if not name:
         return False
@@ -25,7 +25,7 @@ def is_usable(name: str | None, error_code: int = 0) -> bool:
 
 
 def _warn(name: str) -> None:
-    """Log a warning at counts that are powers of two.
+    """Log a warning about an ignored topic name, more rarely the more names are ignored.
 
     A broker may send thousands of names with each response.
     """
