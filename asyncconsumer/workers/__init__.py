@@ -1,1 +1,1 @@
-"""Worker processes that run an app, and their supervisor."""
+"""The worker processes that run an app, and their supervisor."""

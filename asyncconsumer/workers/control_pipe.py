@@ -24,7 +24,7 @@ class ControlPipe:
 
     @classmethod
     async def open(cls, end: socket.socket) -> Self:
-        """Open a control pipe on one socket of the pair."""
+        """Open a control pipe on `end`, one socket of the pair."""
         return cls(*await asyncio.open_connection(sock=end, limit=_MAX_LINE_BYTES))
 
     def send(self, **message: Any) -> None:  # noqa: ANN401 - any JSON value
@@ -40,7 +40,7 @@ class ControlPipe:
                 yield json.loads(line)
 
     async def close(self) -> None:
-        """Close the pipe after all messages are sent."""
+        """Close the pipe after all messages were sent."""
         self._writer.close()
         with suppress(ConnectionError):
             await self._writer.wait_closed()

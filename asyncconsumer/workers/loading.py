@@ -11,7 +11,7 @@ _EXAMPLE: Final = "Name the app as in `asyncconsumer run shop.orders:app`."
 
 
 def check_name(target: str) -> tuple[str, str]:
-    """Return the module and the attribute of a target. Raise ConfigError if it is malformed."""
+    """Return the module and the attribute in `target`. Raise ConfigError if it is malformed."""
     module, colon, attribute = target.partition(":")
     parts = [*module.split("."), *attribute.split(".")]
     if not colon or not all(part.isidentifier() for part in parts):
@@ -20,7 +20,7 @@ def check_name(target: str) -> tuple[str, str]:
 
 
 def load(target: str) -> ConsumerApp:
-    """Import and return an app. Raise ConfigError if that fails."""
+    """Import and return the app that `target` names. Raise ConfigError if that fails."""
     module, attribute = check_name(target)
     try:
         value: object = importlib.import_module(module)
@@ -41,7 +41,7 @@ def load(target: str) -> ConsumerApp:
 
 
 def _describe(error: BaseException) -> str:
-    """Return an error as one line, with the file and line of user code that raised it."""
+    """Return an error as one line, with the file and line of the user's code that raised it."""
     message = " ".join(f"{type(error).__name__}: {error}".split())
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_code(frame)]
     return f"{message} ({frames[-1].filename}:{frames[-1].lineno})" if frames else message

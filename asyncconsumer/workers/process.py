@@ -1,4 +1,4 @@
-"""A worker process, as seen by its supervisor."""
+"""A worker process, as its supervisor sees it."""
 
 import asyncio
 import signal
@@ -24,14 +24,17 @@ Echo = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """The settings of every worker: app, grace period and event loop."""
+    """The settings that all workers share: app, grace period and event loop."""
 
     target: str
     grace: float | None  # seconds for running handlers at shutdown; None if the app decides
     uvloop: bool
 
     def command(self, number: int, descriptor: int) -> list[str]:
-        """Return the command line of a worker. A new interpreter imports changed code."""
+        """Return the command line of a worker.
+
+        It starts a new interpreter, which imports changed code.
+        """
         loop = "uvloop" if self.uvloop else "asyncio"
         grace = APP_GRACE if self.grace is None else int(self.grace * 1000)
         arguments = (self.target, number, descriptor, grace, loop)
@@ -39,13 +42,16 @@ class WorkerSpec:
 
 
 class StartupFailure(str):
-    """The reason why an app cannot run, which a restart of the worker does not change."""
+    """The reason why an app cannot run. A restart of the worker would not change it."""
 
     __slots__ = ()
 
 
 class WorkerProcess:
-    """A worker process and its last reports. `ended` is set after the process has exited."""
+    """A worker process and its last reports.
+
+    The event `ended` is set when the process has exited.
+    """
 
     def __init__(
         self, number: int, process: asyncio.subprocess.Process, pipe: ControlPipe, echo: Echo
@@ -64,7 +70,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, number: int, spec: WorkerSpec, echo: Echo) -> Self:
-        """Start a worker in a new session, so that signals of a terminal reach only the supervisor.
+        """Start a worker in a new session. Signals of a terminal then reach only the supervisor.
 
         A new process group would be enough, but uvloop cannot start a process in one.
         """
@@ -89,7 +95,7 @@ class WorkerProcess:
     async def watch(self) -> None:
         """Receive reports until the process has exited.
 
-        The end of the control pipe does not show that. Processes forked by the worker may hold the
+        The end of the control pipe does not tell that. Processes forked by the worker may hold the
         other end open and outlive the worker.
         """
         try:
@@ -135,12 +141,12 @@ class WorkerProcess:
 
     @property
     def member_id(self) -> str | None:
-        """The last reported member id."""
+        """The member id that the worker reported last, or None."""
         return self._reported.get("member")
 
     @property
     def unfinished(self) -> str | None:
-        """The started records that were not processed, as text; None if all were."""
+        """The started records that were not processed, as text, or None if all were processed."""
         return self._reported.get("unfinished")
 
     @property
@@ -161,7 +167,7 @@ class WorkerProcess:
 
     @property
     def drained(self) -> bool:
-        """Whether the worker exited with code 0, or was never up."""
+        """Whether the worker exited with code 0, or had never joined the group."""
         return not self.up or self.reason == SUCCESS
 
     @property
@@ -186,7 +192,7 @@ class WorkerProcess:
         self._pipe.send(stop_now=True)
 
     def kill(self, reason: str | None = None) -> None:
-        """Kill the process. `reason` is kept as the reason of its end."""
+        """Kill the process. `reason` is stored as the reason of its end."""
         self.reason = self.reason or reason
         with suppress(ProcessLookupError):
             self._process.kill()

@@ -11,7 +11,7 @@ _MAX_IN_A_ROW: Final = 5
 
 
 class Restarts:
-    """A backoff for restarts, so that a worker that always fails uses few resources."""
+    """The backoff of a worker's restarts. A worker that always fails then uses few resources."""
 
     def __init__(self, randomness: Random) -> None:
         self._randomness = randomness
@@ -24,7 +24,7 @@ class Restarts:
         return self.in_a_row >= _MAX_IN_A_ROW
 
     def next_delay(self, lived: float) -> float:
-        """Return the seconds to wait before a restart, after a worker ran for `lived` seconds."""
+        """Return the seconds to wait before a restart. The last worker ran for `lived` seconds."""
         if lived >= _STABLE_AFTER:
             self.in_a_row = 0
             self._delays = backoff(_MIN_DELAY, _MAX_DELAY, self._randomness)

@@ -1,4 +1,4 @@
-"""A slot of the supervisor, which restarts its worker after it has ended."""
+"""A slot of the supervisor. It restarts its worker when the worker has ended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ Start = Callable[[int], Awaitable[WorkerProcess]]
 
 
 class Slot:
-    """A slot that has one worker at a time, or waits to start the next one."""
+    """A place for one worker at a time. It also waits between two workers."""
 
     def __init__(self, number: int, start: Start, echo: Echo, randomness: Random) -> None:
         self.number: Final = number
@@ -58,9 +58,10 @@ class Slot:
             worker.drain()
 
     async def _watch_a_second(self, worker: WorkerProcess) -> None:
-        """Wait up to a second for the end of a worker, and count seconds without a report.
+        """Wait up to a second for the end of a worker, and count the seconds without a report.
 
-        Unlike a clock, the count does not advance while the supervisor itself is suspended.
+        Unlike a clock, the count does not advance while the supervisor itself is suspended. A
+        worker without a report for too long is killed.
         """
         if await wait_set(worker.ended, 1.0):
             return
@@ -77,18 +78,18 @@ class Slot:
         return delay
 
     async def wait_restarted(self, worker: WorkerProcess) -> WorkerProcess:
-        """Wait until another worker follows `worker` in this slot, and return it."""
+        """Wait until another worker has replaced `worker` in this slot. Return the new one."""
         await wait_until(lambda: self.worker is not None and self.worker is not worker)
         assert self.worker is not None
         return self.worker
 
     def replace(self, worker: WorkerProcess) -> WorkerProcess | None:
-        """Put another worker into the slot. Return the previous one."""
+        """Put `worker` into the slot. Return the previous worker."""
         before, self.worker = self.worker, worker
         return before
 
     def status(self) -> Status:
-        """Return the last reported status of the worker, or why there is none."""
+        """Return the status that the worker reported last, or one that tells why there is none."""
         worker = self.worker
         if worker is None or worker.status is None:
             reason = self._start_error if worker is None else worker.reason

@@ -22,7 +22,10 @@ _SECONDS_TO_LEAVE: Final = 10.0  # after the grace period, to commit, leave the 
 
 
 class Supervisor:
-    """A supervisor. The caller awaits `run`. Signal handlers call `stop` and `reload`."""
+    """The supervisor of an app's workers. The caller awaits `run`.
+
+    Signal handlers call `stop` and `reload`.
+    """
 
     def __init__(self, spec: WorkerSpec, workers: int, echo: Echo, randomness: Random) -> None:
         self._spec = spec
@@ -52,7 +55,10 @@ class Supervisor:
         return self._code
 
     def stop(self) -> None:
-        """Drain all workers. The second call skips the grace period; the third kills them."""
+        """Drain all workers.
+
+        A second call skips the grace period, and a third one kills the workers.
+        """
         self._stop_calls += 1
         if self._stop_calls == 1:
             grace = self._grace(self._alive)
@@ -68,7 +74,7 @@ class Supervisor:
             self._kill()
 
     def _grace(self, workers: Collection[WorkerProcess]) -> float:
-        """Return the grace period in seconds: as configured, or the longest of the workers."""
+        """Return the grace period in seconds, which is configured or the longest of the workers."""
         if self._spec.grace is not None:
             return self._spec.grace
         return max((worker.grace for worker in workers), default=0.0)
@@ -122,10 +128,10 @@ class Supervisor:
             self._stopping.set()
 
     def _remove(self, member_id: str) -> None:
-        """Ask workers to remove a dead member, because the supervisor has no broker connection.
+        """Ask workers to remove a dead member. The supervisor itself has no broker connection.
 
-        Workers that are up come first, because they are connected already. Two are asked, because
-        one of them may be dying as well.
+        Workers that have joined the group come first, because they are connected already. Two are
+        asked, because one of them may be dying as well.
         """
         workers = sorted(self._alive, key=lambda worker: not worker.up)[:_WORKERS_TO_REMOVE]
         for worker in workers:
@@ -134,7 +140,7 @@ class Supervisor:
             self._dead_members.append(member_id)
 
     async def _drain(self, workers: Collection[WorkerProcess]) -> None:
-        """Drain workers and wait until they have ended. Kill those that take too long."""
+        """Drain workers, and wait until they have ended. Kill those that take too long."""
         for worker in workers:
             worker.drain()
         try:
@@ -201,7 +207,7 @@ class Supervisor:
         self._echo("reload: done")
 
     async def _startup_error(self, workers: Collection[WorkerProcess]) -> str | None:
-        """Wait until the workers are up. Return the reason if one of them is not."""
+        """Wait until the workers have joined the group. If one has not, return the reason."""
         try:
             async with asyncio.timeout(_SECONDS_TO_COME_UP):
                 for worker in workers:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def hangup() -> signal.Signals | None:
-    """Return SIGHUP; None if it does not exist, as on Windows, or is ignored, as under nohup."""
+    """Return SIGHUP, or None if it is ignored, as under nohup, or does not exist, as on Windows."""
     number: signal.Signals | None = getattr(signal, "SIGHUP", None)
     if number is None or signal.getsignal(number) is signal.SIG_IGN:
         return None

@@ -40,7 +40,7 @@ class WorkerRuntime:
         self._scope = Scope("worker")
 
     async def run(self) -> int:
-        """Run until asked to stop. Return the exit code.
+        """Run the app until asked to stop. Return the exit code.
 
         A request to stop before the app has joined its group cancels this task.
         """
@@ -80,7 +80,7 @@ class WorkerRuntime:
         self._stop()
 
     async def _remove(self, member_id: str) -> None:
-        """Remove the member of a dead worker, instead of waiting for its session timeout."""
+        """Remove the member of a dead worker from the group before its session timeout."""
         await self._opened.wait()
         try:
             await self._app.remove_member(member_id)
@@ -127,7 +127,10 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) -> int:
-    """Run a worker. Send the reason of a failure to the supervisor, and return the exit code."""
+    """Run a worker process.
+
+    Report the reason of a failure to the supervisor. Return the exit code.
+    """
     ignore_hangup()  # only the supervisor reloads
     end = socket.socket(fileno=int(descriptor))
     try:
