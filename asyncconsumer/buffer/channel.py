@@ -250,6 +250,11 @@ class Channel:
         """Return whether a chunk or an error of the partition is buffered."""
         return partition in self._waiting
 
+    def first_waiting(self, partition: TopicPartition) -> Chunk | None:
+        """Return the next chunk of a partition that is not popped, or None."""
+        waiting = self._waiting.get(partition, ())
+        return next((item for item in waiting if isinstance(item, Chunk)), None)
+
     def _add(
         self, partition: TopicPartition, item: Chunk | ConsumerError, *, first: bool = False
     ) -> None:

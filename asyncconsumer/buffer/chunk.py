@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from asyncconsumer.metrics.recorder import PartitionMeter
 from asyncconsumer.records import decoding
 from asyncconsumer.types import TopicPartition
 
@@ -17,3 +18,5 @@ class Chunk:
     leader_epoch: int  # of the last batch, or -1
     size: int  # bytes in memory
     records: decoding.Records
+    timestamp: int = -1  # of the first batch in milliseconds, or -1
+    meter: PartitionMeter | None = None  # counts what is delivered

@@ -15,14 +15,17 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ClassicConfig, ClassicOptions, document_options, refuse_both
 from asyncconsumer.consumer.connector_listener import RebalanceListener
 from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.consumer.health import Health, HealthState, health_of, status_of
+from asyncconsumer.consumer.measuring import measurements_of
 from asyncconsumer.consumer.monitoring import MonitoringOperations
 from asyncconsumer.consumer.zookeeper_backend import ZooKeeperGroup
-from asyncconsumer.errors import ConfigError, StreamsExist
+from asyncconsumer.errors import ConfigError, StreamsExist, brief
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.zookeeper.filters import StreamSubscription, TopicFilter
 from asyncconsumer.group.zookeeper.membership import ZooKeeperMembership
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.rebalance import Listeners, Rebalancer
 from asyncconsumer.rebalance.runner import MembershipRunner
@@ -31,13 +34,15 @@ from asyncconsumer.streams.messages import Decoder, K, MessageStream, V
 from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
+from asyncconsumer.web.measured import Measured
+from asyncconsumer.web.status import Status
 
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and for leaving the group
 
 
 @document_options(ClassicOptions)
-class ConsumerConnector(MonitoringOperations, AsyncResource):
+class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
     """A consumer like Kafka's ZookeeperConsumerConnector, with asynchronous streams.
 
     ZooKeeper supplies the brokers. For newer Kafka versions, set ``bootstrap_servers``. Streams
@@ -57,6 +62,7 @@ class ConsumerConnector(MonitoringOperations, AsyncResource):
         self._listener = listener or RebalanceListener()
         environment = self._outside = environment or Environment()
         self._group = ZooKeeperGroup(self.config, environment)
+        self._recorder = Recorder(environment.now_ms)
         self._scope = Scope("connector")
         self._kafka: KafkaClient  # both are set within the block
         self._manager: FetchManager
@@ -85,6 +91,7 @@ class ConsumerConnector(MonitoringOperations, AsyncResource):
             self.config.fetch(),
             self.config.engine(),
             randomness=self._outside.randomness,
+            recorder=self._recorder,
         )
         await stack.enter_async_context(self._manager)
         await stack.enter_async_context(self._scope)
@@ -160,6 +167,30 @@ class ConsumerConnector(MonitoringOperations, AsyncResource):
         return self._manager
 
     @property
+    def recorder(self) -> Recorder:
+        """The recorder of counters and histograms."""
+        return self._recorder
+
+    def status(self) -> Status:
+        """Return health and lag as plain values, as the metrics show them."""
+        health, group_id = self.health(), self.config.group_id
+        if not self._scope.is_open:
+            return status_of(health, {}, group_id)
+        rebalancer = None if self._runner is None else self._runner.rebalancer
+        measurements = measurements_of(self._manager, rebalancer, health.lag)
+        return status_of(health, self.counts, group_id, measurements)
+
+    def health(self) -> Health:
+        """Return the health: the state, its reason, the lag and the last activity."""
+        if not self._scope.is_open:
+            return Health(state=HealthState.CLOSED, reason="the connector is not open")
+        if self._member is None or self._runner is None:
+            return Health(state=HealthState.IDLE, reason="there are no streams")
+        if (failure := self._runner.failure) is not None:
+            return Health(state=HealthState.CLOSED, reason=brief(failure))
+        return health_of(self._member, self._runner.rebalancer, self._manager)
+
+    @property
     def rebalances(self) -> int:
         """The number of assignments claimed so far. An unchanged assignment does not count."""
         return 0 if self._member is None else self._member.rebalances
@@ -202,7 +233,8 @@ class ConsumerConnector(MonitoringOperations, AsyncResource):
     async def _join(self, membership: ZooKeeperMembership, routes: TopicRoutes) -> None:
         config, listener = self.config, self._listener
         store = self._group.offsets(membership, self._kafka)
-        committer = Committer(store, self._manager.events.counts)
+        manager = self._manager
+        committer = Committer(store, manager.events.counts, manager.recorder)
 
         async def before_starting(assignment: Assignment, new: Collection[TopicPartition]) -> None:
             consumer_id = membership.consumer_id

@@ -25,6 +25,7 @@ from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.health import Health, HealthState, health_of, status_of, with_topics
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.listener import ListenerList, checked
+from asyncconsumer.consumer.measuring import measurements_of
 from asyncconsumer.consumer.membership_factory import assignors
 from asyncconsumer.consumer.monitoring import MonitoringOperations
 from asyncconsumer.consumer.offset_queries import OffsetQueries
@@ -39,6 +40,7 @@ from asyncconsumer.consumer.subscription_spec import ManualPartitions, ToAssign,
 from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.errors import ConfigError, brief
 from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.offsets.store import OffsetStore, check_store
 from asyncconsumer.rebalance import Streams
 from asyncconsumer.records import decoding
@@ -85,7 +87,9 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         if offsets is not None:
             check_store(offsets)
         intercepted = Interceptors(interceptors or ())
-        collaborators = Collaborators(listeners, offsets, intercepted, environment or Environment())
+        environment = environment or Environment()
+        recorder = Recorder(environment.now_ms)
+        collaborators = Collaborators(listeners, offsets, intercepted, environment, recorder)
         super().__init__(config, collaborators)
         self._spec = parse_subscription(topics, pattern, partitions)
         if self.config.zookeeper is None:
@@ -167,7 +171,9 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     async def _open(self, stack: AsyncExitStack) -> None:
         if self._scope.is_over and not self._was_open:
             self._scope = Scope("consumer")  # opening failed, and may be tried again
-        self._resources = await open_resources(stack, self.config, self._collaborators.environment)
+        self._resources = await open_resources(
+            stack, self.config, self._collaborators.environment, self.recorder
+        )
         await stack.enter_async_context(self._scope)
         if self._resources.zookeeper is not None:
             self._resources.zookeeper.follow_brokers(self._resources.kafka, self._scope)
@@ -411,8 +417,17 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
 
     def status(self) -> Status:
         """Return the consumer's health as plain values, as the health pages show it."""
-        counts = self.counts if self._scope.is_open else {}
-        return status_of(self.health(), counts, self.config.member.group_id)
+        health, group_id = self.health(), self.config.member.group_id
+        if not self._scope.is_open:
+            return status_of(health, {}, group_id)
+        rebalancer = None if self._current is None else self._rebalancer
+        measurements = measurements_of(self._fetch_manager(), rebalancer, health.lag)
+        return status_of(health, self.counts, group_id, measurements)
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of counters and histograms."""
+        return self._collaborators.recorder
 
     def _fetch_manager(self) -> FetchManager:
         return self._resources.manager

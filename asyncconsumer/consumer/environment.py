@@ -3,18 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from random import Random
 
 from asyncconsumer.aio.suspensions import ClockOffsets, system_offsets
+from asyncconsumer.aio.wall_clock import wall_clock_ms
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.pool import BrokerOpener as BrokerOpener
 from asyncconsumer.zookeeper.transport import TransportOpener as ZooKeeperOpener
 from asyncconsumer.zookeeper.transport import open_transport
-
-
-def _milliseconds() -> int:
-    return int(datetime.now(UTC).timestamp() * 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +24,7 @@ class Environment:
     open_zookeeper: ZooKeeperOpener = open_transport
     randomness: Random = field(default_factory=Random)  # for jitter and shuffling
     clock: Callable[[], float] | None = None  # if the loop does not use the system's clock
-    now_ms: Callable[[], int] = _milliseconds
+    now_ms: Callable[[], int] = wall_clock_ms
     clock_offsets: Callable[[], ClockOffsets] = (
         system_offsets  # of clocks that count suspended time
     )

@@ -13,6 +13,7 @@ from asyncconsumer.fetch.liveness import Liveness
 from asyncconsumer.fetch.manager import FetchManager, Progress
 from asyncconsumer.group.manual import GrouplessMembership
 from asyncconsumer.group.membership import Membership
+from asyncconsumer.metrics.measurements import Measurements
 from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.web.status import Status, lag_by_name
@@ -158,7 +159,12 @@ def _ago(moment: float, now: float) -> float | None:
     return None if isinf(moment) else max(0.0, now - moment)
 
 
-def status_of(health: Health, events: Mapping[str, int], group: str | None = None) -> Status:
+def status_of(
+    health: Health,
+    events: Mapping[str, int],
+    group: str | None = None,
+    measurements: Measurements | None = None,
+) -> Status:
     """Return the health of a consumer as plain values."""
     return Status(
         live=health.live,
@@ -172,5 +178,6 @@ def status_of(health: Health, events: Mapping[str, int], group: str | None = Non
             "fetch": health.last_fetch,
             "progress": health.last_progress,
         },
+        measurements=measurements or {},
         events={name.replace(" ", "_"): count for name, count in events.items()},
     )

@@ -10,6 +10,7 @@ from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.zookeeper_backend import ZooKeeperGroup
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.metrics.recorder import Recorder
 
 _log: Final = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ class Resources(NamedTuple):
 
 
 async def open_resources(
-    stack: AsyncExitStack, config: ConsumerConfig, environment: Environment
+    stack: AsyncExitStack, config: ConsumerConfig, environment: Environment, recorder: Recorder
 ) -> Resources:
     """Open the clients that the options require. `stack` closes them."""
     zookeeper, brokers = None, tuple[str, ...]()
@@ -41,7 +42,12 @@ async def open_resources(
     )
     await kafka.cluster.refresh()  # unreachable brokers and login errors raise here
     manager = FetchManager(
-        kafka.brokers, kafka.cluster, config.fetch, config.engine, randomness=environment.randomness
+        kafka.brokers,
+        kafka.cluster,
+        config.fetch,
+        config.engine,
+        randomness=environment.randomness,
+        recorder=recorder,
     )
     await stack.enter_async_context(manager)
     dead_letters = None

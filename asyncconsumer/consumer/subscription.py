@@ -29,6 +29,7 @@ from asyncconsumer.group.co_assignment import CoAssignedMembership
 from asyncconsumer.group.manual import GrouplessMembership, ManualMembership, TopicsMembership
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.group.zookeeper.membership import ZooKeeperMembership
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.offsets.kafka import KafkaOffsets
@@ -68,6 +69,7 @@ class Collaborators(NamedTuple):
     offsets: OffsetStore | None
     interceptors: Interceptors
     environment: Environment
+    recorder: Recorder
     co_assigned: Mapping[str, str] = {}
     """The topic whose partitions are co-assigned with those of each source topic."""
 
@@ -170,7 +172,7 @@ async def join(
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     membership = _membership(spec, config, parts, coordinator, connected, scope)
     store = _opened_store(config, parts, coordinator, membership, connected)
-    committer = Committer(store, manager.events.counts)
+    committer = Committer(store, manager.events.counts, manager.recorder)
 
     def nothing_comes() -> bool:
         """Return whether the consumer is healthy, so that no records means an empty log."""

@@ -23,9 +23,11 @@ from asyncconsumer.fetch.fetch_request import PartitionResponse
 from asyncconsumer.fetch.fetch_session import FetchResponse, FetchSession
 from asyncconsumer.fetch.plan import FetchPlan
 from asyncconsumer.fetch.policy import NO_REPLICA
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.net.connection import BrokerConnection, RawResponse
 from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.records import decoding
+from asyncconsumer.records.first_timestamp import first_timestamp
 from asyncconsumer.types import Address
 
 _SHORT_WAIT_MS: Final = 20  # wait at the broker while partitions may be added soon
@@ -82,6 +84,7 @@ class FetcherContext:
 
     brokers: BrokerPool
     budget: Budget
+    recorder: Recorder
     config: FetchConfig
     reports: "asyncio.Queue[Report]"
     expects_cursors: Callable[[], bool]  # whether partitions may be added at any moment
@@ -114,6 +117,7 @@ class _InFlightFetch(NamedTuple):
     """
 
     reserved: int
+    sent: float
     due: float
 
 
@@ -290,7 +294,8 @@ class Fetcher:
         )
         response = connection.send_raw(message, on_response=self._process_if_small)
         budget.take(max_bytes)
-        self._in_flight = _InFlightFetch(max_bytes, asyncio.get_running_loop().time() + wait / 1000)
+        now = asyncio.get_running_loop().time()
+        self._in_flight = _InFlightFetch(max_bytes, now, now + wait / 1000)
         return response
 
     def _rack(self) -> str:
@@ -322,11 +327,17 @@ class Fetcher:
         Afterwards the data is in the channels, and the unused part of the reserved bytes is given
         back.
         """
+        recorder = self._context.recorder
+        if self._in_flight is not None:
+            now = asyncio.get_running_loop().time()
+            recorder.fetch_duration.observe(now - self._in_flight.sent)
+        recorder.fetch_size.observe(len(raw.body))
         self._release_reserved()
         self.waiting_since = None
         self._context.brokers.clear_suspect(self.address)
         response = self._session.parse_response(raw)
         if seconds := response.throttle:
+            recorder.count_throttled(seconds)
             self._pause = _FetchPause(seconds, f"throttles this client for {seconds:g} s")
         self._deliver(response)
 
@@ -381,7 +392,17 @@ class Fetcher:
         if cursor.end is not None:  # records from `cursor.end` on are not delivered
             end = min(end, cursor.end)
         size = len(part.data)
-        chunk = Chunk(cursor.partition, part.offset, end, cursor.epoch, epoch, size, records)
+        chunk = Chunk(
+            cursor.partition,
+            part.offset,
+            end,
+            cursor.epoch,
+            epoch,
+            size,
+            records,
+            first_timestamp(part.data),
+            self._context.recorder.meter(cursor.partition),
+        )
         cursor.advance(end, epoch)
         self._context.budget.take(size)
         cursor.channel.push(chunk)
@@ -393,6 +414,8 @@ class Fetcher:
 
     def _report(self, report: Report) -> None:
         """Remove a cursor, and pass a report with the reason to the placer."""
+        if isinstance(report, Refusal):
+            self._context.recorder.count_error("fetch_errors_total", report.error)
         self.remove(report.cursor)
         self._context.reports.put_nowait(report._replace(version=report.cursor.version))
 

@@ -25,8 +25,9 @@ from asyncconsumer.fetch.placement import PartitionPlacer, TargetOwner
 from asyncconsumer.fetch.policy import NO_REPLICA
 from asyncconsumer.fetch.pool import FetcherPool
 from asyncconsumer.fetch.stalls import Stalls, suspects
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.pool import BrokerPool
+from asyncconsumer.net.pool import BrokerPool, ConnectionCounts
 from asyncconsumer.types import TopicPartition
 
 _CHECK_SECONDS: Final = 0.5  # between periodic checks
@@ -61,8 +62,10 @@ class FetchManager(AsyncResource):
         config: EngineConfig,
         *,
         randomness: Random,
+        recorder: Recorder | None = None,
     ) -> None:
         self.events = EventBus()
+        self.recorder = recorder or Recorder()
         self.budget = Budget(config.max_buffered_bytes)
         self._cursors: dict[TopicPartition, Cursor] = {}
         # Partitions by channel, without those that reached their end. A scan of all cursors would
@@ -76,6 +79,7 @@ class FetchManager(AsyncResource):
         self._context = FetcherContext(
             brokers=brokers,
             budget=self.budget,
+            recorder=self.recorder,
             config=fetch,
             reports=asyncio.Queue(),
             expects_cursors=self._expects_cursors,
@@ -100,6 +104,7 @@ class FetchManager(AsyncResource):
         )
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        self.recorder.loop = asyncio.get_running_loop()
         await stack.enter_async_context(self._scope)
         self._scope.start(self._place(), "place partitions")
         self._scope.start(self._process_reports(), "process fetcher reports")
@@ -216,6 +221,11 @@ class FetchManager(AsyncResource):
     def stalled(self) -> Mapping[TopicPartition, Stalled]:
         """Return the partitions that should make progress and do not, each with the reason."""
         return self.liveness.stalls.current
+
+    @property
+    def connections(self) -> ConnectionCounts:
+        """Return the numbers of connections to brokers that were opened and lost."""
+        return self._context.brokers.counts
 
     @property
     def last_received(self) -> float:

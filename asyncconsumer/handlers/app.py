@@ -56,6 +56,7 @@ from asyncconsumer.handlers.stream import HandlerStream, OnConsume, on_consume
 from asyncconsumer.handlers.subscription import AppConsumer, reads, retry_topics, subscription
 from asyncconsumer.handlers.topic_checks import check_topics
 from asyncconsumer.handlers.tracing import check_tracing
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.net.record_writer import RecordWriter
 from asyncconsumer.streams.routes import PartitionRoutes
 from asyncconsumer.types import TopicPartition
@@ -94,7 +95,9 @@ class ConsumerApp(Declarations, WebMixin):
         settings = self._settings
         if settings.tracing:
             check_tracing()
-        self._context = AppContext(environment or Environment(), EventBus(), settings.tracing, self)
+        environment = environment or Environment()
+        recorder = Recorder(environment.now_ms)
+        self._context = AppContext(environment, EventBus(), recorder, settings.tracing, self)
         self.state: Any = None
         self.dependency_overrides: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._options = settings.options
@@ -163,6 +166,7 @@ class ConsumerApp(Declarations, WebMixin):
             *topics,
             pattern=pattern,
             environment=environment,
+            recorder=self.recorder,
             co_assigned=retry_topics(self._handlers),
             **self._options,
         )
@@ -331,6 +335,11 @@ class ConsumerApp(Declarations, WebMixin):
         options |= {"group_id": f"{self.group_id}{suffix}", "auto_offset_reset": "earliest"}
         options |= {"commit_policy": "manual", "stop_at": "end"}
         return Consumer(environment=self._context.environment, **options)
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of counters and histograms."""
+        return self._context.recorder
 
     def health(self) -> AppHealth:
         """Return the health of the app, which is true while the app runs and has not failed."""

@@ -25,6 +25,7 @@ from asyncconsumer.handlers.partition_work import (
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.retry import Retry
 from asyncconsumer.handlers.retry_topic import BehindRetry, NotDue, RetryTopic, attempts_of
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import TopicPartition
 
@@ -47,6 +48,7 @@ class Failures:
         group: str,
         randomness: Random,
         events: EventBus,
+        recorder: Recorder,
         retry_topic: RetryTopic | None = None,
     ) -> None:
         self.counts: Final[Counter[str]] = Counter()
@@ -58,6 +60,7 @@ class Failures:
         self._group = group
         self._randomness = randomness
         self._events = events
+        self._recorder = recorder
         self._retry_topic = retry_topic
         self._log = RateLimitedLogger(_log)
         self._tracebacks = RateLimitedLogger(_log)
@@ -91,6 +94,7 @@ class Failures:
         before = work.attempts.pop(first.offset, None)
         attempts = 1 + (before.times if before else attempts_of(first) if waited else 0)
         self.counts["failed"] += 1
+        self._recorder.count_error("handler_errors_total", error, self._handler)
         if (wait := self._wait(attempts, error)) is not None:
             self.counts["retried"] += 1
             if self._retry_topic is not None and not waited:

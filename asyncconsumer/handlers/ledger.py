@@ -46,6 +46,8 @@ class Ledger:
         self.unstarted: deque[Block] = deque()
         # By offset, with the size. A dict keeps insertion order, so its first key is the smallest.
         self._started: dict[int, int] = {}
+        # offset and timestamp of the first record of each block with unprocessed records
+        self._times: deque[tuple[int, int]] = deque()
         self._before: Ranges = decode(committed, committed.metadata)  # processed by the last owner
         self._before_epoch = committed.leader_epoch  # the leader epoch of `_before`
 
@@ -87,6 +89,22 @@ class Ledger:
         """Add records to process, in the order of their offsets."""
         if records:
             self.unstarted.append(Block(records, sizes))
+            self._times.append((records[0].offset, records[0].timestamp))
+            self._drop_times(next(self._unfinished()))
+
+    def _drop_times(self, first: int) -> None:
+        """Drop the timestamps of blocks before the one with the first unprocessed record."""
+        while len(self._times) > 1 and self._times[1][0] <= first:
+            self._times.popleft()
+
+    @property
+    def oldest_timestamp(self) -> int | None:
+        """The time of the block with the oldest unprocessed record; None if all are processed."""
+        first = next(self._unfinished(), None)
+        if first is None:
+            return None
+        self._drop_times(first)
+        return self._times[0][1]
 
     def start_next(self, *, in_run: bool = False) -> Record:
         """Return the next record that is not started, and keep it as started.

@@ -22,6 +22,7 @@ from asyncconsumer.handlers.retry_topic import RetryTopic
 from asyncconsumer.handlers.threads import HandlerThreads
 from asyncconsumer.handlers.tracing import traced
 from asyncconsumer.handlers.workers import Workers
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class AppContext(NamedTuple):
 
     environment: Environment
     events: EventBus
+    recorder: Recorder
     tracing: bool = False
     app: "ConsumerApp | None" = None
 
@@ -51,7 +53,7 @@ class HandlerRuntime:
         dead_letters: Mapping[str, DeadLetterProducer],
         context: AppContext,
     ) -> None:
-        options, environment = handler.handling, context.environment
+        options, environment, recorder = handler.handling, context.environment, context.recorder
         self.handler: Final = handler
         self._app = context.app
         self._writers = [
@@ -79,14 +81,14 @@ class HandlerRuntime:
             group=group,
             randomness=environment.randomness,
             events=context.events,
+            recorder=recorder,
             retry_topic=self.retry_topic,
         )
         call = self._caller()
-        if context.tracing:
-            call = traced(call, group)
+        call = traced(call, group) if context.tracing else call
         if self.retry_topic is not None:
             call = self.retry_topic.call(call)
-        self.workers: Final = Workers(handler.name, self.queue, call, self.failures)
+        self.workers: Final = Workers(handler.name, self.queue, call, self.failures, recorder)
 
     def _caller(self) -> Call:
         handler, options = self.handler, self.handler.handling

@@ -84,6 +84,12 @@ class HandlerStream(Stream):
         entry = self._work.get(partition)
         return None if entry is None else entry[1].ledger.position
 
+    def oldest_timestamp(self, partition: TopicPartition) -> int | None:
+        """Return the time of the oldest record that is not processed, or None."""
+        entry = self._work.get(partition)
+        oldest = None if entry is None else entry[1].ledger.oldest_timestamp
+        return super().oldest_timestamp(partition) if oldest is None else oldest
+
     def hold(self, partitions: Collection[TopicPartition]) -> None:
         """Start no more items of these partitions; running items continue."""
         super().hold(partitions)

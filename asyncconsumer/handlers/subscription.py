@@ -7,6 +7,7 @@ from typing import Any
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.group.subscription import INTERNAL_TOPICS, with_flags
 from asyncconsumer.handlers.handler import Handler
+from asyncconsumer.metrics.recorder import Recorder
 
 
 class AppConsumer(Consumer[Any, Any]):
@@ -16,10 +17,13 @@ class AppConsumer(Consumer[Any, Any]):
         self,
         *topics: str,
         co_assigned: Mapping[str, str],
+        recorder: Recorder,
         **options: Any,  # noqa: ANN401 - checked by the consumer
     ) -> None:
         super().__init__(*topics, **options)
-        self._collaborators = self._collaborators._replace(co_assigned=co_assigned)
+        self._collaborators = self._collaborators._replace(
+            co_assigned=co_assigned, recorder=recorder
+        )
 
 
 def reads(handlers: Sequence[Handler], topic: str) -> bool:

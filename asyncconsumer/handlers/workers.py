@@ -15,6 +15,7 @@ from asyncconsumer.handlers.failures import Failures, kind_of
 from asyncconsumer.handlers.invoke import Call
 from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkState
 from asyncconsumer.handlers.queue import WorkerState, WorkQueue
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.records.decoding import Record
 
 _log: Final = logging.getLogger(__name__)
@@ -29,11 +30,14 @@ _THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # these end mo
 class Workers:
     """The workers of one handler. The caller runs `work` in `concurrency` tasks."""
 
-    def __init__(self, handler: str, queue: WorkQueue, call: Call, failures: Failures) -> None:
+    def __init__(
+        self, handler: str, queue: WorkQueue, call: Call, failures: Failures, recorder: Recorder
+    ) -> None:
         self._handler = handler
         self._queue = queue
         self._call = call
         self._failures = failures
+        self._durations = recorder.histogram("handler_duration_seconds", handler)
         self._latest: WorkerState | None = None  # of the worker that made the last call
         self._single_calls = 0  # calls that must end without a wait before the next run
 
@@ -75,10 +79,11 @@ class Workers:
             if not ready or queue.stopped or task.cancelling():
                 return count
             work, item = ready.popleft()
-            if (work.state is not WorkState.OPEN or clock() >= work.deadline) and (
-                not await queue.may_begin(work, item)
-            ):
-                continue
+            began = clock()
+            if work.state is not WorkState.OPEN or began >= work.deadline:
+                if not await queue.may_begin(work, item):
+                    continue
+                began = clock()
             state.work, state.item = work, item
             running[task] = self._latest = state
             try:
@@ -86,6 +91,7 @@ class Workers:
             except _THE_END:
                 raise
             except BaseException as error:  # noqa: BLE001 - `_failed` sorts them; a Rust panic is one
+                self._durations.observe(clock() - began)
                 await self._failed(task, work, item, error)
                 continue
             if self._latest is not state:  # the call waited, and another worker made one meanwhile
@@ -96,7 +102,9 @@ class Workers:
             if task not in queue.cut or await self._take_back(task):
                 queue.finish(work, item)
                 queue.finished += 1
-            queue.completions.end(clock())
+            ended = clock()
+            self._durations.observe(ended - began)
+            queue.completions.end(ended)
             queue.stop_running(task, work)
         return _ITEMS_PER_TURN
 
@@ -116,7 +124,8 @@ class Workers:
         block, busy = work.ledger.unstarted[0], work.busy
         follows_each = queue.order.follows_each(work)
         loop = asyncio.get_running_loop()
-        stop = clock() + min(work.deadline - loop.time(), _SECONDS_PER_TURN)
+        began = before = now = clock()
+        stop, done = now + min(work.deadline - loop.time(), _SECONDS_PER_TURN), 0
         self._latest = state
         for record in islice(block.records, block.index, block.index + _RECORDS_PER_TURN):
             if busy and record.key in busy:
@@ -130,9 +139,11 @@ class Workers:
                 raise
             except BaseException as error:  # noqa: BLE001 - as in `_process`
                 queue.interrupt_run()  # this run, or one that waits
+                self._observe_run(done + 1, now - began, clock() - now)
                 await self._failed(task, work, record, error)
                 return 0
             if state.item is not None:
+                self._observe_run(done + 1, now - began, clock() - now)
                 if state.waited:
                     self._single_calls = _SINGLE_CALLS
                 if task not in queue.cut or await self._take_back(task):
@@ -142,10 +153,23 @@ class Workers:
                 queue.stop_running(task, work)
                 return 0
             block.index += 1
-            if cancelling() or clock() >= stop:
+            done += 1
+            before, now = now, clock()
+            if now >= stop or cancelling():
                 break
+        self._observe_run(done, before - began, now - before)
         queue.end_run(task, work)
         return _ITEMS_PER_TURN
+
+    def _observe_run(self, calls: int, seconds: float, last: float) -> None:
+        """Record the durations of the calls of a run: all but the last together, and the last.
+
+        All but the last are shorter than the run, so they belong to the first bucket.
+        """
+        if calls > 1:
+            self._durations.observe(seconds / (calls - 1), calls - 1)
+        if calls:
+            self._durations.observe(last)
 
     async def _failed(
         self, task: "asyncio.Task[object]", work: PartitionWork, item: Item, error: BaseException

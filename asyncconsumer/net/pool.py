@@ -4,6 +4,7 @@ import asyncio
 import enum
 import itertools
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from math import inf
 from random import Random
 from typing import Final, NamedTuple, Protocol
@@ -40,6 +41,27 @@ class BrokerOpener(Protocol):
         """Return a connection that is ready for requests. Raise a `ConsumerError` if that fails."""
 
 
+@dataclass(slots=True)
+class ConnectionCounts:
+    """The numbers of connections that were opened, broke, and could not be opened."""
+
+    opened: int = 0
+    lost: int = 0
+    failed: int = 0
+
+    def count_opened(self) -> None:
+        """Count an open connection."""
+        self.opened += 1
+
+    def count_lost(self) -> None:
+        """Count a connection that broke."""
+        self.lost += 1
+
+    def count_failed(self) -> None:
+        """Count a failed attempt."""
+        self.failed += 1
+
+
 class _PoolKey(NamedTuple):
     """The key of a connection: address, kind of traffic and slot."""
 
@@ -69,6 +91,7 @@ class BrokerPool(AsyncResource):
         opener: BrokerOpener = open_connection,
     ) -> None:
         self.config: Final = config
+        self.counts: Final = ConnectionCounts()
         self._randomness = randomness
         self._opener = opener
         self._nodes: dict[Address, BrokerNode] = {}
@@ -168,8 +191,10 @@ class BrokerPool(AsyncResource):
             async with node.attempt():
                 connection = await self._opener(key.address, self.config)
         except ConsumerError as error:
+            self.counts.count_failed()
             return error
         else:
+            self.counts.count_opened()
             self._opened[key] = _Open(connection, asyncio.get_running_loop().time())
             return connection
         finally:
@@ -196,6 +221,7 @@ class BrokerPool(AsyncResource):
             opened.connection.retire()  # its SASL session is about to expire
             self._keep_retired(opened.connection)
         elif not isinstance(opened.connection.ending, ClosedError):
+            self.counts.count_lost()
             self._nodes[key.address].on_connection_lost(opened.connection.ending, opened.since)
 
     def _keep_retired(self, connection: BrokerConnection) -> None:

@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.errors import ClosedError, ConsumerError, NothingClaimed
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.offsets.store import OffsetStore, check_offsets, commit_error, failed_partitions
 from asyncconsumer.types import TopicPartition
 
@@ -63,11 +64,17 @@ class Committer:
     resets a position, because the log has changed, the reader must `forget` the partition.
     """
 
-    def __init__(self, store: OffsetStore, counts: Counter[str] | None = None) -> None:
+    def __init__(
+        self,
+        store: OffsetStore,
+        counts: Counter[str] | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
         self.failures = 0  # commits that failed, at least in part
         self.last_error: ConsumerError | None = None
         self._store = store
         self._counts = Counter[str]() if counts is None else counts  # event counts
+        self._recorder = recorder or Recorder()
         self._committed: dict[TopicPartition, int] = {}
         # largest requested offset since the partition was assigned
         self._furthest: dict[TopicPartition, int] = {}
@@ -167,7 +174,9 @@ class Committer:
 
     async def _commit_batch(self, batch: _CommitBatch) -> None:
         """Commit a batch. If partitions are forgotten meanwhile, repeat the commit without them."""
+        now = asyncio.get_running_loop().time
         while batch.offsets:
+            began = now()
             try:
                 async with batch.begin():
                     await self._store.commit(dict(batch.offsets))
@@ -177,6 +186,7 @@ class Committer:
                 continue
             except ConsumerError as error:
                 self._failed(batch, error)
+            self._recorder.commit_duration.observe(now() - began)
             self._committed |= {
                 tp: offset for tp, offset in batch.offsets.items() if tp not in batch.failed
             }
@@ -188,6 +198,7 @@ class Committer:
             return
         self.failures += 1
         self.last_error = error
+        self._recorder.count_error("commit_failures_total", error)
         self._log.warning("the commit of %d offsets failed: %s", len(batch.failed), error)
 
     def _stop(self) -> None:

@@ -122,8 +122,10 @@ class Rebalancer:
                 self.idle.set()
             gained, gone = self._reading.keys() - before, before - self._reading.keys()
             if gained or gone:
-                change = frozenset(gained), frozenset(gone - lost), lost
-                self._manager.events.publish(Rebalanced(*change, now() - began, assignment.owners))
+                change, seconds = (frozenset(gained), frozenset(gone - lost), lost), now() - began
+                self._manager.recorder.rebalance_duration.observe(seconds)
+                self._manager.recorder.forget(gone)
+                self._manager.events.publish(Rebalanced(*change, seconds, assignment.owners))
             for stream in self.streams.all():
                 stream.interrupt(assignment.failure)  # None clears an old failure
             self.rebalanced.set()

@@ -21,6 +21,7 @@ class Delivery:
         self._records = records
         self._whole = False  # the chunk was delivered as a whole, not record by record
         self._acknowledged = -1  # the chunk is acknowledged up to this offset
+        self._counted = -1  # the chunk's records before this offset were counted
         self._finished: dict[TopicPartition, int] = {}  # by chunks before
 
     @property
@@ -30,11 +31,16 @@ class Delivery:
 
     def hold(self, chunk: Chunk) -> None:
         """Make `chunk` the next one to deliver."""
+        self.count()  # a chunk that paused is held again
         self.chunk, self.is_new = chunk, True
-        self._acknowledged = chunk.records.next_offset
+        self._acknowledged = self._counted = chunk.records.next_offset
 
     def begin(self, *, whole: bool) -> None:
         """Record that delivery of the chunk begins, as a whole or record by record."""
+        chunk = self.chunk
+        is_first = self.is_new and chunk is not None and self._counted <= chunk.offset
+        if is_first and chunk is not None and chunk.meter is not None:
+            chunk.meter.begin(chunk.timestamp)
         self.is_new, self._whole = False, whole
 
     def acknowledge(self) -> None:
@@ -63,7 +69,18 @@ class Delivery:
 
     def drop(self) -> None:
         """Forget the chunk. Its records that are not acknowledged yet stay so."""
+        self.count()
         self.chunk, self.is_new = None, False
+
+    def count(self) -> None:
+        """Count the records delivered since the last call, and their part of the bytes."""
+        chunk = self.chunk
+        if chunk is None or chunk.meter is None:
+            return
+        reached = min(chunk.records.next_offset, chunk.next_offset)
+        if (records := reached - self._counted) > 0:
+            self._counted = reached
+            chunk.meter.add(records, chunk.size * records / (chunk.next_offset - chunk.offset))
 
     def forget(self, partition: TopicPartition) -> None:
         """Forget the acknowledged offset of a partition."""
@@ -75,6 +92,14 @@ class Delivery:
     def is_unacknowledged(self) -> bool:
         """Whether a delivered record is not acknowledged yet."""
         return self.begun is not None and (self._whole or self._is_ahead(self.begun))
+
+    @property
+    def unacknowledged_chunk(self) -> Chunk | None:
+        """The chunk, unless all of it is acknowledged."""
+        chunk = self.chunk
+        if chunk is None or self._acknowledged >= chunk.next_offset:
+            return None
+        return chunk
 
     def is_unacknowledged_of(self, partitions: Collection[TopicPartition]) -> bool:
         """Return whether a delivered record of these partitions is not acknowledged yet."""

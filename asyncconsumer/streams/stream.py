@@ -229,6 +229,20 @@ class Stream:
         """Return the offset after the last delivered record of a partition, or None."""
         return self._delivery.position(partition)
 
+    def oldest_timestamp(self, partition: TopicPartition) -> int | None:
+        """Return the time of the oldest buffered record that is not acknowledged, or None.
+
+        It is the time in milliseconds of the first record of its chunk, or -1 if there is none.
+        """
+        chunk = self._delivery.unacknowledged_chunk
+        if chunk is None or chunk.partition != partition:
+            chunk = self._parked.get(partition) or self.channel.first_waiting(partition)
+        return None if chunk is None else chunk.timestamp
+
+    def count_delivered(self) -> None:
+        """Count the records that were delivered of the chunk that is being read."""
+        self._delivery.count()
+
     @property
     def held(self) -> object:
         """The chunk of the record delivered last. Compare it only by identity."""

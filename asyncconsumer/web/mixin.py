@@ -4,7 +4,6 @@ api = FastAPI(lifespan=app.lifespan)
 api.mount("/kafka", app.asgi())
 """
 
-import abc
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,6 +17,7 @@ from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.wait import wait_set
 from asyncconsumer.errors import ConsumerError, brief
+from asyncconsumer.web.measured import Measured
 from asyncconsumer.web.pages import Asgi, asgi
 from asyncconsumer.web.status import Status
 
@@ -28,7 +28,7 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 """A lifespan of FastAPI or Starlette, which returns a context manager for a web app."""
 
 
-class WebMixin(AsyncResource):
+class WebMixin(AsyncResource, Measured):
     """A mixin for consumers and apps that are opened and closed with a web app.
 
     They are opened before the first request and closed after the last one.
@@ -43,10 +43,6 @@ class WebMixin(AsyncResource):
 
     _scope: Scope  # open while the consumer is open
     _web_lifespan: "_Lifespan | None" = None
-
-    @abc.abstractmethod
-    def status(self) -> Status:
-        """Return the current status of the consumer or app as plain values."""
 
     @asynccontextmanager
     async def lifespan(

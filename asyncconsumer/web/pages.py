@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple
 
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.web.metrics import CONTENT_TYPE as METRICS_TYPE
 from asyncconsumer.web.metrics import metrics
 from asyncconsumer.web.status import Status, combine
@@ -82,7 +83,11 @@ def _status(parts: Mapping[str, Status]) -> Page:
 
 
 def _metrics(parts: Mapping[str, Status]) -> Page:
-    return Page(200, METRICS_TYPE, metrics(parts).encode())
+    try:
+        text = metrics(parts)
+    except ConfigError as error:  # prometheus-client is not installed
+        return Page(501, "text/plain", f"{error}\n".encode())
+    return Page(200, METRICS_TYPE, text.encode())
 
 
 _PAGES: Final[Mapping[str, Callable[[Mapping[str, Status]], Page]]] = {

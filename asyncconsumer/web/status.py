@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from asyncconsumer.metrics.measurements import Measurements
 from asyncconsumer.types import TopicPartition
 
 Lag = Mapping[str, Mapping[str, int | None]]
@@ -25,6 +26,7 @@ class Status:
     seconds_since: Mapping[str, float | None] = field(default_factory=dict)
     handlers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     events: Mapping[str, int] = field(default_factory=dict)
+    measurements: Measurements = field(default_factory=dict)  # for metrics only
 
     @property
     def total_lag(self) -> int | None:
@@ -34,8 +36,14 @@ class Status:
         return sum(known) if len(known) == len(lags) else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the status as a dict that JSON can represent."""
-        return dataclasses.asdict(self)
+        """Return the status without its measurements, as a dict that JSON can represent."""
+        values = dataclasses.asdict(dataclasses.replace(self, measurements={}))
+        del values["measurements"]
+        return values
+
+    def as_message(self) -> dict[str, Any]:
+        """Return the status with its measurements, for `from_dict` in another process."""
+        return {**self.as_dict(), "measurements": self.measurements}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:

@@ -96,7 +96,7 @@ class WorkerRuntime:
         while True:
             if (member_id := self._app.consumer.member_id) is not None:
                 self._pipe.send(member=member_id)
-            self._pipe.send(status=self._app.status_by_worker()[""].as_dict())
+            self._pipe.send(status=self._app.status_by_worker()[""].as_message())
             await asyncio.sleep(_SECONDS_BETWEEN_REPORTS)
 
 

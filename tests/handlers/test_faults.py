@@ -20,6 +20,7 @@ from asyncconsumer.group.subscription import PatternSubscription
 from asyncconsumer.handlers.commit_metadata import decode
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import Offset
@@ -137,7 +138,10 @@ async def test_nothing_waits_longer_than_its_delay(ahead_ms: int, wait: float) -
     )
     environment = Environment(randomness=Random(1), now_ms=lambda: int(clock() * 1000))
     runtime = HandlerRuntime(
-        handler, group="g", dead_letters={"r": writer}, context=AppContext(environment, EventBus())
+        handler,
+        group="g",
+        dead_letters={"r": writer},
+        context=AppContext(environment, EventBus(), Recorder()),
     )
     work = runtime.queue.open(TopicPartition("r", 0), 0, None)
     reported = failure_headers(Record("t", 0, 0, 7, key=b"k"), Failure(ValueError()))

@@ -16,6 +16,7 @@ from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.events import EventBus
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.serdes import make_deserializer
 from asyncconsumer.testing.virtual_time import simulated
 from tests.support.fake_handlers import A, settle, submit
@@ -84,7 +85,7 @@ own = make_deserializer(quotes)
 
 async def handled(function: Any, records: list[Record], **how: Any) -> None:
     handler = Handler(function, frozenset({"t"}), None, HandlerOptions(concurrency=1, **how))
-    around = AppContext(Environment(randomness=Random(1)), EventBus(), tracing=True)
+    around = AppContext(Environment(randomness=Random(1)), EventBus(), Recorder(), tracing=True)
     runtime = HandlerRuntime(handler, group="g", dead_letters={}, context=around)
     async with asyncio.TaskGroup() as tasks:
         worker = tasks.create_task(runtime.workers.work())

@@ -112,7 +112,7 @@ ENTRY_POINTS = (
     asyncconsumer.RangeReader,
     asyncconsumer.Admin,
 )
-INTERNAL = {"AppKeywords", "Environment", "ConnectionConfig"}
+INTERNAL = {"AppKeywords", "Environment", "ConnectionConfig", "Recorder"}
 """Types of keyword arguments, of parameters for tests, and of properties for the package itself."""
 ARROW = {"pa": SimpleNamespace(RecordBatch=bytes)}  # imported for type checkers only
 UNLISTED_METHODS = {"by_partition", "producer"}  # for `ConsumerApp`

@@ -14,8 +14,9 @@ from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.partition_work import PartitionWork, measure
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
+from asyncconsumer.metrics.recorder import Recorder
 
-AROUND = AppContext(Environment(randomness=Random(1)), EventBus())
+AROUND = AppContext(Environment(randomness=Random(1)), EventBus(), Recorder())
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 

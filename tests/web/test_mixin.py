@@ -19,6 +19,7 @@ from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.subscription_spec import parse_subscription
 from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered
 from asyncconsumer.handlers.health import AppHealth, AppState, status_of
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.web.mixin import WebMixin
 from asyncconsumer.web.pages import page
@@ -32,6 +33,8 @@ WELL = Status(live=True, ready=True, state="consuming")
 
 class Thing(WebMixin):
     """Something that is opened and closed, and may die, as an app of handlers does."""
+
+    recorder = Recorder()
 
     def __init__(self, *, cannot_start: Exception | None = None) -> None:
         self._scope = Scope("thing")

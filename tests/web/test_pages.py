@@ -105,7 +105,7 @@ def test_prometheus_can_read_the_metrics() -> None:
             ({"topic": "orders", "partition": "0"}, 7),
             ({"topic": 'a"b\\', "partition": "0"}, 1),
         ],
-        "asyncconsumer_seconds_since_heartbeat": [({}, 0.25)],
+        "asyncconsumer_heartbeat_age_seconds": [({}, 0.25)],
         "asyncconsumer_handler_running": [({"handler": "bill"}, 2)],
         "asyncconsumer_handler_finished_total": [({"handler": "bill"}, 40)],
         "asyncconsumer_events_total": [({"event": "skipped"}, 3)],
@@ -186,5 +186,5 @@ async def test_pages_are_mounted_into_aiohttp() -> None:
     async with TestClient(TestServer(web_app)) as client:
         assert (await (await client.get("/kafka/ready")).json())["ready"] is True
         metrics_page = await client.get("/kafka/metrics")
-        assert "asyncconsumer_live 1\n" in await metrics_page.text()
+        assert "asyncconsumer_live 1.0\n" in await metrics_page.text()
         assert (await client.get("/kafka/nothing")).status == 404

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from random import Random
@@ -29,6 +29,8 @@ from asyncconsumer.errors import (
     NotAssigned,
     OffsetUnavailable,
 )
+from asyncconsumer.metrics.measurements import Measurements
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.records.arrow import COLUMNS, schema_of
 from asyncconsumer.spark.feeder.batches import (
     APP,
@@ -45,6 +47,8 @@ from asyncconsumer.spark.feeder.writes import FailureState, WriteQueue
 from asyncconsumer.spark.sinks.function import Write, WriteSink
 from asyncconsumer.spark.sinks.protocol import Sink
 from asyncconsumer.types import TopicPartition
+from asyncconsumer.web.measured import Measured
+from asyncconsumer.web.status import Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,8 +80,25 @@ class FeederStats:
     failed_commits: int
     lag: int | None
 
+    def measurements(self) -> Measurements:
+        """Return the progress as measurements."""
+        values = {
+            "feeder_records_total": self.records,
+            "feeder_bytes_total": self.bytes,
+            "feeder_batches_total": self.batches,
+            "feeder_in_flight": self.in_flight,
+            "feeder_in_flight_bytes": self.bytes_in_flight,
+            "feeder_collecting_bytes": self.bytes_collecting,
+            "feeder_lag_records": self.lag,
+            "feeder_retries_total": self.retries,
+            "feeder_refused_total": self.refused,
+            "feeder_abandoned_total": self.abandoned,
+            "feeder_failed_commits_total": self.failed_commits,
+        }
+        return {name: [(value,)] for name, value in values.items() if value is not None}
 
-class SparkFeeder(AsyncResource):
+
+class SparkFeeder(Measured, AsyncResource):
     """A feeder that writes the records of a consumer to a sink, in batches, exactly once.
 
     Pass either a `sink` or a `write` function, plain or a coroutine. The function is called with
@@ -146,8 +167,8 @@ class SparkFeeder(AsyncResource):
             retries=retries,
             randomness=Random(),  # noqa: S311 - jitter
         )
-        self._failure = FailureState()
-        self._writes = WriteQueue(self.sink, self._caller, self._failure, limit=max_in_flight)
+        failure = self._failure = FailureState()
+        self._writes = WriteQueue(self.sink, self._caller, failure, self.recorder, max_in_flight)
         self._state = FeedState(
             consumer,
             self.sink,
@@ -242,6 +263,16 @@ class SparkFeeder(AsyncResource):
             failed_commits=self._state.intents.failed,
             lag=lag,
         )
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of counters and histograms, which is that of the consumer."""
+        return self._consumer.recorder
+
+    def status(self) -> Status:
+        """Return the status of the consumer, with the measurements of the feeder."""
+        status = self._consumer.status()
+        return replace(status, measurements={**status.measurements, **self.stats().measurements()})
 
     def _has_all(self, tp: TopicPartition, end: int) -> bool:
         """Return whether the sink has every record of `tp` before `end`.

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import ClosedError, ConsumerError
+from asyncconsumer.metrics.recorder import Histogram, Recorder
 from asyncconsumer.spark.feeder.batches import FeedBatch, PartitionFeed
 from asyncconsumer.spark.feeder.sink_caller import SinkCaller
 from asyncconsumer.spark.sinks.protocol import MergingSink, PreparedBatch, Sink
@@ -44,6 +45,7 @@ class WriteObserver(Protocol):
 class Counts:
     """The totals of all writes so far."""
 
+    durations: Histogram  # of writes
     records: int = 0
     bytes: int = 0
     batches: int = 0
@@ -65,6 +67,7 @@ class Counts:
         self.batches += bool(batch.parts)
         self.refused += refused
         self.last_write_seconds = seconds
+        self.durations.observe(seconds)
 
 
 class FailureState:
@@ -175,9 +178,14 @@ class WriteQueue:
     """
 
     def __init__(
-        self, sink: Sink, caller: SinkCaller, failure: FailureState, *, limit: int
+        self,
+        sink: Sink,
+        caller: SinkCaller,
+        failure: FailureState,
+        recorder: Recorder,
+        limit: int,
     ) -> None:
-        self.counts: Final = Counts()
+        self.counts: Final = Counts(recorder.histogram("feeder_write_duration_seconds"))
         self._sink = sink
         self._caller = caller
         self._failure = failure

@@ -43,6 +43,8 @@ async def test_workers_are_kept_replaced_and_drained(kafka: KafkaHandle, tmp_pat
         families = {family.name: family for family in text_string_to_metric_families(text)}
         ready = {s.labels["worker"]: s.value for s in families["asyncconsumer_ready"].samples}
         assert ready == {"1": 1, "2": 1}
+        assigned = families["asyncconsumer_assigned_partitions"].samples
+        assert {s.labels["worker"]: s.value for s in assigned} == {"1": 1, "2": 1}
 
         first = workers(service)
         psutil.Process(min(first)).terminate()

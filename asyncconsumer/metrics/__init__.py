@@ -1,0 +1,1 @@
+"""Metrics: what a consumer measures, and exporters for Prometheus and OpenTelemetry."""

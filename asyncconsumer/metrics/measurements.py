@@ -1,0 +1,53 @@
+"""Measurements as plain values, which are sent between processes and read by exporters."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from asyncconsumer.metrics.families import FAMILIES, PARTITION
+
+MAX_PARTITIONS: Final = 1000
+"""Partitions with series of their own. If there are more, those of a topic are shown as one."""
+ALL: Final = "all"
+"""The label value of series that were merged."""
+
+Value: TypeAlias = float | Sequence[float]
+"""A number; of a histogram, the sum of all values and the count of each bucket."""
+Row: TypeAlias = Sequence[str | float | Sequence[float]]
+"""The label values of a series, and its value."""
+Measurements: TypeAlias = Mapping[str, Sequence[Row]]
+"""The rows of each metric, by name. JSON can represent them."""
+
+
+class Sample(NamedTuple):
+    """The current value of one series."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: Value
+
+
+def samples(measurements: Measurements, labels: Mapping[str, str]) -> Iterator[Sample]:
+    """Yield the samples of all series, with additional labels. Skip metrics that are unknown.
+
+    A newer version may send metrics that this version does not know.
+    """
+    for name, rows in measurements.items():
+        if (family := FAMILIES.get(name)) is not None:
+            for *values, value in _bounded(name, rows):
+                own = dict(zip(family.labels, map(str, values), strict=True))
+                assert not isinstance(value, str)
+                yield Sample(name, {**labels, **own}, value)
+
+
+def _bounded(name: str, rows: Sequence[Row]) -> Iterable[Row]:
+    """Return the rows of a metric, of whole topics if there are too many partitions."""
+    family = FAMILIES[name]
+    if family.labels != PARTITION or len(rows) <= MAX_PARTITIONS:
+        return rows
+    several_topics = len({row[0] for row in rows}) <= MAX_PARTITIONS
+    merged: dict[str, list[float]] = {}
+    for topic, _, value in rows:
+        assert isinstance(value, int | float)
+        merged.setdefault(str(topic) if several_topics else ALL, []).append(value)
+    merge = max if family.merge == "max" else sum
+    return [(topic, ALL, merge(values)) for topic, values in merged.items()]

@@ -1,0 +1,89 @@
+"""The metrics of one consumer, app or feeder, for the exporters that its user chooses."""
+
+import abc
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from asyncconsumer.metrics.measurements import Sample
+from asyncconsumer.metrics.recorder import Recorder
+from asyncconsumer.web.metrics import needs_prometheus, samples_of
+from asyncconsumer.web.status import Status
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_TIMEOUT: Final = 5.0  # seconds for the event loop to answer another thread
+
+
+class Metrics:
+    """The metrics of a consumer, app, connector or feeder.
+
+    They may be read from any thread. Another thread than that of the event loop waits up to 5 s
+    for the event loop.
+    """
+
+    def __init__(self, recorder: Recorder, source: Callable[[], Mapping[str, Status]]) -> None:
+        self._recorder = recorder
+        self._source = source
+
+    def register(self, registry: "CollectorRegistry | None" = None) -> "CollectorRegistry":
+        """Add the metrics to a registry of prometheus-client, by default a new one. Return it."""
+        try:
+            from asyncconsumer.metrics.prometheus import SampleCollector, registry_of
+        except ModuleNotFoundError as error:
+            raise needs_prometheus() from error
+        if registry is None:
+            return registry_of(self.samples)
+        registry.register(SampleCollector(self.samples))
+        return registry
+
+    def samples(self) -> list[Sample]:
+        """Return the current value of each series."""
+        loop = self._recorder.loop
+        if loop is None or loop is _running_loop() or not loop.is_running():
+            return self._read()
+        reading: Future[list[Sample]] = Future()
+
+        def read() -> None:
+            try:
+                reading.set_result(self._read())
+            except Exception as error:  # noqa: BLE001 - raised in the thread that asked
+                reading.set_exception(error)
+
+        loop.call_soon_threadsafe(read)
+        return reading.result(_TIMEOUT)
+
+    def _read(self) -> list[Sample]:
+        return list(samples_of(self._source()))
+
+
+class Measured(abc.ABC):
+    """A base class of objects with a status and metrics."""
+
+    @property
+    @abc.abstractmethod
+    def recorder(self) -> Recorder:
+        """The recorder of counters and histograms."""
+
+    @abc.abstractmethod
+    def status(self) -> Status:
+        """Return the current status as plain values."""
+
+    def status_by_worker(self) -> Mapping[str, Status]:
+        """Return the status of each worker by name. The only key is ``""``: one process."""
+        return {"": self.status()}
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The metrics, for a registry of Prometheus or a meter of OpenTelemetry."""
+        return Metrics(self.recorder, self.status_by_worker)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
