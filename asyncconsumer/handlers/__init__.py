@@ -1,1 +1,1 @@
-"""Handlers: functions that process records, with concurrency, ordering and failure policies."""
+"""The handlers of an app: functions that process records, with concurrency, order and retries."""

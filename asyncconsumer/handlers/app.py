@@ -69,7 +69,7 @@ _SECONDS_TO_COMMIT: Final = 5.0
 
 @document_options(AppOptions)
 class ConsumerApp(Declarations, WebMixin):
-    """A group member that calls handlers.
+    """A group member that calls handlers with the records that it reads.
 
     Declare handlers, then use ``async with app`` or ``await app.run()``.
 
@@ -138,13 +138,13 @@ class ConsumerApp(Declarations, WebMixin):
         super()._declare(handler)
 
     def set_worker_number(self, number: int) -> None:
-        """Append the worker number to a `group_instance_id`, which must differ by process."""
+        """Append the worker number to the `group_instance_id`, which must differ by process."""
         if (name := self._options.get("group_instance_id")) is not None:
             self._options["group_instance_id"] = f"{name}-{number}"
 
     @property
     def shutdown_grace_ms(self) -> int:
-        """The time that running handlers have to finish when the app is closed."""
+        """The time in ms that running handlers have to finish when the app is closed."""
         return self._settings.shutdown_grace_ms
 
     # --- running ---------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class ConsumerApp(Declarations, WebMixin):
         return on_consume(interceptors, set(retry_topics(self._handlers).values()))
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run a coroutine in the background. An exception that it raises stops the app."""
+        """Run the coroutine `work` in the background. An exception that it raises stops the app."""
 
         async def guarded() -> None:
             try:
@@ -240,7 +240,7 @@ class ConsumerApp(Declarations, WebMixin):
             raise self._end.error
 
     async def failed(self) -> NoReturn:
-        """Wait until the app fails or is closed, and raise the error."""
+        """Wait until the app fails or is closed. Raise the error."""
         await self._end.happened.wait()
         raise self._end.error or ClosedError("the app was closed")
 
@@ -265,10 +265,10 @@ class ConsumerApp(Declarations, WebMixin):
     # --- draining --------------------------------------------------------------------------------
 
     async def drain(self, grace_ms: int | None = None) -> Drained:
-        """Start no more handler calls, wait for the running ones and commit. The app stays open.
+        """Start no more handler calls, wait for the running ones, and commit. The app stays open.
 
-        Calls that do not finish in time are cancelled. Their records are not committed; they are
-        logged and returned.
+        Calls that do not finish within `grace_ms` are cancelled. Their records are not committed.
+        They are logged and returned.
         """
         self._scope.check_open()
         drained = await self._drain(self.shutdown_grace_ms if grace_ms is None else grace_ms)
@@ -295,13 +295,16 @@ class ConsumerApp(Declarations, WebMixin):
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer that reads for the handlers, to pause, to seek or to see the assignment."""
+        """The consumer that reads for the handlers.
+
+        Use it to pause, to seek or to see the assignment.
+        """
         self._scope.check_open()
         assert self._consumer is not None
         return self._consumer
 
     async def remove_member(self, member_id: str) -> None:
-        """Remove a member whose process died from the group."""
+        """Remove a member whose process has died from the group of this app."""
         await remove_from(
             self.group_id, member_id, self.consumer.connection, self._context.environment
         )
@@ -322,13 +325,13 @@ class ConsumerApp(Declarations, WebMixin):
         return reads(self._handlers, topic)
 
     def producer(self, connection: ConnectionConfig) -> RecordWriter:
-        """Return a producer that writes to the cluster that this app reads from."""
+        """Return a producer that writes to the cluster from which this app reads."""
         return RecordWriter(connection, **network(self._context.environment))
 
     def reader(self, suffix: str) -> Consumer:
         """Return a consumer with the options of this app that stops at the current log ends.
 
-        Its group id is that of the app with `suffix` appended. It commits manually.
+        Its group id is that of the app with `suffix` appended. It commits only on request.
         """
         theirs = ("listener", "interceptors", "offsets")  # specific to the topics of the app
         options = {name: value for name, value in self._options.items() if name not in theirs}
@@ -342,15 +345,15 @@ class ConsumerApp(Declarations, WebMixin):
         return self._context.recorder
 
     def health(self) -> AppHealth:
-        """Return the health of the app, which is true while the app runs and has not failed."""
+        """Return an AppHealth object. It is truthy while the app runs and has not failed."""
         return health_of(self._state, self._end.error, self._running)
 
     def events(self) -> EventStream:
-        """Return the events from now on: those of the consumer, retries and abandoned records."""
+        """Return an iterator over future events of the consumer, retries and abandoned records."""
         return self._context.events.listen(self.consumer.events())
 
     def status(self) -> Status:
-        """Return health and lag as plain values, as the pages of `asgi` show them."""
+        """Return health and lag as plain values, as the health pages show them."""
         if (consumer := self._consumer) is None:
             return replace(status_of(self.health(), None), group=self.group_id)
         held_up = stuck(self._running, consumer.config.engine.stall_timeout_ms)

@@ -1,4 +1,4 @@
-"""The lifespan of an app: a context manager of the user, open while the app runs."""
+"""The lifespan of an app, a context manager of the user that is open while the app runs."""
 
 from contextlib import AsyncExitStack
 from typing import Any
@@ -8,9 +8,9 @@ from asyncconsumer.web.mixin import Lifespan
 
 
 async def enter_lifespan(lifespan: Lifespan, app: object, stack: AsyncExitStack) -> Any:  # noqa: ANN401
-    """Enter the context manager that `lifespan` returns, and return its state.
+    """Enter the context manager that `lifespan` returns for `app`. Return the state that it yields.
 
-    An exception is raised with a note, so that the reader of a traceback knows why it ran.
+    `stack` exits the context manager. A note in an exception tells that the lifespan raised it.
     """
     opened: object = lifespan(app)
     if not (hasattr(opened, "__aenter__") and hasattr(opened, "__aexit__")):

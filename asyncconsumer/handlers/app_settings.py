@@ -1,4 +1,4 @@
-"""The keyword arguments of an app: those of its consumer, and its own."""
+"""The keyword arguments of an app: those for its consumer, and its own."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ from asyncconsumer.web.mixin import Lifespan
 
 
 class AppKeywords(AppOptions, total=False):
-    """The keyword arguments of an app: options of its consumer, and those of `AppSettings`."""
+    """The keyword arguments of an app: options of its consumer, and fields of `AppSettings`."""
 
     shutdown_grace_ms: int
     """Time that running handlers have to finish when the app is closed."""

@@ -23,20 +23,20 @@ _PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # read with t
 
 
 class Parameter(enum.Enum):
-    """The way in which a parameter asks for the value."""
+    """The way in which a parameter asks for the value of a record."""
 
     EXPLICITLY = enum.auto()  # by `Value`, or a Deserializer
     BY_DEFAULT = enum.auto()  # no other rule applies
 
 
 class Inject(enum.Enum):
-    """An argument that is neither a part of the record nor a dependency."""
+    """An argument of a handler that is neither a part of the record nor a dependency."""
 
     CONTEXT = enum.auto()
 
 
 class Argument(NamedTuple):
-    """One argument of a handler: the function that reads it, and whether that may be async.
+    """One argument of a handler, with the function that reads it and whether that may be async.
 
     With `inject`, the argument is not read from the record. With `keyword`, it is passed by name.
     """
@@ -50,7 +50,7 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dependency:
-    """A function or class whose result is an argument, with its own arguments."""
+    """A function or class whose result is an argument of a handler, with its own arguments."""
 
     function: Callable[..., Any]
     arguments: Sequence[Argument]
@@ -58,13 +58,16 @@ class Dependency:
 
     @property
     def kind(self) -> Callable[..., Any]:
-        """The function that tells whether this is a generator: of an object, its ``__call__``."""
+        """The function that shows whether the dependency is a generator.
+
+        For an object it is ``__call__``.
+        """
         function = self.function
         plain = inspect.isroutine(function) or isinstance(function, type | partial)
         return function if plain else function.__call__  # type: ignore[operator]
 
     def with_arguments(self, arguments: Sequence[Argument]) -> "Dependency":
-        """Return this dependency with other arguments."""
+        """Return this dependency with `arguments` in place of its own."""
         return replace(self, arguments=arguments)
 
 
@@ -115,7 +118,10 @@ def _parameters(where: str, function: Callable[..., Any]) -> list[inspect.Parame
 
 
 def _passed(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Return the parameters without a default, and those with a marker that chooses an argument."""
+    """Return the parameters to which an argument is passed.
+
+    They have no default, or a marker that chooses an argument.
+    """
     return [
         parameter
         for parameter in parameters
@@ -147,7 +153,7 @@ def _arguments(
 
 
 def _injection(parameter: inspect.Parameter) -> object:
-    """Return the marker, or the class, that chooses an argument other than the value; or None."""
+    """Return the marker or class that chooses an argument other than the value, or None."""
     kind = getattr(parameter.annotation, "__value__", parameter.annotation)
     if _is_depends(parameter.default):
         return parameter.default
@@ -161,7 +167,7 @@ def _injection(parameter: inspect.Parameter) -> object:
 
 
 def _is_depends(marker: object) -> bool:
-    """Return whether a marker is `Depends`, or that of FastAPI, which may not be installed."""
+    """Return whether a marker is `Depends`, or FastAPI's own. FastAPI need not be installed."""
     return hasattr(marker, "dependency") and hasattr(marker, "use_cache")
 
 
@@ -170,7 +176,7 @@ def _is_injection(marker: object) -> bool:
 
 
 def _check_markers(where: str, parameter: inspect.Parameter, *, batch: bool) -> None:
-    """Reject the markers of other frameworks, and more than one that chooses the argument."""
+    """Raise ConfigError for a marker of another framework, or several that choose the argument."""
     default: object = parameter.default
     if hasattr(default, "dependency") and not _is_depends(default):
         raise ConfigError(f"{where}: {default!r} is not supported. {_SUPPORTED}")
@@ -201,7 +207,10 @@ def _is_known_marker(marker: object) -> bool:
 
 
 def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa: ANN401
-    """Yield the markers of a type, also in a union or alias, and in the list of a batch."""
+    """Yield the markers in a type annotation.
+
+    They include those in a union, in an alias, and in the list type of a batch handler.
+    """
     kind = getattr(kind, "__value__", kind)  # of an alias, `type Name = ...`
     if get_origin(kind) is Annotated:
         kind, *markers = get_args(kind)
@@ -215,7 +224,7 @@ def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa
 
 
 def _check_values(where: str, names: Sequence[str], arguments: Sequence[Argument]) -> None:
-    """Reject a second parameter that would get the value only by default."""
+    """Raise ConfigError if a second parameter would get the value, but only by default."""
     values = [
         (parameter, made.value)
         for parameter, made in zip(names, arguments, strict=True)
@@ -254,7 +263,7 @@ def _reader(
 
 
 def _split(kind: Any) -> tuple[Any, list[object]]:  # noqa: ANN401
-    """Return a type and the markers in its annotation. `Key` alone is the marker of bytes."""
+    """Return the type and the markers in an annotation. `Key` alone stands for the key's bytes."""
     kind = getattr(kind, "__value__", kind)  # of an alias, `type Name = ...`
     if get_origin(kind) is Annotated:
         kind, *markers = get_args(kind)
@@ -296,7 +305,7 @@ def _of_record(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argu
 
 
 def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
-    """Return the item type of a `list[...]` annotation of a batch handler."""
+    """Return the item type in the `list[...]` annotation of a batch handler."""
     if kind is None or kind is list:
         return None
     if get_origin(kind) is Annotated:
@@ -312,7 +321,10 @@ def _as_it_is(record: Record) -> Record:
 
 
 def _headers_as(where: str, kind: Any) -> Argument:  # noqa: ANN401
-    """Return headers as pairs, because names may repeat, or as a dict of the last values."""
+    """Return the argument for headers in the annotated form.
+
+    It is a list of pairs, because names may repeat, or a dict of the last values.
+    """
     if kind in (dict, dict[str, bytes], dict[str, bytes | None]):
         return Argument(lambda record: dict(record.headers))
     if kind is None or kind is tuple or get_origin(kind) is tuple:

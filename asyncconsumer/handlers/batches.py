@@ -13,7 +13,7 @@ from asyncconsumer.records.decoding import Record
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The size of batches: up to `max_records` of one partition.
+    """The option for batches: up to `max_records` records of one partition.
 
     A smaller batch is processed `max_wait_ms` after its first record.
     """
@@ -28,7 +28,7 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class _BatchQueue:
-    """A queue of records that are made into batches."""
+    """A queue of records of one partition that will be processed in batches."""
 
     waiting: deque[Record] = field(default_factory=deque)
     timer: asyncio.TimerHandle | None = None
@@ -36,7 +36,7 @@ class _BatchQueue:
 
 
 class BatchQueues(Unordered):
-    """An `Ordering` whose items are batches.
+    """An `Ordering` whose items are batches of records.
 
     With key order, each partition has up to as many queues as there are workers. Keys are hashed to
     queues, so all records of a key are in the same queue. `wake` is called when a timer has made a
@@ -53,7 +53,7 @@ class BatchQueues(Unordered):
         self._by_key = ordering == "key"
 
     def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
-        """Append each record to its queue and make full batches ready."""
+        """Append each record to its queue, and make full batches ready."""
         work.ledger.start_all()
         for record in records:
             number = self._number_of(record)
@@ -65,7 +65,7 @@ class BatchQueues(Unordered):
                 self._look(work, number, queue, ready)
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Let the queue of a processed batch make its next one."""
+        """Let the queue of a processed batch make its next batch."""
         assert isinstance(item, list)
         number = self._number_of(item[0])
         queue: _BatchQueue | None = work.busy.get(number)
@@ -84,7 +84,7 @@ class BatchQueues(Unordered):
     def _look(
         self, work: PartitionWork, number: Hashable, queue: _BatchQueue, ready: Ready
     ) -> None:
-        """Make a batch if it is full; otherwise start the timer."""
+        """Make a batch ready if it is full. Otherwise start the timer of its queue."""
         if len(queue.waiting) >= self._batch.max_records:
             self._make(work, queue, ready)
         elif queue.timer is None:

@@ -5,7 +5,10 @@ from typing import Any
 
 
 class BlockInterrupt:
-    """An interrupt that cancels the task in a block, once, and becomes an error at its end."""
+    """An interrupt of a block.
+
+    It cancels the block's task once, and is raised as an error at its end.
+    """
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -21,7 +24,10 @@ class BlockInterrupt:
         self._cancelling = self._task.cancelling()
 
     def interrupt(self, error: Exception) -> None:
-        """Cancel the block. Later calls, and calls after its end, cancel nothing."""
+        """Cancel the block because of `error`.
+
+        Later calls, and calls after its end, have no effect.
+        """
         if self.error is None:
             self.error = error
             self.happened.set()
@@ -30,7 +36,10 @@ class BlockInterrupt:
                 self._task.cancel()
 
     async def over(self, raised: BaseException | None) -> bool:
-        """End the block. Return whether `raised` is only the cancellation by `interrupt`."""
+        """End the block.
+
+        Return whether `raised` is only the cancellation that `interrupt` caused.
+        """
         task, self._task = self._task, None
         if task is None or not self._cancelled:
             return False

@@ -27,10 +27,10 @@ _MOST_BYTES: Final = 2**16  # after decompression
 
 
 class OffsetWithRanges(Offset):
-    """An offset with ranges in its metadata, which can be shortened for a broker."""
+    """An offset to commit, with ranges of processed offsets that may be shortened."""
 
     def within(self, longest: int) -> Offset:
-        """Return this offset with as many of the first ranges as fit."""
+        """Return this offset with as many of the first ranges as fit into `longest` characters."""
         text = self.metadata
         if len(text) <= longest:
             return self
@@ -39,7 +39,10 @@ class OffsetWithRanges(Offset):
 
 
 def encode(base: int, ranges: Ranges, limit: int = LONGEST) -> str:
-    """Return the text for ranges above `base`, with as many of the first ones as fit."""
+    """Return the metadata text for ranges above the offset `base`.
+
+    It has as many of the first ranges as fit into `limit` characters.
+    """
     fits, too_many = 0, min(len(ranges), _MOST_RANGES) + 1
     best = ""
     count = too_many - 1  # first try all of them, then bisect
@@ -54,7 +57,10 @@ def encode(base: int, ranges: Ranges, limit: int = LONGEST) -> str:
 
 
 def decode(base: int, text: str) -> Ranges:
-    """Return the ranges of a text; none if it is foreign, corrupt or for another offset."""
+    """Return the ranges in a metadata text.
+
+    Return none if another program wrote the text, if it is corrupt, or if it is for another offset.
+    """
     if not text.startswith(_VERSION):
         return ()
     try:
@@ -128,7 +134,7 @@ def _varint(number: int) -> bytes:
 
 
 class _Numbers:
-    """An iterator over consecutive varints."""
+    """An iterator over consecutive varints in bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -152,7 +158,7 @@ class _Numbers:
                 raise ValueError("no varint")
 
     def rest(self) -> bytes:
-        """Return the bytes that were not read yet."""
+        """Return the bytes after the varints that were read."""
         return self._data[self._at :]
 
 

@@ -7,10 +7,9 @@ _ENDS: Final = 3  # completions in time, after which a handler counts as healthy
 
 
 class CompletionTimer:
-    """The seconds between the last few completions while items are processed.
+    """The seconds between the last completions of handler calls, while items are processed.
 
-    One interval is not enough, because the health of a slow handler would change with every
-    record.
+    One interval is not enough, because the health of a slow handler would change with every record.
     """
 
     __slots__ = ("_last", "_since")
@@ -20,11 +19,11 @@ class CompletionTimer:
         self._last: deque[float] = deque([0.0] * _ENDS, maxlen=_ENDS)
 
     def begin(self, now: float) -> None:
-        """Start the clock: items are ready, and none is running."""
+        """Start to measure at `now`: an item is ready, and none was running."""
         self._since = now
 
     def end(self, now: float, count: int = 1) -> None:
-        """Note a completion, successful or not, or `count` of them since the last call."""
+        """Note that `count` handler calls have completed since the last call, successful or not."""
         if count == 1:
             self._last.append(now - self._since)
         else:
@@ -32,5 +31,5 @@ class CompletionTimer:
         self._since = now
 
     def longest(self, now: float) -> float:
-        """Return the longest of the last intervals and of the current one."""
+        """Return the longest of the last intervals and of the one that is not complete yet."""
         return max(now - self._since, *self._last)

@@ -1,4 +1,4 @@
-"""The context of a handler call."""
+"""The context of a handler call, which handlers can ask for."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -29,12 +29,12 @@ class Context:
 
     @property
     def record(self) -> Record:
-        """The record, or the first one of a batch."""
+        """The record of the call, or the first one of its batch."""
         return first_of(self.item)
 
     @property
     def records(self) -> list[Record]:
-        """The records of a batch, or the only one."""
+        """The records of the call's batch, or its only record."""
         return records_of(self.item)
 
     @property

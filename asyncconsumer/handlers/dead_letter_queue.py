@@ -1,7 +1,7 @@
-"""The dead letters of a topic: read by filter, sent back, and marked as done.
+"""The dead letters of a topic, which are read by a filter, sent back, or marked as done.
 
 Dead letters can be done in any order. The offsets of those that are done are kept in the commit of
-a group with the name of the topic and the suffix `.dlq`.
+a group. Its name is that of the topic with the suffix `.dlq`.
 """
 
 import re
@@ -33,7 +33,7 @@ SUFFIX: Final = ".dlq"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter: its place in the dead letter topic, the original record, and the failure."""
+    """A dead letter: its place in the dead letter topic, its original record, and the failure."""
 
     partition: int
     offset: int
@@ -47,13 +47,13 @@ class DeadLetter:
 
     @property
     def place(self) -> str:
-        """The partition and offset in the dead letter topic, as `partition:offset`."""
+        """The place of the dead letter in its topic, as `partition:offset`."""
         return f"{self.partition}:{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Conditions for dead letters, all of which must hold. None means any."""
+    """Conditions for dead letters, all of which must be met. A condition of None is always met."""
 
     error: str | None = None  # a pattern for the type or the message
     handler: str | None = None
@@ -63,7 +63,7 @@ class DeadLetterFilter:
     places: Collection[str] | None = None
 
     def accepts(self, dead_letter: DeadLetter, now: datetime) -> bool:
-        """Return whether a dead letter satisfies all conditions."""
+        """Return whether a dead letter meets all conditions at the time `now`."""
         age = now - dead_letter.written
         text = f"{dead_letter.error_type}: {dead_letter.error_message}"
         return (
@@ -77,7 +77,7 @@ class DeadLetterFilter:
 
 
 class DeadLetterQueue(AsyncResource):
-    """The dead letters of one topic, for its ``async with`` block."""
+    """The dead letters of one topic, open for its ``async with`` block."""
 
     def __init__(self, topic: str, **options: Any) -> None:  # noqa: ANN401 - of a connection
         self._topic = topic
@@ -117,7 +117,7 @@ class DeadLetterQueue(AsyncResource):
         return sorted(selected, key=lambda dead_letter: dead_letter.written)[:limit]
 
     async def send(self, dead_letters: Iterable[DeadLetter], topic: str | None = None) -> None:
-        """Send records to their original partitions, or to another topic, by key."""
+        """Send the original records to their original partitions, or by key to another topic."""
         records = []
         for record in (dead_letter.record for dead_letter in dead_letters):
             partition = record.partition if topic is None else None
@@ -131,7 +131,7 @@ class DeadLetterQueue(AsyncResource):
     async def finish(self, dead_letters: Iterable[DeadLetter]) -> int:
         """Mark dead letters as done. Return how many of them do not fit into the commit.
 
-        Those are listed again by the next `read`.
+        The next `read` returns those again.
         """
         offsets = defaultdict(set)
         for dead_letter in dead_letters:
@@ -168,7 +168,7 @@ class DeadLetterQueue(AsyncResource):
 def edited(
     dead_letter: DeadLetter, key: bytes | None, value: bytes | None, headers: Headers
 ) -> DeadLetter:
-    """Return a dead letter whose original record has another key, value or headers."""
+    """Return a dead letter with another key, value or headers of its original record."""
     record = dead_letter.record
     changed = Record(
         record.topic,
@@ -183,7 +183,7 @@ def edited(
 
 
 def _parse(record: Record) -> DeadLetter | None:
-    """Return a record as a dead letter; None if another program wrote it."""
+    """Return the dead letter in a record, or None if another program wrote the record."""
     try:
         source = original(record)
     except NotADeadLetter:

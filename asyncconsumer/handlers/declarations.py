@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Declarations:
-    """A base class for objects on which handlers are declared."""
+    """A base class with the decorator that declares handlers."""
 
     def __init__(self) -> None:
         self._handlers: list[Handler] = []
@@ -66,7 +66,7 @@ class Declarations:
         return declare
 
     def _declare(self, handler: Handler) -> None:
-        """Add a handler, unless it reads a topic of another one."""
+        """Add a handler. Raise ConfigError if it reads a topic of another handler."""
         for other in self._handlers:
             check_apart(other, handler)
         self._handlers.append(handler)

@@ -1,4 +1,4 @@
-"""Draining: start no more items, wait for running ones, and cancel those that take too long."""
+"""The draining of an app: start no more items, wait for running ones, and cancel slow ones."""
 
 import asyncio
 import logging
@@ -33,14 +33,17 @@ class Drained(NamedTuple):
 
 
 class Draining:
-    """The draining of an app, which happens once, and the calls that were cut short meanwhile."""
+    """The draining of an app, which happens once.
+
+    It has the calls that were cancelled meanwhile.
+    """
 
     def __init__(self) -> None:
         self.result: Drained | None = None
         self._cut: dict[TopicPartition, list[int]] = {}
 
     async def run(self, queues: Collection[WorkQueue], grace: float) -> Drained:
-        """Drain the work queues. Return the result of the first call if there is one."""
+        """Drain the work queues. If that was done before, return the first result."""
         if self.result is None:
             drained = await drain(queues, grace)
             self._note(drained.cut_short)
@@ -48,7 +51,7 @@ class Draining:
         return self.result
 
     def cut_short(self, queues: Collection[WorkQueue]) -> None:
-        """Cancel the running calls."""
+        """Cancel the handler calls that are running."""
         for queue in queues:
             self._note(queue.cancel())
 
@@ -59,7 +62,7 @@ class Draining:
 
 
 async def drain(queues: Collection[WorkQueue], grace: float) -> Drained:
-    """Stop the work queues and wait for running items. Cancel those left after `grace` seconds."""
+    """Stop the work queues, and wait for running items. Cancel those left after `grace` seconds."""
     for queue in queues:
         queue.stop()
     cut: dict[TopicPartition, list[int]] = {}
@@ -95,7 +98,10 @@ async def _cut_short(
 def _with_pending_retries(
     cut: dict[TopicPartition, list[int]], queues: Collection[WorkQueue]
 ) -> dict[TopicPartition, list[int]]:
-    """Add the records that failed and will not be retried by this process."""
+    """Return `cut` with the offsets of records added that failed and wait for a retry in a queue.
+
+    This process will not retry them.
+    """
     pending = {tp: offsets for queue in queues for tp, offsets in queue.pending_retries().items()}
     if pending:
         _log.warning("failed, not tried again before the end, not committed: %s", Drained(pending))

@@ -1,4 +1,4 @@
-"""The failure policy of a handler: retry, retry topic, dead letter, skip or stop."""
+"""The failure policy of a handler: retry, retry topic, dead letter, skip, or stop."""
 
 import logging
 from collections import Counter
@@ -35,7 +35,10 @@ _SECONDS_UNTIL_IT_IS_MENDED: Final = 1.0
 
 
 class Failures:
-    """The failures of one handler: retried, then a dead letter, skipped, or the end of the app."""
+    """The handling of one handler's failed records. They are retried, and then given up.
+
+    A record that is given up becomes a dead letter, is skipped, or stops the app.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class Failures:
         self._tracebacks = RateLimitedLogger(_log)
 
     async def deal_with(self, work: PartitionWork, item: Item, error: BaseException) -> bool:
-        """Handle a failed item. Return whether it is finished; otherwise it is tried again.
+        """Handle a failed item. Return True if it is finished, and False if it is tried again.
 
         Raise `HandlerFailed` if the app must stop.
         """
@@ -88,7 +91,7 @@ class Failures:
         return await self._failed(work, item, error)
 
     async def _failed(self, work: PartitionWork, item: Item, error: BaseException) -> bool:
-        """Retry an item that a handler or a deserializer failed on, or give up its records."""
+        """Retry an item on which a handler or a deserializer failed, or give up its records."""
         first = first_of(item)
         waited = self._retry_topic is not None and first.topic == self._retry_topic.topic
         before = work.attempts.pop(first.offset, None)
@@ -127,7 +130,7 @@ class Failures:
         return self._retry.wait(attempts, error, self._randomness)
 
     async def give_up(self, record: Record, error: BaseException, attempts: int) -> None:
-        """Write a dead letter for a record, skip it, or raise `HandlerFailed`."""
+        """Write a dead letter for a record, skip the record, or raise `HandlerFailed`."""
         if self._dead_letters is not None:
             failure = Failure(error, attempts, self._group, self._handler)
             await self._dead_letters.write(record, failure)
@@ -141,7 +144,10 @@ class Failures:
         self._tell_of_end(record, attempts, "skip", error)
 
     def _log_traceback(self, first: Record, attempts: int, error: BaseException) -> None:
-        """Log the last traceback, except that of a deserializer, which quotes the record."""
+        """Log the last traceback of a handler.
+
+        That of a deserializer quotes the record, so it is omitted.
+        """
         if not isinstance(error, DeserializationFailed):
             self._tracebacks.warning(
                 "handler %s failed with %s (attempt %d, the last one)",
@@ -159,7 +165,7 @@ class Failures:
             )
 
     def _traceback(self, error: BaseException) -> str:
-        """Return the traceback for an event, if an event stream gets it."""
+        """Return the traceback for an event, or "" if no event stream would get it."""
         if isinstance(error, DeserializationFailed) or not self._events.has_listeners:
             return ""
         return traceback_text(error, messages=False)
@@ -190,7 +196,7 @@ class Failures:
         )
 
     def skip_corrupt(self, partition: TopicPartition) -> bool:
-        """Return whether to skip corrupt records, of which no dead letter can be made."""
+        """Return whether to skip corrupt records. They cannot become dead letters."""
         if self._skips:
             self.counts["skipped"] += 1
             self._log.warning("handler %s skips corrupt records of %s", self._handler, partition)
@@ -198,7 +204,7 @@ class Failures:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the text for logs and events, without the message of a handler's own exception.
+    """Return the text of an error for logs and events. That of a handler's error has no message.
 
     Such a message may quote the record.
     """
@@ -206,5 +212,5 @@ def kind_of(error: BaseException) -> str:
 
 
 def place_of(record: Record) -> str:
-    """Return topic, partition and offset of a record, for error messages."""
+    """Return topic, partition and offset of a record as a text, for error messages."""
     return f"{record.topic}[{record.partition}]@{record.offset}"

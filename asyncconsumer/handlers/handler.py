@@ -1,4 +1,4 @@
-"""The declaration of a handler: a function, its topics and its options."""
+"""A declared handler, with its function, its topics and its options."""
 
 import inspect
 import re
@@ -64,7 +64,7 @@ class HandlerOptions:
 
     @property
     def retry_topic(self) -> str | None:
-        """The topic in which failed records wait; None if they wait in memory."""
+        """The topic in which failed records wait, or None if they wait in memory."""
         return None if self.retry is None else self.retry.topic
 
     @property
@@ -74,7 +74,10 @@ class HandlerOptions:
 
     @property
     def limit(self) -> int:
-        """The maximum of records in flight. One partition gets about half of a large limit."""
+        """The maximum number of records in flight.
+
+        One partition gets about half of a large limit.
+        """
         if self.max_in_flight is not None:
             return self.max_in_flight
         at_once = self.concurrency * (self.batch.max_records if self.batch else 1)
@@ -83,7 +86,7 @@ class HandlerOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handler:
-    """A declared handler."""
+    """A declared handler: its function, topics and options."""
 
     function: Callable[..., Any]
     topics: frozenset[str]
@@ -117,9 +120,9 @@ class Handler:
             )
 
     def handles(self, topic: str) -> bool:
-        """Return whether this handler names `topic` or its pattern matches it.
+        """Return whether this handler names `topic`, or its pattern matches the topic.
 
-        A handler that names a topic has precedence over a pattern.
+        A handler that names a topic has precedence over one with a pattern.
         """
         by_pattern = self.pattern is not None and self.pattern.fullmatch(topic) is not None
         return topic in self.topics or by_pattern
@@ -131,7 +134,7 @@ def declared(
     pattern: str | re.Pattern[str] | None,
     handling: HandlerOptions,
 ) -> Handler:
-    """Return a handler. Raise ConfigError if the declaration is invalid."""
+    """Return a new handler. Raise ConfigError if its declaration is invalid."""
     check_names(topics)
     if bool(topics) == (pattern is not None):
         raise ConfigError("a handler needs either topics or a pattern")
@@ -143,7 +146,7 @@ def declared(
 
 
 def check_apart(handler: Handler, other: Handler) -> None:
-    """Raise if two handlers read the same topic, because a group reads a topic once."""
+    """Raise ConfigError if two handlers read the same topic, because a group reads a topic once."""
     if both := handler.topics & other.topics:
         raise ConfigError(
             f"{min(both)!r} has two handlers, {handler.name} and {other.name}: a group reads a "

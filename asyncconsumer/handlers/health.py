@@ -38,13 +38,13 @@ class HandlerHealth:
     parked: int  # written to the retry topic
 
     def with_that_of(self, other: "HandlerHealth") -> "HandlerHealth":
-        """Return the sums of the counters of two handlers."""
+        """Return this health with the counters of `other` added."""
         return HandlerHealth(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
 class AppHealth:
-    """The health of an app. `reason` is the error if it failed."""
+    """The health of an app. `reason` is the error that stopped it, if there is one."""
 
     state: AppState
     reason: str | None
@@ -66,7 +66,7 @@ def health_of(
 
 
 def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
-    """Return why a handler is stuck; None if none is.
+    """Return why one of the handlers is stuck, or None if none is.
 
     A handler is stuck if a call runs and the time since the last completion is `timeout_ms` or
     more. The last 3 intervals between completions count as well.
@@ -89,7 +89,7 @@ def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
 def with_in_flight(
     lag: Mapping[str, Mapping[str, int | None]], handlers: Iterable[HandlerRuntime]
 ) -> dict[str, dict[str, int | None]]:
-    """Return the lag with the records in flight added, which are read and not processed."""
+    """Return the lag with the records in flight added. They are read and not processed yet."""
     behind = {topic: dict(of_topic) for topic, of_topic in lag.items()}
     for runtime in handlers:
         for (topic, number), work in runtime.queue.partitions.items():
@@ -105,7 +105,7 @@ def with_in_flight(
 
 
 def status_of(app: AppHealth, reading: Status | None, stuck: str | None = None) -> Status:
-    """Combine the health of an app with the status of its consumer.
+    """Return a status that combines an app's health with the status of its consumer.
 
     While the app runs, the state is that of the consumer. A stuck or busy handler may change it.
     """

@@ -1,4 +1,4 @@
-"""Handler calls with dependencies, which are made before the call and cleaned up after it."""
+"""Handler calls with dependencies, which are created before the call and cleaned up after it."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ ContextCall: TypeAlias = Callable[[Context], Awaitable[Any]]
 def injected(
     run: Callable[..., Awaitable[Any]], arguments: Sequence[Argument], *, batch: bool
 ) -> ContextCall:
-    """Return the call of a handler that makes its dependencies first."""
+    """Return a function that creates the dependencies, and then calls the handler."""
 
     async def call(context: Context) -> Any:  # noqa: ANN401 - what the handler returns
         failure: BaseException | None = None
@@ -41,7 +41,10 @@ def injected(
 def with_overrides(
     name: str, arguments: Sequence[Argument], overrides: Overrides, *, batch: bool
 ) -> list[Argument]:
-    """Return arguments whose dependencies are replaced. Raise ConfigError for unsuitable ones."""
+    """Return the arguments with their dependencies replaced by `overrides`.
+
+    Raise ConfigError for a replacement that does not fit.
+    """
 
     def replaced(argument: Argument) -> Argument:
         made = argument.inject
@@ -69,7 +72,7 @@ class _Values:
         self._cache: dict[Callable[..., Any], Any] = {}
 
     async def of_all(self, arguments: Sequence[Argument]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the positional values and those by keyword."""
+        """Return the values of positional arguments, and those of keyword arguments by name."""
         plain: list[Any] = []
         named: dict[str, Any] = {}
         for argument in arguments:

@@ -1,4 +1,4 @@
-"""The call of a handler with a record or a batch: arguments, threads and timeouts."""
+"""The call of a handler with a record or a batch, with its arguments, threads and timeouts."""
 
 import asyncio
 import inspect
@@ -37,7 +37,7 @@ def caller(
     threads: HandlerThreads | None,
     context_of: Callable[[Item], Context] | None = None,
 ) -> Call:
-    """Return the function to call with each item, without steps that this handler does not need."""
+    """Return the function to call with each item. It has only the steps that this handler needs."""
     run: Callable[..., Awaitable[Any]] = function
     if threads is not None:
         run = partial(threads.run, function)
@@ -61,7 +61,7 @@ def _in_context(
 
 
 def _with_record(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
-    """Return the call for single records, unrolled for one or two arguments for speed."""
+    """Return a function that calls the handler with a record. One or two arguments are faster."""
     if len(reads) == 1:
         first = reads[0]
         return lambda record: run(first(record))
@@ -78,7 +78,10 @@ def _with_batch(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
 def _waiting(
     run: Callable[..., Awaitable[Any]], reads: list[Read], *, batch: bool
 ) -> Callable[[Any], Awaitable[Any]]:
-    """Return the call for deserializers that may await something, such as a schema registry."""
+    """Return a function that awaits deserializers before it calls the handler.
+
+    A deserializer may have to wait, for example for a schema registry.
+    """
 
     async def made(read: Read, record: Record) -> Any:  # noqa: ANN401 - any value
         value = read(record)
@@ -107,6 +110,6 @@ async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> Any:  
 
 
 async def _with_room(call: Call, threads: HandlerThreads, item: Item) -> Any:  # noqa: ANN401
-    """Wait for a free thread first, so that the wait does not count for the timeout."""
+    """Wait for a free thread, then call the handler. The wait does not count for the timeout."""
     await threads.room()
     return await call(item)

@@ -1,4 +1,4 @@
-"""The processed offsets of one partition, whose records are processed in any order."""
+"""The processed offsets of one partition. Its records may be processed in any order."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,9 @@ from asyncconsumer.types import Offset
 
 
 class Block:
-    """Records that were submitted together, of which those from `index` on are not started.
+    """Records that were added together. Those from `index` on are not started.
 
-    A worker that runs through the block moves `index` after each record that it has processed.
+    A worker that processes the block in order increases `index` after each record.
     """
 
     __slots__ = ("counted", "index", "records", "sizes")
@@ -52,7 +52,7 @@ class Ledger:
         self._before_epoch = committed.leader_epoch  # the leader epoch of `_before`
 
     def set_leader_epoch(self, leader_epoch: int) -> None:
-        """Note the leader epoch of the records read next, and drop ranges that it makes uncertain.
+        """Note the leader epoch of the records read next. Drop ranges that it makes uncertain.
 
         A leader elected after the commit may have truncated the log and written other records at
         the processed offsets. Repeating records is better than losing those. An unknown leader
@@ -62,7 +62,7 @@ class Ledger:
             self._before = []
 
     def advance_position(self, position: int, leader_epoch: int) -> None:
-        """Move the position: all records below it were added, or do not exist."""
+        """Move the position, because all records before it were added or do not exist."""
         self.position = position
         self.leader_epoch = leader_epoch
         count = 0
@@ -74,7 +74,7 @@ class Ledger:
             self._before = self._before[count:]
 
     def is_finished(self, offset: int) -> bool:
-        """Return whether the last owner of the partition processed this record."""
+        """Return whether the partition's last owner processed the record at this offset."""
         for start, stop in self._before:
             if offset < stop:
                 return offset >= start
@@ -82,11 +82,11 @@ class Ledger:
 
     @property
     def knows_finished(self) -> bool:
-        """Whether `is_finished` can return True for any record."""
+        """Whether `is_finished` can return True for any offset."""
         return bool(self._before)
 
     def add(self, records: Sequence[Record], sizes: Sequence[int]) -> None:
-        """Add records to process, in the order of their offsets."""
+        """Add records to process, in the order of their offsets. `sizes` are their bytes."""
         if records:
             self.unstarted.append(Block(records, sizes))
             self._times.append((records[0].offset, records[0].timestamp))
@@ -107,9 +107,9 @@ class Ledger:
         return self._times[0][1]
 
     def start_next(self, *, in_run: bool = False) -> Record:
-        """Return the next record that is not started, and keep it as started.
+        """Mark the next record that is not started as started, and return it.
 
-        In a run, the block of the run stays in place when it is empty.
+        If a worker runs through the block (`in_run`), the block stays in place when it is empty.
         """
         block = self.unstarted[0]
         index = block.index
@@ -121,28 +121,28 @@ class Ledger:
         return record
 
     def start_all(self) -> None:
-        """Keep all records that are not started as started."""
+        """Mark all records as started."""
         while self.unstarted:
             self.start_next()
 
     def drop_empty_block(self) -> None:
-        """Drop the first block if all its records are started."""
+        """Remove the first block if all of its records are started."""
         block = self.unstarted[0]
         if block.index == len(block.records):
             self.unstarted.popleft()
 
     def drop_unstarted(self) -> None:
-        """Release the memory of the records that are not started. Their offsets are kept."""
+        """Free the memory of records that are not started. Keep their offsets as unprocessed."""
         for block in self.unstarted:
             self._started.update(dict.fromkeys(block.offsets(), 0))
         self.unstarted.clear()
 
     def finish(self, offset: int) -> int:
-        """Mark the started record at `offset` as processed, and return its size."""
+        """Mark the started record at `offset` as processed. Return its size."""
         return self._started.pop(offset)
 
     def is_unfinished(self, offset: int) -> bool:
-        """Return whether a record was added and is not processed."""
+        """Return whether a record at this offset was added and is not processed."""
         return offset in self._started or any(offset in block.offsets() for block in self.unstarted)
 
     @property
@@ -156,12 +156,12 @@ class Ledger:
 
     @property
     def first(self) -> int:
-        """The first offset that is not processed. It needs a known position."""
+        """The first offset that is not processed. The position must be known."""
         assert self.position is not None
         return next(self._unfinished(), self.position)
 
     def committable(self) -> Offset | None:
-        """Return the offset to commit, with the ranges processed after it in its metadata."""
+        """Return the offset to commit, or None. Its metadata has the ranges processed after it."""
         if self.position is None:
             return None
         first = self.first
@@ -170,14 +170,14 @@ class Ledger:
         return OffsetWithRanges(first, leader_epoch=epoch, metadata=metadata)
 
     def _beyond(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges processed between the first unprocessed record and the position."""
+        """Yield the processed ranges between the first unprocessed record and the position."""
         assert self.position is not None
         for offset, following in pairwise(chain(self._unfinished(), [self.position])):
             if following > offset + 1:
                 yield offset + 1, following
 
     def _before_position(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges at or after the position that the last owner processed."""
+        """Yield the ranges that the last owner processed at or after the position."""
         assert self.position is not None
         for start, stop in self._before:
             if stop > self.position:

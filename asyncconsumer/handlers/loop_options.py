@@ -1,4 +1,4 @@
-"""Consumer options for reading in a loop, which an app does not accept."""
+"""The check for consumer options that are only for reading in a loop, and not for an app."""
 
 from collections.abc import Mapping
 from typing import Any, Final

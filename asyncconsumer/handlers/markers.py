@@ -1,4 +1,4 @@
-"""Markers that choose the argument of a parameter, in ``Annotated[...]`` or as its default."""
+"""Markers that choose a parameter's argument, in ``Annotated[...]`` or as its default."""
 
 import enum
 import inspect
@@ -16,16 +16,16 @@ from asyncconsumer.serdes import make_deserializer
 
 
 class Key:
-    """A marker for the key, deserialized to a type: ``Annotated[str, Key]``.
+    """A marker for the record's key, deserialized to a type: ``Annotated[str, Key]``.
 
     A parameter named `key` needs no marker. ``key: Key`` gets the bytes.
     """
 
 
 class Value:
-    """A marker for the value, for any parameter name: ``Annotated[Order, Value]``.
+    """A marker for the record's value, for any parameter name: ``Annotated[Order, Value]``.
 
-    A `Deserializer` may be added to this marker or `Key`, or replace this one, as in
+    A `Deserializer` may be added to `Key` or `Value`. It can also replace `Value`, as in
     ``Annotated[Order, registry.avro(Order)]``.
     """
 
@@ -55,7 +55,7 @@ class Depends:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A marker for what the lifespan of the app yields, or for one item or attribute of it.
+    """A marker for the state that the app's lifespan yields, or for one item or attribute of it.
 
     ``Annotated[Pool, State("pool")]`` gets the item of a mapping, or the attribute of an object.
     """
@@ -63,30 +63,30 @@ class State:
     name: str | None = None
 
     def of(self, state: Any) -> Any:  # noqa: ANN401 - as the lifespan yields it
-        """Return the part of the state that this marker names."""
+        """Return the part of `state` that this marker names."""
         if self.name is None:
             return state
         return state[self.name] if isinstance(state, Mapping) else getattr(state, self.name)
 
 
 class MissingHeader(Exception):
-    """A record has no header with the name that a handler asks for."""
+    """A record has no header with the name that a handler's parameter asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
     """A marker for the last header with a name: ``Annotated[int, Header("version")]``.
 
-    Its text is converted to the type. Without the header, the parameter gets its default, or None
-    if the type allows that. Otherwise the record cannot be deserialized.
+    The header's text is converted to the type. Without the header, the parameter gets its default,
+    or None if the type allows that. Otherwise the record cannot be deserialized.
     """
 
     name: str
 
     def reader(self, kind: Any, default: Any) -> Callable[[Record], Any]:  # noqa: ANN401
-        """Return the function that reads the header of a record.
+        """Return a function that reads the header of a record as the type `kind`.
 
-        A `default` of `inspect.Parameter.empty` is no default.
+        A `default` of `inspect.Parameter.empty` means that there is no default.
         """
         kind, optional = _without_none(kind)
         convert, name, missing = _conversion(kind), self.name, object()
@@ -125,7 +125,7 @@ _OF_TEXT: Final[Mapping[object, Callable[[str], Any]]] = {
 
 
 def _conversion(kind: Any) -> Callable[[bytes], Any]:  # noqa: ANN401
-    """Return the function that converts the bytes of a header to a type."""
+    """Return a function that converts the bytes of a header to the type `kind`."""
     convert = _OF_TEXT.get(kind)
     if convert is None and isinstance(kind, type) and issubclass(kind, enum.Enum):
         convert = kind
@@ -139,7 +139,7 @@ def _conversion(kind: Any) -> Callable[[bytes], Any]:  # noqa: ANN401
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:  # noqa: ANN401
-    """Return a type without None, and whether it had None."""
+    """Return a type without its None, and whether it allowed None."""
     if get_origin(kind) not in (Union, types.UnionType):
         return kind, False
     others = [each for each in get_args(kind) if each is not types.NoneType]

@@ -15,7 +15,7 @@ _PATIENCE_MS: Final = 30_000
 async def remove_from(
     group_id: str, member_id: str, connection: ConnectionConfig, environment: Environment
 ) -> None:
-    """Remove a member from a group. Retry for up to 30 seconds."""
+    """Remove a member from a group over a separate connection. Retry for up to 30 seconds."""
     async with KafkaClient(
         connection,
         patience_ms=_PATIENCE_MS,

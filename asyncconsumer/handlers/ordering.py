@@ -1,4 +1,4 @@
-"""The orderings of handlers: which records may be processed concurrently."""
+"""The orderings of handlers, which say what records may be processed concurrently."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,12 +14,15 @@ Ready: TypeAlias = Callable[[tuple[PartitionWork, Item]], None]
 class Ordering(Protocol):
     """A policy that decides which items may be started. Its methods do not block.
 
-    Records that are added are started in the order of their offsets, unless `add` starts them all.
-    A record in `busy` of its partition waits there for its predecessor.
+    Added records are started in the order of their offsets, unless `add` starts them all. A record
+    whose predecessor is in flight waits in `busy` of its partition.
     """
 
     def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
-        """Note records that were added to the ledger of a partition."""
+        """Handle records that were added to a partition.
+
+        Items that may start are added to `ready`.
+        """
 
     def may_start(self, work: PartitionWork) -> bool:
         """Return whether the next unstarted record of a partition may be started."""
@@ -27,21 +30,21 @@ class Ordering(Protocol):
     def follows_each(self, work: PartitionWork) -> bool:
         """Return whether `start` and `done` must be called for every record of a partition.
 
-        Otherwise they are not called for a record that a handler processes without waiting.
+        Otherwise they are not called for a record whose handler never waits.
         """
 
     def start(self, work: PartitionWork, record: Record) -> None:
-        """Note a record that is being processed."""
+        """Note that a record is being processed."""
 
     def postpone(self, work: PartitionWork, record: Record) -> None:
-        """Keep a record that waits for its predecessor, whose key is in `busy`."""
+        """Keep a record until its predecessor is processed. The predecessor's key is in `busy`."""
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Make the items ready that waited for a processed item."""
+        """Add the items to `ready` that waited for a processed item."""
 
 
 class Unordered:
-    """The ordering "none": all records may be processed concurrently."""
+    """The ordering "none", in which all records may be processed concurrently."""
 
     def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
         """Do nothing, because workers start the records."""
@@ -51,14 +54,14 @@ class Unordered:
         return True
 
     def follows_each(self, work: PartitionWork) -> bool:
-        """Return False, because a record that has ended does not matter to others."""
+        """Return False, because no record waits for another."""
         return False
 
     def start(self, work: PartitionWork, record: Record) -> None:
         """Do nothing, because no record waits for another."""
 
     def postpone(self, work: PartitionWork, record: Record) -> None:
-        """Refuse, because `busy` is always empty."""
+        """Raise an error, because no record waits for another."""
         raise AssertionError(record)
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
@@ -66,7 +69,7 @@ class Unordered:
 
 
 class PartitionOrder(Unordered):
-    """The ordering "partition": one record of a partition after the other.
+    """The ordering "partition", in which records of a partition are processed one after the other.
 
     `busy` is not empty while a record is in flight.
     """
@@ -76,23 +79,23 @@ class PartitionOrder(Unordered):
         return not work.busy
 
     def start(self, work: PartitionWork, record: Record) -> None:
-        """Start no other record of the partition."""
+        """Let no other record of the partition start."""
         work.busy[None] = record
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Allow the next record of the partition."""
+        """Let the next record of the partition start."""
         work.busy.clear()
 
 
 class KeyOrder(Unordered):
-    """The ordering "key": one record of a key after the other.
+    """The ordering "key", in which records of a key are processed one after the other.
 
-    Records without a key have no order. `busy` has the keys in flight. A key has a queue there only
+    Records without a key have no order. `busy` has the keys in flight. A key has a queue in it only
     if another record of the key waits.
     """
 
     def start(self, work: PartitionWork, record: Record) -> None:
-        """Start no other record of the same key."""
+        """Let no other record of the same key start."""
         if record.key is not None:
             work.busy[record.key] = None
 
@@ -105,7 +108,7 @@ class KeyOrder(Unordered):
             waiting.append(record)
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Make the next record of the same key ready."""
+        """Add the next record of the same key to `ready`."""
         key = item.key  # type: ignore[union-attr] # items are single records here
         if key is not None:
             waiting = work.busy[key]

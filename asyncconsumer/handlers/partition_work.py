@@ -20,7 +20,7 @@ _BYTES_OF_A_HEADER: Final = 100  # without name and value
 
 
 class Attempts(NamedTuple):
-    """The number of attempts at an item, including those before the retry topic."""
+    """The number of attempts to process an item. It includes those before the retry topic."""
 
     times: int
     item: Item | None  # the failed item; None if it is in the retry topic
@@ -59,12 +59,12 @@ class PartitionWork:
 
     @property
     def deadline(self) -> float:
-        """The time after which another member may own the partition, by the loop's clock."""
+        """The loop time after which another member may own the partition."""
         return inf if self.fence is None else self.fence.deadline
 
     @property
     def deadline_passed(self) -> bool:
-        """Whether the session deadline has passed. Another member may own the partition then."""
+        """Whether another member may own the partition, because the deadline has passed."""
         fence = self.fence
         return fence is not None and asyncio.get_running_loop().time() >= fence.deadline
 
@@ -76,16 +76,16 @@ class PartitionWork:
         return [offset for offset in offsets if self.ledger.is_unfinished(offset)]
 
     def forget_former(self) -> None:
-        """Drop the reference to the earlier assignment, whose items have ended."""
+        """Drop the reference to the partition's earlier assignment, whose items have all ended."""
         self.former = None
 
     def hold(self) -> None:
-        """Start no more items."""
+        """Start no more items until `release`."""
         if self.state is WorkState.OPEN:
             self.state = WorkState.HELD
 
     def release(self) -> list[Item]:
-        """Resume. Return the items that became ready meanwhile."""
+        """Start items again. Return the items that became ready meanwhile."""
         if self.state is not WorkState.HELD:
             return []
         self.state = WorkState.OPEN
@@ -95,7 +95,7 @@ class PartitionWork:
         return items
 
     def end(self) -> None:
-        """Drop all waiting items, because the partition is no longer assigned."""
+        """Drop all items that are not running, because the partition is no longer assigned."""
         self.state = WorkState.OVER
         for timer in self.timers:
             timer.cancel()
@@ -107,22 +107,22 @@ class PartitionWork:
 
 
 def first_of(item: Item) -> Record:
-    """Return the first record of an item, which identifies the item."""
+    """Return the first record of an item, by which the item is identified."""
     return item[0] if isinstance(item, list) else item
 
 
 def records_of(item: Item) -> list[Record]:
-    """Return the records of an item."""
+    """Return the records of an item, which is a record or a batch."""
     return item if isinstance(item, list) else [item]
 
 
 def measure(
     records: Iterable[Record], max_size: float, taken: list[Record], sizes: list[int]
 ) -> bool:
-    """Append records to `taken` and their approximate bytes in memory to `sizes`.
+    """Append records to `taken`, and their approximate sizes in memory to `sizes`.
 
-    Stop after the record that reaches `max_size` in total, and return whether there was one. The
-    lists have the records before an error in the iteration.
+    Stop after the record that reaches `max_size` bytes in total. Return whether that was reached.
+    If the iteration raises an error, the lists have the records before it.
     """
     total = 0
     for record in records:

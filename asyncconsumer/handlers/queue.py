@@ -1,7 +1,7 @@
 """The bounded work queue of one handler, from which its workers take records.
 
-A record that may be processed at once is started without an entry in the queue. A worker runs
-through such records of one partition, which is called a run. Other records become items.
+Most records are started without an entry in the queue. A worker processes such records of one
+partition one after the other, which is called a run. Other records become items of the queue.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _MUCH_IN_FLIGHT: Final = 128  # records of one partition
 
 @dataclass(slots=True)
 class Load:
-    """Number and bytes of the records in flight, with their limits."""
+    """The number and bytes of the records in flight, with their limits."""
 
     max_count: int
     max_size: int
@@ -41,7 +41,7 @@ class Load:
 
 
 class WorkerState:
-    """The partition and the item that a worker processes.
+    """The partition and the item that a worker is processing.
 
     During a run, `item` is None. The worker then processes the record that is the next unstarted
     one in the ledger of its partition.
@@ -56,7 +56,7 @@ class WorkerState:
 
 
 class RoomWaiters(set[PartitionWork]):
-    """The partitions that wait for room, notified at most once per iteration of the event loop."""
+    """The partitions that wait for room. They are notified at most once per loop iteration."""
 
     def __init__(self, has_room: Callable[[PartitionWork], bool]) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class RoomWaiters(set[PartitionWork]):
         self._scheduled = False
 
     def notify_soon(self) -> None:
-        """Notify the partitions that have room when the event loop runs."""
+        """Notify the partitions that have room, in the next iteration of the event loop."""
         if self and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._notify)
@@ -111,7 +111,10 @@ class WorkQueue:
     # --- partitions ------------------------------------------------------------------------------
 
     def open(self, partition: TopicPartition, start: int, fence: Fence | None) -> PartitionWork:
-        """Register an assigned partition that is read from offset `start`."""
+        """Register an assigned partition that is read from offset `start` on.
+
+        `fence` has the deadline until which the partition is certainly owned.
+        """
         former = self.partitions.get(partition)
         while former is not None and not self._is_running(former):
             former = former.former
@@ -125,13 +128,13 @@ class WorkQueue:
         self._update_startable(work)
 
     def release(self, work: PartitionWork) -> None:
-        """Resume a held partition."""
+        """Start items of a held partition again."""
         self.ready.extend((work, item) for item in work.release())
         self._update_startable(work)
         self.wake()
 
     def end(self, work: PartitionWork) -> None:
-        """Drop the waiting items of a partition and cancel the running ones."""
+        """Drop the items of a partition that wait, and cancel those that run."""
         self._interrupt_run_of(work)
         self._count(work, -work.count, -work.size)
         work.end()
@@ -141,7 +144,7 @@ class WorkQueue:
         self._room_waiters.notify_soon()
 
     def cancel(self, work: PartitionWork | None = None) -> dict[TopicPartition, list[int]]:
-        """Cancel the running items of one partition or of all. Return their offsets."""
+        """Cancel the running items of a partition, or of all partitions. Return their offsets."""
         self._interrupt_run_of(work)
         cancelled: dict[TopicPartition, list[int]] = {}
         for task, state in self.running.items():
@@ -155,7 +158,7 @@ class WorkQueue:
         return cancelled
 
     def pending_retries(self) -> dict[TopicPartition, list[int]]:
-        """Return the offsets of the records that failed and wait for their next attempt."""
+        """Return the offsets of records that failed and wait for their next attempt."""
         assigned = (work for work in self.partitions.values() if work.state is not WorkState.OVER)
         return {work.partition: offsets for work in assigned if (offsets := work.pending_retries)}
 
@@ -181,9 +184,10 @@ class WorkQueue:
         )
 
     def _has_much_room(self, work: PartitionWork) -> bool:
-        """Return whether it is worth to continue with a partition that had no room.
+        """Return whether a partition that had no room has enough room to continue.
 
-        Records are added in blocks. Without this, a block would be added for each processed record.
+        Records are added in blocks. Without this check, a block would be added for each processed
+        record.
         """
         count, _ = self.room(work)
         return self.has_room(work) and 4 * count >= min(work.count, _MUCH_IN_FLIGHT)
@@ -191,7 +195,7 @@ class WorkQueue:
     def room(self, work: PartitionWork) -> tuple[int, int]:
         """Return how many records and bytes of a partition may be submitted, if it has room.
 
-        Afterwards it has at most as much in flight as the limits leave free.
+        Afterwards the partition has at most as much in flight as the limits leave free.
         """
         load = self.load
         return (
@@ -200,7 +204,7 @@ class WorkQueue:
         )
 
     async def wait_for_room(self, work: PartitionWork) -> bool:
-        """Wait until more records of a partition may be submitted.
+        """Wait until more records of a partition may be submitted. Return True.
 
         Return False if the partition is no longer assigned. If it was assigned before, wait until
         the items of that time have ended. Otherwise two records of a key might run at once.
@@ -218,7 +222,7 @@ class WorkQueue:
         return False
 
     async def wait_empty(self, work: PartitionWork) -> bool:
-        """Wait until all submitted records of a partition are processed.
+        """Wait until all submitted records of a partition are processed. Return True.
 
         Return False if the partition is no longer assigned.
         """
@@ -226,7 +230,10 @@ class WorkQueue:
         return work.state is not WorkState.OVER
 
     def submit(self, work: PartitionWork, records: Sequence[Record], sizes: Sequence[int]) -> None:
-        """Add records of a partition with their sizes. The caller awaits `wait_for_room` first."""
+        """Add records of a partition.
+
+        `sizes` are their bytes. The caller awaits `wait_for_room` before.
+        """
         ledger = work.ledger
         if ledger.knows_finished:
             is_new = [not ledger.is_finished(record.offset) for record in records]
@@ -247,7 +254,7 @@ class WorkQueue:
         load.size += size
 
     def _update_startable(self, work: PartitionWork) -> None:
-        """Note whether workers may start records of a partition."""
+        """Update whether workers may start records of a partition."""
         if work.ledger.unstarted and work.state is WorkState.OPEN and self.order.may_start(work):
             self.startable.setdefault(work)
         else:
@@ -256,7 +263,7 @@ class WorkQueue:
     # --- for workers -----------------------------------------------------------------------------
 
     async def wait_for_work(self) -> None:
-        """Wait until an item can be started, and wake more workers if there are several."""
+        """Wait until an item can be started. Wake more workers if there are several items."""
         while self.stopped or not (self.ready or self.startable):
             waiting = asyncio.get_running_loop().create_future()
             self._idle.append(waiting)
@@ -279,15 +286,15 @@ class WorkQueue:
             idle.pop().set_result(None)
 
     def next_partition(self) -> PartitionWork | None:
-        """Return a partition whose unstarted records a worker may run through.
+        """Return a partition whose records a worker may process in a run, or None.
 
-        A run that waits in its handler is interrupted, because only one worker runs at a time.
+        A run that waits in its handler is interrupted, because only one worker can be in a run.
         """
         self._interrupt_waiting_run()
         return next(iter(self.startable), None)
 
     def begin_run(self, task: asyncio.Task[Any], state: WorkerState, work: PartitionWork) -> None:
-        """Begin a run: `work` is the partition whose records the worker processes in order."""
+        """Begin a run: the worker processes the records of the partition `work` in order."""
         del self.startable[work]
         self.startable[work] = None  # the other partitions come next
         state.work, state.item, state.waited = work, None, False
@@ -297,7 +304,7 @@ class WorkQueue:
             asyncio.get_running_loop().call_soon(self._check_run)
 
     def _check_run(self) -> None:
-        """Interrupt the current run. Its handler waits, because another task calls this."""
+        """Interrupt the current run. Because another task calls this, the run's handler waits."""
         self._run_checked = False
         self._interrupt_waiting_run()
 
@@ -307,9 +314,9 @@ class WorkQueue:
             self.interrupt_run()
 
     def interrupt_run(self) -> None:
-        """Keep the record of the current run as started, so that others continue after it.
+        """Make the current record of the run an item, so that other workers can continue after it.
 
-        Its worker ends the run after this record.
+        The worker ends its run after this record.
         """
         if (state := self._run) is not None:
             work = state.work
@@ -326,7 +333,7 @@ class WorkQueue:
             self.interrupt_run()
 
     def start_some(self) -> None:
-        """Start some records of a partition outside of a run, and make them ready."""
+        """Make some records of a partition items of the queue, so that workers need no run."""
         if (work := self.next_partition()) is None:
             return
         ledger, order, busy, ready = work.ledger, self.order, work.busy, self.ready
@@ -350,7 +357,7 @@ class WorkQueue:
         self.order.postpone(work, work.ledger.start_next(in_run=True))
 
     def end_run(self, task: asyncio.Task[Any], work: PartitionWork) -> None:
-        """End a run, all records of which are processed or postponed."""
+        """End a run. All of its records were processed or postponed."""
         self.count_finished()
         self._run = None
         work.ledger.drop_empty_block()
@@ -371,7 +378,7 @@ class WorkQueue:
             self._room_waiters.notify_soon()
 
     async def may_begin(self, work: PartitionWork, item: Item) -> bool:
-        """Return whether an item may be started; if not, park, requeue or drop it.
+        """Return whether an item may be started. If not, hold, requeue or drop it.
 
         No item is started after the deadline of its partition, because another member may own the
         partition by then. Wait until the deadline is extended.
@@ -400,7 +407,7 @@ class WorkQueue:
         work.timers.add(timer)
 
     def finish(self, work: PartitionWork, item: Item) -> None:
-        """Mark the records of an item as processed and make its successors ready."""
+        """Mark the records of an item as processed. Make the items ready that waited for it."""
         if work.state is WorkState.OVER:
             return
         if isinstance(item, list):
@@ -424,7 +431,7 @@ class WorkQueue:
         self._count(work, -len(records), -size)
 
     def stop_running(self, task: asyncio.Task[Any], work: PartitionWork) -> None:
-        """Note that a worker has ended its item or its run."""
+        """Note that a worker has finished its item or its run."""
         del self.running[task]
         if work.state is not WorkState.OPEN:
             work.wakeup.set()

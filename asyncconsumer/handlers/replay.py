@@ -1,4 +1,4 @@
-"""The replay of dead letters to the topics that they came from."""
+"""The replay of dead letters to the topics from which they came."""
 
 import asyncio
 from collections import Counter
@@ -22,7 +22,7 @@ _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class ReplayOutcome(NamedTuple):
-    """A class of dead letters with the same topic, handler and error."""
+    """The group of dead letters that have the same topic, handler and error."""
 
     topic: str  # the topic of the original records
     handler: str
@@ -30,7 +30,7 @@ class ReplayOutcome(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """The counts of dead letters by class. They were sent back if requested.
+    """The numbers of dead letters by topic, handler and error. They were sent back if requested.
 
     `others` counts records of another group, or of a partition that no handler of the app reads.
     """
@@ -40,7 +40,7 @@ class Replayed(NamedTuple):
 
 
 async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
-    """Send back the dead letters written since the last replay, or only count them.
+    """Send back the dead letters written since the last replay. Without `send`, only count them.
 
     Each record goes to its original partition. If a replay is interrupted, the next one sends some
     records again. All groups that read the topic get the replayed records.
@@ -82,7 +82,7 @@ class _Known:
         self._partitions: dict[str, frozenset[int]] = {}
 
     async def has(self, dead_letter: Record) -> bool:
-        """Return whether a record is a dead letter of this app, from a partition that it reads."""
+        """Return whether a record is a dead letter of this app from a partition that it reads."""
         try:
             record = original(dead_letter)
         except NotADeadLetter:
@@ -114,7 +114,7 @@ def _outgoing(dead_letter: Record) -> ProducerRecord:
 
 
 async def send_all(producer: RecordWriter, records: Collection[ProducerRecord]) -> None:
-    """Send records until all are written. Retry retriable errors for about a minute."""
+    """Send records until all are written. Repeat retriable errors for about a minute."""
     for _ in range(_TRIES):
         outcomes = await producer.send(records)
         failed = _failed(outcomes)
@@ -126,7 +126,7 @@ async def send_all(producer: RecordWriter, records: Collection[ProducerRecord]) 
 
 
 def _failed(outcomes: Mapping[ProducerRecord, Outcome]) -> dict[ProducerRecord, ConsumerError]:
-    """Return the records to send again. Raise an error that is not retriable."""
+    """Return the records that failed, to send them again. Raise an error that is not retriable."""
     failed = {
         record: error for record, error in outcomes.items() if isinstance(error, ConsumerError)
     }

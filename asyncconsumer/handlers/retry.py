@@ -49,7 +49,10 @@ class Retry:
                 raise ConfigError(f"on must name kinds of Exception, got {kind!r}")
 
     def wait(self, attempts: int, error: BaseException, randomness: Random) -> float | None:
-        """Return the seconds until the next attempt, after `attempts`; None if there is none."""
+        """Return the seconds until the next attempt, or None if no attempt is left for this error.
+
+        `attempts` is the number of attempts so far.
+        """
         if attempts >= self.attempts or not isinstance(error, self.on):
             return None
         backoff_ms = self.backoff_ms << min(attempts - 1, _MOST_DOUBLINGS)

@@ -40,11 +40,11 @@ _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class BehindRetry(Exception):
-    """A record whose key already has records in the retry topic, and which must follow them."""
+    """A record must wait in the retry topic, because earlier records of its key wait there."""
 
 
 class NotDue(Exception):
-    """A record of the retry topic whose delay has not passed."""
+    """A record of the retry topic may not be tried yet, because its delay has not passed."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -53,14 +53,14 @@ class NotDue(Exception):
 
 @dataclass(slots=True)
 class _Waiting:
-    """The waiting records of one key: offsets in the retry topic, and writes in flight."""
+    """The waiting records of one key: their offsets in the retry topic, and writes in flight."""
 
     offsets: set[int] = field(default_factory=set)
     writing: int = 0
 
 
 class RetryTopic:
-    """The retry topic of one handler, with its work queue. `writer` writes to the topic."""
+    """The retry topic of one handler, with its work queue. `writer` writes records to the topic."""
 
     def __init__(
         self,
@@ -80,10 +80,9 @@ class RetryTopic:
         self._keys: dict[int, tuple[PartitionWork | None, dict[bytes, _Waiting]]] = {}
 
     def call(self, handle: Call) -> Call:
-        """Wrap a handler call.
+        """Wrap a handler call, so that it gets records of the retry topic as they were originally.
 
-        Records that must wait raise `NotDue` or `BehindRetry`. The handler gets a record of the
-        retry topic as it was in its source topic.
+        Records that must wait raise `NotDue` or `BehindRetry`.
         """
 
         def begin(record: Any) -> Any:  # noqa: ANN401 - as `Call`
@@ -100,7 +99,7 @@ class RetryTopic:
         return begin
 
     def _wait(self, record: Record) -> float:
-        """Return the seconds until a record may be tried, at most the delay.
+        """Return the seconds until a record may be tried, at most the delay of the topic.
 
         The bound matters because the timestamp comes from the clock of another machine. There is no
         wait for a record that has waited once, nor for one that only follows others of its key.
@@ -117,7 +116,7 @@ class RetryTopic:
         return attempts_of(record) if before is None else before.times
 
     async def park(self, record: Record, failure: Failure) -> None:
-        """Write a record to the retry topic."""
+        """Write a failed record to the retry topic."""
         if record.key is None:
             await self._writer.write(record, failure, partition=record.partition)
             return
@@ -133,7 +132,7 @@ class RetryTopic:
             _tidy(keys, record.key)
 
     def add(self, records: Sequence[Record]) -> None:
-        """Note records that were read from the retry topic."""
+        """Note that these records were read from the retry topic, so that their keys wait."""
         for record in records:
             if record.key is not None:
                 keys = self._waiting(record.partition)
@@ -147,7 +146,9 @@ class RetryTopic:
             _tidy(keys, record.key)
 
     async def caught_up(self, tp: TopicPartition, consumer: Consumer) -> None:
-        """Wait until the retry partition is read to its end, so that the waiting keys are known.
+        """Wait until the retry partition of `tp` is read to its end.
+
+        Then all waiting keys are known.
 
         Return early if the partition is no longer assigned. Retry for as long as the retry topic is
         unavailable.
@@ -173,7 +174,7 @@ class RetryTopic:
         return self.queue.partitions.get(TopicPartition(self.topic, partition))
 
     def _waiting(self, partition: int) -> dict[bytes, _Waiting]:
-        """Return the waiting records by key, starting empty with each new assignment."""
+        """Return the waiting records of a partition by key. A new assignment starts without any."""
         work = self._work(partition)
         known, keys = self._keys.get(partition, (None, {}))
         if known is not work or partition not in self._keys:
@@ -182,7 +183,7 @@ class RetryTopic:
         return keys
 
     def _is_finished(self, partition: int, offset: int) -> bool:
-        """Return whether a written record is already processed.
+        """Return whether the record at this offset of the retry topic is already processed.
 
         A record can be read and processed before the response to its write arrives.
         """
@@ -194,22 +195,28 @@ class RetryTopic:
 
 
 class KeyOrderWithRetries(KeyOrder):
-    """Key order that reports records of the retry topic to its `RetryTopic`."""
+    """The ordering "key" for a handler with a retry topic.
+
+    It tells the `RetryTopic` which of its records wait and which are processed.
+    """
 
     def __init__(self, retry_topic: RetryTopic) -> None:
         self._retry_topic = retry_topic
 
     def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
-        """Note records of the retry topic as waiting."""
+        """Note that records of the retry topic wait."""
         if self.follows_each(work):
             self._retry_topic.add(records)
 
     def follows_each(self, work: PartitionWork) -> bool:
-        """Return whether the partition is one of the retry topic."""
+        """Return whether the partition belongs to the retry topic."""
         return work.partition.topic == self._retry_topic.topic
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Make the next record ready, noting a record of the retry topic as processed."""
+        """Make the next record of a key ready.
+
+        Note that a record of the retry topic is processed.
+        """
         if self.follows_each(work):
             assert not isinstance(item, list)
             self._retry_topic.remove(item)
@@ -223,7 +230,7 @@ def _tidy(keys: dict[bytes, _Waiting], key: bytes) -> None:
 
 
 def attempts_of(record: Record) -> int:
-    """Return how often a record was tried before it was written to the retry topic."""
+    """Return how many attempts a record had before it was written to the retry topic."""
     attempts = parse_failure_headers(record).get("attempts", b"")
     return int(attempts) if attempts.isdigit() else 0
 

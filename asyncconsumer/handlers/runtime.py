@@ -1,4 +1,4 @@
-"""The runtime of a handler: its work queue, workers, threads and failure policy."""
+"""The runtime of a handler, with its work queue, workers, threads and failure policy."""
 
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -33,7 +33,7 @@ Start = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class AppContext(NamedTuple):
-    """The context that all handlers of an app have in common."""
+    """The objects that all handlers of an app share."""
 
     environment: Environment
     events: EventBus
@@ -43,7 +43,7 @@ class AppContext(NamedTuple):
 
 
 class HandlerRuntime:
-    """The runtime of one handler while its app is open."""
+    """A handler with its work queue and workers, while its app is open."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class HandlerRuntime:
         )
 
     def _context_of(self, item: Item) -> Context:
-        """Return the context of a call with an item, in the task of the worker that makes it."""
+        """Return the context for a call with `item`. Call this in the task that makes the call."""
         assert self._app is not None
         first = first_of(item)
         before = attempts_elsewhere.get()
@@ -116,16 +116,16 @@ class HandlerRuntime:
 
     @property
     def trouble(self) -> str | None:
-        """Why records cannot be written to the retry or dead letter topic; None if they can."""
+        """The reason why records cannot be written to the retry or dead letter topic, or None."""
         return next((trouble for writer in self._writers if (trouble := writer.trouble)), None)
 
     def start(self, start: Start) -> None:
-        """Start the workers."""
+        """Start the workers. `start` runs a coroutine in the background."""
         for number in range(self.handler.handling.concurrency):
             start(self.workers.work(), f"{self.handler.name}-{number}")
 
     async def close(self) -> None:
-        """Close the threads, after the last item has ended."""
+        """Close the threads of the handler, after its last item has ended."""
         if self._threads is not None:
             await self._threads.close()
 
@@ -133,7 +133,7 @@ class HandlerRuntime:
 async def open_runtimes(
     stack: AsyncExitStack, handlers: Sequence[Handler], config: ConsumerConfig, context: AppContext
 ) -> tuple[Collection[DeadLetterProducer], list[HandlerRuntime]]:
-    """Open the writers of retry and dead letter topics, and the runtimes of handlers."""
+    """Open the runtimes of the handlers, and the writers for retry and dead letter topics."""
     writers: dict[str, DeadLetterProducer] = {}
     for topic in {topic for handler in handlers for topic in handler.handling.writes_to}:
         writer = DeadLetterProducer(topic, config.connection, **network(context.environment))
@@ -149,7 +149,7 @@ async def open_runtimes(
 
 
 def network(environment: Environment) -> dict[str, Any]:
-    """Return the keyword arguments of producers that come from the environment."""
+    """Return the keyword arguments of producers that the environment provides."""
     return {
         "randomness": environment.randomness,
         "opener": environment.open_broker,
@@ -158,7 +158,7 @@ def network(environment: Environment) -> dict[str, Any]:
 
 
 def runtime_of(runtimes: Sequence[HandlerRuntime], topic: str) -> HandlerRuntime:
-    """Return the handler that names `topic`; otherwise the first whose pattern matches."""
+    """Return the runtime of the handler that names `topic`, or the first whose pattern matches."""
     named = [
         runtime
         for runtime in runtimes
@@ -168,7 +168,7 @@ def runtime_of(runtimes: Sequence[HandlerRuntime], topic: str) -> HandlerRuntime
 
 
 def queue_of(runtimes: Sequence[HandlerRuntime], topic: str) -> WorkQueue:
-    """Return the work queue of the handler that reads a topic."""
+    """Return the work queue of the handler that reads `topic`."""
     return runtime_of(runtimes, topic).queue
 
 

@@ -13,7 +13,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def signals(callback: Callable[[], None]) -> Iterator[None]:
-    """Call `callback` for each SIGTERM or SIGINT while the block lasts."""
+    """Return a context manager that calls `callback` for each SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
     installed = []
     try:

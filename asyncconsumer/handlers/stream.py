@@ -1,4 +1,4 @@
-"""The stream of a partition that feeds handlers, which process records in any order."""
+"""The stream of a partition that submits records to handlers, which process them in any order."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -33,9 +33,10 @@ _MAX_RECORDS: Final = 256  # submitted before the event loop runs other tasks
 
 
 def on_consume(interceptors: Interceptors, retry_topics: Collection[str]) -> OnConsume | None:
-    """Return the function applied to each record that is read; None if there are no interceptors.
+    """Return the function to call for each record that is read, or None without interceptors.
 
-    Records of a retry topic are left alone, because interceptors saw them in their source topic.
+    It returns records of a retry topic unchanged, because interceptors saw them in their source
+    topic.
     """
     if not interceptors:
         return None
@@ -67,7 +68,7 @@ class HandlerStream(Stream):
     # --- for the rebalancer ----------------------------------------------------------------------
 
     def begin(self, partition: TopicPartition, start: int) -> None:
-        """Start an assigned partition at offset `start`."""
+        """Start to read an assigned partition at offset `start`."""
         queue = self._queue_of(partition.topic)
         work = queue.open(partition, start, self._fence)
         self._work[partition] = queue, work
@@ -75,7 +76,10 @@ class HandlerStream(Stream):
             queue.hold(work)
 
     def finished(self) -> dict[TopicPartition, int]:
-        """Return the offset to commit of each partition; metadata lists later processed records."""
+        """Return the offset to commit for each partition.
+
+        The offset's metadata lists records after it that are processed.
+        """
         offsets = {tp: work.ledger.committable() for tp, (_, work) in self._work.items()}
         return {tp: offset for tp, offset in offsets.items() if offset is not None}
 
@@ -91,13 +95,13 @@ class HandlerStream(Stream):
         return super().oldest_timestamp(partition) if oldest is None else oldest
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
-        """Start no more items of these partitions; running items continue."""
+        """Start no more items of these partitions until `release`. Running items continue."""
         super().hold(partitions)
         for queue, work in self._of(partitions):
             queue.hold(work)
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Resume held partitions."""
+        """Start items of these partitions again."""
         super().release(partitions)
         for queue, work in self._of(partitions):
             queue.release(work)
@@ -108,7 +112,7 @@ class HandlerStream(Stream):
             await queue.wait_idle(work)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop the waiting items of a partition that is no longer assigned; cancel running ones."""
+        """Drop the items of a partition that is no longer assigned. Cancel those that run."""
         super().forget(partition)
         if (entry := self._work.pop(partition, None)) is not None:
             queue, work = entry
@@ -120,7 +124,7 @@ class HandlerStream(Stream):
     # --- reading ---------------------------------------------------------------------------------
 
     async def pump(self, *, skip_corrupt: SkipCorrupt, seek: Seek) -> None:
-        """Submit records as there is room, until the partition is no longer assigned."""
+        """Submit records whenever there is room, until the partition is no longer assigned."""
         async for records in self.chunks():
             chunk = self._delivery.chunk
             if chunk is None or chunk.partition not in self._work:
@@ -147,7 +151,7 @@ class HandlerStream(Stream):
                 await asyncio.sleep(0)  # run other tasks
 
     def _went_back(self, chunk: Chunk, seek: Seek) -> bool:
-        """Handle a truncated log. Return whether this chunk is dropped because of a seek back.
+        """Handle a chunk after a log truncation. Return whether to drop it because of a seek back.
 
         After a truncation, other records follow at the same offsets, so all items in flight are
         dropped. If a record before the chunk is not processed either, seek back to that record.
@@ -167,14 +171,17 @@ class HandlerStream(Stream):
         return False
 
     async def _opened(self, records: Records) -> bool:
-        """Wait until the next record is decompressed, in a thread if it is large. Return True."""
+        """Wait until the next record is decompressed. A large body is decompressed in a thread.
+
+        Always return True.
+        """
         await open_next(records)
         return True
 
     def _submit_some(
         self, queue: WorkQueue, work: PartitionWork, records: Records, leader_epoch: int
     ) -> bool:
-        """Submit some records. Return whether there are more."""
+        """Submit some of the records. Return whether there are more."""
         max_count, max_size = queue.room(work)
         max_count = min(max_count, _MAX_RECORDS)
         taken: list[Record] = []

@@ -11,7 +11,7 @@ from asyncconsumer.metrics.recorder import Recorder
 
 
 class AppConsumer(Consumer[Any, Any]):
-    """The consumer of an app, which reads the retry topics together with their source topics."""
+    """The consumer of an app. It reads retry topics together with their source topics."""
 
     def __init__(
         self,
@@ -27,7 +27,10 @@ class AppConsumer(Consumer[Any, Any]):
 
 
 def reads(handlers: Sequence[Handler], topic: str) -> bool:
-    """Return whether a handler reads this topic. Patterns do not match internal topics."""
+    """Return whether one of the handlers reads this topic.
+
+    Patterns do not match internal topics.
+    """
     by_pattern = topic not in INTERNAL_TOPICS
     return any(
         topic in handler.topics or (by_pattern and handler.handles(topic)) for handler in handlers
@@ -35,7 +38,7 @@ def reads(handlers: Sequence[Handler], topic: str) -> bool:
 
 
 def retry_topics(handlers: Sequence[Handler]) -> dict[str, str]:
-    """Return the retry topic of each source topic that has one."""
+    """Return a mapping of source topics to their retry topics. Topics without one are left out."""
     return {
         topic: handler.handling.retry_topic
         for handler in handlers
@@ -45,7 +48,7 @@ def retry_topics(handlers: Sequence[Handler]) -> dict[str, str]:
 
 
 def subscription(handlers: Sequence[Handler]) -> tuple[Sequence[str], str | re.Pattern[str] | None]:
-    """Return topics or a pattern that all handlers read together.
+    """Return the topics that all handlers read together, or one pattern for all of them.
 
     If a handler has a pattern, topic names become part of one combined pattern.
     """

@@ -1,4 +1,4 @@
-"""Threads for handlers that are not async."""
+"""The threads for handlers that are not async."""
 
 import asyncio
 import contextvars
@@ -21,7 +21,7 @@ _LEAST_SPARE: Final = 16
 
 
 class HandlerThreads:
-    """The threads of one handler: `count` of them, and spare ones.
+    """The threads of one handler: `count` threads for calls, and some spare ones.
 
     A thread cannot be cancelled. If its call is cancelled, the thread is abandoned with a log
     message and a spare thread replaces it. Otherwise a few hanging calls would block the handler.
@@ -49,7 +49,7 @@ class HandlerThreads:
         await wait_until(lambda: len(self._given_up) < self._spare, every=_POLL_SECONDS)
 
     async def run(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        """Call the function in a thread and return its result.
+        """Call the function in a thread, and return its result.
 
         A result that is awaitable is awaited, because a plain decorator may hide an `async def`.
         """

@@ -1,4 +1,4 @@
-"""The check of the retry topic of a handler: it must exist and have enough partitions."""
+"""The check that the retry topic of a handler exists and has enough partitions."""
 
 import asyncio
 from typing import Final

@@ -27,7 +27,7 @@ def check_tracing() -> None:
 
 
 def traced(call: Call, group: str) -> Call:
-    """Wrap a handler call in a span.
+    """Return a function that makes the handler call within a span.
 
     The span of a record is a child of its producer's span. The span of a batch has links to them.
     """
@@ -71,7 +71,10 @@ def traced(call: Call, group: str) -> Call:
 
 
 def _record(span: "Span", error: Exception) -> None:
-    """Record an exception, without the traceback of a deserializer, which quotes the record."""
+    """Record an exception in the span.
+
+    A deserializer's traceback quotes the record, so it is omitted.
+    """
     from opentelemetry.trace import Status, StatusCode
 
     if isinstance(error, DeserializationFailed):

@@ -1,4 +1,4 @@
-"""The worker coroutines of a handler, which take ready items from its work queue."""
+"""The workers of a handler, which are coroutines that take items from its work queue."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ class Workers:
         self._single_calls = 0  # calls that must end without a wait before the next run
 
     async def work(self) -> None:
-        """Process ready items and unstarted records until cancelled.
+        """Process items and records of the queue until cancelled.
 
         Yield to the event loop in between, so that handlers that never wait do not starve it.
         """
@@ -72,7 +72,7 @@ class Workers:
     async def _process_ready(
         self, task: "asyncio.Task[object]", state: WorkerState, clock: Callable[[], float]
     ) -> int:
-        """Process ready items. Return their number, which is `_ITEMS_PER_TURN` at most."""
+        """Process items that are ready. Return their number, which is at most `_ITEMS_PER_TURN`."""
         queue = self._queue
         ready, running, call = queue.ready, queue.running, self._call
         for count in range(_ITEMS_PER_TURN):
@@ -115,7 +115,7 @@ class Workers:
         work: PartitionWork,
         clock: Callable[[], float],
     ) -> int:
-        """Process unstarted records of a partition, one after the other.
+        """Process unstarted records of the partition `work`, one after the other (a run).
 
         Return `_ITEMS_PER_TURN` at the end of the run. Return 0 if a call had to wait or failed.
         """
@@ -174,7 +174,7 @@ class Workers:
     async def _failed(
         self, task: "asyncio.Task[object]", work: PartitionWork, item: Item, error: BaseException
     ) -> None:
-        """Apply the failure policy, unless this framework cancelled the call.
+        """Apply the failure policy to a failed call, unless this package cancelled the call.
 
         A cancelled handler may raise any exception: its cleanup may fail, or a library may convert
         the cancellation. The item is then dropped, because its partition was revoked or the app
@@ -202,7 +202,7 @@ class Workers:
             queue.stop_running(task, work)
 
     def _is_to_end(self, task: "asyncio.Task[object]") -> bool:
-        """Return whether a cancellation is meant for the worker, because the queue is stopped.
+        """Return whether a cancellation is meant for the worker, because its queue is stopped.
 
         Otherwise the cancellation comes from the handler, as some libraries leave one after a
         timeout. It is undone, because the worker would end unnoticed.
@@ -219,7 +219,7 @@ class Workers:
     async def _go_on_without(
         self, bad: Record, work: PartitionWork, batch: list[Record], error: BaseException
     ) -> None:
-        """Give up a record that cannot be deserialized and retry the rest of its batch."""
+        """Give up `bad`, which cannot be deserialized, and retry the rest of its batch."""
         await self._failures.give_up(bad, error, 1)
         self._queue.finish_some(work, [bad])
         if len(batch) == 1:
@@ -229,7 +229,9 @@ class Workers:
             self._queue.retry(work, batch, 0)
 
     async def _take_back(self, task: "asyncio.Task[object]") -> bool:
-        """Undo a cancellation of the item. Return whether it had not reached the handler.
+        """Undo the cancellation of an item.
+
+        Return whether the cancellation had not reached the handler.
 
         A handler that seeks its own partition cancels itself, and may return before the
         `CancelledError` is raised. The error must not be raised in the call for the next record. A
@@ -246,13 +248,13 @@ class Workers:
 
 
 def _clock() -> Callable[[], float]:
-    """Return the clock of the event loop, without the call around it if the loop has the usual."""
+    """Return a function for the loop's time. It is `monotonic` if the loop uses that, for speed."""
     loop = asyncio.get_running_loop()
     return monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
 def _run_clock() -> Callable[[], float]:
-    """Return the clock that limits a run.
+    """Return the clock that limits the time of a run.
 
     It counts the time of a suspended machine, which moves the deadline of a partition. It also
     advances while the event loop is blocked, which the clock of uvloop does not.
@@ -265,7 +267,10 @@ def _run_clock() -> Callable[[], float]:
 
 
 def _bad_one(batch: list[Record], error: BaseException) -> Record | None:
-    """Return the record that cannot be deserialized, if that is why the batch failed for good."""
+    """Return the record of a batch that cannot be deserialized, or None.
+
+    None also means that a retry may succeed, or that the batch failed for another reason.
+    """
     if not isinstance(error, DeserializationFailed) or error.retriable:
         return None
     return next((record for record in batch if record is error.record), None)
