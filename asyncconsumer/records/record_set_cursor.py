@@ -101,10 +101,7 @@ class RecordSetCursor:
     def _open(
         self, view: memoryview, start: int, end: int
     ) -> tuple[int, Iterable[batch_v2.Fields]]:
-        """Return the timestamp type and the records of an entry.
-
-        If it is skipped, there are none.
-        """
+        """Return the timestamp type and the records of an entry. A skipped entry has no records."""
         if view[start + 16] == 2:
             return self._open_batch(view, start, end)
         return self._open_messages(view, start, end)

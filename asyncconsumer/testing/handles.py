@@ -1,4 +1,4 @@
-"""Handles of servers that all tests of a run share."""
+"""Handles with which a test uses servers that all tests of a run share."""
 
 import itertools
 import re
@@ -13,7 +13,7 @@ _LONGEST_NAME: Final = 100  # of the 249 that Kafka allows, so that a test can a
 
 
 class _Names:
-    """Unique names that contain the name of the test."""
+    """A source of unique names that contain the name of the test."""
 
     def __init__(self, test: str) -> None:
         self._stem = re.sub(r"[^a-zA-Z0-9]+", "-", test)[:_LONGEST_NAME].strip("-")
@@ -25,7 +25,7 @@ class _Names:
 
 
 class KafkaHandle:
-    """A Kafka cluster for one test. `server` has everything else."""
+    """A shared Kafka cluster, as one test uses it. `server` has everything else."""
 
     def __init__(self, server: Kafka, test: str) -> None:
         self.server = server
@@ -38,7 +38,7 @@ class KafkaHandle:
 
     @property
     def admin(self) -> Admin:
-        """Administration of topics, partitions, leaders, users and access."""
+        """The admin client for topics, partitions, leaders, users and permissions."""
         return self.server.admin
 
     async def topic(
@@ -59,7 +59,7 @@ class KafkaHandle:
         return name
 
     def group(self) -> str:
-        """Return the name of a consumer group for this test."""
+        """Return a new name of a consumer group for this test."""
         return self._names.fresh("group")
 
 
@@ -97,12 +97,12 @@ class KafkaCluster(KafkaHandle):
         return ",".join(proxy.address for proxy in self.proxies.values())
 
     async def leader(self, topic: str, partition: int = 0) -> Broker:
-        """Return the leader of a partition."""
+        """Return the broker that leads a partition."""
         return self.brokers[await self.admin.leader(topic, partition)]
 
 
 class ZooKeeperHandle:
-    """A ZooKeeper server for one test."""
+    """A shared ZooKeeper server, as one test uses it."""
 
     def __init__(self, server: ZooKeeper, test: str) -> None:
         self.server = server
@@ -114,9 +114,9 @@ class ZooKeeperHandle:
         return self.server.connect
 
     def path(self) -> str:
-        """Return a path for this test, where no node exists yet."""
+        """Return a new path for this test, at which no znode exists."""
         return "/" + self._names.fresh("node")
 
     def group(self) -> str:
-        """Return the name of a consumer group for this test."""
+        """Return a new name of a consumer group for this test."""
         return self._names.fresh("group")

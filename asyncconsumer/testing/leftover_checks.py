@@ -1,7 +1,7 @@
-"""Checks that tests leave no task, thread, socket or process.
+"""Checks that a test leaves no task, thread, socket or process.
 
-By default they apply to tests that use a server fixture. With `asyncconsumer_leftovers = all` in
-the configuration of pytest they apply to every test, with `off` to none.
+By default they apply to tests that use a server fixture. The setting `asyncconsumer_leftovers` of
+pytest changes that: with `all` they apply to every test, with `off` to none.
 `@pytest.mark.allow_leftovers("why")` excludes a test.
 """
 
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Validate the setting."""
+    """Raise an error if the setting is not valid."""
     if (chosen := config.getini("asyncconsumer_leftovers")) not in ("fixtures", "all", "off"):
         raise pytest.UsageError(f"asyncconsumer_leftovers = {chosen}: use fixtures, all or off")
     config.stash[_KEPT] = Resources()
@@ -78,7 +78,7 @@ async def _no_leftover_tasks() -> AsyncIterator[None]:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Iterator[None]:
-    """Exclude resources of fixtures with a wider scope."""
+    """Exclude the resources of fixtures that outlive the test."""
     if fixturedef.scope == "function":
         return (yield)
     before = Resources.held_now()
@@ -90,7 +90,7 @@ def pytest_fixture_setup(
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Record the resources before the test."""
+    """Record the resources that exist before the test."""
     if _is_checked(item):
         item.config.stash[_BEFORE] = Resources.held_now()
     return (yield)
@@ -98,7 +98,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Compare the resources after the test and its fixtures."""
+    """Compare the resources after the test and its fixtures with those before it."""
     result = yield
     if not _is_checked(item):
         return result

@@ -14,7 +14,7 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")  # sockets are visible only where th
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources of this process at one moment."""
+    """The threads, sockets and child processes at one moment."""
 
     threads: frozenset[threading.Thread] = frozenset()
     sockets: frozenset[str] = frozenset()
@@ -23,7 +23,7 @@ class Resources:
 
     @classmethod
     def held_now(cls) -> Self:
-        """Return the current resources."""
+        """Return the resources that exist now."""
         threads = frozenset(
             thread
             for thread in threading.enumerate()
@@ -87,7 +87,7 @@ def _sockets() -> frozenset[str]:
 
 
 def _addresses(sockets: frozenset[str]) -> list[str]:
-    """Return the addresses of sockets that have one."""
+    """Return the addresses of those sockets that have one."""
     by_descriptor = {c.fd: c for c in psutil.Process().net_connections(kind="all")}
     lines = []
     for descriptor in _DESCRIPTORS.iterdir() if sockets else ():

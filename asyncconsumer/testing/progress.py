@@ -1,4 +1,4 @@
-"""A progress bar for downloads of jars. Cached jars show no bar."""
+"""A progress bar for downloads of jars. It does not appear for cached jars."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +11,10 @@ from asyncconsumer.testing.servers import maven
 
 @contextmanager
 def fetching(console: Console) -> Iterator[maven.Progress]:
-    """Return the progress callback of a server. The bar appears with the first call."""
+    """Return a context manager that yields the progress callback for a server's downloads.
+
+    The bar appears with the first call of the callback.
+    """
     with ExitStack() as stack:
         bar = Progress(
             TextColumn("fetching jars"),

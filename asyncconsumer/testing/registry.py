@@ -27,7 +27,7 @@ _NOT_FOUND: Final = {
 
 
 class Registered(NamedTuple):
-    """A version of a subject."""
+    """A registered version of a subject's schema."""
 
     subject: str
     version: int
@@ -36,10 +36,10 @@ class Registered(NamedTuple):
 
 
 class FakeRegistry(AsyncResource):
-    """A registry on a free port of 127.0.0.1, as an async context manager.
+    """A schema registry on a free port of 127.0.0.1, open for its ``async with`` block.
 
-    The faults are methods, as those of a `TcpProxy`: `fail`, `stall`, `heal`. ``asked`` has the
-    requested paths in order.
+    The methods `fail`, `stall` and `heal` inject faults, as those of a `TcpProxy` do. ``asked`` has
+    the requested paths in order.
     """
 
     def __init__(self, *, basic_auth: tuple[str, str] | None = None) -> None:
@@ -71,7 +71,7 @@ class FakeRegistry(AsyncResource):
 
     @property
     def url(self) -> str:
-        """The base URL."""
+        """The base URL of the registry."""
         assert self._server is not None, "not open: enter its `async with` block first"
         host, port = self._server.sockets[0].getsockname()
         return f"http://{host}:{port}"
@@ -84,7 +84,7 @@ class FakeRegistry(AsyncResource):
         references: Sequence[tuple[str, str, int]] = (),
         **more: Any,  # noqa: ANN401 - further fields of a registry
     ) -> int:
-        """Register a version of a subject and return its schema id.
+        """Register a version of a subject's schema. Return its schema id.
 
         References are tuples of name, subject and version.
         """
@@ -106,7 +106,7 @@ class FakeRegistry(AsyncResource):
         return schema_id
 
     def fail(self, *answers: Answer) -> None:
-        """Return these responses first, in order."""
+        """Answer the next requests with these responses, in order."""
         self._failures.extend(answers)
 
     def stall(self) -> None:

@@ -1,7 +1,7 @@
 """Rack awareness (KIP-881). A member is near a partition that has a replica in its rack.
 
-A member with a rack is far from the other partitions. A member without a rack is neither near nor
-far.
+A member with a rack is far from a partition without a replica in that rack. A member without a rack
+is neither near nor far.
 """
 
 from collections import Counter

@@ -143,7 +143,7 @@ class Subscribers:
 
 
 def _different(members: Collection[GroupMemberInfo]) -> dict[int, Mapping[str, int]]:
-    """Return the distinct subscriptions of the members, by the identity of the mapping."""
+    """Return the distinct topic mappings of the members, keyed by `id(mapping)`."""
     return {id(member.streams): member.streams for member in members}
 
 

@@ -58,7 +58,7 @@ class _Session:
     timer: asyncio.TimerHandle | None = None
 
     def attach(self, transport: FakeZooKeeperTransport) -> None:
-        """Attach a session to a transport."""
+        """Attach a session to the transport that a client has opened for it."""
         self.transport, self.last_request_at = transport, _now()
 
     def is_overdue(self) -> bool:
@@ -66,13 +66,16 @@ class _Session:
         return _now() >= self.last_request_at + self.timeout
 
     def look_later(self, look: "Callable[[_Session], None]") -> None:
-        """Schedule the next check of the session timeout."""
+        """Schedule the next check of the session timeout, which calls `look`."""
         loop = asyncio.get_running_loop()
         self.timer = loop.call_at(self.last_request_at + self.timeout, look, self)
 
 
 class FakeClient:
-    """A client with its own network. `open` is its opener, `isolate` and `rejoin` its faults."""
+    """A client with its own network.
+
+    `open` is its opener, `isolate` and `rejoin` are its faults.
+    """
 
     def __init__(self, ensemble: "FakeZooKeeper", network: Network) -> None:
         self._ensemble = ensemble
@@ -82,18 +85,18 @@ class FakeClient:
 
     @property
     def connect(self) -> str:
-        """The connection string."""
+        """The connection string of the ensemble."""
         return self._ensemble.connect
 
     async def open(
         self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
     ) -> FakeZooKeeperTransport:
-        """The opener for a ZooKeeperSession."""
+        """Open a transport for a ZooKeeperSession, over the network of this client."""
         return await self._ensemble.open_over(self._network, address, hello)
 
 
 class FakeZooKeeper:
-    """An ensemble in memory. `connect` and `open` are for a ZooKeeperSession.
+    """An ensemble in memory. Pass its `connect` and `open` to a ZooKeeperSession.
 
     `on_write` returns the outcome of each write as it arrives. `latency` is the minimum and the
     maximum latency of a message. `lag` is the maximum delay until other servers see a commit. The
@@ -126,7 +129,7 @@ class FakeZooKeeper:
 
     @property
     def connect(self) -> str:
-        """The connection string."""
+        """The connection string of the ensemble."""
         return ",".join(map(str, self.servers))
 
     @property
@@ -137,35 +140,35 @@ class FakeZooKeeper:
     # --- faults ----------------------------------------------------------------------------------
 
     def cut(self, server: int | None = None) -> None:
-        """Break all connections, of one server or of all."""
+        """Break all connections to one server, or to all servers."""
         for each in self._chosen(server):
             for transport in list(each.transports):
                 each.transports.pop(transport)
                 transport.hang_up("the connection broke")
 
     def stop(self, server: int | None = None) -> None:
-        """Stop servers. Their connections break, and new ones are refused."""
+        """Stop one server, or all. Their connections break, and new ones are refused."""
         self.cut(server)
         for each in self._chosen(server):
             each.rise(up=False)
 
     def start(self, server: int | None = None) -> None:
-        """Start servers again."""
+        """Start one stopped server again, or all."""
         for each in self._chosen(server):
             each.rise(up=True)
 
     def freeze(self, server: int | None = None) -> None:
-        """Freeze servers. Sessions that only they serve expire."""
+        """Freeze one server, or all. Sessions that only frozen servers serve expire."""
         for each in self._chosen(server):
             each.freeze()
 
     def thaw(self, server: int | None = None) -> None:
-        """Resume frozen servers. They handle the requests that arrived meanwhile."""
+        """Resume one frozen server, or all. They handle the requests that arrived meanwhile."""
         for each in self._chosen(server):
             each.thaw()
 
     def expire(self, session_id: int) -> None:
-        """Expire a session."""
+        """Expire a session at once."""
         if (session := self._sessions.get(session_id)) is not None:
             transport = session.transport
             self._end(session)
@@ -173,7 +176,7 @@ class FakeZooKeeper:
                 self._hang_up(transport, "the session expired")
 
     def apply(self, request: Request) -> Any:  # noqa: ANN401 - the result depends on the request
-        """Apply a request at once, and notify watchers."""
+        """Apply a request at once, without a client. Notify watchers and return the result."""
         return self._commit(lambda tree: tree.apply(request))
 
     def _chosen(self, server: int | None) -> list[FakeServer]:
@@ -189,13 +192,13 @@ class FakeZooKeeper:
     async def open(
         self, address: Address, config: ZooKeeperConfig, hello: ConnectRequest
     ) -> FakeZooKeeperTransport:
-        """The opener for a ZooKeeperSession."""
+        """Open a transport for a ZooKeeperSession."""
         return await self.open_over(self._network, address, hello)
 
     async def open_over(
         self, network: Network, address: Address, hello: ConnectRequest
     ) -> FakeZooKeeperTransport:
-        """Open a transport over a network."""
+        """Open a transport over `network`, which may be that of one client."""
         server = self.servers.get(address)
         await network.cross()
         if server is None or not server.up:
@@ -252,7 +255,7 @@ class FakeZooKeeper:
     # --- sessions --------------------------------------------------------------------------------
 
     def _look_at(self, session: _Session) -> None:
-        """Expire a session after its timeout, or schedule the next check."""
+        """Expire a session if its timeout has passed. Otherwise schedule the next check."""
         if session.is_overdue():
             self.expire(session.id)
         else:
@@ -311,7 +314,10 @@ class FakeZooKeeper:
             transport.tell(answer)
 
     def _commit(self, change: Commit, receiver: FakeServer | None = None) -> Any:  # noqa: ANN401
-        """Commit a request or raise. Servers other than `receiver` see the commit later."""
+        """Apply a request to the committed tree. Return its result or raise its error.
+
+        Servers other than `receiver` see the commit later.
+        """
         result = change(self.tree)
         self.tree.take_events()
         self._commits.append(change)
@@ -336,7 +342,7 @@ def _answer(xid: int, server: FakeServer, act: Callable[[], Any]) -> Answer:
 
 
 def _sets_watch(answer: Answer, request: Request) -> bool:
-    """Return whether a request sets a watch: on an existing node, or by `exists`."""
+    """Return whether a request sets a watch. `exists` does, even if the znode does not exist."""
     missing = request.opcode == protocol.ExistsRequest.opcode and answer.error == NoNode.code
     return not answer.error or missing
 

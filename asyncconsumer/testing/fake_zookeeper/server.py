@@ -1,4 +1,4 @@
-"""A server of the fake ensemble: its copy of the tree, which may lag, and its watchers."""
+"""A server of the fake ensemble, with its copy of the tree, which may lag, and its watchers."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -19,14 +19,14 @@ _OF_CHILDREN: Final = protocol.GetChildrenRequest.opcode
 
 
 class Handler(Protocol):
-    """The interface that handles requests."""
+    """An object that handles the requests of clients."""
 
     def handle(self, transport: FakeZooKeeperTransport, xid: int, call: Call[Any]) -> None:
         """Handle a request that arrived at a server."""
 
 
 class Watchers:
-    """One-time watches of a server."""
+    """The watches that clients have set at a server. Each triggers once."""
 
     def __init__(self) -> None:
         # dicts, because the order of sets does not depend on the seed
@@ -34,12 +34,12 @@ class Watchers:
         self._of_children: dict[str, dict[FakeZooKeeperTransport, None]] = {}
 
     def add(self, transport: FakeZooKeeperTransport, request: Request) -> None:
-        """Set a watch for a transport."""
+        """Set the watch that a request asks for."""
         table = self._of_children if request.opcode == _OF_CHILDREN else self._of_data
         table.setdefault(request.path, {})[transport] = None
 
     def take_watchers(self, event: WatchNotification) -> Iterable[FakeZooKeeperTransport]:
-        """Return the transports that watch an event, and remove their watches."""
+        """Return the transports that watch for an event. Remove their watches."""
         if event.type == WatchEvent.CHILDREN_CHANGED:
             return self._of_children.pop(event.path, {})
         of_data = self._of_data.pop(event.path, {})
@@ -49,7 +49,7 @@ class Watchers:
 
 
 class FakeServer:
-    """A server of the ensemble. It has applied a prefix of all commits."""
+    """A server of the ensemble. It has applied the first commits, and not always the last ones."""
 
     def __init__(self, address: Address, handler: Handler, commits: Sequence[Commit]) -> None:
         self.address: Final = address
@@ -65,7 +65,7 @@ class FakeServer:
         self._seen = 0
 
     def catch_up(self, count: int | None = None) -> None:
-        """Apply commits up to an index, or all, and notify watchers."""
+        """Apply the first `count` commits, or all, and notify watchers."""
         if self.frozen or not self.up:
             return
         goal = len(self._commits) if count is None else count
@@ -78,11 +78,11 @@ class FakeServer:
                 transport.tell(event)
 
     def handle(self, transport: FakeZooKeeperTransport, xid: int, call: Call[Any]) -> None:
-        """Handle a request, or hold it while frozen."""
+        """Handle a request. While the server is frozen, hold it."""
         self._handler.handle(transport, xid, call)
 
     def hold(self, act: Callable[[], None]) -> None:
-        """Run a callback after the server is thawed."""
+        """Call `act` after the server is thawed."""
         self._held.append(act)
 
     def freeze(self) -> None:
@@ -91,7 +91,7 @@ class FakeServer:
         self.thawed.clear()
 
     def thaw(self) -> None:
-        """Resume, and handle the requests that arrived meanwhile."""
+        """Resume the server. Handle the requests that arrived meanwhile."""
         self.frozen = False
         self.catch_up()
         self.thawed.set()
@@ -100,6 +100,6 @@ class FakeServer:
             act()
 
     def rise(self, *, up: bool) -> None:
-        """Accept or refuse connections."""
+        """Accept connections if `up`, and refuse them otherwise."""
         self.up = up
         self.catch_up()

@@ -1,4 +1,7 @@
-"""The transport to the fake: requests and responses have a latency, keep their order, get lost."""
+"""The transport to the fake.
+
+Requests and responses have a latency, keep their order, and may be lost.
+"""
 
 import asyncio
 from collections import deque
@@ -13,7 +16,7 @@ T = TypeVar("T")
 
 
 class Answer(NamedTuple):
-    """A response or a watch event."""
+    """A response or a watch event in transit."""
 
     xid: int
     zxid: int
@@ -36,7 +39,7 @@ class Network:
         self._held: list[Callable[[], None]] = []
 
     def latency(self) -> float:
-        """Return the latency of a message, in seconds."""
+        """Return the latency of the next message in seconds."""
         return self._minimum + (self._maximum - self._minimum) * self.randomness.random()
 
     async def cross(self) -> None:
@@ -45,14 +48,14 @@ class Network:
         await self._open.wait()
 
     def passes(self, again: Callable[[], None]) -> bool:
-        """Return whether a message passes now. Otherwise call `again` after `rejoin`."""
+        """Return whether a message passes now. If not, call `again` after `rejoin`."""
         if self._open.is_set():
             return True
         self._held.append(again)
         return False
 
     def isolate(self) -> None:
-        """Hold all messages."""
+        """Hold all messages until `rejoin`."""
         self._open.clear()
 
     def rejoin(self) -> None:
@@ -64,7 +67,7 @@ class Network:
 
 
 class Server(Protocol):
-    """The interface of a server that a transport needs."""
+    """The interface of a server, as a transport uses it."""
 
     @property
     def frozen(self) -> bool:
@@ -74,7 +77,7 @@ class Server(Protocol):
         """Handle a request."""
 
     def hold(self, act: Callable[[], None]) -> None:
-        """Run a callback after the server is thawed."""
+        """Call `act` after the server is thawed."""
 
 
 class FakeZooKeeperTransport:
@@ -99,7 +102,7 @@ class FakeZooKeeperTransport:
         asyncio.get_running_loop().call_later(self._network.latency(), self.arrive)
 
     def read(self, call: Call[T], body: Body) -> T:
-        """Return the value of a response, which is not encoded here, or raise its error."""
+        """Return the value of a response, which is not encoded. If it is an error, raise it."""
         if isinstance(body, Exception):
             raise body
         return body  # type: ignore[no-any-return]
@@ -117,7 +120,7 @@ class FakeZooKeeperTransport:
     # --- server side -----------------------------------------------------------------------------
 
     def arrive(self) -> None:
-        """Deliver the next request in order, whichever timer fired."""
+        """Deliver the oldest request in transit to the server."""
         if self._hung_up or not self._up or not self._network.passes(self.arrive):
             return
         if self.server.frozen:
@@ -132,7 +135,10 @@ class FakeZooKeeperTransport:
             asyncio.get_running_loop().call_later(self._network.latency(), self._deliver)
 
     def hang_up(self, reason: str, *, after_answers: bool = False) -> None:
-        """Close the connection. A random number of the responses in transit still arrive."""
+        """Close the connection from the server's side.
+
+        A random number of the responses in transit still arrive.
+        """
         if self._hung_up:
             return
         self._hung_up = True

@@ -26,7 +26,7 @@ _SEQUENTIAL: Final = protocol.CreateRequest.SEQUENTIAL_FLAG
 
 
 class Znode:
-    """A znode."""
+    """A znode of the fake, with its data and versions."""
 
     __slots__ = ("changes", "children", "created", "data", "modified", "owner", "version")
 
@@ -40,14 +40,14 @@ class Znode:
 
     @property
     def stat(self) -> Stat:
-        """Return the stat structure without times of day, so that a replay is identical."""
+        """Return the znode's metadata without times of day, so that a replay is identical."""
         size, count = len(self.data or b""), len(self.children)
         zxids = self.created, self.modified
         return Stat(*zxids, 0, 0, self.version, self.changes, 0, self.owner, size, count, 0)
 
 
 class Tree:
-    """All nodes. `events` collects the watch events until `take_events`."""
+    """All znodes. `events` collects the watch events until `take_events`."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Znode] = {"/": Znode(b"", 0, 0)}
@@ -68,7 +68,10 @@ class Tree:
         }
 
     def apply(self, request: Request, session_id: int = 0) -> Any:  # noqa: ANN401 - the result depends on the request
-        """Apply a request as a whole, or raise a ZooKeeperError and change nothing."""
+        """Apply a request as a whole and return its result.
+
+        On an error, raise it and change nothing.
+        """
         verb = self._verbs.get(request.opcode)
         if verb is None:
             raise ZooKeeperError("/", f"the fake does not support opcode {request.opcode}")
@@ -76,7 +79,7 @@ class Tree:
         return verb(request, session_id)
 
     def end_session(self, session_id: int) -> None:
-        """Delete the ephemeral nodes of a session."""
+        """Delete the ephemeral znodes of a session."""
         self.zxid += 1
         for path in self._ephemerals.pop(session_id, ()):
             self._remove(path)
@@ -87,7 +90,7 @@ class Tree:
         return events
 
     def owned_by(self, session_id: int) -> list[str]:
-        """Return the ephemeral nodes of a session."""
+        """Return the paths of a session's ephemeral znodes."""
         return list(self._ephemerals.get(session_id, ()))
 
     # --- reads -----------------------------------------------------------------------------------

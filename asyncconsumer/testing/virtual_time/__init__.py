@@ -56,7 +56,7 @@ def run(
     limit: float | None = None,
     lag: float = 0.0,
 ) -> T:
-    """Run a coroutine on a `SimLoop`. Problems that asyncio only logs are failures here.
+    """Run a coroutine on a `SimLoop`. Problems that asyncio only logs raise errors.
 
     A task still running when `main` returns raises LeftoverTasks. An exception that was never
     retrieved raises UnhandledError. If `main` itself fails, both become notes on its exception.
@@ -109,7 +109,7 @@ def _leftovers(loop: SimLoop) -> list[AssertionError]:
 
 
 def _wind_down(loop: SimLoop, unhandled: list[dict[str, Any]]) -> list[AssertionError]:
-    """Cancel remaining tasks, close generators and return the problems."""
+    """Cancel the remaining tasks and close generators. Return the problems."""
     troubles: list[AssertionError] = []
     pending = loop.pending_tasks()
     for task in filter(_started_by_the_code, pending):
@@ -131,7 +131,7 @@ def _unseen(task: "asyncio.Task[Any]") -> dict[str, Any]:
 
 
 def _as_error(context: dict[str, Any]) -> UnhandledError:
-    """Return the problem that the loop would log, as an exception."""
+    """Return an exception for a problem that asyncio's loop would only log."""
     task = context.get("task") or context.get("future")
     source = f"{task.get_name()!r}: " if isinstance(task, asyncio.Task) else ""
     cause = context.get("exception")
@@ -144,10 +144,11 @@ def _as_error(context: dict[str, Any]) -> UnhandledError:
 def simulated(
     seeds: Iterable[int | None] = range(100), *, limit: float | None = None, lag: float = 0.0
 ) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
-    """Turn an `async def` test into a plain one that runs once for each seed.
+    """Return a decorator that turns an `async def` test into a plain one for all seeds.
 
-    A failure has a note with its seed. ASYNCCONSUMER_SEED=17 in the environment runs only that
-    seed. Fixtures are created once for all seeds, so create mutable objects inside the test.
+    The test runs once for each seed. A failure has a note with its seed. ASYNCCONSUMER_SEED=17 in
+    the environment runs only that seed. Fixtures are created once for all seeds, so create mutable
+    objects inside the test.
     """
     chosen = list(seeds)
     if not chosen:

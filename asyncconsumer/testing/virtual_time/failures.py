@@ -1,4 +1,4 @@
-"""The errors of a simulation, and descriptions of waiting tasks."""
+"""The errors that end a simulation, and descriptions of waiting tasks."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ _ASYNCIO: Final = str(Path(asyncio.__file__).parent)
 
 
 class Deadlock(AssertionError):
-    """All tasks wait and no timer is set."""
+    """All tasks wait, and no timer is set that could wake one."""
 
 
 class Livelock(AssertionError):
@@ -28,7 +28,7 @@ class LeftoverTasks(AssertionError):
 
 
 class UnhandledError(AssertionError):
-    """An exception was never retrieved: of a task or of a callback."""
+    """An exception of a task or of a callback was never retrieved."""
 
 
 class SimulationError(NotImplementedError):
@@ -43,7 +43,7 @@ def describe(tasks: Collection["asyncio.Task[Any]"]) -> str:
 
 
 def whereabouts(task: "asyncio.Task[Any]") -> str:
-    """Return where `task` waits: the innermost line outside asyncio, then the one inside."""
+    """Return where `task` waits: the innermost line outside asyncio, then the one in it."""
     coro = task.get_coro()
     frames = list(_frames(coro))
     if not frames:
@@ -61,7 +61,7 @@ def _line(frame: FrameType) -> str:
 
 
 def _frames(awaited: object) -> Iterator[FrameType]:
-    """Return the frames of the await chain of `awaited`, outermost first."""
+    """Yield the frames of the await chain that begins at `awaited`, the outermost first."""
     while awaited is not None:
         if inspect.iscoroutine(awaited):
             frame, inner = awaited.cr_frame, awaited.cr_await

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Call(asyncio.Handle):
-    """A handle of a callback in the next round."""
+    """A handle of a callback that runs in the next round of callbacks."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class Call(asyncio.Handle):
 
 
 class Timer(asyncio.TimerHandle):
-    """A handle of a callback at a later time."""
+    """A handle of a callback that runs at a later virtual time."""
 
     __slots__ = ()
 

@@ -60,7 +60,10 @@ class Timers:
         self._tidy_at = 64
 
     def add(self, when: float, timer: asyncio.TimerHandle) -> None:
-        """Set `timer` for the future time `when`. At infinity it never fires."""
+        """Set `timer` for the virtual time `when`, which is not past.
+
+        At infinity it never fires.
+        """
         if when < math.inf:
             heapq.heappush(self._heap, (when, next(self._serial), self.now, timer))
         elif math.isnan(when):
@@ -71,7 +74,7 @@ class Timers:
             self._tidy_at = 2 * len(self._heap) + 64
 
     def within(self, latest: float) -> bool:
-        """Return whether a timer, cancelled or not, is set for `latest` or earlier."""
+        """Return whether a timer is set for `latest` or earlier. It may be cancelled."""
         return bool(self._heap) and self._heap[0][0] <= latest
 
     def advance(self, ready: list[asyncio.Handle], ends: list[int], latest: float) -> float:
@@ -106,10 +109,10 @@ class Timers:
 def arrange(
     ready: list[asyncio.Handle], ends: list[int], draw: Callable[[], float] | None
 ) -> list[asyncio.Handle]:
-    """Return the callbacks of a round in a permitted order, the last to run first.
+    """Return the callbacks of a round in a permitted order. The last one runs first.
 
     `ends` has the end in `ready` of each block except the last. `draw` returns random numbers from
-    0 to 1; without it the order is that of asyncio.
+    0 to 1. Without it the order is that of asyncio.
     """
     if draw is None or not ends:
         return ready[::-1]
@@ -128,7 +131,10 @@ def arrange(
 
 
 def _movable(handle: asyncio.Handle) -> bool:
-    """Return whether later callbacks may overtake: true for timers and steps of tasks."""
+    """Return whether later callbacks may run before this one.
+
+    They may for timers and steps of tasks.
+    """
     if isinstance(handle, asyncio.TimerHandle):
         return True
     callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio has no public access

@@ -57,8 +57,8 @@ class _Task(asyncio.Task[T]):
 class _LiveTasks:
     """The tasks that are not done, or whose exception was not retrieved.
 
-    It keeps references, which asyncio does not: otherwise the garbage collector could remove a
-    waiting task at a moment that does not depend on the seed.
+    It keeps references to the tasks, which asyncio does not. Otherwise the garbage collector could
+    remove a waiting task at a moment that does not depend on the seed.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class _LiveTasks:
 
 
 class _CallbackLimit:
-    """The limit of callbacks at one virtual time, and a sample of them for the error."""
+    """The limit of callbacks at one virtual time, with a sample of them for the error."""
 
     _SAMPLE: Final = 1000
 
@@ -102,7 +102,10 @@ class _CallbackLimit:
         self._ran_at = 0.0
 
     def spend(self, ready: list[asyncio.Handle], now: float) -> None:
-        """Count callbacks. Beyond the limit, sample them, and raise after a fair sample."""
+        """Count callbacks.
+
+        Beyond the limit, sample them, and raise Livelock after enough samples.
+        """
         if self.remaining >= len(ready):
             self.remaining -= len(ready)
             return
@@ -194,7 +197,10 @@ class SimLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: Context | None = None,
     ) -> "asyncio.Task[T]":
-        """Start a task. Default names count from 1 in each loop, so that replays have the same."""
+        """Start a task.
+
+        Default names count from 1 in each loop, so that replays have the same names.
+        """
         task: asyncio.Task[T]
         if self.get_task_factory() is not None:
             task = super().create_task(coro, name=name, context=context)
@@ -213,7 +219,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Schedule a callback at a virtual time. A past time means the next round."""
+        """Schedule a callback at a virtual time. If that is past, it runs in the next round."""
         timer: asyncio.TimerHandle
         if self._debug or self._closed:
             self._check(callback, "call_at")
@@ -243,7 +249,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def _check(self, callback: object, method: str) -> None:
-        """Apply the checks of asyncio, including those of debug mode."""
+        """Check a callback as asyncio does, including the checks of debug mode."""
         self._check_closed()
         self._check_thread()
         self._check_callback(callback, method)
@@ -257,7 +263,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """Schedule a callback from the thread of the loop. Other threads must not call it."""
+        """Schedule a callback in the next round. Only the thread of the loop may call this."""
         if self._thread_id not in {None, threading.get_ident()}:
             raise SimulationError(
                 "call_soon_threadsafe from another thread: when a thread gets its turn, no seed "
@@ -273,7 +279,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._live_tasks.clear()
 
     def _run_once(self) -> None:
-        """Run rounds until `stop`."""
+        """Run rounds of callbacks until `stop` is called."""
         ready, ends, todo, patience = self._ready, self._ends, self._todo, self._callback_limit
         while True:
             if ready:
@@ -310,7 +316,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 handle._run()  # noqa: SLF001
 
     def _jump(self) -> None:
-        """Advance to the next timer."""
+        """Advance the virtual time to the next timer."""
         when = self._timers.advance(self._ready, self._ends, self.limit)
         if not self._ready:
             self._give_up(when)
@@ -326,14 +332,14 @@ class SimLoop(asyncio.BaseEventLoop):
         raise VirtualTimeout(f"not over after {self.limit} virtual seconds:\n{tasks}")
 
     def _be_late(self) -> None:
-        """Let the next timer fire before earlier work is done, at random."""
+        """Let the next timer fire before earlier callbacks are done, at random."""
         reach = min(self._landed + self._lag, self.limit)
         if self._timers.within(reach) and self._draw is not None and self._draw() < 0.5:
             self._timers.advance(self._ready, self._ends, reach)
 
 
 def _who(handle: asyncio.Handle) -> str:
-    """Describe the callback of a handle."""
+    """Return a description of the callback of a handle."""
     callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001 - as above
     task = getattr(callback, "__self__", None)
     if isinstance(task, asyncio.Task):
