@@ -43,7 +43,7 @@ class GroupSnapshot:
     topics: frozenset[str] = frozenset()  # topics with a node for owners or offsets
 
     def owner(self, tp: TopicPartition) -> tuple[str | None, MemberSnapshot | None]:
-        """Return the thread id that owns a partition, and the member of that thread."""
+        """Return the consumer thread that owns a partition and its member. Both may be None."""
         thread = self.owners.get(tp)
         return thread, None if thread is None else self.members.get(consumer_of(thread))
 

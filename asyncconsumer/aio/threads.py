@@ -83,7 +83,10 @@ class DaemonThreads:
 
 
 def _as_runtime_error(error: StopIteration) -> RuntimeError:
-    """Return a `RuntimeError` with the `StopIteration` as its cause. No future may raise that."""
+    """Return a `RuntimeError` whose cause is the `StopIteration`.
+
+    Futures cannot raise the latter.
+    """
     raised = RuntimeError("a function in a thread raised StopIteration")
     raised.__cause__ = error
     return raised

@@ -10,7 +10,7 @@ from asyncconsumer.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The value of an option in a file or in an environment variable, with that place."""
+    """The value of an option, and the file or environment variable that sets it."""
 
     name: str
     value: object = field(repr=False)  # it may be a secret

@@ -59,7 +59,10 @@ class TopicCheck:
         self._warn(self.reason or self.unmatched)
 
     async def run(self, assigned: Callable[[], bool]) -> None:
-        """Repeat the lookup while topics are missing, or while `assigned` returns False."""
+        """Repeat the lookup while topics are missing, or while nothing is assigned.
+
+        `assigned` tells whether any partition is assigned.
+        """
         while True:
             creating = self._creates and self.missing
             await asyncio.sleep(_SECONDS_TO_CREATE if creating else self._seconds_between_looks)

@@ -356,7 +356,7 @@ class PartitionPlacer:
         return used
 
     def _on_divergence(self, cursor: Cursor, report: Divergence) -> None:
-        """Continue where the logs diverge, because the log was truncated before the position."""
+        """Continue at the offset where the log differs from the records read. It was truncated."""
         if self._leave_replica(cursor):
             self._finder.add(cursor)  # the replica may only lag behind the leader
             return

@@ -96,7 +96,7 @@ class FetchPlan:
         return bool(self.requested)
 
     def _has_room(self, min_free: int) -> Mapping[Channel, bool]:
-        """Return for each channel whether it has room. Remember the channels without."""
+        """Return for each channel whether it has room. Remember those that have none."""
         enough = self._budget.free >= min_free
         has_room = {channel: enough and channel.has_room() for channel in self._by_channel}
         held_back = {channel: channel.pop_count for channel, room in has_room.items() if not room}

@@ -224,7 +224,7 @@ def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa
 
 
 def _check_values(where: str, names: Sequence[str], arguments: Sequence[Argument]) -> None:
-    """Raise ConfigError if a second parameter would get the value, but only by default."""
+    """Raise ConfigError if two parameters would get the value, and one of them has no marker."""
     values = [
         (parameter, made.value)
         for parameter, made in zip(names, arguments, strict=True)

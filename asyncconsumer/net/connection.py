@@ -186,7 +186,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _frame(self, request: RequestStruct) -> bytes:
         """Return the bytes of a request.
 
-        aiokafka's own header encoding takes as long as all the rest.
+        aiokafka's own encoder takes as long for the header as for all other fields.
         """
         client = self._config.client_id.encode()
         rest = (b"\0" if is_flexible(request) else b"") + request.encode()  # no tagged fields

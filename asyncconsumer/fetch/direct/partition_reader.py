@@ -162,9 +162,9 @@ class PartitionReader:
         self._end = self.position
 
     async def _check_end(self) -> None:
-        """Raise `OffsetUnavailable` if the log no longer reaches the end offset.
+        """Raise `OffsetUnavailable` if the log ends before the end offset of this reader.
 
-        A truncated log may never reach it again, and no fetch response reports that.
+        A truncated log may never reach that offset again, and no fetch response reports this.
         """
         if self._end is None or not self._policy.end_existed:
             return

@@ -46,9 +46,9 @@ def assign_uniform(
 
 
 class _QuotaFilling:
-    """The members that have not reached their quota.
+    """The members that have fewer partitions than their quota.
 
-    It is `quota`, and one more for `extra` members.
+    The quota is `quota` partitions, and one more for `extra` of the members.
     """
 
     def __init__(self, assignment: Assignment, quota: int, extra: int) -> None:

@@ -1,8 +1,8 @@
 """The assignors of ZooKeeper groups, as pure functions.
 
-Each member computes the same assignment from the same znodes. So orders and hashes must equal
-those of Kafka's Scala code exactly. A strategy takes a `GroupInfo` and returns the assignment of
-the whole group.
+Each member computes the same assignment from the same znodes. So orders and hashes must equal those
+of Kafka's Scala code exactly. An assignor takes a `GroupInfo` and returns the assignment of the
+whole group.
 """
 
 from bisect import bisect_left
@@ -71,7 +71,7 @@ class GroupInfo:
         return threads_by_topic
 
     def _readers(self) -> dict[str, "Readers"]:
-        """Return the readers of each topic as pairs: a distinct subscription and its streams."""
+        """Return for each topic the distinct subscriptions to it, each with its stream count."""
         different = {id(member.streams): member.streams for member in self.members}
         readers_by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for key, streams in different.items():

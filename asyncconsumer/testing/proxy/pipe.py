@@ -137,9 +137,10 @@ class Pipe:
                 raise Ended(faults.truncation.ending)
 
     async def _until(self, due: Callable[[Faults], float]) -> Faults:
-        """Wait until a loop time and until no black hole is active. Return the current faults.
+        """Wait until the time that ``due`` returns, and until no black hole is active.
 
-        ``due`` computes the time from the faults, so it is called again at each change.
+        Return the current faults. ``due`` depends on the faults, so it is called again at each
+        change.
         """
         loop = asyncio.get_running_loop()
         while True:

@@ -227,7 +227,7 @@ class Admin:
         raise AdminFailed(f"there is no {topic}[{partition}]")
 
     async def _serve(self, topic: str) -> bool:
-        """Return whether the leader of each partition of the topic answers for it."""
+        """Return whether the leaders of all partitions of the topic answer requests for them."""
         for node in self._ports:
             try:
                 leaders = (await self._topics(node))[topic]

@@ -117,7 +117,7 @@ class ScalaConsumer(TellingMember, ClassicMember):
     def owners(self) -> dict[TopicPartition, str]:
         """The consumer thread of each partition in the group.
 
-        With range, only of subscribed topics.
+        With the range assignor, it has only the topics of this member.
         """
         self._look()
         return self._events.owners
