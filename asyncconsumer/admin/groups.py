@@ -139,14 +139,19 @@ class GroupOperations:
         return await self._client.retry(ask)
 
     async def lag(
-        self, group: str, *, seconds: bool = False, store: GroupStore | None = None
+        self,
+        group: str,
+        *,
+        seconds: bool = False,
+        store: GroupStore | None = None,
+        description: ConsumerGroupDescription | None = None,
     ) -> GroupLag:
         """Return the lag of each partition in records. With `seconds`, return it also as an age.
 
         The age is that of the first record that is not committed. It takes one fetch from each
-        leader.
+        leader. A `description` that the caller has already saves the requests for it.
         """
-        description = await self.describe_group(group, store=store)
+        description = description or await self.describe_group(group, store=store)
         committed = await self.committed(group, store=store)
         rows = await partition_lags(self._client, description, committed, seconds=seconds)
         return GroupLag(group, rows)

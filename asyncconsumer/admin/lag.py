@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from asyncconsumer.admin.client import AdminClient
-from asyncconsumer.admin.results import ConsumerGroupDescription, PartitionLag
+from asyncconsumer.admin.results import ConsumerGroupDescription, LogRange, PartitionLag
 from asyncconsumer.aio.concurrency import for_each
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import BrokerError, ConsumerError
@@ -19,6 +19,7 @@ from asyncconsumer.fetch.leader_client import LeaderInfo
 from asyncconsumer.fetch.list_offsets import OffsetLookup
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
+from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import Address, TopicPartition
 
 # a broker returns at least one batch for one partition, however small the limit is
@@ -77,6 +78,27 @@ async def find_offsets(
         if not lookup.found:
             raise
     return {tp: listed.offset for tp, listed in lookup.found.items()}
+
+
+async def find_ranges(client: AdminClient, topics: Collection[str]) -> list[LogRange]:
+    """Return the range of each partition that has a leader."""
+    partitions = await client.existing(set(topics))
+    starts = await find_offsets(client, partitions, EARLIEST)
+    ends = await find_offsets(client, partitions, LATEST)
+    return [LogRange(*tp, starts[tp], ends[tp]) for tp in sorted(starts.keys() & ends.keys())]
+
+
+async def read_last(client: AdminClient, ranges: Collection[LogRange]) -> list[Record]:
+    """Return the record at the last offset of each partition, if there is one."""
+    records = []
+    last = {row.tp: row.end - 1 for row in ranges if row.start < row.end}
+    for response in await _fetch(client, last) if last else []:
+        at_end = None
+        for record in response.records(_FETCH):
+            at_end = record if record.offset == last[response.partition] else None
+        if at_end is not None:
+            records.append(at_end)
+    return records
 
 
 async def _ages(

@@ -140,6 +140,21 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True)
+class LogRange:
+    """The first offset of a partition, and the offset after its last record."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLag:
     """The lag of each partition of a group."""
 

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from asyncconsumer.admin.client import AdminClient, check
+from asyncconsumer.admin.lag import find_ranges, read_last
 from asyncconsumer.admin.results import (
     AclEntry,
     BrokerDescription,
     ConfigEntry,
+    LogRange,
     PartitionDescription,
     TopicDescription,
 )
@@ -23,6 +25,7 @@ from asyncconsumer.protocol.admin_topics import (
     ElectPreferredLeadersRequest,
     IncrementalAlterConfigsRequest,
 )
+from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import TopicPartition
 
 _TIMEOUT_MS: Final = 20_000  # for the broker, less than the timeout of a request
@@ -109,6 +112,18 @@ class TopicOperations:
             for similar in difflib.get_close_matches(name, existing, 1):
                 return UnknownTopicOrPartition(f"topic {name!r} (did you mean {similar!r}?)")
         return error
+
+    async def log_ranges(self, topics: Iterable[str]) -> list[LogRange]:
+        """Return the first offset and the end of each partition that has a leader."""
+        names = list(topics)
+        return await self._client.retry(lambda: find_ranges(self._client, names))
+
+    async def last_records(self, topics: Iterable[str]) -> list[Record]:
+        """Return the record at the last offset of each partition.
+
+        A partition that ends with a transaction marker or with a removed record has none.
+        """
+        return await read_last(self._client, await self.log_ranges(topics))
 
     async def create_topic(
         self,

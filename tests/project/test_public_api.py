@@ -57,6 +57,7 @@ FROZEN = [
     "Interceptor",
     "Key",
     "Leader",
+    "LogRange",
     "MemberDescription",
     "Message",
     "MessageStream",
