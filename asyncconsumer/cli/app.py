@@ -11,6 +11,7 @@ from rich.console import Console
 from asyncconsumer.cli import text
 from asyncconsumer.cli.config import config_app
 from asyncconsumer.cli.consume.command import consume
+from asyncconsumer.cli.dashboard import dashboard_command
 from asyncconsumer.cli.dlq.command import dlq_app
 from asyncconsumer.cli.doctor import doctor_command
 from asyncconsumer.cli.groups.command import groups_app
@@ -20,6 +21,7 @@ from asyncconsumer.cli.produce import produce_command
 from asyncconsumer.cli.replay import replay_command
 from asyncconsumer.cli.run import run_command
 from asyncconsumer.cli.signals import run_until_stopped
+from asyncconsumer.cli.top import top_command
 from asyncconsumer.cli.topics import topics_app
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.records import decoding
@@ -37,7 +39,9 @@ servers_app = typer.Typer(
 app.command()(consume)
 app.command("produce")(produce_command)
 app.command("lag")(lag_command)
+app.command("dashboard")(dashboard_command)
 app.command("doctor")(doctor_command)
+app.command("top")(top_command)
 app.command("run")(run_command)
 app.command("replay")(replay_command)
 app.add_typer(topics_app, name="topics")

@@ -52,12 +52,17 @@ def connection_options(options: dict[str, Any]) -> dict[str, Any]:
     return selected
 
 
-def make_admin(options: dict[str, Any]) -> Admin:
-    """Return an admin client with these options."""
-    log_zookeeper_retries(enabled=False)
+def admin_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an admin client. Raise `ConfigError` without an address."""
     selected = {
         name: value for name, value in options.items() if name in (*_CONNECTION, *_ZOOKEEPER)
     }
     if not selected.get("bootstrap_servers") and not selected.get("zookeeper_connect"):
         connection_options(options)  # raises
-    return Admin(**selected)
+    return selected
+
+
+def make_admin(options: dict[str, Any]) -> Admin:
+    """Return an admin client with these options."""
+    log_zookeeper_retries(enabled=False)
+    return Admin(**admin_options(options))

@@ -5,6 +5,7 @@ import importlib.util
 import ipaddress
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Annotated
@@ -12,9 +13,15 @@ from typing import Annotated
 import typer
 
 from asyncconsumer.cli import text
+from asyncconsumer.cli.connect import admin_options, read_options
+from asyncconsumer.cli.dashboard import AllowedHost, replay_actions
 from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.dashboard.access import HostCheck, TokenCheck, read_token
+from asyncconsumer.dashboard.site import DashboardSite
+from asyncconsumer.dashboard.sites import admin_factory, make_site
 from asyncconsumer.errors import ConfigError
-from asyncconsumer.web.http_server import serving
+from asyncconsumer.web.pages import asgi
+from asyncconsumer.web.server import serving
 from asyncconsumer.workers import system_signals
 from asyncconsumer.workers.loading import check_name
 from asyncconsumer.workers.process import WorkerSpec
@@ -43,8 +50,8 @@ Port = Annotated[
     typer.Option(
         min=0,
         max=65535,
-        help="Port for health checks and metrics (/live, /ready, /lag, /status, /metrics); 0 "
-        "picks a free port. Default: no server.",
+        help="Port for the dashboard (/), health checks and metrics (/live, /ready, /lag, /status, "
+        "/metrics); 0 picks a free port. Default: no server.",
     ),
 ]
 Grace = Annotated[
@@ -69,6 +76,7 @@ def run_command(
     port: Port = None,
     grace: Grace = None,
     uvloop: Uvloop = None,
+    allowed_host: AllowedHost = None,
 ) -> None:
     """Run the handlers of an app in worker processes until stopped.
 
@@ -82,14 +90,16 @@ def run_command(
     try:
         check_name(target)
         spec = WorkerSpec(target=target, grace=grace, uvloop=_use_uvloop(uvloop))
-        code = asyncio.run(_supervise(spec, workers, host, port))
+        code = asyncio.run(_supervise(spec, workers, host, port, allowed_host or ()))
     except ConfigError as error:
         text.print_message(f"error: {error}", "red")
         code = UNUSABLE
     raise typer.Exit(code)
 
 
-async def _supervise(spec: WorkerSpec, workers: int, host: str, port: int | None) -> int:
+async def _supervise(
+    spec: WorkerSpec, workers: int, host: str, port: int | None, allowed_hosts: Sequence[str]
+) -> int:
     supervisor = Supervisor(spec, workers, text.print_message, Environment().randomness)
     for number in (signal.SIGINT, signal.SIGTERM):
         system_signals.handle(number, supervisor.stop)
@@ -97,9 +107,15 @@ async def _supervise(spec: WorkerSpec, workers: int, host: str, port: int | None
         system_signals.handle(hangup, partial(_hang_up, supervisor, _has_terminal()))
     async with AsyncExitStack() as stack:
         if port is not None:
-            port = await stack.enter_async_context(serving(supervisor.status_by_worker, host, port))
+            site = _dashboard(supervisor, allowed_hosts)
+            pages = asgi(supervisor.status_by_worker, site)
+            port = await stack.enter_async_context(
+                serving(pages, host, port, before_stop=site.close)
+            )
             name = f"[{host}]" if ":" in host else host
-            text.print_message(f"serving health checks and metrics on http://{name}:{port}")
+            text.print_message(
+                f"serving the dashboard, health checks and metrics on http://{name}:{port}"
+            )
             if _is_loopback(host) and "KUBERNETES_SERVICE_HOST" in os.environ:
                 text.print_message(
                     f"warning: {host} is not reachable for Kubernetes probes, which come from "
@@ -107,6 +123,28 @@ async def _supervise(spec: WorkerSpec, workers: int, host: str, port: int | None
                     "yellow",
                 )
         return await supervisor.run()
+
+
+def _dashboard(supervisor: Supervisor, allowed_hosts: Sequence[str]) -> DashboardSite:
+    """Return the dashboard. Its cluster is that of the environment, because workers import the app.
+
+    Without an address in the environment, the dashboard shows workers only.
+    """
+    admin, actions = None, None
+    try:
+        options = read_options(None, None, None)
+        if options.get("bootstrap_servers") or options.get("zookeeper_connect"):
+            admin = admin_factory(admin_options(options))
+            actions = replay_actions(options)
+    except ConfigError as error:
+        text.print_message(f"warning: the dashboard shows workers only: {error}", "yellow")
+    return make_site(
+        admin,
+        status=supervisor.status_by_worker,
+        hosts=HostCheck(allowed_hosts),
+        token=TokenCheck(read_token()),
+        actions=actions,
+    )
 
 
 def _hang_up(supervisor: Supervisor, had_terminal: bool) -> None:  # noqa: FBT001 - a callback

@@ -52,6 +52,7 @@ from asyncconsumer.streams.messages import K, Message, V
 from asyncconsumer.streams.routes import PartitionRoutes, SharedRoutes, TopicRoutes
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.web.mixin import WebMixin
+from asyncconsumer.web.pages import Asgi
 from asyncconsumer.web.status import Status
 
 if TYPE_CHECKING:
@@ -201,6 +202,17 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     def is_open(self) -> bool:
         """Whether the ``async with`` block is running."""
         return self._scope.is_open
+
+    def _dashboard(self, http_hosts: Iterable[str]) -> Asgi:
+        from asyncconsumer.consumer.dashboard_actions import ConsumerActions  # only for web apps
+        from asyncconsumer.dashboard.sites import site_of_consumer
+
+        actions = ConsumerActions(self._checked_open)
+        return site_of_consumer(self.config, self.status_by_worker, http_hosts, actions)
+
+    def _checked_open(self) -> Self:
+        self._scope.check_open()
+        return self
 
     # --- records ---------------------------------------------------------------------------------
 

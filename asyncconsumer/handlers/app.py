@@ -10,7 +10,7 @@ asyncio.run(app.run())
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -61,6 +61,7 @@ from asyncconsumer.net.record_writer import RecordWriter
 from asyncconsumer.streams.routes import PartitionRoutes
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.web.mixin import WebMixin
+from asyncconsumer.web.pages import Asgi
 from asyncconsumer.web.status import Status
 
 _log: Final = logging.getLogger(__name__)
@@ -343,6 +344,12 @@ class ConsumerApp(Declarations, WebMixin):
     def recorder(self) -> Recorder:
         """The recorder of counters and histograms."""
         return self._context.recorder
+
+    def _dashboard(self, http_hosts: Iterable[str]) -> Asgi:
+        from asyncconsumer.handlers.dashboard_actions import site_of_app  # only for web apps
+
+        config = Consumer(environment=self._context.environment, **self._options).config
+        return site_of_app(self, config, http_hosts)
 
     def health(self) -> AppHealth:
         """Return an AppHealth object. It is truthy while the app runs and has not failed."""

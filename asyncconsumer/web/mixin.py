@@ -6,7 +6,7 @@ api.mount("/kafka", app.asgi())
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from random import Random
@@ -92,9 +92,19 @@ class WebMixin(AsyncResource, Measured):
         self._scope.check_open()
         return self
 
-    def asgi(self) -> Asgi:
-        """Return an ASGI app with ``/live``, ``/ready``, ``/lag``, ``/status`` and ``/metrics``."""
-        return asgi(self.status_by_worker)
+    def asgi(self, *, dashboard: bool = True, http_hosts: Iterable[str] = ()) -> Asgi:
+        """Return an ASGI app with ``/live``, ``/ready``, ``/lag``, ``/status`` and ``/metrics``.
+
+        ``/`` is the dashboard of the cluster. Browsers may reach it as localhost, and by the names
+        in `http_hosts`. The environment variable ``ASYNCCONSUMER_DASHBOARD_TOKEN`` permits
+        changes by users who know the token.
+        """
+        site = self._dashboard(http_hosts) if dashboard else None
+        return asgi(self.status_by_worker, site)
+
+    def _dashboard(self, http_hosts: Iterable[str]) -> Asgi | None:
+        """Return the dashboard, or None if this object has none."""
+        return None
 
     def status_by_worker(self) -> Mapping[str, Status]:
         """Return the status for health pages, even while opening is retried and after a failure.

@@ -42,14 +42,20 @@ def page(method: str, path: str, source: StatusSource) -> Page:
     return response if method == "GET" else response._replace(body=b"")
 
 
-def asgi(source: StatusSource) -> Asgi:
-    """Return the health pages as an ASGI app that any framework can mount."""
+def asgi(source: StatusSource, others: Asgi | None = None) -> Asgi:
+    """Return the health pages as an ASGI app that any framework can mount.
+
+    `others` responds to all other paths.
+    """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"The health pages support http only, got {scope['type']}.")
-        path, root = scope["path"], scope.get("root_path", "")
-        response = page(scope["method"], path.removeprefix(root), source)
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if others is not None and path.rstrip("/") not in _PAGES:
+            await others(scope, receive, send)
+            return
+        response = page(scope["method"], path, source)
         headers = [
             (b"content-type", response.content_type.encode()),
             (b"cache-control", b"no-store"),

@@ -1,0 +1,88 @@
+"""Replay of dead letters from the dashboard, alone and together with pause and resume."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Final, Protocol
+
+from asyncconsumer.config import ConnectionConfig, ConsumerConfig
+from asyncconsumer.consumer.consumer import Consumer
+from asyncconsumer.consumer.dashboard_actions import ConsumerActions, Pausable
+from asyncconsumer.dashboard.dead_letter_topics import is_dead_letter_topic
+from asyncconsumer.dashboard.sites import site_of_consumer
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.handlers.dead_letter_queue import DeadLetterFilter, DeadLetterQueue
+from asyncconsumer.web.pages import Asgi
+from asyncconsumer.web.status import Status
+
+_AT_ONCE: Final = 500  # records to send before they are marked as done
+_LIMIT: Final = 10_000
+
+ConnectionOptions = Callable[[], Mapping[str, Any]]
+"""A function that returns the options of a connection."""
+
+
+class ReplayActions:
+    """The replay of all dead letters of a topic."""
+
+    available: Final = ("replay",)
+    paused: Final[tuple[str, ...]] = ()
+
+    def __init__(self, options: ConnectionOptions, topics: frozenset[str] = frozenset()) -> None:
+        self._options = options
+        self._topics = topics
+
+    async def perform(self, name: str, topic: str) -> str:
+        """Send the dead letters of a topic back to the topics that they came from."""
+        del name
+        if topic not in self._topics and not is_dead_letter_topic(topic):
+            raise ConfigError(f"{topic!r} is not a dead letter topic.")
+        async with DeadLetterQueue(topic, **self._options()) as queue:
+            dead_letters = await queue.read(DeadLetterFilter(), limit=_LIMIT)
+            for start in range(0, len(dead_letters), _AT_ONCE):
+                block = dead_letters[start : start + _AT_ONCE]
+                await queue.send(block)
+                await queue.finish(block)
+        return f"Sent back {len(dead_letters)} dead letters of {topic}."
+
+
+class AppActions(ConsumerActions):
+    """The actions on an app of this process: pause, resume and replay."""
+
+    available = ("pause", "resume", "replay")
+
+    def __init__(self, consumer: Callable[[], Pausable], replay: ReplayActions) -> None:
+        super().__init__(consumer)
+        self._replay = replay
+
+    async def perform(self, name: str, topic: str) -> str:
+        """Perform an action on a topic."""
+        if name == "replay":
+            return await self._replay.perform(name, topic)
+        return await super().perform(name, topic)
+
+
+class DashboardApp(Protocol):
+    """An app, as far as its dashboard uses it."""
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer that reads for the handlers."""
+
+    @property
+    def dead_letter_topics(self) -> set[str]:
+        """The topics that the handlers write dead letters to."""
+
+    def status_by_worker(self) -> Mapping[str, Status]:
+        """Return the status for pages."""
+
+
+def site_of_app(app: DashboardApp, config: ConsumerConfig, http_hosts: Iterable[str]) -> Asgi:
+    """Return the dashboard of the cluster of an app."""
+
+    def options() -> dict[str, Any]:
+        connection, known = app.consumer.connection, fields(ConnectionConfig)
+        return {field.name: getattr(connection, field.name) for field in known if field.init}
+
+    topics = frozenset(app.dead_letter_topics)
+    actions = AppActions(lambda: app.consumer, ReplayActions(options, topics))
+    return site_of_consumer(config, app.status_by_worker, http_hosts, actions, topics)
