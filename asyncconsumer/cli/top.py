@@ -7,7 +7,7 @@ import typer
 from asyncconsumer.cli.connect import admin_options, read_options
 from asyncconsumer.cli.shared_options import Bootstrap, PropertiesFile, Property, ZooKeeper
 from asyncconsumer.cli.signals import log_zookeeper_retries
-from asyncconsumer.dashboard.collector import Collector
+from asyncconsumer.dashboard.collector import ClusterCollector
 from asyncconsumer.dashboard.sites import DEFAULT_INTERVAL, admin_factory
 from asyncconsumer.dashboard.snapshotter import Snapshotter
 
@@ -32,5 +32,7 @@ def top_command(
 
     options = read_options(bootstrap_servers, zookeeper, properties, property_)
     log_zookeeper_retries(enabled=False)
-    snapshotter = Snapshotter(Collector(interval=interval), admin_factory(admin_options(options)))
+    snapshotter = Snapshotter(
+        ClusterCollector(interval=interval), admin_factory(admin_options(options))
+    )
     TopView(snapshotter).run()

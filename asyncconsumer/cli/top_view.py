@@ -235,7 +235,7 @@ def _rebalance(record: RebalanceRecord) -> Text:
     duration = "running" if record.seconds is None else f"{record.seconds:.1f} s"
     return cell(
         f"{time:%H:%M:%S} {record.group}: {duration}, +{len(record.joined)} "
-        f"-{len(record.left)} members, {record.moved} partitions moved",
+        f"-{len(record.departed)} members, {record.moved} partitions moved",
         "yellow" if record.seconds is None else "",
     )
 

@@ -48,7 +48,7 @@ class _DeadLetters:
     topics: list[DeadLetterTopic] = field(default_factory=list)
 
 
-class Collector:
+class ClusterCollector:
     """The polls of one cluster, and what their results have in common: history and timeline."""
 
     def __init__(

@@ -25,7 +25,7 @@ class _Offsets(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningRebalance:
     """A rebalance that is running, with members and owners before it."""
 
     since: float  # seconds since 1970
@@ -44,7 +44,7 @@ class GroupHistory:
         self._offsets: deque[_Offsets] = deque()
         self._members: frozenset[str] | None = None  # None before the first observation
         self._owners: Mapping[TopicPartition, str] = {}
-        self._running: _Running | None = None
+        self._running: _RunningRebalance | None = None
 
     @property
     def rebalancing_since(self) -> float | None:
@@ -95,7 +95,7 @@ class GroupHistory:
         if self._running is None:
             if not rebalancing and known == members and before == owners:
                 return None
-            self._running = _Running(time, now, known, before)
+            self._running = _RunningRebalance(time, now, known, before)
         running = self._running
         record = RebalanceRecord(
             round(running.since, 3),

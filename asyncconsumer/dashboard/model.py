@@ -41,7 +41,7 @@ class RebalanceRecord:
     group: str
     seconds: float | None
     joined: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    departed: tuple[str, ...] = ()
     moved: int = 0
     members: int = 0
 
@@ -76,7 +76,7 @@ class GroupOverview:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """All that is known about a cluster. After a failed poll, `error` says why it is outdated."""
+    """The state of a cluster. After a failed poll, `error` says why it is outdated."""
 
     time: float  # of the last successful poll, in seconds since 1970
     interval: float

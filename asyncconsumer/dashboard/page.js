@@ -238,7 +238,7 @@ function showWorkers(snapshot) {
 function changesOf(record) {
   const parts = [];
   if (record.joined.length) parts.push(el("span", { class: "plus", text: `+${record.joined.length} joined` }));
-  if (record.left.length) parts.push(el("span", { class: "minus", text: `−${record.left.length} gone` }));
+  if (record.departed.length) parts.push(el("span", { class: "minus", text: `−${record.departed.length} gone` }));
   parts.push(document.createTextNode(`${record.moved} partition${record.moved === 1 ? "" : "s"} moved, ${record.members} member${record.members === 1 ? "" : "s"}`));
   return parts.flatMap((part, index) => (index ? [document.createTextNode(" · "), part] : [part]));
 }

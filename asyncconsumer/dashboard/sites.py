@@ -8,7 +8,7 @@ from asyncconsumer.admin.admin import Admin
 from asyncconsumer.config import AdminOptions, ConnectionConfig, ConsumerConfig
 from asyncconsumer.dashboard.access import HostCheck, TokenCheck, read_token
 from asyncconsumer.dashboard.actions import Actions
-from asyncconsumer.dashboard.collector import Collector, StatusSource
+from asyncconsumer.dashboard.collector import ClusterCollector, StatusSource
 from asyncconsumer.dashboard.site import DashboardSite
 from asyncconsumer.dashboard.snapshotter import AdminFactory, Snapshotter
 from asyncconsumer.errors import ConfigError
@@ -57,7 +57,9 @@ def make_site(
     """Return the dashboard of a process, with the status of its app or its workers."""
     if not interval >= 0.1:
         raise ConfigError(f"`interval` must be at least 0.1 s, got {interval!r}")
-    collector = Collector(interval=interval, status=status, dead_letter_topics=dead_letter_topics)
+    collector = ClusterCollector(
+        interval=interval, status=status, dead_letter_topics=dead_letter_topics
+    )
     return DashboardSite(Snapshotter(collector, admin), hosts=hosts, token=token, actions=actions)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from asyncconsumer.admin.admin import Admin
 from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.dashboard.collector import Collector
+from asyncconsumer.dashboard.collector import ClusterCollector
 from asyncconsumer.dashboard.model import ClusterSnapshot, LagPoint
 from asyncconsumer.errors import ConsumerError, brief
 
@@ -32,7 +32,7 @@ class Snapshotter:
     poll is published as the last state with an error, and the connections are opened again.
     """
 
-    def __init__(self, collector: Collector, admin: AdminFactory | None) -> None:
+    def __init__(self, collector: ClusterCollector, admin: AdminFactory | None) -> None:
         self._collector = collector
         self._admin = admin
         self._polled = False  # whether a client polls now

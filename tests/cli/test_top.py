@@ -7,7 +7,7 @@ from textual.widgets import DataTable, Static
 
 from asyncconsumer import BrokerDescription, MemberDescription, PartitionLag
 from asyncconsumer.cli.top_view import TopView, sparkline
-from asyncconsumer.dashboard.collector import Collector
+from asyncconsumer.dashboard.collector import ClusterCollector
 from asyncconsumer.dashboard.model import (
     ClusterSnapshot,
     GroupOverview,
@@ -40,7 +40,7 @@ def group(name: str, lag: int, seconds: float, *members: str) -> GroupOverview:
     )
 
 
-class Scripted(Collector):
+class Scripted(ClusterCollector):
     """A collector with groups that a test sets."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 from asyncconsumer import ConfigError
 from asyncconsumer.dashboard import site as site_module
 from asyncconsumer.dashboard.access import HostCheck, TokenCheck, read_token
-from asyncconsumer.dashboard.collector import Collector
+from asyncconsumer.dashboard.collector import ClusterCollector
 from asyncconsumer.dashboard.model import ClusterSnapshot
 from asyncconsumer.dashboard.page import html_page
 from asyncconsumer.dashboard.site import DashboardSite
@@ -209,7 +209,7 @@ class FakeAdmin:
         FakeAdmin.open -= 1
 
 
-class Counting(Collector):
+class Counting(ClusterCollector):
     """A collector that counts its polls, and fails on demand."""
 
     def __init__(self) -> None:

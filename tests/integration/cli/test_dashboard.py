@@ -10,7 +10,7 @@ import aiohttp
 from textual.widgets import DataTable
 
 from asyncconsumer.cli.top_view import TopView
-from asyncconsumer.dashboard.collector import Collector
+from asyncconsumer.dashboard.collector import ClusterCollector
 from asyncconsumer.dashboard.sites import admin_factory
 from asyncconsumer.dashboard.snapshotter import Snapshotter
 from asyncconsumer.testing.handles import KafkaHandle
@@ -55,7 +55,7 @@ async def test_an_address_is_required(tmp_path: Path) -> None:
 async def test_top_shows_a_group(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     factory = admin_factory({"bootstrap_servers": kafka.bootstrap_servers})
-    view = TopView(Snapshotter(Collector(interval=0.2), factory))
+    view = TopView(Snapshotter(ClusterCollector(interval=0.2), factory))
 
     def names(table: str) -> list[str]:
         widget = view.query_one(f"#{table}", DataTable)
