@@ -64,9 +64,11 @@ if TYPE_CHECKING:
     from asyncconsumer.handlers.app import ConsumerApp
     from asyncconsumer.handlers.batches import Batch
     from asyncconsumer.handlers.context import Context
+    from asyncconsumer.handlers.declarations import Router
     from asyncconsumer.handlers.draining import Drained
     from asyncconsumer.handlers.health import AppHealth
     from asyncconsumer.handlers.markers import Depends, Header, Key, State, Value
+    from asyncconsumer.handlers.middleware import CallNext, Middleware
     from asyncconsumer.handlers.retry import Retry
     from asyncconsumer.net.metadata import Leader
     from asyncconsumer.offsets.store import OffsetStore
@@ -92,6 +94,7 @@ __all__ = [
     "Batch",
     "Blacklist",
     "BrokerDescription",
+    "CallNext",
     "ClassicConfig",
     "ClassicOptions",
     "ClosedError",
@@ -126,6 +129,7 @@ __all__ = [
     "MemberDescription",
     "Message",
     "MessageStream",
+    "Middleware",
     "MskIam",
     "Offset",
     "OffsetAndTimestamp",
@@ -154,6 +158,7 @@ __all__ = [
     "Recreated",
     "Retried",
     "Retry",
+    "Router",
     "SimpleConsumer",
     "Skipped",
     "Stalled",
@@ -252,6 +257,7 @@ _MODULES: Final = {
     "handlers.app": ("ConsumerApp",),
     "handlers.batches": ("Batch",),
     "handlers.context": ("Context",),
+    "handlers.declarations": ("Router",),
     "handlers.draining": ("Drained",),
     "handlers.health": ("AppHealth",),
     "handlers.markers": (
@@ -260,6 +266,10 @@ _MODULES: Final = {
         "Key",
         "State",
         "Value",
+    ),
+    "handlers.middleware": (
+        "CallNext",
+        "Middleware",
     ),
     "handlers.retry": ("Retry",),
     "net.metadata": ("Leader",),

@@ -84,6 +84,9 @@ class ConsumerApp(Declarations, WebMixin):
     `lifespan` is called with the app and returns an async context manager. It is entered before the
     app joins its group, and exited after the drain. Its result is `state`.
 
+    `middlewares` are called around each handler call. Those of the app are outside of those of a
+    router, which are outside of those of a handler.
+
     `dependency_overrides` maps dependencies to their replacements. It is read when the app is
     opened.
     """
@@ -91,9 +94,9 @@ class ConsumerApp(Declarations, WebMixin):
     def __init__(
         self, *, environment: Environment | None = None, **options: Unpack[AppKeywords]
     ) -> None:
-        super().__init__()
-        self._settings: Final = AppSettings.of(options)
-        settings = self._settings
+        settings = AppSettings.of(options)
+        super().__init__(middlewares=settings.middlewares)
+        self._settings: Final = settings
         if settings.tracing:
             check_tracing()
         environment = environment or Environment()

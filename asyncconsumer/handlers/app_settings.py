@@ -9,6 +9,7 @@ from asyncconsumer.config.validation import whole_number
 from asyncconsumer.consumer.interceptors import Interceptor
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.loop_options import reject_loop_options
+from asyncconsumer.handlers.middleware import Middleware
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.web.mixin import Lifespan
 
@@ -22,6 +23,8 @@ class AppKeywords(AppOptions, total=False):
     """Whether each handler call is an OpenTelemetry span in the trace of its record."""
     lifespan: Lifespan | None
     """Function that is called with the app and returns an async context manager of its state."""
+    middlewares: Iterable[Middleware]
+    """Functions around each handler call; the first one is the outermost."""
     listener: object
     """Listener for changes of the assignment, as for a consumer."""
     interceptors: Iterable[Interceptor] | None
@@ -38,6 +41,7 @@ class AppSettings:
     shutdown_grace_ms: int = 20_000
     tracing: bool = False
     lifespan: Lifespan | None = None
+    middlewares: Iterable[Middleware] = ()
 
     def __post_init__(self) -> None:
         if self.lifespan is not None and not callable(self.lifespan):

@@ -1,7 +1,7 @@
 """The declaration of handlers with a decorator."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from asyncconsumer.errors import ConfigError
@@ -14,6 +14,7 @@ from asyncconsumer.handlers.handler import (
     check_apart,
     declared,
 )
+from asyncconsumer.handlers.middleware import Middleware, checked
 from asyncconsumer.handlers.retry import Retry
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,8 +23,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Declarations:
     """A base class with the decorator that declares handlers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, prefix: str = "", middlewares: Iterable[Middleware] = ()) -> None:
         self._handlers: list[Handler] = []
+        self._outer = prefix, checked(middlewares)  # of all handlers that are declared here
 
     def handler(
         self,
@@ -38,6 +40,7 @@ class Declarations:
         handler_timeout_ms: int | None = None,
         max_in_flight: int | None = None,
         max_in_flight_bytes: int = 64 * 2**20,
+        middlewares: Iterable[Middleware] = (),
     ) -> Callable[[F], F]:
         """Declare a function as the handler of topics. See `HandlerOptions` for the options.
 
@@ -57,16 +60,57 @@ class Declarations:
             handler_timeout_ms=handler_timeout_ms,
             max_in_flight=max_in_flight,
             max_in_flight_bytes=max_in_flight_bytes,
+            middlewares=checked(middlewares),
         )
 
         def declare(function: F) -> F:
-            self._declare(declared(function, topics, pattern, how))
+            handler = declared(function, topics, pattern, how)
+            self._declare(handler.included(*self._outer))
             return function
 
         return declare
+
+    def include(self, router: "Router", *, prefix: str = "") -> None:
+        """Add the handlers of a router, with `prefix` before the names of their topics.
+
+        The middlewares of this object are called outside of those of the router.
+        """
+        if not isinstance(router, Router):
+            raise ConfigError(f"include() takes a Router, got {router!r}")
+        if router is self:
+            raise ConfigError("a router cannot include itself")
+        own_prefix, middlewares = self._outer
+        for handler in router.close():
+            self._declare(handler.included(own_prefix + prefix, middlewares))
 
     def _declare(self, handler: Handler) -> None:
         """Add a handler. Raise ConfigError if it reads a topic of another handler."""
         for other in self._handlers:
             check_apart(other, handler)
         self._handlers.append(handler)
+
+
+class Router(Declarations):
+    """Handlers for apps to include, such as those of one module.
+
+    `prefix` is put before the names of all topics of the handlers: those that they read, their
+    retry topics and their dead letter topics. `middlewares` are called around each handler.
+    A router may be included several times, with different prefixes, and in other routers.
+    """
+
+    def __init__(self, *, prefix: str = "", middlewares: Iterable[Middleware] = ()) -> None:
+        super().__init__(prefix=prefix, middlewares=middlewares)
+        self._closed = False
+
+    def close(self) -> Sequence[Handler]:
+        """Return the handlers. No further one can be declared, because nothing would call it."""
+        self._closed = True
+        return self._handlers
+
+    def _declare(self, handler: Handler) -> None:
+        if self._closed:
+            raise ConfigError(
+                f"handler {handler.name} is declared after its router was included: declare the "
+                "handlers of a router before include()"
+            )
+        super()._declare(handler)

@@ -2,15 +2,17 @@
 
 import inspect
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from asyncconsumer.config.validation import one_of, whole_number
 from asyncconsumer.consumer.subscription_spec import check_names
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.group.subscription import with_flags
 from asyncconsumer.handlers.arguments import Argument, arguments_of
 from asyncconsumer.handlers.batches import Batch
+from asyncconsumer.handlers.middleware import Middleware, checked
 from asyncconsumer.handlers.retry import Retry
 
 Ordering: TypeAlias = Literal["key", "partition", "none"]
@@ -32,6 +34,9 @@ class HandlerOptions:
 
     `max_in_flight` and `max_in_flight_bytes` bound the records in flight, waiting or running. One
     partition may use as much of that as the others leave free.
+
+    `middlewares` are called around each call of the handler, inside of those of its router and of
+    the app. The first one is the outermost.
     """
 
     ordering: Ordering = "key"
@@ -43,8 +48,10 @@ class HandlerOptions:
     handler_timeout_ms: int | None = None
     max_in_flight: int | None = None
     max_in_flight_bytes: int = 64 * 2**20
+    middlewares: Sequence[Middleware] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "middlewares", checked(self.middlewares))
         one_of("ordering", self.ordering, get_args(Ordering))
         one_of("on_error", self.on_error, get_args(OnError))
         whole_number("concurrency", self.concurrency, 1)
@@ -118,6 +125,26 @@ class Handler:
                 f"handler {name}: {both!r} is its retry topic and its `dead_letter_topic`: dead "
                 "letters would be retried without end"
             )
+
+    def included(self, prefix: str, middlewares: Sequence[Middleware]) -> "Handler":
+        """Return this handler with a prefix for all of its topics, and with outer middlewares."""
+        if not prefix and not middlewares:
+            return self
+        how, expression = self.handling, self.pattern
+        retry = how.retry
+        if retry is not None and retry.topic is not None:
+            retry = replace(retry, topic=prefix + retry.topic)
+        if expression is not None and prefix:
+            expression = re.compile(f"{re.escape(prefix)}(?:{with_flags(expression)})")
+        dead = None if how.dead_letter_topic is None else prefix + how.dead_letter_topic
+        changed = replace(
+            how,
+            retry=retry,
+            dead_letter_topic=dead,
+            middlewares=(*middlewares, *how.middlewares),
+        )
+        topics = frozenset(prefix + topic for topic in self.topics)
+        return Handler(self.function, topics, expression, changed)
 
     def handles(self, topic: str) -> bool:
         """Return whether this handler names `topic`, or its pattern matches the topic.

@@ -15,6 +15,7 @@ from asyncconsumer.handlers.failures import Failures
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.injection import with_overrides
 from asyncconsumer.handlers.invoke import Call, caller, is_async
+from asyncconsumer.handlers.middleware import with_middlewares
 from asyncconsumer.handlers.ordering import ORDERINGS, Ordering
 from asyncconsumer.handlers.partition_work import Item, first_of
 from asyncconsumer.handlers.queue import WorkQueue
@@ -94,7 +95,7 @@ class HandlerRuntime:
         handler, options = self.handler, self.handler.handling
         overrides = {} if self._app is None else self._app.dependency_overrides
         batch = options.batch is not None
-        return caller(
+        call = caller(
             handler.name,
             handler.function,
             with_overrides(handler.name, handler.arguments, overrides, batch=batch),
@@ -103,6 +104,7 @@ class HandlerRuntime:
             threads=self._threads,
             context_of=self._context_of,
         )
+        return with_middlewares(call, options.middlewares, self._context_of)
 
     def _context_of(self, item: Item) -> Context:
         """Return the context for a call with `item`. Call this in the task that makes the call."""
