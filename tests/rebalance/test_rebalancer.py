@@ -13,6 +13,7 @@ from asyncconsumer.errors import ConsumerError, LeaderNotAvailable, UnstableOffs
 from asyncconsumer.events import EventBus
 from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.group.membership import Assignment
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.rebalance import Listeners, Rebalancer
 from asyncconsumer.streams.routes import TopicRoutes
@@ -42,6 +43,7 @@ class Scripted:
         self.trouble: list[ConsumerError] = []
         self.wanted: Mapping[TopicPartition, FetchTarget] = {}
         self.events = EventBus()
+        self.recorder = Recorder()
         self.streams = [Stream(Channel(Budget(10**6))) for _ in range(2)]
         self.rebalancer = Rebalancer(
             self,
