@@ -1,0 +1,94 @@
+"""The cost of metrics: the same consumer with and without them.
+
+    python -m benchmarks.metrics [--quick] [--json] [--rounds N] [--case NAME ...]
+
+A real broker, records of 100 bytes, one consumer process at a time, in interleaved rounds.
+"Without" replaces the methods that record. "Scraped" also renders all metrics each second. A missed
+promise is reported.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+from asyncconsumer.testing.servers import Kafka
+from benchmarks._child import figures
+from benchmarks._harness import arguments, note
+from benchmarks._promises import CPU, RATE, Case, Found, Promise, measure, tell
+from benchmarks._topics import Load, fill, plain
+
+MODULE: Final = "benchmarks._metrics"
+LEAST: Final = 0.98  # of the rate without metrics
+
+
+async def loop(kafka: Kafka, *, quick: bool, partitions: int) -> Case:
+    """Read records in a plain loop."""
+    load = Load(
+        f"metrics {partitions}", 1_000_000 if quick else 8_000_000, plain, "none", partitions
+    )
+    note(f"{load.name}: filling {load.records:,} records ...")
+    await fill(kafka, load)
+    run = partial(
+        figures, MODULE, servers=kafka.bootstrap_servers, topic=load.topic, partitions=partitions,
+        count=load.records,
+    )  # fmt: skip
+    return Case(
+        {
+            "without": partial(run, "read without"),
+            "with": partial(run, "read"),
+            "scraped": partial(run, "read", scraped=True),
+        },
+        [
+            Promise(contender, "without", metric, LEAST)
+            for contender in ("with", "scraped")
+            for metric in (RATE, CPU)
+        ],
+        2 if quick else 9,
+    )
+
+
+async def handlers(kafka: Kafka, *, quick: bool) -> Case:
+    """Call a handler that does nothing."""
+    load = Load("metrics handlers", 300_000 if quick else 2_000_000, plain)
+    note(f"{load.name}: filling {load.records:,} records ...")
+    await fill(kafka, load)
+    run = partial(
+        figures, MODULE, servers=kafka.bootstrap_servers, topic=load.topic, count=load.records,
+        delay_ms=0, concurrency=100, ordering="key",
+    )  # fmt: skip
+    return Case(
+        {"without": partial(run, "handlers without"), "with": partial(run, "handlers")},
+        [Promise("with", "without", metric, LEAST) for metric in (RATE, CPU)],
+        2 if quick else 9,
+    )
+
+
+CASES: Final[dict[str, Callable[..., Awaitable[Case]]]] = {
+    "loop, 1 partition": partial(loop, partitions=1),
+    "loop, 100 partitions": partial(loop, partitions=100),
+    "handlers": handlers,
+}
+
+
+async def measure_all(names: Sequence[str], *, quick: bool, rounds: int | None) -> Found:
+    results: Found = []
+    async with Kafka() as kafka:
+        for name in names:
+            case = await CASES[name](kafka, quick=quick)
+            results += await measure(name, case._replace(rounds=rounds or case.rounds))
+    return results
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--case", action="append", choices=list(CASES))
+    options = parser.parse_args()
+    names = options.case or list(CASES)
+    results = asyncio.run(measure_all(names, quick=options.quick, rounds=options.rounds))
+    tell("metrics", results, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
