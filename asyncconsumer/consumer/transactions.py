@@ -156,7 +156,7 @@ class Transactions:
                 stream.acknowledge()
 
     def _go_back(self) -> None:
-        """Seek back to the last transaction, so that later records are redelivered."""
+        """Seek back to the last transaction's offsets, so that later records are redelivered."""
         bases = self._bases()
         if again := {tp: bases[tp] for tp in self._handed_out(bases)}:
             self._rebalancer.seek(again)

@@ -81,9 +81,10 @@ class WorkQueue:
 
     All changes are synchronous. Workers wait in `wait_for_work`.
 
-    A worker runs through the unstarted records of a partition. If its handler waits, the record is
-    kept as started, and another worker continues with the next record. At most one worker is in a
-    run, because a run that waits is interrupted before another begins.
+    A worker processes the unstarted records of a partition one after the other, which is called a
+    run. If the handler waits, its record is marked as started, and another worker continues with
+    the next record. At most one worker is in a run, because a run that waits is interrupted before
+    another one begins.
 
     A partition may add records while it has less in flight than the limits leave free. One stuck
     partition therefore holds at most half and leaves the rest to others.
@@ -134,7 +135,7 @@ class WorkQueue:
         self.wake()
 
     def end(self, work: PartitionWork) -> None:
-        """Drop the items of a partition that wait, and cancel those that run."""
+        """Drop the waiting items of a partition, and cancel the running ones."""
         self._interrupt_run_of(work)
         self._count(work, -work.count, -work.size)
         work.end()

@@ -1,4 +1,4 @@
-"""The stream of a partition that submits records to handlers, which process them in any order."""
+"""The stream that submits a partition's records to handlers, which process them in any order."""
 
 import asyncio
 from collections.abc import Callable, Collection

@@ -73,7 +73,7 @@ class Delivery:
         self.chunk, self.is_new = None, False
 
     def count(self) -> None:
-        """Count the records delivered since the last call, and their part of the bytes."""
+        """Count the records delivered since the last call, and their share of the chunk's bytes."""
         chunk = self.chunk
         if chunk is None or chunk.meter is None:
             return
@@ -95,7 +95,7 @@ class Delivery:
 
     @property
     def unacknowledged_chunk(self) -> Chunk | None:
-        """The chunk, unless all of it is acknowledged."""
+        """The current chunk, or None if all of its records are acknowledged."""
         chunk = self.chunk
         if chunk is None or self._acknowledged >= chunk.next_offset:
             return None

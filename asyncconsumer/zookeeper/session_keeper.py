@@ -139,7 +139,10 @@ class SessionKeeper(_TimedCall, AsyncResource):
 
     @property
     def lost_by_own_clock(self) -> bool:
-        """Whether the session timeout has passed, so that the server may have ended the session."""
+        """Whether the session timeout has passed by this client's clock.
+
+        The server may then have ended the session.
+        """
         skipped = self._suspensions.since(self.last_answer)
         return _now() + skipped - self.last_answer > self.timeout
 

@@ -26,7 +26,7 @@ async def check_addresses(
 
 
 def bootstrap_findings(reports: Sequence[AddressReport]) -> list[Finding]:
-    """Return the findings in the reports about bootstrap servers.
+    """Return all findings about the bootstrap servers, from their reports.
 
     One server is enough to start, so the failure of another one is only a warning.
     """

@@ -109,7 +109,7 @@ class MemberProcess(AsyncResource):
     async def until(self, condition: Callable[[Self], bool], timeout: float = 60.0) -> None:
         """Wait until a condition is true.
 
-        Raise an error if the process ends before, or after `timeout`.
+        Raise an error if the process ends before that, or after `timeout` seconds.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
