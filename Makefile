@@ -69,6 +69,8 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	@$(BIN)/python -m benchmarks.rebalance $(ARGS)
 	$(say) 'benchmarks: handlers'
 	@$(BIN)/python -m benchmarks.handlers $(ARGS)
+	$(say) 'benchmarks: publish'
+	@$(BIN)/python -m benchmarks.publish $(ARGS)
 	$(say) 'benchmarks: spark'
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
 	$(say) 'benchmarks: feeder'

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from asyncconsumer.handlers.health import AppHealth
     from asyncconsumer.handlers.markers import Depends, Header, Key, State, Value
     from asyncconsumer.handlers.middleware import CallNext, Middleware
+    from asyncconsumer.handlers.publishing import Outgoing, Publish
     from asyncconsumer.handlers.retry import Retry
     from asyncconsumer.net.metadata import Leader
     from asyncconsumer.offsets.store import OffsetStore
@@ -137,6 +138,7 @@ __all__ = [
     "OffsetRange",
     "OffsetStore",
     "Oidc",
+    "Outgoing",
     "PartitionDescription",
     "PartitionLag",
     "PartitionStream",
@@ -144,6 +146,7 @@ __all__ = [
     "ProducerConfig",
     "ProducerOptions",
     "Progress",
+    "Publish",
     "RangeReader",
     "ReaderOptions",
     "RebalanceListener",
@@ -270,6 +273,10 @@ _MODULES: Final = {
     "handlers.middleware": (
         "CallNext",
         "Middleware",
+    ),
+    "handlers.publishing": (
+        "Outgoing",
+        "Publish",
     ),
     "handlers.retry": ("Retry",),
     "net.metadata": ("Leader",),

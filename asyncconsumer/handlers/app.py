@@ -42,6 +42,7 @@ from asyncconsumer.handlers.health import (
     with_in_flight,
 )
 from asyncconsumer.handlers.member_removal import remove_from
+from asyncconsumer.handlers.publishing import open_publishers
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.runtime import (
     AppContext,
@@ -183,6 +184,8 @@ class ConsumerApp(Declarations, WebMixin):
         for writer in writers:
             writer.reach_by(consumer.connection)
             writer.check_topic()
+        publishers = [runtime.publisher for runtime in self._running]
+        await open_publishers(stack, publishers, consumer.connection, network(environment))
         routes = consumer.by_partition(
             partial(HandlerStream, partial(queue_of, self._running), self._seen_by())
         )

@@ -15,6 +15,7 @@ from asyncconsumer.handlers.handler import (
     declared,
 )
 from asyncconsumer.handlers.middleware import Middleware, checked
+from asyncconsumer.handlers.publishing import Publish
 from asyncconsumer.handlers.retry import Retry
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,6 +42,7 @@ class Declarations:
         max_in_flight: int | None = None,
         max_in_flight_bytes: int = 64 * 2**20,
         middlewares: Iterable[Middleware] = (),
+        publish: Publish | str | None = None,
     ) -> Callable[[F], F]:
         """Declare a function as the handler of topics. See `HandlerOptions` for the options.
 
@@ -61,6 +63,7 @@ class Declarations:
             max_in_flight=max_in_flight,
             max_in_flight_bytes=max_in_flight_bytes,
             middlewares=checked(middlewares),
+            publish=publish,
         )
 
         def declare(function: F) -> F:

@@ -13,6 +13,7 @@ from asyncconsumer.group.subscription import with_flags
 from asyncconsumer.handlers.arguments import Argument, arguments_of
 from asyncconsumer.handlers.batches import Batch
 from asyncconsumer.handlers.middleware import Middleware, checked
+from asyncconsumer.handlers.publishing import Publish, ResultPublisher, publish_option
 from asyncconsumer.handlers.retry import Retry
 
 Ordering: TypeAlias = Literal["key", "partition", "none"]
@@ -32,6 +33,10 @@ class HandlerOptions:
     `on_error` applies to a record that still fails after its retries, without a
     `dead_letter_topic`. "stop" ends the app, and "skip" continues without the record.
 
+    `publish` is the topic to which the values that the handler returns are written, or a `Publish`
+    with more options. A record is processed when they are written. A handler may return one value,
+    several in a list or tuple, `Outgoing` records, or None. It may be a generator.
+
     `max_in_flight` and `max_in_flight_bytes` bound the records in flight, waiting or running. One
     partition may use as much of that as the others leave free.
 
@@ -49,9 +54,11 @@ class HandlerOptions:
     max_in_flight: int | None = None
     max_in_flight_bytes: int = 64 * 2**20
     middlewares: Sequence[Middleware] = ()
+    publish: Publish | str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "middlewares", checked(self.middlewares))
+        object.__setattr__(self, "publish", publish_option(self.publish))
         one_of("ordering", self.ordering, get_args(Ordering))
         one_of("on_error", self.on_error, get_args(OnError))
         whole_number("concurrency", self.concurrency, 1)
@@ -106,10 +113,18 @@ class Handler:
         function = self.function
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
         object.__setattr__(self, "name", name)
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(f"handler {name} has a `yield`: generators are not supported")
+        generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        if generator and self.handling.publish is None:
+            raise ConfigError(
+                f"handler {name} has a `yield`, but no `publish`: set the topic to publish to"
+            )
         arguments = arguments_of(name, function, batch=self.handling.batch is not None)
         object.__setattr__(self, "arguments", arguments)
+        publisher = self.publisher()
+        if publisher is not None and publisher.topic and self.handles(publisher.topic):
+            raise ConfigError(
+                f"handler {name} reads {publisher.topic!r}, to which it publishes its results"
+            )
         for topic in self.handling.writes_to:
             if self.handles(topic):
                 what = "dead_letter_topic" if topic == self.handling.dead_letter_topic else "retry"
@@ -137,14 +152,25 @@ class Handler:
         if expression is not None and prefix:
             expression = re.compile(f"{re.escape(prefix)}(?:{with_flags(expression)})")
         dead = None if how.dead_letter_topic is None else prefix + how.dead_letter_topic
+        publish = how.publish
+        if isinstance(publish, Publish) and publish.topic is not None:
+            publish = replace(publish, topic=prefix + publish.topic)
         changed = replace(
             how,
             retry=retry,
+            publish=publish,
             dead_letter_topic=dead,
             middlewares=(*middlewares, *how.middlewares),
         )
         topics = frozenset(prefix + topic for topic in self.topics)
         return Handler(self.function, topics, expression, changed)
+
+    def publisher(self) -> ResultPublisher | None:
+        """Return a new publisher of the results, or None if they are not published."""
+        options = self.handling.publish
+        if not isinstance(options, Publish):
+            return None
+        return ResultPublisher(self.name, self.function, options)
 
     def handles(self, topic: str) -> bool:
         """Return whether this handler names `topic`, or its pattern matches the topic.

@@ -18,6 +18,7 @@ from asyncconsumer.handlers.invoke import Call, caller, is_async
 from asyncconsumer.handlers.middleware import with_middlewares
 from asyncconsumer.handlers.ordering import ORDERINGS, Ordering
 from asyncconsumer.handlers.partition_work import Item, first_of
+from asyncconsumer.handlers.publishing import collected
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.retry_topic import RetryTopic
 from asyncconsumer.handlers.threads import HandlerThreads
@@ -66,10 +67,10 @@ class HandlerRuntime:
             if self.retry_topic is None
             else self.retry_topic.queue
         )
+        self.publisher: Final = handler.publisher()
+        function = handler.function if self.publisher is None else collected(handler.function)
         self._threads = (
-            None
-            if is_async(handler.function)
-            else HandlerThreads(handler.name, options.concurrency)
+            None if is_async(function) else HandlerThreads(handler.name, options.concurrency)
         )
         self.failures: Final = Failures(
             handler.name,
@@ -85,19 +86,21 @@ class HandlerRuntime:
             recorder=recorder,
             retry_topic=self.retry_topic,
         )
-        call = self._caller()
+        call = self._caller(function)
+        if self.publisher is not None:
+            call = self.publisher.call(call)
         call = traced(call, group) if context.tracing else call
         if self.retry_topic is not None:
             call = self.retry_topic.call(call)
         self.workers: Final = Workers(handler.name, self.queue, call, self.failures, recorder)
 
-    def _caller(self) -> Call:
+    def _caller(self, function: Callable[..., Any]) -> Call:
         handler, options = self.handler, self.handler.handling
         overrides = {} if self._app is None else self._app.dependency_overrides
         batch = options.batch is not None
         call = caller(
             handler.name,
-            handler.function,
+            function,
             with_overrides(handler.name, handler.arguments, overrides, batch=batch),
             batch=batch,
             timeout_ms=options.handler_timeout_ms,

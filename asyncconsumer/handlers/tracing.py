@@ -3,7 +3,7 @@
 Only the OpenTelemetry API is used. Spans are recorded only if the application sets up an SDK.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asyncconsumer.errors import ConfigError, DeserializationFailed
 from asyncconsumer.handlers.invoke import Call
@@ -39,7 +39,7 @@ def traced(call: Call, group: str) -> Call:
         texts = {name: text.decode("latin-1") for name, text in record.headers if text is not None}
         return propagate.extract(texts)
 
-    async def spanned(item: Item) -> None:
+    async def spanned(item: Item) -> Any:  # noqa: ANN401 - the result of the handler
         first = first_of(item)
         context: Context | None = None
         links: list[trace.Link] = []
@@ -62,7 +62,7 @@ def traced(call: Call, group: str) -> Call:
             set_status_on_exception=False,
         ) as span:
             try:
-                await call(item)
+                return await call(item)
             except Exception as error:
                 _record(span, error)
                 raise

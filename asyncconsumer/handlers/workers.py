@@ -39,6 +39,7 @@ class Workers:
         self._failures = failures
         self._durations = recorder.histogram("handler_duration_seconds", handler)
         self._latest: WorkerState | None = None  # of the worker that made the last call
+        self._has_unpublished = False  # the handler returned a value that has no topic
         self._single_calls = 0  # calls that must end without a wait before the next run
 
     async def work(self) -> None:
@@ -87,17 +88,17 @@ class Workers:
             state.work, state.item = work, item
             running[task] = self._latest = state
             try:
-                await call(item)
+                if (result := await call(item)) is not None:
+                    self._log_unpublished(result)
             except _THE_END:
                 raise
             except BaseException as error:  # noqa: BLE001 - `_failed` sorts them; a Rust panic is one
                 self._durations.observe(clock() - began)
                 await self._failed(task, work, item, error)
                 continue
-            if self._latest is not state:  # the call waited, and another worker made one meanwhile
-                self._single_calls = _SINGLE_CALLS
-            elif self._single_calls:
-                self._single_calls -= 1
+            # unless the call waited, and another worker made one meanwhile
+            is_latest = self._latest is state
+            self._single_calls = max(self._single_calls - 1, 0) if is_latest else _SINGLE_CALLS
             # The item counts unless the handler swallowed a cancellation and returned.
             if task not in queue.cut or await self._take_back(task):
                 queue.finish(work, item)
@@ -134,7 +135,8 @@ class Workers:
             if follows_each:
                 queue.interrupt_run()
             try:
-                await call(record)
+                if (result := await call(record)) is not None:
+                    self._log_unpublished(result)
             except _THE_END:
                 raise
             except BaseException as error:  # noqa: BLE001 - as in `_process`
@@ -144,13 +146,7 @@ class Workers:
                 return 0
             if state.item is not None:
                 self._observe_run(done + 1, now - began, clock() - now)
-                if state.waited:
-                    self._single_calls = _SINGLE_CALLS
-                if task not in queue.cut or await self._take_back(task):
-                    queue.finish(work, record)
-                    queue.finished += 1
-                queue.completions.end(loop.time())
-                queue.stop_running(task, work)
+                await self._end_interrupted(task, state, work, record)
                 return 0
             block.index += 1
             done += 1
@@ -170,6 +166,19 @@ class Workers:
             self._durations.observe(seconds / (calls - 1), calls - 1)
         if calls:
             self._durations.observe(last)
+
+    async def _end_interrupted(
+        self, task: "asyncio.Task[object]", state: WorkerState, work: PartitionWork, record: Record
+    ) -> None:
+        """End the call that interrupted a run, for example because it had to wait."""
+        queue = self._queue
+        if state.waited:
+            self._single_calls = _SINGLE_CALLS
+        if task not in queue.cut or await self._take_back(task):
+            queue.finish(work, record)
+            queue.finished += 1
+        queue.completions.end(asyncio.get_running_loop().time())
+        queue.stop_running(task, work)
 
     async def _failed(
         self, task: "asyncio.Task[object]", work: PartitionWork, item: Item, error: BaseException
@@ -200,6 +209,17 @@ class Workers:
                 await self._take_back(task)
             queue.completions.end(asyncio.get_running_loop().time())
             queue.stop_running(task, work)
+
+    def _log_unpublished(self, result: object) -> None:
+        """Log an error, once, about a handler whose results have no topic."""
+        if not self._has_unpublished:
+            self._has_unpublished = True
+            _log.error(
+                "handler %s returned %s, which is dropped: set `publish` to the topic of its "
+                "results, or return None",
+                self._handler,
+                type(result).__name__,
+            )
 
     def _is_to_end(self, task: "asyncio.Task[object]") -> bool:
         """Return whether a cancellation is meant for the worker, because its queue is stopped.

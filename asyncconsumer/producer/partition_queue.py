@@ -2,11 +2,10 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
 from math import inf
 from operator import attrgetter
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.config import SendConfig
@@ -26,6 +25,9 @@ from asyncconsumer.records.batch_encoder import BatchProducer, encode_batch
 from asyncconsumer.records.decoding import Records
 from asyncconsumer.records.record import Headers
 from asyncconsumer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NOT_IDEMPOTENT: Final = BatchProducer()
 """The producer fields if a broker issues no producer id."""
@@ -90,7 +92,7 @@ class PartitionQueue:
 
     def append(
         self,
-        record: tuple[bytes | None, bytes | None, Headers | Sequence[tuple[str, bytes | None]]],
+        record: tuple[bytes | None, bytes | None, Headers],
         timestamp_ms: int,
         now: float,
     ) -> tuple[RecordDelivery, int, bool]:

@@ -7,7 +7,6 @@ async with Producer(bootstrap_servers="k:9092") as producer:
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import Random
@@ -17,6 +16,7 @@ from typing_extensions import TypeVar
 
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.retry_deadline import RetryDeadline
+from asyncconsumer.aio.wall_clock import wall_clock_ms
 from asyncconsumer.config import ProducerConfig, ProducerOptions, document_options, refuse_both
 from asyncconsumer.config.external import ExternalOptions, StrPath
 from asyncconsumer.config.option_docs import option_docs
@@ -30,6 +30,7 @@ from asyncconsumer.producer.partitioner import TopicPartitioner
 from asyncconsumer.producer.send_buffer import SendBuffer
 from asyncconsumer.producer.sender import Sender
 from asyncconsumer.protocol.messages import MetadataRequest
+from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import RecordContext, Serializable, Serializer, make_serializer
 from asyncconsumer.types import TopicPartition
 
@@ -43,8 +44,9 @@ _MOST_UNKNOWN_MS: Final = 5_000  # until a topic that does not exist is an error
 _log: Final = logging.getLogger(__name__)
 
 
-def _milliseconds() -> int:
-    return time.time_ns() // 1_000_000
+def pairs(headers: SendHeaders) -> Headers:
+    """Return headers as a tuple of pairs."""
+    return tuple(headers.items() if isinstance(headers, Mapping) else headers)
 
 
 @document_options(ProducerOptions)
@@ -66,7 +68,7 @@ class Producer(AsyncResource, Generic[K, V]):
         config: ProducerConfig | None = None,
         randomness: Random | None = None,
         opener: BrokerOpener = open_connection,
-        now_ms: Callable[[], int] = _milliseconds,
+        now_ms: Callable[[], int] = wall_clock_ms,
         **options: Unpack[ProducerOptions],
     ) -> None:
         refuse_both(config, options)
@@ -146,9 +148,8 @@ class Producer(AsyncResource, Generic[K, V]):
         Wait only while `max_buffered_bytes` are not written, or for the partitions of a new topic.
         Without `partition`, the key selects one, as in Java's producer.
         """
-        if isinstance(headers, Mapping):
-            headers = tuple(headers.items())
-        context = RecordContext(topic, "value", headers)  # type: ignore[arg-type] # pairs
+        headers = pairs(headers)
+        context = RecordContext(topic, "value", headers)
         data = self._write_value(value, context)
         if not (data is None or isinstance(data, bytes)):
             data = await data
@@ -156,17 +157,47 @@ class Producer(AsyncResource, Generic[K, V]):
         if key is not None:
             made = self._write_key(key, context._replace(part="key"))
             key_data = made if made is None or isinstance(made, bytes) else await made
+        return self.send_now(
+            topic, key_data, data, headers, partition, timestamp_ms
+        ) or await self.send_bytes(topic, key_data, data, headers, partition, timestamp_ms)
+
+    def send_now(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordDelivery | None:
+        """Add a serialized record to a batch, or return None if this needs a wait."""
         partitioner = self._partitioners.get(topic)
-        if partitioner is None or self._cluster.metadata.topics.get(topic) is not partitioner.topic:
-            partitioner = await self._find_partitions(topic)
+        if (
+            partitioner is None
+            or self._cluster.metadata.topics.get(topic) is not partitioner.topic
+            or self._buffer.is_full
+        ):
+            return None
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+        return self._append(partitioner, (key, value, headers), partition, timestamp_ms)
+
+    async def send_bytes(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordDelivery:
+        """Add a serialized record to a batch, after a wait for room or for the partitions."""
+        partitioner = await self._find_partitions(topic)
         if self._buffer.is_full:
             await self._buffer.wait_room()
-        return self._append(
-            partitioner,
-            (key_data, data, headers),
-            partition,
-            self._now_ms() if timestamp_ms is None else timestamp_ms,
-        )
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+        return self._append(partitioner, (key, value, headers), partition, timestamp_ms)
 
     async def send_and_wait(
         self,
@@ -227,7 +258,7 @@ class Producer(AsyncResource, Generic[K, V]):
     def _append(
         self,
         partitioner: TopicPartitioner,
-        record: tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]],
+        record: tuple[bytes | None, bytes | None, Headers],
         partition: int | None,
         timestamp_ms: int,
     ) -> RecordDelivery:
@@ -256,6 +287,9 @@ class Producer(AsyncResource, Generic[K, V]):
         """
         self._sender.check_open()
         known = self._cluster.metadata.topics.get(topic)
+        partitioner = self._partitioners.get(topic)
+        if partitioner is not None and known is partitioner.topic:
+            return partitioner
         retries = RetryDeadline(self.config.sending.delivery_timeout_ms, self._randomness)
         missing = RetryDeadline(_MOST_UNKNOWN_MS, self._randomness)
         while known is None or known.error is not None or not known.partitions:

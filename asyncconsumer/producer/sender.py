@@ -198,8 +198,10 @@ class Sender(AsyncResource):
         try:
             producer = await self._ids.request()
         except ConsumerError as error:
-            self._log.warning("failed to get a producer id: %s", error)
-            if not error.retriable:
+            if error.retriable:  # a broker that has just started issues none yet
+                self._log.info("failed to get a producer id: %s", error)
+            else:
+                self._log.warning("failed to get a producer id: %s", error)
                 self._give_up(self._lacking(), error)
             await asyncio.sleep(_SECONDS_BETWEEN_IDS)
         else:

@@ -97,7 +97,18 @@ def _module(module: types.ModuleType) -> Serializer:
 
 
 def _of_value(function: Callable[[Any], Any]) -> Serializer:
-    return _placed(lambda value, _: function(value))
+    """Return the serializer by a function of the value alone, without a call in between."""
+
+    def write(value: object, place: RecordContext) -> bytes | Awaitable[bytes | None] | None:
+        if value is None:
+            return None
+        try:
+            data = function(value)
+        except Exception as error:
+            raise _failure(error, value, place) from error
+        return data if type(data) is bytes else _finished(data, value, place)
+
+    return write
 
 
 def _placed(function: Callable[[Any, RecordContext], Any]) -> Serializer:
@@ -108,13 +119,17 @@ def _placed(function: Callable[[Any, RecordContext], Any]) -> Serializer:
             data = function(value, place)
         except Exception as error:
             raise _failure(error, value, place) from error
-        if isinstance(data, bytes):
-            return data
-        if inspect.iscoroutine(data):
-            return _waited(data, value, place)
-        return _checked(data, value, place)
+        return _finished(data, value, place)
 
     return write
+
+
+def _finished(
+    data: object, value: object, place: RecordContext
+) -> bytes | Awaitable[bytes | None] | None:
+    if inspect.iscoroutine(data):
+        return _waited(data, value, place)
+    return _checked(data, value, place)
 
 
 async def _waited(
@@ -146,6 +161,8 @@ def _failure(error: Exception, value: object, place: RecordContext) -> Serializa
 
 
 def _bytes(value: object) -> bytes:
+    if type(value) is bytes:
+        return value
     if not isinstance(value, bytes | bytearray | memoryview):
         raise _NoSerializer("it is not bytes")
     return bytes(value)

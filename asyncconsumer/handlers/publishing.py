@@ -1,0 +1,215 @@
+"""Publishing of the values that handlers return."""
+
+import inspect
+import types
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, Union, get_args, get_origin
+
+from asyncconsumer.config import ConnectionConfig, ProducerConfig, SendConfig
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.handlers.invoke import Call
+from asyncconsumer.handlers.partition_work import Item
+from asyncconsumer.producer.batch import RecordDelivery
+from asyncconsumer.producer.producer import Producer, SendHeaders, pairs
+from asyncconsumer.serdes import RecordContext, Serializer, make_serializer
+
+_SEVERAL: Final = (
+    list, tuple, Sequence, Iterable, Iterator, Generator, AsyncIterable, AsyncIterator,
+    AsyncGenerator,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record that a handler publishes: ``Outgoing("billed", value=bill, key=bill.customer)``.
+
+    Without a key, the record has none. With `Publish.serializer`, the value is serialized by it,
+    and otherwise by its type.
+    """
+
+    topic: str
+    value: Any = field(default=None, repr=False, kw_only=True)
+    key: Any = field(default=None, repr=False, kw_only=True)
+    headers: SendHeaders = field(default=(), repr=False, kw_only=True)
+    partition: int | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """The topic of a handler's results, and their encoding.
+
+    `serializer` is one of the forms of `asyncconsumer.serdes.make_serializer`. The default is the
+    return annotation of the handler, or the type of each value. `key` is a function of a value that
+    returns its key. By default, a result has the key of the record that it was made of. Results of
+    a batch have none.
+
+    Without a topic, the handler returns `Outgoing` records, or None.
+    """
+
+    topic: str | None = None
+    serializer: Any = None
+    key: Callable[[Any], Any] | None = None
+    key_serializer: Any = None
+
+    def __post_init__(self) -> None:
+        topic: object = self.topic
+        if topic is not None and (not isinstance(topic, str) or not topic):
+            raise ConfigError(f"`publish` needs the name of a topic, got {topic!r}")
+        if self.key is not None and not callable(self.key):
+            raise ConfigError(f"`key` of Publish must be a function of a value, got {self.key!r}")
+
+
+def publish_option(option: object) -> Publish | None:
+    """Return the option `publish` of a handler as a `Publish`. A string is the topic."""
+    if option is None or isinstance(option, Publish):
+        return option
+    if isinstance(option, str):
+        return Publish(option)
+    raise ConfigError(f"`publish` must be a topic or a Publish(...), got {option!r}")
+
+
+def collected(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that returns the values of a generator as a list.
+
+    Other functions are returned unchanged.
+    """
+    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.isasyncgenfunction(target):
+
+        async def collect(*arguments: object, **keywords: object) -> list[Any]:
+            return [value async for value in function(*arguments, **keywords)]
+
+        return collect
+    if inspect.isgeneratorfunction(target):
+        return lambda *arguments, **keywords: list(function(*arguments, **keywords))
+    return function
+
+
+class ResultPublisher:
+    """The publisher of one handler's results. The app sets the producer when it is opened."""
+
+    def __init__(self, name: str, function: Callable[..., Any], options: Publish) -> None:
+        self.producer: Producer[Any, Any] | None = None
+        self._name = name
+        self.topic: Final = options.topic
+        self._place = None if self.topic is None else RecordContext(self.topic, "value", ())
+        self._key = options.key
+        where = f"handler {name}"
+        try:
+            kind = _result_type(function) if options.serializer is None else options.serializer
+            self._serialize: Final[Serializer] = make_serializer(kind)
+            self._serialize_any: Final = make_serializer(options.serializer)
+            self._serialize_key: Final = make_serializer(options.key_serializer)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{where}: its results cannot be published: {error}. Or set "
+                "publish=Publish(topic, serializer=...)"
+            ) from error
+
+    def call(self, call: Call) -> Call:
+        """Return a call that ends when the results of `call` are written to all replicas."""
+
+        async def publish(item: Item) -> None:
+            result = await call(item)
+            if result is None:
+                return
+            source_key = None if isinstance(item, list) else item.key
+            if type(result) in (list, tuple):
+                deliveries = [
+                    await self._send(each, source_key) for each in result if each is not None
+                ]
+                for delivery in deliveries:
+                    await delivery
+            else:
+                await (await self._send(result, source_key))
+
+        return publish
+
+    async def _send(self, result: Any, source_key: bytes | None) -> RecordDelivery:  # noqa: ANN401
+        producer, place = self.producer, self._place
+        assert producer is not None
+        if isinstance(result, Outgoing):
+            return await self._send_outgoing(producer, result)
+        if place is None:
+            raise ConfigError(
+                f"handler {self._name} returned {type(result).__name__}, but its `publish` has no "
+                "topic: return Outgoing(topic, ...), or name the topic"
+            )
+        value = self._serialize(result, place)
+        if not (value is None or isinstance(value, bytes)):
+            value = await value
+        if self._key is not None:
+            source_key = await self._key_of(self._key(result), place)
+        return producer.send_now(place.topic, source_key, value) or await producer.send_bytes(
+            place.topic, source_key, value
+        )
+
+    async def _send_outgoing(
+        self, producer: Producer[Any, Any], record: Outgoing
+    ) -> RecordDelivery:
+        headers = pairs(record.headers)
+        place = RecordContext(record.topic, "value", headers)
+        value = self._serialize_any(record.value, place)
+        if not (value is None or isinstance(value, bytes)):
+            value = await value
+        key = await self._key_of(record.key, place)
+        return await producer.send_bytes(record.topic, key, value, headers, record.partition)
+
+    async def _key_of(self, key: Any, place: RecordContext) -> bytes | None:  # noqa: ANN401
+        made = self._serialize_key(key, place._replace(part="key"))
+        return made if made is None or isinstance(made, bytes) else await made
+
+
+async def open_publishers(
+    stack: AsyncExitStack,
+    publishers: Iterable[ResultPublisher | None],
+    connection: ConnectionConfig,
+    network: dict[str, Any],
+) -> None:
+    """Open one producer for the handlers that publish, if there are any."""
+    needed = [publisher for publisher in publishers if publisher is not None]
+    if needed:
+        config = ProducerConfig(connection, SendConfig())
+        producer = await stack.enter_async_context(Producer[Any, Any](config=config, **network))
+        for publisher in needed:
+            publisher.producer = producer
+
+
+def _result_type(function: Callable[..., Any]) -> Any:  # noqa: ANN401
+    """Return the type of one result by the return annotation. None if it names no single type."""
+    kind = inspect.signature(function, eval_str=True).return_annotation
+    if kind is inspect.Signature.empty:
+        return None
+    kind = _without_none(kind)
+    if get_origin(kind) in _SEVERAL or kind in _SEVERAL:
+        items = [item for item in get_args(kind) if item is not Ellipsis]
+        same = set(items[:1]) if get_origin(kind) in (Generator, AsyncGenerator) else set(items)
+        kind = _without_none(same.pop()) if len(same) == 1 else None
+    if kind is Any or kind is object or kind is Outgoing or _is_union(kind):
+        return None
+    return kind
+
+
+def _without_none(kind: Any) -> Any:  # noqa: ANN401
+    """Return the other member of an optional type. Other types are returned unchanged."""
+    if kind is types.NoneType:
+        return None
+    if _is_union(kind):
+        others = [member for member in get_args(kind) if member is not types.NoneType]
+        return others[0] if len(others) == 1 else kind
+    return kind
+
+
+def _is_union(kind: object) -> bool:
+    return get_origin(kind) in (Union, types.UnionType)
