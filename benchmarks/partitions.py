@@ -30,7 +30,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from asyncconsumer import Consumer
 from asyncconsumer.config.choices import AssignorName
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.testing.fake_kafka import HANDLERS
 from asyncconsumer.testing.fake_kafka.broker import Handler
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster

@@ -18,6 +18,11 @@ MODULES: Final = (
     "asyncconsumer.serdes",
     "asyncconsumer.spark",
     "asyncconsumer.testing",
+    "asyncconsumer.testing.fake_kafka",
+    "asyncconsumer.testing.fake_zookeeper",
+    "asyncconsumer.testing.proxy",
+    "asyncconsumer.testing.servers",
+    "asyncconsumer.testing.virtual_time",
     "asyncconsumer.web.aiohttp",
 )
 _LEFT_OUT: Final = ("!asyncconsumer.testing.plugin",)

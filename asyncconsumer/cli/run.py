@@ -15,10 +15,10 @@ import typer
 from asyncconsumer.cli import text
 from asyncconsumer.cli.connect import admin_options, read_options
 from asyncconsumer.cli.dashboard import AllowedHost, replay_actions
-from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.dashboard.access import HostCheck, TokenCheck, read_token
 from asyncconsumer.dashboard.site import DashboardSite
 from asyncconsumer.dashboard.sites import admin_factory, make_site
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.web.pages import asgi
 from asyncconsumer.web.server import serving

@@ -14,11 +14,11 @@ from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ClassicConfig, ClassicOptions, document_options, refuse_both
 from asyncconsumer.consumer.connector_listener import RebalanceListener
-from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.health import Health, HealthState, health_of, status_of
 from asyncconsumer.consumer.measuring import measurements_of
 from asyncconsumer.consumer.monitoring import MonitoringOperations
 from asyncconsumer.consumer.zookeeper_backend import ZooKeeperGroup
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConfigError, StreamsExist, brief
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.manager import FetchManager

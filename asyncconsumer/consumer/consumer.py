@@ -21,7 +21,6 @@ from asyncconsumer.config import (
     whole_number,
 )
 from asyncconsumer.config.external import ExternalOptions, StrPath
-from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.health import Health, HealthState, health_of, status_of, with_topics
 from asyncconsumer.consumer.interceptors import Interceptor, Interceptors
 from asyncconsumer.consumer.listener import ListenerList, checked
@@ -38,6 +37,7 @@ from asyncconsumer.consumer.subscribe_operations import SubscribeOperations
 from asyncconsumer.consumer.subscription import Collaborators, S, StreamKind
 from asyncconsumer.consumer.subscription_spec import ManualPartitions, ToAssign, parse_subscription
 from asyncconsumer.consumer.transactions import TransactionalProducer
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConfigError, brief
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.metrics.recorder import Recorder

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.dead_letters import DeadLetterProducer
-from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.zookeeper_backend import ZooKeeperGroup
+from asyncconsumer.environment import Environment
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.metrics.recorder import Recorder

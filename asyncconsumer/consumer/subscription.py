@@ -10,7 +10,6 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.config import ConsumerConfig
-from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.health import HealthState, health_of
 from asyncconsumer.consumer.interceptors import InterceptedStore, Interceptors
 from asyncconsumer.consumer.listener import ListenerList, listeners
@@ -23,6 +22,7 @@ from asyncconsumer.consumer.subscription_spec import ManualPartitions, Subscript
 from asyncconsumer.consumer.topic_check import TopicCheck
 from asyncconsumer.consumer.transactions import Transactions
 from asyncconsumer.consumer.watchdog import Watchdog
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import SubscriptionConflict
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.co_assignment import CoAssignedMembership

@@ -10,8 +10,8 @@ from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.config import ClassicConfig
-from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.zookeeper_brokers import ZooKeeperBrokers
+from asyncconsumer.environment import Environment
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.group.zookeeper.filters import StreamSubscription
 from asyncconsumer.group.zookeeper.membership import ZooKeeperMemberConfig, ZooKeeperMembership

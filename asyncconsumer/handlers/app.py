@@ -10,19 +10,19 @@ asyncio.run(app.run())
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, Unpack
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import AppOptions, ConnectionConfig, document_options
 from asyncconsumer.config.external import ExternalOptions, StrPath
 from asyncconsumer.consumer.consumer import Consumer
-from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.interceptors import Interceptors
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.events import EventBus, EventStream
 from asyncconsumer.handlers.app_lifespan import enter_lifespan
@@ -64,6 +64,9 @@ from asyncconsumer.types import TopicPartition
 from asyncconsumer.web.mixin import WebMixin
 from asyncconsumer.web.pages import Asgi
 from asyncconsumer.web.status import Status
+
+if TYPE_CHECKING:
+    from asyncconsumer.testing.kafka import FakeKafka
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_COMMIT: Final = 5.0
@@ -268,6 +271,26 @@ class ConsumerApp(Declarations, WebMixin):
                 await asked.wait()
         assert self._draining.result is not None
         return self._draining.result
+
+    @asynccontextmanager
+    async def testing(
+        self, kafka: "FakeKafka | None" = None, *, partitions: int = 1, brokers: int = 1
+    ) -> AsyncIterator["FakeKafka"]:
+        """Run the app on a fake Kafka within this process, for tests without a broker.
+
+        Without `kafka`, a new cluster is created, whose topics have `partitions` partitions. The
+        app runs in its own task. `kafka.settled()` or the end of the block raises its error.
+        """
+        from asyncconsumer.handlers.testing import AppUnderTest, on_fake
+
+        before, cluster = (self._options, self._context), (partitions, brokers)
+        async with on_fake(kafka, before[0], self._handlers, *cluster) as (kafka, self._options):
+            self._context = self._context._replace(environment=kafka.environment)
+            try:
+                async with AppUnderTest(self, self._handlers, kafka, lambda: self._running):
+                    yield kafka
+            finally:
+                self._options, self._context = before
 
     # --- draining --------------------------------------------------------------------------------
 

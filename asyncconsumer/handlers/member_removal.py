@@ -4,7 +4,7 @@ from typing import Final
 
 from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.group.classic.removal import remove_member
 from asyncconsumer.net.coordinator import Coordinator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncconsumer.config import ConsumerConfig
 from asyncconsumer.consumer.dead_letters import DeadLetterProducer
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.events import EventBus
 from asyncconsumer.handlers.batches import BatchQueues
 from asyncconsumer.handlers.context import Context, attempts_elsewhere

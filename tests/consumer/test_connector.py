@@ -12,7 +12,7 @@ import pytest
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.consumer.connector import ConsumerConnector
 from asyncconsumer.consumer.connector_listener import RebalanceListener
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, StreamsExist
 from asyncconsumer.group.zookeeper import registration
 from asyncconsumer.group.zookeeper.filters import StreamSubscription

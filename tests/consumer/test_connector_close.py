@@ -9,7 +9,7 @@ import pytest
 
 from asyncconsumer.consumer.connector import ConsumerConnector
 from asyncconsumer.consumer.connector_listener import RebalanceListener
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ClosedError, ListenerFailed
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper, Fate

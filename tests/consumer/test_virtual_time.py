@@ -8,7 +8,7 @@ import pytest
 
 from asyncconsumer import Consumer
 from asyncconsumer.config.choices import GroupProtocol
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.testing.virtual_time import run
 from tests.support.fake_consumer import coordinating
 

@@ -11,7 +11,7 @@ import pytest
 
 from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.consumer.connector import ConsumerConnector
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import HostNotAllowed
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.fake_kafka import FakeCluster

@@ -9,7 +9,7 @@ import pytest
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper
 from asyncconsumer.testing.virtual_time import simulated

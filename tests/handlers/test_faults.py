@@ -13,7 +13,7 @@ from asyncconsumer import ConsumerApp, Record, Retry, TopicPartition
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.consumer.dead_letters import DeadLetterProducer, Failure, failure_headers
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import OffsetMetadataTooLarge
 from asyncconsumer.events import EventBus
 from asyncconsumer.group.subscription import PatternSubscription

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry import trace
 
 from asyncconsumer import Batch, ConfigError, ConsumerApp, Record
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.events import EventBus
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime

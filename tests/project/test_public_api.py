@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import asyncconsumer
-from asyncconsumer import errors, serdes
+from asyncconsumer import errors, serdes, testing
 
 pytestmark = pytest.mark.fast
 
@@ -120,7 +120,8 @@ ENTRY_POINTS = (
 )
 INTERNAL = {"AppKeywords", "Environment", "ConnectionConfig", "Recorder"}
 """Types of keyword arguments, of parameters for tests, and of properties for the package itself."""
-ARROW = {"pa": SimpleNamespace(RecordBatch=bytes)}  # imported for type checkers only
+CHECKED = {"pa": SimpleNamespace(RecordBatch=bytes), "FakeKafka": testing.FakeKafka}
+"""Names that are imported for type checkers only."""
 UNLISTED_METHODS = {"by_partition", "producer"}  # for `ConsumerApp`
 
 
@@ -161,13 +162,13 @@ def annotated(kind: type) -> Iterator[tuple[str, Any]]:
 def test_every_type_of_a_public_method_is_public(kind: type) -> None:
     public = {getattr(asyncconsumer, name) for name in asyncconsumer.__all__}
     public |= {kind for kind in vars(errors).values() if isinstance(kind, type)} | {
-        getattr(serdes, name) for name in serdes.__all__
+        getattr(module, name) for module in (serdes, testing) for name in module.__all__
     }
     missing = {
         f"{name}: {result.__name__}"
         for name, member in annotated(kind)
         if inspect.isfunction(member) and name not in UNLISTED_METHODS
-        for hint in get_type_hints(member, localns=ARROW).values()
+        for hint in get_type_hints(member, localns=CHECKED).values()
         for result in classes(hint)
         if result.__module__.startswith("asyncconsumer")
         and result not in public

@@ -98,7 +98,7 @@ def spark():
 def test_every_document_has_its_examples() -> None:
     assert len(examples("service")) == 2
     assert len(examples("program")) == 14
-    assert len(examples("test")) == 6
+    assert len(examples("test")) == 9
 
 
 def test_every_link_leads_to_a_file() -> None:

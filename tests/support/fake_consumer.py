@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from asyncconsumer import Consumer
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
 from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster

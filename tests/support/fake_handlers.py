@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from asyncconsumer import ConsumerError, Record, TopicPartition
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.events import EventBus
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.partition_work import PartitionWork, measure

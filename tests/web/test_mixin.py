@@ -15,8 +15,8 @@ from starlette.applications import Starlette
 
 from asyncconsumer import ClosedError, ConfigError, Consumer, ConsumerApp
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.consumer.subscription_spec import parse_subscription
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered
 from asyncconsumer.handlers.health import AppHealth, AppState, status_of
 from asyncconsumer.metrics.recorder import Recorder

@@ -15,7 +15,7 @@ compares its responses with those of a real broker. Further APIs are further mod
 Handler per API, passed as `handlers={**HANDLERS, 11: JOIN_GROUP}`.
 """
 
-from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Handler, Request, State
+from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Fate, Handler, Request, State
 from asyncconsumer.testing.fake_kafka.fake import HANDLERS, FakeCluster
 from asyncconsumer.testing.fake_kafka.log import RecordPayload
 from asyncconsumer.testing.fake_kafka.tables import handler
@@ -24,6 +24,7 @@ __all__ = [
     "HANDLERS",
     "FakeBroker",
     "FakeCluster",
+    "Fate",
     "Handler",
     "RecordPayload",
     "Request",

@@ -26,6 +26,13 @@ class State(enum.Enum):
     DOWN = "nobody listens"
 
 
+class Fate(enum.Enum):
+    """The outcome of a request and of its connection."""
+
+    LOST_BEFORE = "the connection breaks before it is looked at"
+    LOST_AFTER = "the connection breaks where the answer should have been sent"
+
+
 class Request(NamedTuple):
     """A request, the broker that handles it, and the transport that it came over."""
 
@@ -35,10 +42,14 @@ class Request(NamedTuple):
     code: int  # an error code that a test injects; 0 for none
     transport: FakeTransport
     header: bytes  # the response header after the correlation id
+    loses_answer: bool
 
     def answer(self, body: bytes, *, pause: float = 0.0) -> None:
         """Send the response. `pause` is the delay in seconds before the next request is handled."""
-        self.transport.answer(self.header + body, pause=pause)
+        if self.loses_answer:
+            self.broker.drop(self.transport)
+        else:
+            self.transport.answer(self.header + body, pause=pause)
 
 
 class Handler(NamedTuple):
@@ -65,6 +76,8 @@ class Rules:
         self.latency = latency
         self.rack_aware = rack_aware
         self.troubles: list[tuple[int, int, int | None]] = []
+        self.fates: list[tuple[int, Fate]] = []
+        self.create_topic: Callable[[str], object] | None = None  # for missing topics
 
     def versions(self) -> dict[int, tuple[int, int]]:
         """Return the first and the last version of each API, as in ApiVersions."""
@@ -80,6 +93,14 @@ class Rules:
                 del self.troubles[index]
                 return code
         return 0
+
+    def fate(self, api: int) -> Fate | None:
+        """Return the injected outcome for a request, or None."""
+        for index, (key, fate) in enumerate(self.fates):
+            if key == api:
+                del self.fates[index]
+                return fate
+        return None
 
 
 class FakeBroker:
@@ -144,6 +165,11 @@ class FakeBroker:
         """Forget a transport that the client closed."""
         self._wires.pop(transport, None)
 
+    def drop(self, transport: FakeTransport) -> None:
+        """Break a connection."""
+        self.left(transport)
+        transport.end()
+
     def cut(self, *, politely: bool = False) -> None:
         """Close all connections."""
         for transport in list(self._wires):
@@ -188,8 +214,13 @@ class FakeBroker:
         self.requests[received.api] += 1
         handler = self.rules.handlers[received.api]
         code = self.rules.trouble(received.api, self.node_id) if self.rules.troubles else 0
+        fate = self.rules.fate(received.api) if self.rules.fates else None
+        if fate is Fate.LOST_BEFORE:
+            self.drop(transport)
+            return
+        lost = fate is Fate.LOST_AFTER
         if received.version >= handler.flexible_since:
-            request = Request(self, received, received.start + 1, code, transport, b"\0")
+            request = Request(self, received, received.start + 1, code, transport, b"\0", lost)
         else:
-            request = Request(self, received, received.start, code, transport, b"")
+            request = Request(self, received, received.start, code, transport, b"", lost)
         handler.answer(request)

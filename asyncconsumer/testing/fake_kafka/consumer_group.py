@@ -1,6 +1,7 @@
 """The state of a KIP-848 group at its coordinator: epochs, target and current assignment."""
 
 import enum
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -63,6 +64,15 @@ class Group:
         if instance_id is None:
             return None
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
+
+    def subscribed(self, names: Iterable[str]) -> set[str]:
+        """Return those of the topics that a member reads."""
+        return {
+            name
+            for name in names
+            for member in self.members.values()
+            if name in member.topics or (member.regex and re.fullmatch(member.regex, name))
+        }
 
     def remove(self, member: Member) -> None:
         """Remove a member and free its partitions."""

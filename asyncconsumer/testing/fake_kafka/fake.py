@@ -10,7 +10,7 @@ from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConfigError, ConnectFailed
 from asyncconsumer.net.connection import BrokerConnection
-from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Handler, Rules, State
+from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Fate, Handler, Rules, State
 from asyncconsumer.testing.fake_kafka.fetching import FETCH
 from asyncconsumer.testing.fake_kafka.metadata import METADATA
 from asyncconsumer.testing.fake_kafka.offsets import EPOCH_ENDS, LIST_OFFSETS
@@ -52,8 +52,9 @@ class FakeCluster(Topics, AsyncResource):
         versions: Mapping[int, int] | None = None,
         sessions: int = 1000,
         handlers: Mapping[int, Handler] = HANDLERS,
+        view: View | None = None,
     ) -> None:
-        super().__init__(randomness, View())
+        super().__init__(randomness, view or View())
         if racks is not None and len(racks) != brokers:
             raise ConfigError(f"{len(racks)} `racks` for {brokers} brokers: give each its rack")
         spoken = _spoken(handlers, versions or {})
@@ -190,6 +191,14 @@ class FakeCluster(Topics, AsyncResource):
     def forget_troubles(self) -> None:
         """Remove all injected error codes."""
         self._rules.troubles.clear()
+
+    def lose_next(self, api: int, fate: Fate) -> None:
+        """Break the connection at the next request of an API, before or after it is handled."""
+        self._rules.fates.append((api, fate))
+
+    def forget_fates(self) -> None:
+        """Remove all injected outcomes."""
+        self._rules.fates.clear()
 
     def _broker(self, node_id: int) -> FakeBroker:
         try:

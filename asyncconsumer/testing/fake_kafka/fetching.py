@@ -144,20 +144,22 @@ class Fetch:
         log = partition.log
         replica = near_replica(self._broker, partition, self._fetch.rack)
         if replica >= 0 and partition.leader == node and log.has(ask.offset):
-            return Part(NONE, log.high, log.high, log.start, replica=replica)
+            return Part(NONE, log.high, log.stable, log.start, replica=replica)
         if ask.last_epoch >= 0:
             epoch, end = log.end_of_epoch(ask.last_epoch)
             if epoch < 0 or ask.offset < log.start:
                 return Part(OFFSET_OUT_OF_RANGE)
             if epoch < ask.last_epoch or end < ask.offset:
-                return Part(NONE, log.high, log.high, log.start, diverging=(epoch, end))
+                return Part(NONE, log.high, log.stable, log.start, diverging=(epoch, end))
         if not log.has(ask.offset):
             return Part(OFFSET_OUT_OF_RANGE)
-        data = log.read(ask.offset, min(ask.max_bytes, room), at_least_one=at_least_one)
+        end = log.stable if self._fetch.committed else log.high
+        size = min(ask.max_bytes, room)
+        data = log.read(ask.offset, size, at_least_one=at_least_one, end=end)
         aborted = None
         if self._fetch.committed:
-            aborted = log.aborted_between(ask.offset, log.high) if data else []
-        return Part(NONE, log.high, log.high, log.start, aborted, data=data)
+            aborted = log.aborted_between(ask.offset, end) if data else []
+        return Part(NONE, log.high, log.stable, log.start, aborted, data=data)
 
     def _no_access(self, partition: Partition, epoch: int) -> int:
         """Return the error code if this broker does not serve a partition, otherwise 0."""

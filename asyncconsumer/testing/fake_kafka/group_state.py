@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+from asyncconsumer.protocol.subscription_codec import ConsumerProtocolSubscription
 from asyncconsumer.testing.fake_kafka.broker import FakeBroker
 from asyncconsumer.testing.fake_kafka.codes import (
     FENCED_INSTANCE_ID,
@@ -293,6 +294,23 @@ class FakeGroup:
         return NONE
 
     # --- members ---------------------------------------------------------------------------------
+
+    def subscribed(self) -> set[str]:
+        """Return the topics that the members read."""
+        return {
+            topic
+            for member in self.members.values()
+            for metadata in member.protocols.values()
+            for topic in ConsumerProtocolSubscription.decode(metadata).topics
+        }
+
+    def expire(self) -> int:
+        """Remove all members, as after their session timeouts. Return their number."""
+        members = list(self.members.values())
+        for member in members:
+            if member.id in self.members:
+                self._remove(member)
+        return len(members)
 
     def _trouble(self, member_id: str, instance: str | None, generation: int | None = None) -> int:
         """Return the error code for an unknown or fenced member, otherwise 0."""

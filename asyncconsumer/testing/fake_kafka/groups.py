@@ -7,7 +7,6 @@ async with GroupCluster(Random(1)) as cluster:
 """
 
 import asyncio
-import enum
 from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
@@ -29,6 +28,7 @@ from asyncconsumer.testing.fake_kafka.codes import (
     NONE,
     NOT_COORDINATOR,
     UNKNOWN_TOPIC_OR_PARTITION,
+    UNSTABLE_OFFSET_COMMIT,
 )
 from asyncconsumer.testing.fake_kafka.fake import HANDLERS, FakeCluster
 from asyncconsumer.testing.fake_kafka.group_members import (
@@ -39,6 +39,7 @@ from asyncconsumer.testing.fake_kafka.group_members import (
 )
 from asyncconsumer.testing.fake_kafka.group_state import FakeGroup
 from asyncconsumer.testing.fake_kafka.tables import Reply, handler, later
+from asyncconsumer.types import TopicPartition
 
 FIND_COORDINATOR: Final = Api(
     name="FindCoordinator",
@@ -55,13 +56,6 @@ FIND_COORDINATOR: Final = Api(
         Field("port", Int32),
     ),
 )
-
-
-class Fate(enum.Enum):
-    """The outcome of a request to a coordinator and of its connection."""
-
-    LOST_BEFORE = "the connection breaks before it is looked at"
-    LOST_AFTER = "the connection breaks where the answer should have been sent"
 
 
 class GroupCluster(FakeCluster):
@@ -82,7 +76,6 @@ class GroupCluster(FakeCluster):
         self.storage = CoordinatorStorage()
         self.groups: dict[str, FakeGroup] = {}
         self._homes: dict[str, int] = {}  # the node that coordinates each group
-        self._fates: list[tuple[int, Fate]] = []
 
     def close(self) -> None:
         """Close all connections and cancel all timers."""
@@ -118,14 +111,6 @@ class GroupCluster(FakeCluster):
                 group.unload()
             self._homes[name] = -1
             asyncio.get_running_loop().call_later(self.failover, self._find_home, name, node_id)
-
-    def lose_next(self, api: int, fate: Fate) -> None:
-        """Break the connection at the next request of an API to a coordinator."""
-        self._fates.append((api, fate))
-
-    def forget_fates(self) -> None:
-        """Remove all injected outcomes."""
-        self._fates.clear()
 
     def _find_home(self, group: str, before: int) -> None:
         if self._homes[group] < 0:
@@ -183,46 +168,27 @@ class GroupCluster(FakeCluster):
             return NOT_COORDINATOR
         return NONE if group in self.groups else COORDINATOR_LOAD_IN_PROGRESS
 
-    def _fated(self, request: Request, reply: Reply) -> Reply | None:
-        """Return the reply function, which breaks the connection if that is the outcome."""
-        for index, (api, fate) in enumerate(self._fates):
-            if api == request.received.api:
-                del self._fates[index]
-                if fate is Fate.LOST_AFTER:
-                    return lambda values: _break(request)
-                _break(request)
-                return None
-        return reply
-
     def _join(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
-        if (fated := self._fated(request, reply)) is None:
-            return
         if code := self._refusal(request, received["group_id"]):
-            fated(join_answer(code, member_id=received["member_id"]))
+            reply(join_answer(code, member_id=received["member_id"]))
         else:
-            self.groups[received["group_id"]].join(received, request.received.version, fated)
+            self.groups[received["group_id"]].join(received, request.received.version, reply)
 
     def _sync(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
-        if (fated := self._fated(request, reply)) is None:
-            return
         if code := self._refusal(request, received["group_id"]):
-            fated(sync_answer(code))
+            reply(sync_answer(code))
         else:
-            self.groups[received["group_id"]].sync(received, fated)
+            self.groups[received["group_id"]].sync(received, reply)
 
     def _beat(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
-        if (fated := self._fated(request, reply)) is None:
-            return
         code = self._refusal(request, received["group_id"])
         if code == COORDINATOR_LOAD_IN_PROGRESS:
             code = NONE  # a stale broker does not know that it is no longer the coordinator
         elif not code:
             code = self.groups[received["group_id"]].heartbeat(received)
-        fated({"throttle_time_ms": 0, "error_code": code})
+        reply({"throttle_time_ms": 0, "error_code": code})
 
     def _leave(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
-        if (fated := self._fated(request, reply)) is None:
-            return
         code, rows = self._refusal(request, received["group_id"]), []
         alone = {"member_id": received.get("member_id"), "group_instance_id": None}
         if not code:
@@ -231,23 +197,19 @@ class GroupCluster(FakeCluster):
                 result = group.leave(row["member_id"], row["group_instance_id"])
                 rows.append({**row, "error_code": result})
             code = NONE if "members" in received else rows[0]["error_code"]
-        fated({"throttle_time_ms": 0, "error_code": code, "members": rows})
+        reply({"throttle_time_ms": 0, "error_code": code, "members": rows})
 
     def _describe(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
-        if (fated := self._fated(request, reply)) is None:
-            return
         rows = []
         for name in received["groups"]:
             code = self._refusal(request, name)
             described = NOT_DESCRIBED if code else self.groups[name].describe()
             rows.append({**described, "error_code": code, "group_id": name})
-        fated({"throttle_time_ms": 0, "groups": rows})
+        reply({"throttle_time_ms": 0, "groups": rows})
 
     def _commit(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
-        if (fated := self._fated(request, reply)) is None:
-            return
         name = received["group_id"]
-        code = self._refusal(request, name) or self.groups[name].may_commit(received)
+        code = self._refusal(request, name) or self._may_commit(name, received)
         topics = [
             {
                 "name": topic["name"],
@@ -257,7 +219,15 @@ class GroupCluster(FakeCluster):
             }
             for topic in received["topics"]
         ]
-        fated({"throttle_time_ms": 0, "topics": topics})
+        reply({"throttle_time_ms": 0, "topics": topics})
+
+    def _may_commit(self, group: str, received: dict[str, Any]) -> int:
+        """Return the error code of a commit, or 0."""
+        return self.groups[group].may_commit(received)
+
+    def _is_pending(self, group: str, tp: TopicPartition) -> bool:
+        """Return whether an open transaction has an offset of a partition."""
+        return False
 
     def _keep(
         self, received: dict[str, Any], topic: str, row: dict[str, Any], code: int
@@ -272,8 +242,6 @@ class GroupCluster(FakeCluster):
         return {"partition": row["partition"], "error_code": code}
 
     def _fetch(self, request: Request, received: dict[str, Any], reply: Reply) -> None:
-        if (fated := self._fated(request, reply)) is None:
-            return
         group = received["group_id"]
         code, committed = self._refusal(request, group), self.storage.offsets.get(group, {})
         topics = received["topics"]
@@ -284,21 +252,25 @@ class GroupCluster(FakeCluster):
                 for name in names
             ]
         none: dict[str, Any] = {"offset": -1, "leader_epoch": -1, "metadata": ""}
+        stable = received.get("require_stable", False)
+
+        def unstable(tp: TopicPartition) -> int:
+            pending = stable and self._is_pending(group, tp)
+            return code or (UNSTABLE_OFFSET_COMMIT if pending else NONE)
+
         topics = [
             {
                 "name": topic["name"],
                 "partitions": [
                     {"leader_epoch": -1}
                     | (none if code else committed.get((topic["name"], number), none))
-                    | {"partition": number, "error_code": code}
+                    | {
+                        "partition": number,
+                        "error_code": unstable(TopicPartition(topic["name"], number)),
+                    }
                     for number in topic["partitions"]
                 ],
             }
             for topic in topics
         ]
-        fated({"throttle_time_ms": 0, "topics": topics, "error_code": code})
-
-
-def _break(request: Request) -> None:
-    request.broker.left(request.transport)
-    request.transport.end()
+        reply({"throttle_time_ms": 0, "topics": topics, "error_code": code})

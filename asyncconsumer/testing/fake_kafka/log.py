@@ -3,6 +3,7 @@
 import functools
 import struct
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple, Self
@@ -14,7 +15,9 @@ UNDEFINED: Final = -1
 _HEAD: Final = struct.Struct(">qiibI")
 _TAIL: Final = struct.Struct(">hiqqqhii")
 _HEAD_AFTER_LENGTH: Final = 9  # epoch, magic, checksum
+_BASE_OFFSET, _LEADER_EPOCH, _LEADER_EPOCH_AT = struct.Struct(">q"), struct.Struct(">i"), 12
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_REMEMBERED: Final = 5  # batches of a producer, in which a repeated one is found
 
 
 class RecordPayload(NamedTuple):
@@ -36,7 +39,7 @@ class RecordPayload(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """An encoded record batch. Its records are one millisecond apart."""
+    """An encoded record batch. Without `stamps`, its records are one millisecond apart."""
 
     base: int
     next: int  # the offset after the last record
@@ -44,6 +47,20 @@ class Batch(NamedTuple):
     timestamp: int  # of the first record
     data: bytes
     control: bool = False  # a control batch without readable records
+    stamps: Sequence[int] = ()  # the timestamps of produced records
+
+    @property
+    def timestamps(self) -> Sequence[int]:
+        """The timestamp of each record."""
+        return self.stamps or range(self.timestamp, self.timestamp + self.next - self.base)
+
+    def moved(self, base: int, epoch: int) -> Self:
+        """Return the batch with the offset and the leader epoch that a leader gives it."""
+        data = bytearray(self.data)
+        _BASE_OFFSET.pack_into(data, 0, base)
+        _LEADER_EPOCH.pack_into(data, _LEADER_EPOCH_AT, epoch)
+        count = self.next - self.base
+        return self._replace(base=base, next=base + count, epoch=epoch, data=bytes(data))
 
 
 class Writer(NamedTuple):
@@ -54,6 +71,7 @@ class Writer(NamedTuple):
     epoch: int
     incarnation: int
     producer: int = -1  # of a transaction, or none
+    producer_epoch: int = 0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -85,7 +103,10 @@ def _packed(
     count, producer = len(records), writer.producer
     last = timestamp + count - 1
     known = 0 if producer >= 0 else -1
-    tail = _TAIL.pack(attributes, count - 1, timestamp, last, producer, known, known, count)
+    of_producer = producer, writer.producer_epoch if producer >= 0 else -1
+    if attributes & _CONTROL:
+        known = -1  # markers have no sequence
+    tail = _TAIL.pack(attributes, count - 1, timestamp, last, *of_producer, known, count)
     tail += b"".join(records)
     head = _HEAD.pack(base, len(tail) + _HEAD_AFTER_LENGTH, writer.epoch, 2, crc32c(tail))
     control = bool(attributes & _CONTROL)
@@ -110,6 +131,34 @@ class Aborted(NamedTuple):
     last: int  # the offset of its control record
 
 
+class WrittenBatch(NamedTuple):
+    """A batch that a producer wrote: its sequence numbers and its offset."""
+
+    first: int
+    last: int
+    base: int
+
+
+class ProducerState:
+    """The last batches of an idempotent producer in a partition."""
+
+    def __init__(self, epoch: int, written: Sequence[WrittenBatch] = ()) -> None:
+        self.epoch = epoch
+        self.written = list(written)
+
+    def copy(self) -> "ProducerState":
+        """Return a copy."""
+        return ProducerState(self.epoch, self.written)
+
+    def find(self, first: int, last: int) -> WrittenBatch | None:
+        """Return the batch with these sequence numbers, if it was written before."""
+        return next((row for row in self.written if (row.first, row.last) == (first, last)), None)
+
+    def add(self, batch: WrittenBatch) -> None:
+        """Note a written batch."""
+        self.written = [*self.written[1 - _REMEMBERED :], batch]
+
+
 class Log:
     """The log of a replica. Offsets from `start` to `high` are readable."""
 
@@ -117,6 +166,8 @@ class Log:
         self.batches: list[Batch] = []
         self.epochs: list[tuple[int, int]] = []  # leader epochs and their start offsets
         self.aborted: list[Aborted] = []
+        self.producers: dict[int, ProducerState] = {}
+        self.open: dict[int, int] = {}  # first offsets of open transactions, by producer id
         self.start = 0
         self.high = 0  # the high watermark
         self.end = 0
@@ -125,9 +176,15 @@ class Log:
         """Return a copy of the log."""
         other = Log()
         other.batches, other.epochs = self.batches[:], self.epochs[:]
-        other.aborted = self.aborted[:]
+        other.aborted, other.open = self.aborted[:], dict(self.open)
+        other.producers = {id_: state.copy() for id_, state in self.producers.items()}
         other.start, other.high, other.end = self.start, self.high, self.end
         return other
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: the first offset of an open transaction, or `high`."""
+        return min(self.high, *self.open.values()) if self.open else self.high
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -148,6 +205,9 @@ class Log:
         self.start = min(self.start, self.end)
         self.high = min(self.high, self.end)
         self.aborted = [transaction for transaction in self.aborted if transaction.last < self.end]
+        self.open = {id_: first for id_, first in self.open.items() if first < self.end}
+        for state in self.producers.values():
+            state.written = [batch for batch in state.written if batch.base < self.end]
 
     def delete_before(self, start: int) -> None:
         """Set the log start offset. A batch that spans it stays whole."""
@@ -163,14 +223,15 @@ class Log:
         """Return whether an offset is in range. The log end offset is in range."""
         return self.start <= offset <= self.end
 
-    def read(self, offset: int, size: int, *, at_least_one: bool) -> bytes:
-        """Return the batches from `offset`. The last one is cut off at `size` bytes.
+    def read(self, offset: int, size: int, *, at_least_one: bool, end: int | None = None) -> bytes:
+        """Return the batches from `offset` to `end`. The last one is cut off at `size` bytes.
 
         If the first batch does not fit, return nothing, or that batch with `at_least_one`.
         """
         batches: list[bytes] = []
+        end = self.high if end is None else end
         for batch in islice(self.batches, self._index(offset), None):
-            if batch.base >= self.high:
+            if batch.base >= end:
                 break
             if len(batch.data) > size:
                 if batches:
@@ -193,17 +254,18 @@ class Log:
     def at_time(self, timestamp: int) -> tuple[int, int, int]:
         """Return offset, timestamp and epoch of the first record at or after a time, or -1 each."""
         for batch in self.batches:
-            offset = max(batch.base + timestamp - batch.timestamp, batch.base, self.start)
-            if offset < batch.next and offset < self.high:
-                return offset, batch.timestamp + offset - batch.base, batch.epoch
+            for offset, moment in enumerate(batch.timestamps, batch.base):
+                if moment >= timestamp and self.start <= offset < self.high:
+                    return offset, moment, batch.epoch
         return UNDEFINED, UNDEFINED, UNDEFINED
 
     def newest(self) -> tuple[int, int, int]:
         """Return offset, timestamp and epoch of the record with the largest timestamp."""
         if not self.batches:
             return UNDEFINED, UNDEFINED, UNDEFINED
-        last = max(self.batches, key=lambda batch: batch.timestamp + batch.next - batch.base)
-        return last.next - 1, last.timestamp + last.next - 1 - last.base, last.epoch
+        last = max(self.batches, key=lambda batch: max(batch.timestamps))
+        moment = max(last.timestamps)
+        return last.base + last.timestamps.index(moment), moment, last.epoch
 
     def epoch_at(self, offset: int) -> int:
         """Return the leader epoch of an offset."""

@@ -25,6 +25,7 @@ def _values(request: Request, received: dict[str, Any]) -> dict[str, Any]:
         names = list(view.topics)
     else:
         names = [_name(view, row) for row in received["topics"]]
+        _create_missing(request, names)
     return {
         "throttle_time_ms": 0,
         "brokers": [
@@ -37,6 +38,16 @@ def _values(request: Request, received: dict[str, Any]) -> dict[str, Any]:
         "cluster_authorized_operations": _NOT_ASKED_FOR,
         "error_code": NONE,
     }
+
+
+def _create_missing(request: Request, names: list[str]) -> None:
+    """Create the requested topics, if the cluster creates topics on their first use."""
+    create, known = request.broker.rules.create_topic, request.broker.view.topics
+    if create is None:
+        return
+    for name in names:
+        if name not in known and _LEGAL.fullmatch(name):
+            create(name)
 
 
 def _name(view: View, row: dict[str, Any]) -> str:

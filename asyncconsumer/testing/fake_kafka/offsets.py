@@ -7,6 +7,8 @@ from asyncconsumer.protocol.messages import (
     LATEST,
     MAX_TIMESTAMP,
     OFFSET_FOR_LEADER_EPOCH,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
 )
 from asyncconsumer.protocol.messages import LIST_OFFSETS as LIST_OFFSETS_API
 from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Handler, Request
@@ -31,22 +33,26 @@ def _refusal(broker: FakeBroker, partition: Partition | None, epoch: int) -> int
 
 
 def _listed(request: Request, received: dict[str, Any]) -> dict[str, Any]:
+    committed = received.get("isolation_level", READ_UNCOMMITTED) == READ_COMMITTED
     topics = [
         {
             "name": topic["name"],
-            "partitions": [_offset(request, topic["name"], row) for row in topic["partitions"]],
+            "partitions": [
+                _offset(request, topic["name"], row, committed=committed)
+                for row in topic["partitions"]
+            ],
         }
         for topic in received["topics"]
     ]
     return {"throttle_time_ms": 0, "topics": topics}
 
 
-def _offset(request: Request, name: str, row: dict[str, Any]) -> dict[str, Any]:
+def _offset(request: Request, name: str, row: dict[str, Any], *, committed: bool) -> dict[str, Any]:
     partition = request.broker.view.find(name, row["partition"])
     code = request.code or _refusal(request.broker, partition, row.get("current_leader_epoch", -1))
     offset = timestamp = epoch = -1
     if partition is not None and not code:
-        offset, timestamp, epoch = _look_up(partition, row["timestamp"])
+        offset, timestamp, epoch = _look_up(partition, row["timestamp"], committed=committed)
     return {
         "partition": row["partition"],
         "error_code": code,
@@ -56,11 +62,11 @@ def _offset(request: Request, name: str, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _look_up(partition: Partition, moment: int) -> tuple[int, int, int]:
+def _look_up(partition: Partition, moment: int, *, committed: bool) -> tuple[int, int, int]:
     """Return offset, timestamp and leader epoch."""
     log = partition.log
     if moment == LATEST:
-        return log.high, -1, partition.epoch
+        return log.stable if committed else log.high, -1, partition.epoch
     if moment == EARLIEST:
         return log.start, -1, log.epoch_at(log.start)
     return log.newest() if moment == MAX_TIMESTAMP else log.at_time(moment)

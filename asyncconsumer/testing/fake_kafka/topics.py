@@ -9,6 +9,7 @@ from uuid import UUID
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing.fake_kafka.log import (
     Aborted,
+    Batch,
     RecordPayload,
     Writer,
     make_batch,
@@ -104,7 +105,7 @@ class Topics:
             share = count * (number + 1) // batches - count * number // batches
             if share:
                 base = max(log.end, first)
-                log.add(make_batch(writer, base, share, self._moment(), size))
+                log.add(make_batch(writer, base, share, self.now_ms(), size))
         if replicated:
             log.high = log.end
             partition_state.changed()
@@ -117,13 +118,21 @@ class Topics:
         partition_state, writer = self._writer(topic, partition)
         log, writer = partition_state.log, writer._replace(producer=producer)
         first = log.end
-        log.add(make_batch(writer, first, count, self._moment()))
+        log.add(make_batch(writer, first, count, self.now_ms()))
         if not commit:
             log.aborted.append(Aborted(producer, first, log.end))
-        log.add(make_marker(writer, log.end, self._moment(), commit=commit))
+        log.add(make_marker(writer, log.end, self.now_ms(), commit=commit))
         log.high = log.end
         partition_state.changed()
         return range(first, log.end - 1)
+
+    def append_batch(self, tp: TopicPartition, batch: Batch) -> int:
+        """Append an encoded batch, replicate it, and return its first offset."""
+        partition = self.view.partition(tp)
+        base = partition.log.end
+        partition.log.add(batch.moved(base, partition.epoch))
+        self.replicate(tp)
+        return base
 
     def replicate(self, tp: TopicPartition) -> None:
         """Let all replicas catch up, so that all records are readable."""
@@ -168,8 +177,8 @@ class Topics:
         incarnation = self.view.topic(name).incarnation
         return partition, Writer(name, number, partition.epoch, incarnation)
 
-    @staticmethod
-    def _moment() -> int:
+    def now_ms(self) -> int:
+        """Return the time of day in milliseconds, which follows the clock of the loop."""
         return _FIRST_MOMENT + int(asyncio.get_running_loop().time() * 1000)
 
     # --- leaders ---------------------------------------------------------------------------------

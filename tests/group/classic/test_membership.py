@@ -22,7 +22,7 @@ from asyncconsumer.group.subscription import PatternSubscription, TopicSubscript
 from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.classic_group import JoinGroupRequest
-from asyncconsumer.testing.fake_kafka.groups import Fate
+from asyncconsumer.testing.fake_kafka.broker import Fate
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import TopicPartition
 from tests.support.fake_classic_group import GROUP, fake_cluster, now, open_member

@@ -31,7 +31,8 @@ from asyncconsumer.records import decoding
 from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import State
-from asyncconsumer.testing.fake_kafka.groups import Fate, GroupCluster
+from asyncconsumer.testing.fake_kafka.broker import Fate
+from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.types import Address, TopicPartition
 
 GROUP: Final = "g"

@@ -9,7 +9,7 @@ from typing import Any
 
 from asyncconsumer import ConsumerApp, Record, TopicPartition
 from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConnectFailed, ConnectionLost, NoBrokerAnswered
 from asyncconsumer.handlers.commit_metadata import decode
 from asyncconsumer.net.connection import BrokerConnection

@@ -11,7 +11,7 @@ from aiozk.protocol.request import Request
 
 from asyncconsumer.config import ClassicConfig, ZooKeeperConfig
 from asyncconsumer.consumer.connector import ConsumerConnector
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConsumerError, ServerUnusable, ZooKeeperUnavailable
 from asyncconsumer.records import decoding
 from asyncconsumer.streams.messages import MessageStream

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from asyncconsumer.config import ZooKeeperConfig
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import ZooKeeper
 from asyncconsumer.testing.servers.process import together

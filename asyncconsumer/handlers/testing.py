@@ -1,0 +1,198 @@
+"""An app under test on a `FakeKafka`, in a task of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+from asyncconsumer.aio.resource import AsyncResource
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.consumer.consumer import Consumer
+from asyncconsumer.errors import ConfigError, ConsumerError
+from asyncconsumer.handlers.handler import Handler
+from asyncconsumer.handlers.invoke import is_async
+from asyncconsumer.handlers.queue import WorkQueue
+from asyncconsumer.handlers.runtime import HandlerRuntime
+from asyncconsumer.handlers.subscription import retry_topics
+from asyncconsumer.testing.kafka import FakeKafka
+from asyncconsumer.testing.settling import is_virtual
+from asyncconsumer.types import TopicPartition
+
+_OF_REAL_BROKERS: Final = ("allowed_hosts",)
+_REFRESH_MS: Final = {False: 250, True: 5_000}  # in real time, and in virtual time
+
+
+@asynccontextmanager
+async def on_fake(
+    kafka: FakeKafka | None,
+    options: Mapping[str, Any],
+    handlers: Sequence[Handler],
+    partitions: int,
+    brokers: int,
+) -> AsyncIterator[tuple[FakeKafka, dict[str, Any]]]:
+    """Return an open `FakeKafka`, and the options of an app with its address."""
+    if options.get("group_protocol") == "zookeeper":
+        raise ConfigError(
+            "a group in ZooKeeper cannot be tested on a FakeKafka: use the fixture `kafka_zk`"
+        )
+    if kafka is not None:
+        yield kafka, _options_for(kafka, options, handlers)
+        return
+    async with FakeKafka(partitions=partitions, brokers=brokers) as created:
+        yield created, _options_for(created, options, handlers)
+
+
+def _options_for(
+    kafka: FakeKafka, options: Mapping[str, Any], handlers: Sequence[Handler]
+) -> dict[str, Any]:
+    """Return the options of an app with the address of a `FakeKafka`.
+
+    The app reads from the start of its topics, because all records there are sent by the test. It
+    finds topics of a pattern soon after they are created.
+    """
+    changed = {name: value for name, value in options.items() if name not in _OF_REAL_BROKERS}
+    changed["bootstrap_servers"] = kafka.bootstrap_servers
+    if any(handler.pattern is not None for handler in handlers):
+        changed.setdefault("metadata_refresh_ms", _REFRESH_MS[is_virtual()])
+    if changed.get("auto_offset_reset", "latest") == "latest":
+        changed["auto_offset_reset"] = "earliest"
+    return changed
+
+
+class OpenableApp(Protocol):
+    """The app, as a context manager with a consumer."""
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer that reads for the handlers."""
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None: ...
+
+
+class AppUnderTest(AsyncResource):
+    """An app that runs in a task of its own, so that its failure does not cancel the test.
+
+    `settled` raises the error of the app. If it was not called, the end of the block raises it.
+    """
+
+    def __init__(
+        self,
+        app: OpenableApp,
+        handlers: Sequence[Handler],
+        kafka: FakeKafka,
+        running: Callable[[], Sequence[HandlerRuntime]],
+    ) -> None:
+        self._app = app
+        self._handlers = handlers
+        self._kafka = kafka
+        self._running = running
+        self._stop = asyncio.Event()
+        self._error: BaseException | None = None
+        self._raised = False
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._check_threads()
+        self._create_topics()
+        scope = await stack.enter_async_context(Scope("an app under test"))
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = scope.start(self._run(started), "an app under test")
+        stack.push_async_callback(self._end, task)
+        await started
+        self._kafka.watch(self)
+        stack.callback(self._kafka.forget, self)
+
+    async def _run(self, started: asyncio.Future[None]) -> None:
+        try:
+            async with self._app:
+                started.set_result(None)
+                await self._stop.wait()
+        except Exception as error:  # noqa: BLE001 - raised by `settled` or at the end
+            self._error = error
+            if not started.done():
+                self._raised = True
+                started.set_exception(error)
+
+    async def _end(self, task: asyncio.Task[None]) -> None:
+        self._stop.set()
+        await asyncio.wait({task})
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        await super().__aexit__(kind, error, where)
+        if error is None:
+            self.check()
+
+    def _check_threads(self) -> None:
+        if not is_virtual():
+            return
+        for handler in self._handlers:
+            if not is_async(handler.function):
+                raise ConfigError(
+                    f"handler {handler.name} is a plain function, which runs in a thread, and "
+                    "virtual time has no threads: test it in real time, or make it `async def`"
+                )
+
+    def _create_topics(self) -> None:
+        """Create the topics that the app reads. A retry topic has the partitions of its sources."""
+        if not self._kafka.auto_create_topics:
+            return
+        retries = retry_topics(self._handlers)
+        for topic in sorted({topic for handler in self._handlers for topic in handler.topics}):
+            count = self._kafka.partition_count(topic)
+            if (retry := retries.get(topic)) is not None:
+                self._kafka.ensure_partitions(retry, count)
+
+    # --- for `settled` ---------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise the error of the app, if it failed, once."""
+        if self._error is not None and not self._raised:
+            self._raised = True
+            raise self._error
+
+    async def commit(self) -> None:
+        """Commit what is processed."""
+        with suppress(ConsumerError):  # the app tries it again, and `settled` waits for it
+            await self._app.consumer.commit()
+
+    def waits(self, tp: TopicPartition, committed: int) -> bool:
+        """Return whether all records of a retry topic's partition wait for their next attempt."""
+        if tp.topic not in retry_topics(self._handlers).values():
+            return False
+        end = self._kafka.cluster.end(tp)
+        return any(_waits(runtime.queue, tp, committed, end) for runtime in self._running())
+
+    def describe(self) -> Iterator[str]:
+        """Yield the state of each handler that has something to do."""
+        for runtime in self._running():
+            queue, name = runtime.queue, runtime.handler.name
+            if trouble := runtime.trouble:
+                yield f"handler {name}: {trouble}"
+            if queue.load.count:
+                counts = ", ".join(f"{n} {what}" for what, n in runtime.failures.counts.items())
+                yield (
+                    f"handler {name}: {len(queue.running)} calls run, {queue.load.count} records "
+                    f"are in flight" + (f"; so far: {counts}" if counts else "")
+                )
+
+
+def _waits(queue: WorkQueue, tp: TopicPartition, committed: int, end: int) -> bool:
+    """Return whether a partition is read to its end, and its first records wait for a timer."""
+    work = queue.partitions.get(tp)
+    if work is None or not work.timers or work.ledger.position != end:
+        return False
+    starts = work in queue.startable or any(other is work for other, _ in queue.ready)
+    runs = any(state.work is work for state in queue.running.values())
+    return committed >= work.ledger.first and not starts and not runs

@@ -1,0 +1,65 @@
+"""The network of one client of a fake cluster."""
+
+import asyncio
+from random import Random
+from typing import Any, Final
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.environment import Environment
+from asyncconsumer.errors import ConnectFailed, ConnectionLost
+from asyncconsumer.net.connection import BrokerConnection
+from asyncconsumer.testing.fake_kafka.complete import CompleteCluster
+from asyncconsumer.types import Address
+
+_SECONDS_TO_REFUSE: Final = 0.01
+
+
+class FakeClient:
+    """A process of a test: a consumer, a producer or an app that gets its `options`."""
+
+    def __init__(self, cluster: CompleteCluster, randomness: Random) -> None:
+        self._cluster = cluster
+        self._online = True
+        self._connections: list[BrokerConnection] = []
+        self._environment = Environment(
+            open_broker=self._open,
+            randomness=randomness,
+            clock=asyncio.get_running_loop().time,  # so no threads are started
+            now_ms=cluster.now_ms,
+        )
+
+    @property
+    def environment(self) -> Environment:
+        """Transports, random numbers and clocks of this client."""
+        return self._environment
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments for a consumer, a producer or an app."""
+        return {
+            "bootstrap_servers": self._cluster.bootstrap_servers,
+            "environment": self._environment,
+        }
+
+    def disconnect(self) -> None:
+        """Cut this client off from all brokers, as if its process died or lost its network.
+
+        A group keeps a disconnected member until its session times out.
+        """
+        self._online = False
+        connections, self._connections = self._connections, []
+        for connection in connections:
+            connection.close(ConnectionLost(connection.address, "the test disconnected the client"))
+
+    def reconnect(self) -> None:
+        """Restore the network of this client."""
+        self._online = True
+
+    async def _open(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
+        if not self._online:
+            await asyncio.sleep(_SECONDS_TO_REFUSE)
+            raise ConnectFailed(address, "the test disconnected the client")
+        connection = await self._cluster.open(address, config)
+        self._connections = [each for each in self._connections if not each.gone]
+        self._connections.append(connection)
+        return connection
