@@ -35,10 +35,20 @@ class FakeClient:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keyword arguments for a consumer, a producer or an app."""
+        """The keyword arguments for a consumer or an app."""
         return {
             "bootstrap_servers": self._cluster.bootstrap_servers,
             "environment": self._environment,
+        }
+
+    @property
+    def producer_options(self) -> dict[str, Any]:
+        """The keyword arguments for a `Producer`."""
+        return {
+            "bootstrap_servers": self._cluster.bootstrap_servers,
+            "opener": self._environment.open_broker,
+            "randomness": self._environment.randomness,
+            "now_ms": self._environment.now_ms,
         }
 
     def disconnect(self) -> None:

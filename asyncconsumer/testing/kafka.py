@@ -52,8 +52,8 @@ class Tested(Protocol):
 class FakeKafka(AsyncResource):
     """A Kafka cluster within the test process, without sockets, threads and files.
 
-    Consumers, producers and apps run their production code on it. They get `options` as keyword
-    arguments. `ConsumerApp.testing` opens a FakeKafka for an app.
+    Consumers, producers and apps run their production code on it. They get `options` or
+    `producer_options` as keyword arguments. `ConsumerApp.testing` opens a FakeKafka for an app.
 
     A topic is created when it is first used, with `partitions` partitions. With
     ``auto_create_topics=False`` only `create_topic` creates one. On a virtual event loop
@@ -107,9 +107,15 @@ class FakeKafka(AsyncResource):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keyword arguments for a consumer, a producer or an app."""
+        """The keyword arguments for a consumer or an app."""
         assert self._client is not None, "enter the `async with` block of the FakeKafka first"
         return self._client.options
+
+    @property
+    def producer_options(self) -> dict[str, Any]:
+        """The keyword arguments for a `Producer`."""
+        assert self._client is not None, "enter the `async with` block of the FakeKafka first"
+        return self._client.producer_options
 
     @property
     def environment(self) -> Environment:

@@ -116,16 +116,18 @@ async def test_the_error_of_the_test_is_not_replaced() -> None:
 
 
 async def test_settled_says_what_is_pending() -> None:
-    app, going = make_app(shutdown_grace_ms=10_000), asyncio.Event()
+    app, going, both = make_app(), asyncio.Event(), asyncio.Barrier(3)
 
     @app.handler("orders")
     async def bill(record: Record) -> None:
+        await both.wait()
         await going.wait()
 
     async with app.testing() as kafka:
         await kafka.send("orders", "an order", key="ann")
         await kafka.send("orders", "an order", key="bob")
         await kafka.send("other", "nobody reads this")
+        await both.wait()
         with pytest.raises(NotSettled) as raised:
             await kafka.settled(timeout=0.2)
         going.set()

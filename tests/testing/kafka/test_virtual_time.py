@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from asyncconsumer import Consumer, ConsumerApp, Record, Retry, TopicPartition
+from asyncconsumer import Consumer, ConsumerApp, Producer, Record, Retry, TopicPartition
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing import FakeKafka
 from asyncconsumer.testing.fake_kafka.broker import Fate
@@ -46,6 +46,18 @@ async def test_a_default_consumer_runs_in_virtual_time() -> None:
                 assert record.value == b"an order"
                 break
         await kafka.settled()
+
+
+@simulated(seeds=range(3))
+async def test_a_producer_writes_each_record_once_though_responses_are_lost() -> None:
+    async with FakeKafka(partitions=2, brokers=2) as kafka:
+        for fate in (Fate.LOST_AFTER, Fate.LOST_BEFORE, Fate.LOST_AFTER):
+            kafka.cluster.lose_next(PRODUCE, fate)
+        async with Producer(compression_type="gzip", **kafka.producer_options) as producer:
+            for number in range(10):
+                await producer.send("orders", {"id": number}, key=str(number))
+        ids = sorted(record.json()["id"] for record in kafka.published("orders"))
+        assert ids == list(range(10))
 
 
 @simulated(seeds=range(1))
