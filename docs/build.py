@@ -15,6 +15,7 @@ MODULES: Final = (
     "asyncconsumer.config",
     "asyncconsumer.errors",
     "asyncconsumer.events",
+    "asyncconsumer.middlewares",
     "asyncconsumer.serdes",
     "asyncconsumer.spark",
     "asyncconsumer.testing",

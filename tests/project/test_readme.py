@@ -97,7 +97,7 @@ def spark():
 
 def test_every_document_has_its_examples() -> None:
     assert len(examples("service")) == 2
-    assert len(examples("program")) == 14
+    assert len(examples("program")) == 15
     assert len(examples("test")) == 9
 
 

@@ -1,0 +1,83 @@
+"""A middleware that skips records whose key was processed before."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from typing import Any
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.handlers.context import Context
+from asyncconsumer.handlers.middleware import CallNext
+from asyncconsumer.middlewares.deduplication_stores import DeduplicationStore, MemoryStore
+from asyncconsumer.records.decoding import Record
+
+
+class Deduplicate:
+    """Skips a record if one with the same `key` was processed within `window`.
+
+    `key` returns the text that identifies a message, or None for a record that is never skipped. A
+    key counts after the handler has processed its record, so a failed record is tried again.
+    A record whose duplicate is being processed by this object waits for it.
+
+    After a crash between handler and store, the record is processed again.
+    """
+
+    def __init__(
+        self,
+        key: Callable[[Record], str | None],
+        *,
+        window: timedelta,
+        store: DeduplicationStore | None = None,
+    ) -> None:
+        if window <= timedelta():
+            raise ConfigError(f"`window` must be more than 0, got {window!r}")
+        self._key = key
+        self._seconds = window.total_seconds()
+        self._store = MemoryStore() if store is None else store
+        self._running: dict[str, asyncio.Event] = {}
+
+    async def __call__(self, call_next: CallNext, context: Context) -> Any:  # noqa: ANN401
+        """Call the handler with the records that are new."""
+        keys = [self._key(record) for record in context.records]
+        mine: dict[str, asyncio.Event] = {}
+        try:
+            # sorted, because two batches that wait for each other's keys would never end
+            for key in sorted({key for key in keys if key is not None}):
+                await self._begin(key, mine)
+            new = _new_records(context.records, keys, mine)
+            if not new:
+                return None
+            result = await call_next(context.with_item(new if _is_batch(context) else new[0]))
+            for key in mine:
+                await self._store.add(key, self._seconds)
+            return result
+        finally:
+            for key, ended in mine.items():
+                del self._running[key]
+                ended.set()
+
+    async def _begin(self, key: str, mine: dict[str, asyncio.Event]) -> None:
+        """Note a key as running, unless it was processed. Wait while another call has it."""
+        while (other := self._running.get(key)) is not None:
+            await other.wait()
+        mine[key] = self._running[key] = asyncio.Event()
+        if await self._store.contains(key):
+            self._running.pop(key)
+            mine.pop(key).set()
+
+
+def _new_records(
+    records: Sequence[Record], keys: Sequence[str | None], new_keys: Collection[str]
+) -> list[Record]:
+    """Return the first record of each new key, and all records without a key."""
+    remaining = set(new_keys)
+    new = []
+    for record, key in zip(records, keys, strict=True):
+        if key is None or key in remaining:
+            remaining -= {key}
+            new.append(record)
+    return new
+
+
+def _is_batch(context: Context) -> bool:
+    return isinstance(context.item, list)

@@ -1,0 +1,106 @@
+"""Stores of the keys that `Deduplicate` has seen: in memory, in SQLite and in Redis."""
+
+import asyncio
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from asyncconsumer.config.validation import whole_number
+
+
+class DeduplicationStore(Protocol):
+    """A store of keys, each for a time."""
+
+    async def contains(self, key: str) -> bool:
+        """Return whether a key was added and its time is not over."""
+
+    async def add(self, key: str, seconds: float) -> None:
+        """Keep a key for `seconds`."""
+
+
+class RedisClient(Protocol):
+    """The methods of ``redis.asyncio.Redis`` that `RedisStore` calls."""
+
+    async def exists(self, name: str) -> int:
+        """Return the number of existing keys, 0 or 1."""
+
+    async def set(self, name: str, value: bytes, *, px: int) -> object:
+        """Set a key that expires after `px` milliseconds."""
+
+
+class MemoryStore:
+    """A store in the memory of this process, with up to `max_keys` keys. Old ones are dropped."""
+
+    def __init__(self, max_keys: int = 100_000) -> None:
+        whole_number("max_keys", max_keys, 1)
+        self._max_keys = max_keys
+        self._ends: OrderedDict[str, float] = OrderedDict()
+
+    async def contains(self, key: str) -> bool:
+        """Return whether a key was added and its time is not over."""
+        end = self._ends.get(key)
+        return end is not None and asyncio.get_running_loop().time() < end
+
+    async def add(self, key: str, seconds: float) -> None:
+        """Keep a key for `seconds`."""
+        self._ends[key] = asyncio.get_running_loop().time() + seconds
+        self._ends.move_to_end(key)
+        while len(self._ends) > self._max_keys:
+            self._ends.popitem(last=False)
+
+
+def _now() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+class SqliteStore:
+    """A store in a SQLite file, which several processes of a machine may share.
+
+    Calls run in a thread. `close` closes the file.
+    """
+
+    def __init__(self, path: str | Path, *, now: Callable[[], float] = _now) -> None:
+        self._now = now
+        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._database.execute("CREATE TABLE IF NOT EXISTS seen (key TEXT PRIMARY KEY, end REAL)")
+        self._database.execute("CREATE INDEX IF NOT EXISTS seen_end ON seen (end)")
+
+    async def contains(self, key: str) -> bool:
+        """Return whether a key was added and its time is not over."""
+        return await asyncio.to_thread(self._contains, key)
+
+    async def add(self, key: str, seconds: float) -> None:
+        """Keep a key for `seconds`, and delete keys whose time is over."""
+        await asyncio.to_thread(self._add, key, seconds)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def _contains(self, key: str) -> bool:
+        query = "SELECT 1 FROM seen WHERE key = ? AND end > ?"
+        return self._database.execute(query, (key, self._now())).fetchone() is not None
+
+    def _add(self, key: str, seconds: float) -> None:
+        now = self._now()
+        self._database.execute("DELETE FROM seen WHERE end <= ?", (now,))
+        self._database.execute("INSERT OR REPLACE INTO seen VALUES (?, ?)", (key, now + seconds))
+
+
+class RedisStore:
+    """A store in Redis, which all members of a group may share. Names begin with `prefix`."""
+
+    def __init__(self, client: RedisClient, *, prefix: str = "asyncconsumer:seen:") -> None:
+        self._client = client
+        self._prefix = prefix
+
+    async def contains(self, key: str) -> bool:
+        """Return whether a key was added and its time is not over."""
+        return bool(await self._client.exists(self._prefix + key))
+
+    async def add(self, key: str, seconds: float) -> None:
+        """Keep a key for `seconds`."""
+        await self._client.set(self._prefix + key, b"", px=max(1, round(seconds * 1000)))

@@ -1,0 +1,28 @@
+"""A middleware that records OpenTelemetry spans."""
+
+from typing import Any
+
+from asyncconsumer.handlers.context import Context
+from asyncconsumer.handlers.middleware import CallNext
+from asyncconsumer.handlers.tracing import check_tracing, traced
+
+
+class Tracing:
+    """A span around each call, in the trace of its record, for single handlers or routers.
+
+    The option `tracing` of an app does the same for all handlers. It needs ``asyncconsumer[otel]``.
+    """
+
+    def __init__(self) -> None:
+        check_tracing()
+
+    async def __call__(self, call_next: CallNext, context: Context) -> Any:  # noqa: ANN401
+        """Call the handler in a span."""
+        result = None
+
+        async def call(item: Any) -> None:  # noqa: ANN401 - a record or a batch
+            nonlocal result
+            result = await call_next(context.with_item(item))
+
+        await traced(call, context.app.group_id)(context.item)
+        return result

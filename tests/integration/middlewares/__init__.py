@@ -1,0 +1,1 @@
+"""Middlewares on real servers."""

@@ -1,0 +1,1 @@
+"""Middlewares for handlers."""
