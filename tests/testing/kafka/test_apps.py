@@ -249,3 +249,16 @@ async def test_a_pattern_reads_topics_that_are_created_later() -> None:
         await kafka.send("orders-eu", "first")
         await kafka.settled()
     assert seen == ["orders-eu"]
+
+
+async def test_the_values_that_a_handler_returns_are_published() -> None:
+    app = make_app()
+
+    @app.handler("orders", publish="billed")
+    async def bill(order: dict[str, int]) -> dict[str, int]:
+        return {"billed": order["id"]}
+
+    async with app.testing() as kafka:
+        await kafka.send("orders", {"id": 1}, key="ann")
+        await kafka.settled()
+        assert [record.json() for record in kafka.published("billed")] == [{"billed": 1}]
