@@ -61,7 +61,7 @@ async def pictures(tab: Tab, load: DashboardLoad, folder: Path) -> None:
     await tab.size(1440, 1000)
     await tab.scheme("light")
     await broker.stop()
-    await tab.shows("#link", "unreachable")
+    await tab.shows("#link", "Unreachable")
     await asyncio.sleep(5)
     await tab.screenshot(folder / "broker-away.png")
     await tab.size(390, 844, phone=True)

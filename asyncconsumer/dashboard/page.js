@@ -308,7 +308,7 @@ function showLink() {
     [level, text] = ["bad", "Disconnected"];
     banner = `No connection to the dashboard. The data is ${age(silent)} old. Reconnecting.`;
   } else if (snapshot && snapshot.error) {
-    [level, text] = ["warn", "Kafka unreachable"];
+    [level, text] = ["warn", "Unreachable"];
     banner = `Kafka is not reachable. The data is ${age(snapshot.age + silent)} old, and the dashboard keeps trying. ${snapshot.error[0].toUpperCase()}${snapshot.error.slice(1)}`;
   } else if (snapshot && silent > 8 + 3 * snapshot.interval) {
     [level, text] = ["warn", "Waiting"];

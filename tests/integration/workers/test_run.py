@@ -67,6 +67,9 @@ async def test_workers_are_kept_replaced_and_drained(kafka: KafkaHandle, tmp_pat
         assert len(workers(service)) == 2
         assert not workers(service) & second
 
+        status, dashboard = await service.get("/")
+        assert (status, "<title>Kafka groups</title>" in dashboard) == (200, True)
+
         assert await service.ends_in_the_midst() == 0, service.observed
         assert "draining for up to 20 s" in service.observed
         await has_the_rest_kept(service, kafka)
