@@ -7,12 +7,14 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.metrics.measurements import Sample
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.web.metrics import needs_prometheus, samples_of
 from asyncconsumer.web.status import Status
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
     from prometheus_client import CollectorRegistry
 
 _TIMEOUT: Final = 5.0  # seconds for the event loop to answer another thread
@@ -39,6 +41,20 @@ class Metrics:
             return registry_of(self.samples)
         registry.register(SampleCollector(self.samples))
         return registry
+
+    def export(self, meter_provider: "MeterProvider | None" = None) -> None:
+        """Add the metrics to OpenTelemetry, by default to its global meter provider.
+
+        Call this once, before the consumer is opened.
+        """
+        try:
+            from asyncconsumer.metrics.opentelemetry import export
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "Metrics for OpenTelemetry need its API: pip install 'asyncconsumer[otel]'"
+            ) from error
+        groups = (status.group for status in self._source().values())
+        export(self._recorder, self.samples, next(groups, None), meter_provider)
 
     def samples(self) -> list[Sample]:
         """Return the current value of each series."""
