@@ -2,15 +2,20 @@
 
 import argparse
 import json
+import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NamedTuple
 
 Run = Callable[[], None]
 """Does the work once."""
 
+CLIENTS: Final = (
+    "aiokafka", "confluent-kafka", "faststream", "kafka-python", "pyarrow", "pyspark", "uvloop"
+)  # fmt: skip
 LEAST_SECONDS: Final = 0.01  # what a round must take, or it is the clock that is measured
 
 
@@ -107,14 +112,37 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed clients."""
+    installed = {"python": platform.python_version()}
+    for client in CLIENTS:
+        try:
+            installed[client] = version(client)
+        except PackageNotFoundError:
+            continue
+    return installed
+
+
+def heading() -> str:
+    """Return the line above a table."""
+    return ", ".join(f"{name} {number}" for name, number in versions().items())
+
+
+def print_lines(lines: Iterable[Mapping[str, object]]) -> None:
+    """Print results as JSON lines, each with the versions that it was measured with."""
+    measured_with = versions()
+    for line in lines:
+        print(json.dumps({**line, "versions": measured_with}))
+
+
 def show(bench: str, rows: list[Row], results: list[Ratio], *, as_json: bool) -> None:
     """The results, one way or the other."""
     if as_json:
-        for row in rows:
-            print(json.dumps(row.as_json(bench)))
-        for ratio in results:
-            print(json.dumps(ratio.as_json(bench)))
+        print_lines(
+            [row.as_json(bench) for row in rows] + [ratio.as_json(bench) for ratio in results]
+        )
         return
+    print(heading())
     for case in dict.fromkeys(row.case for row in rows):
         print(f"\n{case}")
         print(f"  {'':24}{'ns a record':>12}{'worst':>10}{'records/s':>14}")

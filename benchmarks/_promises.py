@@ -1,12 +1,11 @@
 """Contenders in interleaved rounds, the promised ratios, and whether they are kept."""
 
-import json
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from benchmarks._child import Figures
-from benchmarks._harness import note
+from benchmarks._harness import heading, note, print_lines
 
 Run: TypeAlias = Callable[[], Awaitable[Figures]]
 
@@ -132,11 +131,12 @@ def tell(bench: str, results: Found, *, as_json: bool) -> None:
     if not as_json:
         _show(results)
         return
-    for line in sorted(results, key=lambda result: isinstance(result, Ratio)):
-        print(json.dumps({"bench": bench} | line.as_json()))
+    lines = sorted(results, key=lambda result: isinstance(result, Ratio))
+    print_lines({"bench": bench} | line.as_json() for line in lines)
 
 
 def _show(actual: Found) -> None:
+    print(heading())
     for case in dict.fromkeys(result.case for result in actual):
         results = [
             result for result in actual if isinstance(result, Result) and result.case == case

@@ -11,7 +11,6 @@ longest time that the thread of the event loop worked meanwhile.
 import asyncio
 import gc
 import gzip
-import json
 import statistics
 import struct
 import time
@@ -28,7 +27,7 @@ from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import schema_of, to_arrow
 from asyncconsumer.records.pauses import open_next
-from benchmarks._harness import arguments, note
+from benchmarks._harness import arguments, note, print_lines
 from tests.support.record_encoder import Row as Written
 from tests.support.record_encoder import batch, compress, message, record, wrapper, xerial
 
@@ -265,7 +264,7 @@ def main() -> None:
                 "contender": f"{row.contender}, {row.way}",
             }
             for metric, value in (("wall_ms", row.wall), ("cpu_ms", row.cpu)):
-                print(json.dumps({**result, "metric": metric, "median": round(value, 1)}))
+                print_lines([{**result, "metric": metric, "median": round(value, 1)}])
         return
     columns = [(contender, way) for contender in decoding.available() for way in WAYS]
     print(f"\nlongest time blocked, ms of wall/CPU; the limit is {LIMIT_MS:.0f}")

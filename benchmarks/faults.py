@@ -11,7 +11,6 @@ of it, too), for a lost way how long it was lost.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -33,7 +32,7 @@ from asyncconsumer.testing.servers import PROXIED, Kafka
 from asyncconsumer.testing.servers.kafka import Broker
 from asyncconsumer.testing.servers.ports import HOST
 from asyncconsumer.types import TopicPartition
-from benchmarks._harness import arguments, note
+from benchmarks._harness import arguments, note, print_lines
 
 PARTITIONS: Final = 6
 BETWEEN_RECORDS: Final = 0.02
@@ -348,8 +347,7 @@ def main() -> None:
         logging.getLogger("asyncconsumer").setLevel(logging.INFO)
     for result in asyncio.run(run(options.case or list(CASES), quick=options.quick)):
         if options.json:
-            for line in result.lines():
-                print(json.dumps(line))
+            print_lines(result.lines())
         else:
             result.show()
 

@@ -17,7 +17,6 @@ one more to the last claim, and how many requests all together sent for it.
 """
 
 import asyncio
-import json
 import statistics
 import time
 from collections import Counter
@@ -37,7 +36,7 @@ from asyncconsumer.zookeeper.requests import ZnodeData
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 from benchmarks import _group_crowd
 from benchmarks._child import Figures
-from benchmarks._harness import arguments, note
+from benchmarks._harness import arguments, note, print_lines
 from tests.support.connector_process import OwnConsumer
 
 ASYNCCONSUMER, SCALA = "asyncconsumer", "Scala's"
@@ -310,8 +309,7 @@ def main() -> None:
     if not options.json:
         show(rows)
         return
-    for row in rows:
-        print(json.dumps(row.as_json()))
+    print_lines(row.as_json() for row in rows)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ nothing: a handler that does nothing, so the cost of its call is measured.
 """
 
 import asyncio
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from asyncconsumer.testing.servers import Kafka
 from benchmarks._child import Figures, figures
-from benchmarks._harness import arguments, note
+from benchmarks._harness import arguments, note, print_lines
 from benchmarks._topics import Load, fill, plain
 
 LOAD: Final = Load("handlers", 400_000, plain)
@@ -182,8 +181,7 @@ def main() -> None:
     if not options.json:
         show(rows, results)
         return
-    for line in [row.as_json() for row in rows] + [ratio.as_json() for ratio in results]:
-        print(json.dumps(line))
+    print_lines([row.as_json() for row in rows] + [ratio.as_json() for ratio in results])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ the thread; "all" is the whole work. "names" passes over partitions, as a patter
 import asyncio
 import gc
 import importlib
-import json
 import statistics
 import time
 from collections.abc import Callable, Generator
@@ -18,7 +17,7 @@ from io import BytesIO
 from typing import NamedTuple, TypeAlias
 
 from asyncconsumer.net.metadata_reader import MetadataReader
-from benchmarks._harness import arguments, note
+from benchmarks._harness import arguments, note, print_lines
 from tests.support.large_metadata import OLD, large_answer
 
 PER_TOPIC, BROKERS = 100, 50
@@ -95,7 +94,7 @@ def main() -> None:
                 "contender": row.contender,
             }
             for metric, value in (("longest_ms", row.longest), ("whole_ms", row.whole)):
-                print(json.dumps({**result, "metric": metric, "median": round(value, 1)}))
+                print_lines([{**result, "metric": metric, "median": round(value, 1)}])
         return
     print(f"\n{count} partitions\n  {'':24}{'longest, ms':>14}{'all, ms':>12}")
     for row in rows:

@@ -19,7 +19,6 @@ commit: commit all of them.
 
 import asyncio
 import gc
-import json
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -36,7 +35,7 @@ from asyncconsumer.testing.fake_kafka.broker import Handler
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import run
 from asyncconsumer.types import TopicPartition
-from benchmarks._harness import arguments, note
+from benchmarks._harness import arguments, heading, note, print_lines
 
 MOST_SECONDS: Final = 0.5  # for 10,000 partitions
 TOPIC: Final = "t"
@@ -258,12 +257,12 @@ def main() -> None:
     rounds = 1 if chosen.quick else 3
     limit = MOST_SECONDS * many / 10_000
     if not chosen.json:
+        note(heading())
         note(f"{'case':<24} {few:>10,} {many:>10,}   growth   (limit {limit:g} s)")
     for case in CASES:
         rows = [measure(case, partitions, rounds) for partitions in (few, many)]
         if chosen.json:
-            for row in rows:
-                print(json.dumps(row.as_json()))
+            print_lines(row.as_json() for row in rows)
             continue
         less, more = (row.seconds for row in rows)
         slow = "   too slow" if more >= limit else ""

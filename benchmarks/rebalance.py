@@ -22,7 +22,6 @@ another member had their partitions.
 """
 
 import asyncio
-import json
 import statistics
 import tempfile
 import time
@@ -33,7 +32,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from asyncconsumer.testing.servers import Kafka
 from benchmarks._child import Figures
-from benchmarks._harness import arguments, note
+from benchmarks._harness import arguments, note, print_lines
 from benchmarks._rebalance_group import Group, MemberProcess, Owned, group
 
 RANGE, COOPERATIVE = "range", "cooperative-sticky"
@@ -384,8 +383,7 @@ def main() -> None:
     if not options.json:
         show(measured, compared)
         return
-    for line in [*(row.as_json() for row in measured), *(ratio.as_json() for ratio in compared)]:
-        print(json.dumps(line))
+    print_lines([row.as_json() for row in measured] + [ratio.as_json() for ratio in compared])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ promised says so.
 """
 
 import asyncio
-import json
 import math
 import statistics
 import tempfile
@@ -23,7 +22,7 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.testing.servers import Kafka
 from asyncconsumer.testing.servers.spark import kafka_source_jars
-from benchmarks._harness import arguments, note
+from benchmarks._harness import arguments, note, print_lines
 from benchmarks._spark_queries import (
     ASYNCCONSUMER,
     OWN,
@@ -295,8 +294,8 @@ def main() -> None:
         show(results, result)
         return
     python = "as it comes" if options.as_it_comes else "as recommended"
-    for line in [result.as_json() for result in results] + [ratio.as_json() for ratio in result]:
-        print(json.dumps(line | {"python": python}))
+    lines = [each.as_json() for each in results] + [ratio.as_json() for ratio in result]
+    print_lines(line | {"python": python} for line in lines)
 
 
 if __name__ == "__main__":
