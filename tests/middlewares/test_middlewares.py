@@ -118,6 +118,14 @@ class Redis:
         return True
 
 
+class SlowRedis(Redis):
+    """A Redis that takes time, so that other calls run between two keys of a batch."""
+
+    async def exists(self, name: str) -> int:
+        await asyncio.sleep(0.1)
+        return await super().exists(name)
+
+
 @pytest.mark.parametrize("make", [MemoryStore, lambda: RedisStore(Redis())])
 @simulated(seeds=range(2))
 async def test_a_record_is_skipped_within_the_window(
@@ -158,7 +166,9 @@ async def _caught(call: Any) -> str:
 
 @simulated(seeds=range(4))
 async def test_batches_that_share_keys_do_not_wait_for_each_other_forever() -> None:
-    deduplicate, handler = Deduplicate(by_value, window=timedelta(seconds=9)), Handler(seconds=1)
+    store = RedisStore(SlowRedis())
+    deduplicate = Deduplicate(by_value, window=timedelta(seconds=9), store=store)
+    handler = Handler(seconds=1)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         for values in ((b"a", b"b"), (b"b", b"a")):
             batch = [record(number, value) for number, value in enumerate(values)]
