@@ -13,7 +13,7 @@ from asyncconsumer.config.choices import (
 from asyncconsumer.config.classic import ClassicConfig
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.delivery import DeliveryConfig
-from asyncconsumer.config.extraction import check_together, extract, without_none
+from asyncconsumer.config.extraction import check_together, picking, without_none
 from asyncconsumer.config.fetch import EngineConfig, FetchConfig
 from asyncconsumer.config.options import ConsumerOptions
 from asyncconsumer.config.security import security_options
@@ -51,6 +51,8 @@ _SWITCHES: Final = (
     "allow_auto_create_topics",
 )
 _FROM_ZOOKEEPER: Final = "from-zookeeper"  # a placeholder until the brokers are known
+_SERVERS: Final = {"bootstrap_servers": _FROM_ZOOKEEPER}
+_STRATEGY: Final = {"partition_assignment_strategy": "range"}
 _IN_ZOOKEEPER: Final = (
     "zookeeper_connect",
     "zookeeper_session_timeout_ms",
@@ -184,33 +186,32 @@ class ConsumerConfig:
     zookeeper: ClassicConfig | None = None  # set for a group that ZooKeeper coordinates
 
     @classmethod
-    def from_options(cls, **options: Unpack[ConsumerOptions]) -> Self:
+    def from_options(cls, /, **options: Unpack[ConsumerOptions]) -> Self:
         """Return the config for keyword options.
 
         Raise ConfigError if some are unknown or conflict.
         """
-        return cls.from_mapping(options)
+        return cls._from_any(**options)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Self:
         """Return the config for a mapping of options, such as the contents of a file."""
-        refuse_tls_options(options)
+        return cls._from_any(**options)
+
+    @classmethod
+    def _from_any(cls, /, **options: Any) -> Self:  # noqa: ANN401 - checked by name
         in_zookeeper = options.get("group_protocol") == "zookeeper"
-        _check_names(options, in_zookeeper=in_zookeeper)
-        if in_zookeeper and options.get("bootstrap_servers") is None:
-            options = {**options, "bootstrap_servers": _FROM_ZOOKEEPER}
-        remaining = without_none(options)
+        _check_options(options, in_zookeeper=in_zookeeper)
+        # from these calls, editors that do not know `Unpack` take the names of the options
+        connection = picking(ConnectionConfig, _SERVERS if in_zookeeper else {})(**options)
+        fetch = picking(FetchConfig)(**options)
+        engine = picking(EngineConfig)(**options)
+        delivery = picking(DeliveryConfig)(**options)
+        member = picking(MemberConfig, _STRATEGY if in_zookeeper else {})(**options)
+        zookeeper = None
         if in_zookeeper:
-            _refuse_coordinator_options(remaining)
-            remaining.setdefault("partition_assignment_strategy", "range")
-        if remaining.get("group_protocol") == "consumer":
-            _refuse_broker_settings(remaining)
-        connection = extract(remaining, ConnectionConfig)
-        fetch = extract(remaining, FetchConfig)
-        engine = extract(remaining, EngineConfig)
-        delivery = extract(remaining, DeliveryConfig)
-        member = extract(remaining, MemberConfig)
-        zookeeper = _zookeeper(remaining, member, connection) if in_zookeeper else None
+            shared = _shared(member, connection)
+            zookeeper = picking(ClassicConfig, shared, names=_IN_ZOOKEEPER)(**options)
         return cls(connection, fetch, engine, member, delivery, zookeeper)
 
     def __post_init__(self) -> None:
@@ -225,6 +226,16 @@ class ConsumerConfig:
     def auto_commit(self) -> bool:
         """Whether acknowledged records are committed automatically."""
         return self.delivery.commit_policy == "auto" and self.member.enable_auto_commit
+
+
+def _check_options(options: Mapping[str, Any], *, in_zookeeper: bool) -> None:
+    refuse_tls_options(options)
+    _check_names(options, in_zookeeper=in_zookeeper)
+    with_value = without_none(options, _SERVERS if in_zookeeper else {})
+    if in_zookeeper:
+        _refuse_coordinator_options(with_value)
+    if with_value.get("group_protocol") == "consumer":
+        _refuse_broker_settings(with_value)
 
 
 def _check_names(options: Mapping[str, Any], *, in_zookeeper: bool) -> None:
@@ -264,20 +275,17 @@ def _refuse_broker_settings(options: Mapping[str, Any]) -> None:
             )
 
 
-def _zookeeper(
-    options: dict[str, Any], member: MemberConfig, connection: ConnectionConfig
-) -> ClassicConfig:
-    own = {name: options.pop(name) for name in _IN_ZOOKEEPER if name in options}
+def _shared(member: MemberConfig, connection: ConnectionConfig) -> dict[str, Any]:
+    """Return the options of a ZooKeeper group that other groups have, too."""
     servers = connection.bootstrap_servers
-    return ClassicConfig(
-        group_id=member.group_id or "",
-        bootstrap_servers="" if servers == _FROM_ZOOKEEPER else servers,
-        client_id=connection.client_id,
-        partition_assignment_strategy=member.partition_assignment_strategy,  # type: ignore[arg-type] # checked there
-        exclude_internal_topics=member.exclude_internal_topics,
+    return {
+        "group_id": member.group_id or "",
+        "bootstrap_servers": "" if servers == _FROM_ZOOKEEPER else servers,
+        "client_id": connection.client_id,
+        "partition_assignment_strategy": member.partition_assignment_strategy,
+        "exclude_internal_topics": member.exclude_internal_topics,
         **security_options(connection),
-        **own,
-    )
+    }
 
 
 def _check_policy(member: MemberConfig, delivery: DeliveryConfig) -> None:

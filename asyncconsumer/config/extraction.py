@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.config.fetch import FetchConfig
@@ -63,15 +63,37 @@ def check_names(options: Mapping[str, Any], own: Iterable[str]) -> None:
     without_none(options)
 
 
-def without_none(options: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(
+    options: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the options that are not None. As in other clients, None means the default.
 
     Raise ConfigError if `bootstrap_servers` is missing.
     """
-    remaining = {name: value for name, value in options.items() if value is not None}
+    remaining = {**(defaults or {}), **_with_value(options)}
     if "bootstrap_servers" not in remaining:
         raise ConfigError("`bootstrap_servers` is missing. Name at least one as 'host:port'")
     return remaining
+
+
+def _with_value(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def picking(
+    kind: type[Config], defaults: Mapping[str, Any] | None = None, names: Iterable[str] = ()
+) -> type[Config]:
+    """Return a constructor of `kind` that ignores the options of other configs, and None.
+
+    `names` restricts the options that it takes. Type checkers and editors take it for `kind`.
+    """
+    own = set(names) or {field.name for field in fields(kind)}
+
+    def construct(**options: Any) -> Config:  # noqa: ANN401 - `kind` checks them
+        picked = {name: options[name] for name in own & options.keys()}
+        return kind(**{**(defaults or {}), **_with_value(picked)})
+
+    return cast("type[Config]", construct)
 
 
 def extract(options: dict[str, Any], kind: type[Config]) -> Config:
