@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final, TypeVar
 
 from asyncconsumer.aio.suspensions import ClockOffsets, system_offsets
 from asyncconsumer.aio.wall_clock import wall_clock_ms
@@ -11,6 +13,8 @@ from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.pool import BrokerOpener as BrokerOpener
 from asyncconsumer.zookeeper.transport import TransportOpener as ZooKeeperOpener
 from asyncconsumer.zookeeper.transport import open_transport
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,19 @@ class Environment:
         system_offsets  # of clocks that count suspended time
     )
 
+    @classmethod
+    def current(cls) -> "Environment":
+        """Return the environment for a new object: the real one, unless `run` is calling."""
+        return _CURRENT.get() or cls()
+
+    def run(self, function: Callable[..., T], *args: object, **options: object) -> T:
+        """Call a function, such as a class, whose new objects use this environment."""
+        token = _CURRENT.set(self)
+        try:
+            return function(*args, **options)
+        finally:
+            _CURRENT.reset(token)
+
     def virtual_clock(self) -> Callable[[], float] | None:
         """Return the virtual clock of the event loop, or None if the loop uses real time.
 
@@ -38,3 +55,6 @@ class Environment:
             return self.clock
         loop = asyncio.get_running_loop()
         return loop.time if getattr(loop, "virtual_time", False) else None
+
+
+_CURRENT: Final[ContextVar[Environment | None]] = ContextVar("environment", default=None)

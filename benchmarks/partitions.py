@@ -96,14 +96,14 @@ def make_consumer(
         clock=asyncio.get_running_loop().time,
         randomness=Random(seed),
     )
-    return Consumer(
+    return environment.run(
+        Consumer,
         TOPIC,
         bootstrap_servers=cluster.bootstrap_servers,
         group_id="g",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         heartbeat_thread=False,
-        environment=environment,
         stop_at=stop_at,
         partition_assignment_strategy=assignor,
     )

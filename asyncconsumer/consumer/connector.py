@@ -54,13 +54,12 @@ class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
         config: ClassicConfig | None = None,
         *,
         listener: RebalanceListener | None = None,
-        environment: Environment | None = None,
         **options: Unpack[ClassicOptions],
     ) -> None:
         refuse_both(config, options)
         self.config: Final = config or ClassicConfig(**options)
         self._listener = listener or RebalanceListener()
-        environment = self._outside = environment or Environment()
+        environment = self._outside = Environment.current()
         self._group = ZooKeeperGroup(self.config, environment)
         self._recorder = Recorder(environment.now_ms)
         self._scope = Scope("connector")

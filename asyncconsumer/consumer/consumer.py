@@ -79,16 +79,15 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         interceptors: Iterable[Interceptor] | None = None,
         offsets: OffsetStore | None = None,
         config: ConsumerConfig | None = None,
-        environment: Environment | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         refuse_both(config, options)
-        config = config or ConsumerConfig.from_mapping(options)
+        config = config or ConsumerConfig.from_options(**options)
         listeners = ListenerList(None if listener is None else checked(listener))
         if offsets is not None:
             check_store(offsets)
         intercepted = Interceptors(interceptors or ())
-        environment = environment or Environment()
+        environment = Environment.current()
         recorder = Recorder(environment.now_ms)
         collaborators = Collaborators(listeners, offsets, intercepted, environment, recorder)
         super().__init__(config, collaborators)

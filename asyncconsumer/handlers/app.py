@@ -95,22 +95,20 @@ class ConsumerApp(Declarations, WebMixin):
     opened.
     """
 
-    def __init__(
-        self, *, environment: Environment | None = None, **options: Unpack[AppKeywords]
-    ) -> None:
+    def __init__(self, **options: Unpack[AppKeywords]) -> None:
         settings = AppSettings.of(options)
         super().__init__(middlewares=settings.middlewares)
         self._settings: Final = settings
         if settings.tracing:
             check_tracing()
-        environment = environment or Environment()
+        environment = Environment.current()
         recorder = Recorder(environment.now_ms)
         self._context = AppContext(environment, EventBus(), recorder, settings.tracing, self)
         self.state: Any = None
         self.dependency_overrides: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._options = settings.options
         # Raises ConfigError for invalid options now instead of when the app is opened.
-        Consumer(environment=self._context.environment, **self._options)
+        Consumer(**self._options)
         if options.get("group_id") is None:
             raise ConfigError("an app is a member of a group: set `group_id`")
         self._running: list[HandlerRuntime] = []
@@ -170,10 +168,10 @@ class ConsumerApp(Declarations, WebMixin):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         (topics, pattern), environment = subscription(self._handlers), self._context.environment
-        consumer = AppConsumer(
+        consumer = environment.run(
+            AppConsumer,
             *topics,
             pattern=pattern,
-            environment=environment,
             recorder=self.recorder,
             co_assigned=retry_topics(self._handlers),
             **self._options,
@@ -367,7 +365,7 @@ class ConsumerApp(Declarations, WebMixin):
         options = {name: value for name, value in self._options.items() if name not in theirs}
         options |= {"group_id": f"{self.group_id}{suffix}", "auto_offset_reset": "earliest"}
         options |= {"commit_policy": "manual", "stop_at": "end"}
-        return Consumer(environment=self._context.environment, **options)
+        return self._context.environment.run(Consumer, **options)
 
     @property
     def recorder(self) -> Recorder:

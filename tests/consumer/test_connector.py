@@ -55,7 +55,7 @@ class Fakes:
             randomness=Random(2),
             clock=loop.time,
         )
-        return ConsumerConnector(config, listener=listener, environment=environment)
+        return environment.run(ConsumerConnector, config, listener=listener)
 
     def committed(self, tp: TopicPartition) -> int | None:
         node = self.zookeeper.tree.nodes.get(f"/consumers/g/offsets/{tp.topic}/{tp.partition}")

@@ -29,8 +29,8 @@ def connector_on(
         randomness=Random(seed),
         clock=loop.time,
     )
-    return ConsumerConnector(
-        environment=environment,
+    return environment.run(
+        ConsumerConnector,
         zookeeper_connect=zookeeper.connect,
         bootstrap_servers=cluster.bootstrap_servers,
         group_id="g",

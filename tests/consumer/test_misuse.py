@@ -58,11 +58,11 @@ async def test_plain_pairs_are_partitions_as_well() -> None:
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 1)
         plain: Any = [("t", 0)]
-        consumer = Consumer(
+        consumer = environment(cluster).run(
+            Consumer,
             partitions=plain,
             bootstrap_servers=cluster.bootstrap_servers,
             auto_offset_reset="earliest",
-            environment=environment(cluster),
         )
         async with consumer:
             assert (await anext(aiter(consumer))).offset == 0

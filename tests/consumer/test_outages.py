@@ -68,9 +68,7 @@ def by_pattern(
         "metadata_refresh_ms": 1_000,
         "heartbeat_thread": False,
     }
-    return Consumer(
-        pattern=pattern, environment=environment(cluster, seed), **{**settings, **options}
-    )
+    return environment(cluster, seed).run(Consumer, pattern=pattern, **{**settings, **options})
 
 
 # --- a topic that is re-created ------------------------------------------------------------------

@@ -26,11 +26,11 @@ def test_a_consumer_with_default_options_reads(
             cluster.add_topic("t")
             cluster.append("t", 0, 3)
             environment = Environment(open_broker=cluster.open, clock=clock, randomness=Random(2))
-            async with Consumer(
+            async with environment.run(
+                Consumer,
                 "t",
                 bootstrap_servers=cluster.bootstrap_servers,
                 group_id="g",
-                environment=environment,
                 group_protocol=protocol,
                 auto_offset_reset="earliest",
             ) as consumer:

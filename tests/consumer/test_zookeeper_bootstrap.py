@@ -82,8 +82,8 @@ async def test_brokers_that_all_moved_are_found_again() -> None:
     async with world() as (cluster, zookeeper, controller, environment):
         await controller.register()
         await controller.add_topic("t", 1)
-        connector = ConsumerConnector(
-            environment=environment,
+        connector = environment.run(
+            ConsumerConnector,
             zookeeper_connect=zookeeper.connect,
             group_id="g",
             auto_offset_reset="smallest",
@@ -103,7 +103,7 @@ async def test_a_connector_waits_for_the_first_broker() -> None:
 
         async def begin() -> None:
             options: Any = {"zookeeper_connect": zookeeper.connect, "group_id": "g"}
-            async with ConsumerConnector(environment=environment, **options):
+            async with environment.run(ConsumerConnector, **options):
                 began.set()
 
         began = asyncio.Event()
@@ -121,8 +121,8 @@ async def test_nobody_is_followed_to_a_host_that_is_not_allowed(allowed: str) ->
     async with world() as (cluster, zookeeper, controller, environment):
         await controller.register()
         await controller.add_topic("t", 3)
-        connector = ConsumerConnector(
-            environment=environment,
+        connector = environment.run(
+            ConsumerConnector,
             zookeeper_connect=zookeeper.connect,
             group_id="g",
             auto_offset_reset="smallest",

@@ -35,7 +35,8 @@ async def test_wait_assigned_waits_for_pending_claims() -> None:
             randomness=Random(3),
             opener=zookeeper.open,
         )
-        consumer: Consumer[Any, Any] = Consumer(
+        consumer: Consumer[Any, Any] = environment.run(
+            Consumer,
             "t",
             bootstrap_servers=cluster.bootstrap_servers,
             group_id="g",
@@ -43,7 +44,6 @@ async def test_wait_assigned_waits_for_pending_claims() -> None:
             zookeeper_connect=zookeeper.connect,
             auto_offset_reset="earliest",
             rebalance_backoff_ms=100,
-            environment=environment,
         )
         async with other:
             await ensure_path(other, "/consumers/g/owners/t")

@@ -92,7 +92,7 @@ async def test_a_zookeeper_session_counts_suspended_time() -> None:
         world.cluster.append("t", 0, 10)
         connector = world.connector()
         made = replace(connector._outside, clock_offsets=clocks)
-        async with type(connector)(connector.config, environment=made) as consumer_connector:
+        async with made.run(type(connector), connector.config) as consumer_connector:
             ((stream,),) = (await consumer_connector.create_message_streams({"t": 1})).values()
             records: Any = aiter(stream)
             assert (await anext(records)).offset == 0

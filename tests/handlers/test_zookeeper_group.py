@@ -19,12 +19,12 @@ async def test_dead_letters_go_to_the_brokers_that_zookeeper_tells_of() -> None:
             for topic in ("t", "dead"):
                 await controller.add_topic(topic, 1)
             cluster.append("t", 0, 3)
-            app = ConsumerApp(
+            app = environment.run(
+                ConsumerApp,
                 group_protocol="zookeeper",
                 zookeeper_connect=zookeeper.connect,
                 group_id="g",
                 auto_offset_reset="earliest",
-                environment=environment,
             )
 
             @app.handler("t", dead_letter_topic="dead")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer.consumer.connector import ConsumerConnector
+from asyncconsumer.consumer.environment import Environment
 from asyncconsumer.group.zookeeper.assignors import GroupInfo, GroupMemberInfo, by_range
 from asyncconsumer.group.zookeeper.filters import TopicFilter
 from asyncconsumer.streams.messages import MessageStream
@@ -41,7 +42,9 @@ def connector_of(kafka: KafkaHandle, group: str, name: str, **options: Any) -> C
     """With options that make a test quick."""
     if isinstance(kafka, KafkaWithZooKeeper):
         options.setdefault("zookeeper_connect", kafka.zookeeper_connect)
-    return ConsumerConnector(
+    environment: Environment = options.pop("environment", Environment())
+    return environment.run(
+        ConsumerConnector,
         group_id=group,
         consumer_id=name,
         **{

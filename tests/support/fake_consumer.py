@@ -46,6 +46,6 @@ def make_consumer(
         "group_id": "g",
         "auto_offset_reset": "earliest",
         "auto_commit_interval_ms": 50,
-        "environment": environment(cluster),
     }
-    return Consumer(*topics, **by_protocol({**settings, **options}))
+    inside: Environment = options.pop("environment", None) or environment(cluster)
+    return inside.run(Consumer, *topics, **by_protocol({**settings, **options}))

@@ -185,7 +185,7 @@ async def test_what_failed_to_open_can_be_opened_again(kind: Any) -> None:
         cluster.add_topic("t", 1)
         environment = Environment(open_broker=cluster.open, randomness=Random(1))
         options = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g"}
-        resource = kind(environment=environment, heartbeat_thread=False, **options)
+        resource = environment.run(kind, heartbeat_thread=False, **options)
         if kind is ConsumerApp:
 
             @resource.handler("t")  # type: ignore[untyped-decorator]

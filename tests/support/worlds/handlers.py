@@ -35,7 +35,7 @@ def make_app(
         "session_timeout_ms": 6_000,
         "heartbeat_interval_ms": 1_000,
     }
-    return ConsumerApp(environment=environment, **by_protocol({**settings, **options}))
+    return environment.run(ConsumerApp, **by_protocol({**settings, **options}))
 
 
 @asynccontextmanager

@@ -79,7 +79,7 @@ class Member:
             clock=loop.time,
             now_ms=lambda: int(loop.time() * 1000),
         )
-        async with ConsumerConnector(world.config(self.name), environment=environment) as connector:
+        async with environment.run(ConsumerConnector, world.config(self.name)) as connector:
             streams: dict[str, list[MessageStream[bytes, bytes]]]
             streams = await connector.create_message_streams(world.subscription)
             async with asyncio.TaskGroup() as group:
