@@ -60,13 +60,15 @@ if TYPE_CHECKING:
     from asyncconsumer.fetch.direct.partition_stream import PartitionStream
     from asyncconsumer.fetch.manager import Progress
     from asyncconsumer.group.assignors import Assignor
+    from asyncconsumer.group.assignors.protocol import MemberSubscription
     from asyncconsumer.group.zookeeper.filters import Blacklist, TopicFilter, Whitelist
     from asyncconsumer.handlers.app import ConsumerApp
+    from asyncconsumer.handlers.app_settings import AppKeywords
     from asyncconsumer.handlers.batches import Batch
     from asyncconsumer.handlers.context import Context
     from asyncconsumer.handlers.declarations import Router
     from asyncconsumer.handlers.draining import Drained
-    from asyncconsumer.handlers.health import AppHealth
+    from asyncconsumer.handlers.health import AppHealth, AppState, HandlerHealth
     from asyncconsumer.handlers.markers import Depends, Header, Key, State, Value
     from asyncconsumer.handlers.middleware import CallNext, Middleware
     from asyncconsumer.handlers.publishing import Outgoing, Publish
@@ -79,17 +81,20 @@ if TYPE_CHECKING:
     from asyncconsumer.records.decoding import Record, Records
     from asyncconsumer.streams.messages import Message, MessageStream
     from asyncconsumer.streams.stream import Stream
-    from asyncconsumer.types import Offset, OffsetAndTimestamp, OffsetRange, TopicPartition
+    from asyncconsumer.types import Address, Offset, OffsetAndTimestamp, OffsetRange, TopicPartition
     from asyncconsumer.web.status import Status
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "AclEntry",
+    "Address",
     "Admin",
     "AdminOptions",
     "AppHealth",
+    "AppKeywords",
     "AppOptions",
+    "AppState",
     "Assignor",
     "AzureEntra",
     "Batch",
@@ -120,6 +125,7 @@ __all__ = [
     "Finding",
     "GroupLag",
     "GroupListing",
+    "HandlerHealth",
     "Header",
     "Health",
     "HealthState",
@@ -128,6 +134,7 @@ __all__ = [
     "Leader",
     "LogRange",
     "MemberDescription",
+    "MemberSubscription",
     "Message",
     "MessageStream",
     "Middleware",
@@ -252,17 +259,23 @@ _MODULES: Final = {
     "fetch.direct.partition_stream": ("PartitionStream",),
     "fetch.manager": ("Progress",),
     "group.assignors": ("Assignor",),
+    "group.assignors.protocol": ("MemberSubscription",),
     "group.zookeeper.filters": (
         "Blacklist",
         "TopicFilter",
         "Whitelist",
     ),
     "handlers.app": ("ConsumerApp",),
+    "handlers.app_settings": ("AppKeywords",),
     "handlers.batches": ("Batch",),
     "handlers.context": ("Context",),
     "handlers.declarations": ("Router",),
     "handlers.draining": ("Drained",),
-    "handlers.health": ("AppHealth",),
+    "handlers.health": (
+        "AppHealth",
+        "AppState",
+        "HandlerHealth",
+    ),
     "handlers.markers": (
         "Depends",
         "Header",
@@ -300,6 +313,7 @@ _MODULES: Final = {
     ),
     "streams.stream": ("Stream",),
     "types": (
+        "Address",
         "Offset",
         "OffsetAndTimestamp",
         "OffsetRange",
