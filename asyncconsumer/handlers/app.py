@@ -375,7 +375,7 @@ class ConsumerApp(Declarations, WebMixin):
     def _dashboard(self, http_hosts: Iterable[str]) -> Asgi:
         from asyncconsumer.handlers.dashboard_actions import site_of_app  # only for web apps
 
-        config = Consumer(environment=self._context.environment, **self._options).config
+        config = self._context.environment.run(Consumer, **self._options).config
         return site_of_app(self, config, http_hosts)
 
     def health(self) -> AppHealth:

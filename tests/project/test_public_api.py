@@ -132,6 +132,7 @@ WITH_TRANSPORT = (asyncconsumer.Producer,)
 """Classes whose constructor still takes the transport of simulations."""
 INTERNAL_METHODS = {
     "producer": "retry topics and dead letters of an app are written with it",
+    "Router.close": "the app takes the handlers of a router with it",
     "recorder": "the pages of metrics read it",
     "request_token": "the provider keeps the token that it returns",
     "subscription": "a filter is written to ZooKeeper as that",
@@ -175,7 +176,10 @@ def annotated(kind: type) -> Iterator[tuple[str, Any]]:
     if kind not in (*MADE_BY_THE_PACKAGE, *WITH_TRANSPORT):
         yield "__init__", kind.__init__  # type: ignore[misc] # of exactly this class
     for name, member in inspect.getmembers(kind):
-        if not name.startswith("_") and name not in INTERNAL_METHODS:
+        if (
+            not name.startswith("_")
+            and not {name, f"{kind.__name__}.{name}"} & INTERNAL_METHODS.keys()
+        ):
             yield name, member.fget if isinstance(member, property) else member
 
 

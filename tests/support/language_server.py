@@ -26,7 +26,7 @@ def _complete(
     root, uri = folder.as_uri(), (folder / "completed.py").as_uri()
     place = {"uri": root, "name": folder.name}
     opened = {"uri": uri, "languageId": "python", "version": 1, "text": text}
-    at = dict(zip(("line", "character"), position, strict=True))
+    cursor = dict(zip(("line", "character"), position, strict=True))
     _send(
         stdin,
         id=1,
@@ -45,7 +45,7 @@ def _complete(
         elif message.get("id") == 1:
             _send(stdin, method="initialized", params={})
             _send(stdin, method="textDocument/didOpen", params={"textDocument": opened})
-            params = {"textDocument": {"uri": uri}, "position": at}
+            params = {"textDocument": {"uri": uri}, "position": cursor}
             _send(stdin, id=_REQUEST, method="textDocument/completion", params=params)
         elif message.get("id") == _REQUEST:
             return {item["label"].removesuffix("=") for item in message["result"]["items"]}
