@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from aiokafka import AIOKafkaProducer
 
 from asyncconsumer.consumer.connector import ConsumerConnector
-from asyncconsumer.consumer.environment import Environment
+from asyncconsumer.environment import Environment
 from asyncconsumer.group.zookeeper.assignors import GroupInfo, GroupMemberInfo, by_range
 from asyncconsumer.group.zookeeper.filters import TopicFilter
 from asyncconsumer.streams.messages import MessageStream
