@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from asyncconsumer.aio.suspensions import ClockOffsets, system_offsets
 from asyncconsumer.aio.wall_clock import wall_clock_ms
@@ -37,6 +37,15 @@ class Environment:
     def current(cls) -> "Environment":
         """Return the environment for a new object: the real one, unless `run` is calling."""
         return _CURRENT.get() or cls()
+
+    @classmethod
+    def pop(cls, options: Any) -> "Environment":  # noqa: ANN401 - a dict of any TypedDict
+        """Remove the environment from the keyword arguments of a constructor, and return it.
+
+        `FakeKafka.options` has one. Other callers pass none, and get the current environment.
+        """
+        environment: Environment | None = options.pop("environment", None)
+        return environment or cls.current()
 
     def run(self, function: Callable[..., T], *args: object, **options: object) -> T:
         """Call a function, such as a class, whose new objects use this environment."""

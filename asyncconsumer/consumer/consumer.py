@@ -81,13 +81,13 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         config: ConsumerConfig | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
+        environment = Environment.pop(options)
         refuse_both(config, options)
         config = config or ConsumerConfig.from_options(**options)
         listeners = ListenerList(None if listener is None else checked(listener))
         if offsets is not None:
             check_store(offsets)
         intercepted = Interceptors(interceptors or ())
-        environment = Environment.current()
         recorder = Recorder(environment.now_ms)
         collaborators = Collaborators(listeners, offsets, intercepted, environment, recorder)
         super().__init__(config, collaborators)

@@ -96,12 +96,12 @@ class ConsumerApp(Declarations, WebMixin):
     """
 
     def __init__(self, **options: Unpack[AppKeywords]) -> None:
+        environment = Environment.pop(options)
         settings = AppSettings.of(options)
         super().__init__(middlewares=settings.middlewares)
         self._settings: Final = settings
         if settings.tracing:
             check_tracing()
-        environment = Environment.current()
         recorder = Recorder(environment.now_ms)
         self._context = AppContext(environment, EventBus(), recorder, settings.tracing, self)
         self.state: Any = None
