@@ -83,7 +83,10 @@ class InterceptedStore:
         return await self._store.load(partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit to the other store. Then call the interceptors with the committed offsets."""
+        """Commit to the wrapped store. Then call the interceptors with the committed offsets.
+
+        If the commit fails for some partitions, the interceptors get the offsets of the others.
+        """
         try:
             await self._store.commit(offsets)
         except ConsumerError as error:

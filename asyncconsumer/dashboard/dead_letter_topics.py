@@ -24,7 +24,10 @@ def is_dead_letter_topic(name: str) -> bool:
 
 
 async def read_dead_letters(admin: Admin, also: Iterable[str] = ()) -> list[DeadLetterTopic]:
-    """Return the dead letter topics, and those named in `also`, with their last failures."""
+    """Return the dead letter topics of a cluster, each with its most recent failure.
+
+    These are the topics with a usual name of dead letter topics, and those named in `also`.
+    """
     configured = set(also)
     names = [
         name for name in await admin.topics() if name in configured or is_dead_letter_topic(name)

@@ -135,7 +135,7 @@ class FetchSession:
         """Parse the response to the last request.
 
         Raise an error if the broker refused the whole request, for example because the session is
-        unknown. Then call `reset` and send a full request.
+        unknown. The caller must then call `reset` and send a full request.
         """
         response = decoding.fetch_answer(raw.body, raw.version)
         if response.error_code:

@@ -94,9 +94,9 @@ class FetcherContext:
 
     @property
     def max_request_bytes(self) -> int:
-        """Return the bytes that one request may reserve.
+        """Return the bytes of the memory budget that one fetch request may reserve.
 
-        The limit leaves enough for all fetchers to have a request in flight.
+        The reservation is for the response. It leaves enough for a request of each other fetcher.
         """
         return self.budget.limit // max(8, 2 * self.fetchers())
 

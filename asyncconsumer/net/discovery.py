@@ -113,7 +113,8 @@ async def partitions_of(
 def _is_older(topic: Topic, before: Topic | None) -> bool:
     """Return whether the metadata of a topic is older than the metadata `before`.
 
-    Partitions are only ever added to a topic, so fewer partitions mean old metadata.
+    Partitions are only added to a topic, so fewer partitions mean old metadata. A re-created topic
+    has another id.
     """
     return (
         before is not None

@@ -92,7 +92,11 @@ class Commit(NamedTuple):
 
 
 class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
-    """A request to commit offsets as a member of the group. By default it names no member."""
+    """A request to commit offsets of a group.
+
+    By default it names no member, which brokers accept for a group without members. A member sets
+    its id and the generation.
+    """
 
     def __init__(
         self,

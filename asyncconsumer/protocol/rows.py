@@ -115,9 +115,10 @@ class PackedRows(_Packed):
 
 
 class TextRows(_Packed):
-    """An array of rows of numbers and one string, such as committed offsets with their metadata.
+    """An array whose rows have numbers and one string each, such as offsets with their metadata.
 
-    The string is mostly empty. A row to encode is an object with one attribute per field.
+    Rows with an empty string are fastest, because most are. A row to encode is an object with one
+    attribute per field.
     """
 
     def __init__(self, row: Schema, *, flexible: bool) -> None:

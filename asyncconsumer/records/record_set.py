@@ -355,7 +355,7 @@ class Records:
     def take_columns(
         self, flags: int, max_rows: int, max_bytes: int, scale: int, /
     ) -> Table | None:
-        """Return the next records as buffers of Arrow arrays, or None.
+        """Return the next records as buffers of Arrow arrays, or None if none can be read now.
 
         `records.arrow` uses this.
         """

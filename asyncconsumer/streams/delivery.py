@@ -90,7 +90,7 @@ class Delivery:
 
     @property
     def is_unacknowledged(self) -> bool:
-        """Whether a delivered record is not acknowledged yet."""
+        """Whether at least one delivered record is not acknowledged yet."""
         return self.begun is not None and (self._whole or self._is_ahead(self.begun))
 
     @property
@@ -102,7 +102,7 @@ class Delivery:
         return chunk
 
     def is_unacknowledged_of(self, partitions: Collection[TopicPartition]) -> bool:
-        """Return whether a delivered record of these partitions is not acknowledged yet."""
+        """Return whether at least one delivered record of these partitions is unacknowledged."""
         chunk = self.chunk
         return chunk is not None and chunk.partition in partitions and self._is_ahead(chunk)
 

@@ -161,7 +161,7 @@ def decode_text(path: str, data: bytes | None, max_bytes: int) -> str:
 
 
 def _endpoints(fields: dict[str, Any]) -> tuple[tuple[BrokerEndpoint, ...], str]:
-    """Return the valid listeners of a broker, or none and the reason."""
+    """Return the valid listeners of a broker, and why there are none (otherwise empty)."""
     protocols = fields.get("listener_security_protocol_map")
     listed = fields.get("endpoints")
     texts = listed if isinstance(listed, list) else ()

@@ -57,7 +57,10 @@ class Receiver(Protocol):
 
 
 class Transport(Protocol):
-    """The protocol of an open transport after the handshake."""
+    """The interface of an open connection to a ZooKeeper server, after the session handshake.
+
+    It sends calls, and passes responses and watch events to a receiver.
+    """
 
     @property
     def connect_response(self) -> ConnectResponse:

@@ -68,7 +68,10 @@ class OutputOptions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The selection, the filters, the output and the limits of the command."""
+    """The options of `asyncconsumer consume` on Kafka.
+
+    They say what to read, which records to print, in which form, and when to stop.
+    """
 
     selection: Selection
     key: str | None

@@ -95,7 +95,7 @@ class _QuotaFilling:
         return True
 
     def assign_in_turn(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign all partitions to the members in turn."""
+        """Assign the partitions round-robin, one at a time, to members that have room for more."""
         below_quota, at_quota = deque(self._below_quota), deque(self._at_quota)
         for partition in partitions:
             member = (below_quota or at_quota).popleft()

@@ -32,7 +32,7 @@ class TooManySteps(Exception):
 
 
 class Steps:
-    """A limit on the steps of matching, which counts down."""
+    """The number of steps that a match may still take. At zero, the match is given up."""
 
     def __init__(self, limit: int) -> None:
         self.remaining = limit

@@ -14,9 +14,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _Count(NamedTuple):
-    """The number of changes of a znode's children.
+    """The number of changes of a znode's children (`cversion`).
 
-    `node` tells a re-created znode from the old one.
+    `node` is the id of the transaction that created the znode (`czxid`). It differs if the znode
+    was deleted and created again.
     """
 
     node: int

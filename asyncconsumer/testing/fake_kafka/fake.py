@@ -214,7 +214,10 @@ class FakeCluster(Topics, AsyncResource):
 
 
 def _spoken(handlers: Mapping[int, Handler], last: Mapping[int, int]) -> dict[int, Handler]:
-    """Return the handlers with the supported versions, without APIs that have none."""
+    """Return the handlers by API key, limited to the versions up to `last`.
+
+    An API without a remaining version is left out.
+    """
     spoken = {}
     for key, handler in handlers.items():
         versions = range(handler.versions[0], last.get(key, handler.versions[-1]) + 1)

@@ -144,8 +144,8 @@ class TcpProxy(AsyncResource):
     def refuse(self) -> None:
         """Reset new connections right after the accept. Open ones stay open.
 
-        Clients see ECONNRESET on their first read and not ECONNREFUSED, because the port stays in
-        use: no other process can take it, and the listener of the caller stays usable.
+        Clients see ECONNRESET on their first read and not ECONNREFUSED, because the proxy keeps
+        listening. So no other process can take the port.
         """
         self._must_be_open()
         self._proxy_listener.refusing = True
