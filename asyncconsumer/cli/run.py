@@ -50,8 +50,8 @@ Port = Annotated[
     typer.Option(
         min=0,
         max=65535,
-        help="Port for the dashboard (/), health checks and metrics (/live, /ready, /lag, /status, "
-        "/metrics); 0 picks a free port. Default: no server.",
+        help="Port for the dashboard (/), health checks and metrics (/started, /live, /ready, "
+        "/lag, /status, /metrics); 0 picks a free port. Default: no server.",
     ),
 ]
 Grace = Annotated[

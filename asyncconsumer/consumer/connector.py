@@ -184,7 +184,7 @@ class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
         if not self._scope.is_open:
             return Health(state=HealthState.CLOSED, reason="the connector is not open")
         if self._member is None or self._runner is None:
-            return Health(state=HealthState.IDLE, reason="there are no streams")
+            return Health(state=HealthState.IDLE, reason="there are no streams", started=True)
         if (failure := self._runner.failure) is not None:
             return Health(state=HealthState.CLOSED, reason=brief(failure))
         return health_of(self._member, self._runner.rebalancer, self._manager)

@@ -420,7 +420,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         if not self._scope.is_open:
             return Health(state=HealthState.CLOSED, reason="the consumer is not open")
         if self._current is None:
-            return Health(state=HealthState.IDLE, reason="nothing is subscribed")
+            return Health(state=HealthState.IDLE, reason="nothing is subscribed", started=True)
         if (failure := self._runner.failure) is not None:
             return Health(state=HealthState.CLOSED, reason=brief(failure))
         health = health_of(self._current.membership, self._rebalancer, self._resources.manager)

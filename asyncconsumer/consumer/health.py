@@ -40,6 +40,7 @@ class Health:
 
     state: HealthState
     reason: str | None = None
+    started: bool = False  # whether the first assignment is over, or none is awaited
     assignment: frozenset[TopicPartition] = frozenset()
     lag: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     last_heartbeat: float | None = None
@@ -76,6 +77,7 @@ def health_of(
     return Health(
         state=state,
         reason=reason,
+        started=rebalancer.rebalanced.is_set(),
         assignment=frozenset(rebalancer.reading),
         lag=lag,
         last_heartbeat=_ago(membership.last_heartbeat, now),
@@ -169,6 +171,7 @@ def status_of(
     return Status(
         live=health.live,
         ready=health.ready,
+        started=health.started,
         state=health.state.value,
         reason=health.reason,
         group=group,

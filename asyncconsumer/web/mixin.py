@@ -34,7 +34,8 @@ class WebMixin(AsyncResource, Measured):
     They are opened before the first request and closed after the last one.
 
     If Kafka is unavailable, the web app starts nevertheless, and opening is retried in the
-    background. Until it succeeds, ``/live`` returns 200 and ``/ready`` returns 503.
+    background. Until it succeeds, ``/live`` returns 200, and ``/started`` and ``/ready`` return
+    503.
 
     With `require_kafka`, the web app does not start while Kafka is unavailable. An error of the
     first attempt that is not retriable, such as wrong credentials, always prevents the start. A
@@ -93,7 +94,9 @@ class WebMixin(AsyncResource, Measured):
         return self
 
     def asgi(self, *, dashboard: bool = True, http_hosts: Iterable[str] = ()) -> Asgi:
-        """Return an ASGI app with ``/live``, ``/ready``, ``/lag``, ``/status`` and ``/metrics``.
+        """Return an ASGI app with the health pages and ``/metrics``.
+
+        The health pages are ``/started``, ``/live``, ``/ready``, ``/lag`` and ``/status``.
 
         ``/`` is the dashboard of the cluster. Browsers may reach it as localhost, and by the names
         in `http_hosts`. The environment variable ``ASYNCCONSUMER_DASHBOARD_TOKEN`` permits
@@ -116,7 +119,9 @@ class WebMixin(AsyncResource, Measured):
             return {"": status}
         reason, starting = brief(lifespan.error), lifespan.starting
         state = "starting" if starting else status.state
-        return {"": replace(status, live=starting, ready=False, state=state, reason=reason)}
+        started = status.started and not starting
+        failed = replace(status, live=starting, ready=False, started=started)
+        return {"": replace(failed, state=state, reason=reason)}
 
 
 class _Lifespan:

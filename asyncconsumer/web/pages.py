@@ -31,7 +31,7 @@ class Page(NamedTuple):
 def page(method: str, path: str, source: StatusSource) -> Page:
     """Return the health page at a path.
 
-    The status code of ``/live`` and ``/ready`` is 200 or 503.
+    The status code of ``/started``, ``/live`` and ``/ready`` is 200 or 503.
     """
     render = _PAGES.get(path.rstrip("/"))
     if render is None:
@@ -66,6 +66,11 @@ def asgi(source: StatusSource, others: Asgi | None = None) -> Asgi:
     return app
 
 
+def _started(parts: Mapping[str, Status]) -> Page:
+    total = _total(parts)
+    return _probe(total, "started", passed=total.started)
+
+
 def _live(parts: Mapping[str, Status]) -> Page:
     total = _total(parts)
     return _probe(total, "live", passed=total.live)
@@ -97,6 +102,7 @@ def _metrics(parts: Mapping[str, Status]) -> Page:
 
 
 _PAGES: Final[Mapping[str, Callable[[Mapping[str, Status]], Page]]] = {
+    "/started": _started,
     "/live": _live,
     "/ready": _ready,
     "/lag": _lag,

@@ -19,6 +19,7 @@ class Status:
 
     live: bool  # false if only a restart can help
     ready: bool
+    started: bool = False  # true after the first assignment, also while it changes
     state: str
     reason: str | None = None
     group: str | None = None
@@ -69,7 +70,7 @@ def lag_by_name(lag: Mapping[TopicPartition, int | None]) -> Lag:
 
 
 def combine(parts: Mapping[str, Status]) -> Status:
-    """Return the status of all workers together. It is ready if all workers are.
+    """Return the status of all workers together. It is ready or started if all workers are.
 
     Its reason is that of the first worker that is not live or not ready.
     """
@@ -82,6 +83,7 @@ def combine(parts: Mapping[str, Status]) -> Status:
     return Status(
         live=all(status.live for status in statuses),
         ready=bool(parts) and all(status.ready for status in statuses),
+        started=bool(parts) and all(status.started for status in statuses),
         state=", ".join(dict.fromkeys(status.state for status in statuses)) or "no workers",
         reason=next(reasons, None),
         group=next((status.group for status in statuses if status.group is not None), None),

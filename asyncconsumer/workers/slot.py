@@ -28,6 +28,7 @@ class Slot:
         self._echo = echo
         self._restarts = Restarts(randomness)
         self._start_error = "the worker has not started yet"
+        self._came_up = False  # a worker of this slot has joined the group once
         self._group: str | None = None  # last reported group id, also after the worker has ended
 
     async def run(self) -> None:
@@ -71,6 +72,7 @@ class Slot:
             worker.kill(f"killed after {worker.silent_seconds} s without a report")
 
     def _restart_delay(self, worker: WorkerProcess) -> float:
+        self._came_up |= worker.up
         delay = self._restarts.next_delay(asyncio.get_running_loop().time() - worker.started)
         times = self._restarts.in_a_row
         ended = "has ended" if times == 1 else f"has ended {times} times in a row"
@@ -91,19 +93,21 @@ class Slot:
     def status(self) -> Status:
         """Return the status that the worker reported last, or one that tells why there is none."""
         worker = self.worker
+        self._came_up |= worker is not None and worker.up
         if worker is None or worker.status is None:
             reason = self._start_error if worker is None else worker.reason
             state = "starting" if worker is None or not worker.ended.is_set() else "ended"
             return Status(
                 live=not self._restarts.failing,
                 ready=False,
+                started=self._came_up,
                 state=state,
                 reason=reason or "the worker is starting",
                 group=self._group,
             )
         self._group = worker.status.group
         if worker.silent_seconds < _NOT_READY_AFTER:
-            return worker.status
+            return replace(worker.status, started=self._came_up)
         live = worker.silent_seconds < _KILL_AFTER
         reason = f"no report for {worker.silent_seconds} s"
-        return replace(worker.status, live=live, ready=False, reason=reason)
+        return replace(worker.status, live=live, ready=False, started=self._came_up, reason=reason)

@@ -24,11 +24,12 @@ from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.web.mixin import WebMixin
 from asyncconsumer.web.pages import page
 from asyncconsumer.web.status import Status
+from tests.support.fake_consumer import make_consumer
 from tests.support.helpers import until
 
 pytestmark = pytest.mark.fast
 
-WELL = Status(live=True, ready=True, state="consuming")
+WELL = Status(live=True, ready=True, started=True, state="consuming")
 
 
 class Thing(WebMixin):
@@ -131,8 +132,9 @@ async def test_without_kafka_the_web_app_starts_and_goes_on_trying(
         assert (status.live, status.ready, status.state) == (True, False, "starting")
         assert "no broker answered" in (status.reason or "")
         assert [
-            page("GET", path, thing.status_by_worker).status for path in ("/live", "/ready")
-        ] == [200, 503]
+            page("GET", path, thing.status_by_worker).status
+            for path in ("/live", "/started", "/ready")
+        ] == [200, 503, 503]
         with pytest.raises(ClosedError):
             await thing.current()
         thing.can_start()
@@ -315,3 +317,16 @@ async def test_apps_and_consumers_say_when_they_are_not_open() -> None:
     with pytest.raises(ConfigError, match="no handler"):
         async with app.lifespan():
             pytest.fail("started without a handler")
+
+
+async def test_a_consumer_is_started_after_its_first_assignment() -> None:
+    async with GroupCluster(Random(1)) as cluster:
+        cluster.add_topic("t", 1)
+        consumer = make_consumer(cluster)
+        assert not consumer.status().started
+        async with asyncio.timeout(20), consumer:
+            assert not consumer.status().started
+            await consumer.wait_joined()
+            assert consumer.status().started
+        async with make_consumer(cluster, ()) as idle:
+            assert idle.status().started  # it awaits no assignment

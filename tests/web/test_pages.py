@@ -49,6 +49,12 @@ def test_probes_say_it_by_their_status_and_why() -> None:
     assert answer("/ready", STALLED) == (503, stalled)
     assert answer("/live", DEAD)[0] == answer("/ready", DEAD)[0] == 503
     assert answer("/live", DEAD)[1]["reason"] == "the group was deleted"
+    starting = replace(STALLED, state="rebalancing", reason="waiting for the first assignment")
+    assert answer("/started", starting) == (
+        503,
+        {"started": False, "state": starting.state, "reason": starting.reason},
+    )
+    assert answer("/started", replace(STALLED, started=True))[0] == 200
 
 
 def test_lag_is_reported_by_partition_and_in_all_where_it_is_known() -> None:
@@ -78,6 +84,10 @@ def test_several_workers_are_one_to_those_outside() -> None:
     assert answer("/live", BUSY, DEAD)[0] == 503
     assert answer("/status", BUSY, DEAD)[1]["workers"]["2"]["reason"] == DEAD.reason
     assert not combine({}).ready
+    started = replace(STALLED, started=True)
+    assert answer("/started", started, started)[0] == 200
+    assert answer("/started", started, STALLED)[0] == 503
+    assert not combine({}).started
 
 
 def test_what_is_not_there_and_what_is_not_asked_for_properly() -> None:

@@ -34,6 +34,9 @@ class Fake(WorkerProcess):
         self.reason = reason
         self.ended.set()
 
+    def come_up(self) -> None:
+        self._reported["up"] = True
+
     def tell(self) -> None:
         self._on_message({"status": WELL})
 
@@ -125,3 +128,21 @@ async def test_who_comes_after_the_one_of_a_reload_drains() -> None:
         (late,) = place.started
         assert place.slot.worker is fresh
         assert (fresh.drains, late.drains) == (False, True)
+
+
+@simulated([1])
+async def test_a_slot_stays_started_while_its_worker_is_restarted() -> None:
+    place = Place()
+    async with Scope("test") as scope:
+        scope.start(place.slot.run(), "keep")
+        await asyncio.sleep(1)
+        place.started[0].tell()
+        assert not place.slot.status().started  # it reports before it has joined
+        place.started[0].come_up()
+        place.started[0].kill()
+        await asyncio.sleep(30)
+        assert len(place.started) == 2
+        assert not place.started[1].up
+        assert place.slot.status().started
+        place.started[1].tell()
+        assert place.slot.status().started

@@ -22,6 +22,7 @@ async def test_a_handler_that_fails_is_reported_by_live(
 
     async with app.lifespan(FastAPI()):
         await until(lambda: page("GET", "/ready", app.status_by_worker).status == 200)
+        assert page("GET", "/started", app.status_by_worker).status == 200
         await send(kafka, topic, [1])
         await until(lambda: page("GET", "/live", app.status_by_worker).status == 503)
         body = page("GET", "/live", app.status_by_worker).body.decode()
