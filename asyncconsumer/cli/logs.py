@@ -1,8 +1,12 @@
-"""The log of commands: warnings on standard error, each once a minute."""
+"""The log of commands on standard error: warnings once a minute, messages of a supervisor."""
 
 import logging
 import time
 from typing import Final
+
+import typer
+
+from asyncconsumer.cli.text import printable
 
 _SECONDS: Final = 60.0
 
@@ -35,3 +39,16 @@ def write_warnings() -> None:
     handler.setLevel(logging.WARNING)
     handler.addFilter(RepeatFilter())
     logging.getLogger("asyncconsumer").addHandler(handler)
+
+
+class MessageWriter:
+    """A function that writes messages of a supervisor to standard error as log lines."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        self._formatter = formatter
+
+    def __call__(self, message: str, level: int = logging.INFO) -> None:
+        """Write a message."""
+        name = "asyncconsumer.workers"
+        record = logging.LogRecord(name, level, "", 0, printable(message), None, None)
+        typer.echo(self._formatter.format(record), err=True)

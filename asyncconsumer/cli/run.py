@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import ipaddress
+import logging
 import os
 import signal
 from collections.abc import Sequence
@@ -12,9 +13,9 @@ from typing import Annotated
 
 import typer
 
-from asyncconsumer.cli import text
 from asyncconsumer.cli.connect import admin_options, read_options
 from asyncconsumer.cli.dashboard import AllowedHost, replay_actions
+from asyncconsumer.cli.logs import MessageWriter
 from asyncconsumer.dashboard.access import HostCheck, TokenCheck, read_token
 from asyncconsumer.dashboard.site import DashboardSite
 from asyncconsumer.dashboard.sites import admin_factory, make_site
@@ -24,6 +25,7 @@ from asyncconsumer.web.pages import asgi
 from asyncconsumer.web.server import serving
 from asyncconsumer.workers import system_signals
 from asyncconsumer.workers.loading import check_name
+from asyncconsumer.workers.logs import LogFormat, configure, make_formatter
 from asyncconsumer.workers.process import WorkerSpec
 from asyncconsumer.workers.supervisor import Supervisor
 from asyncconsumer.workers.worker import UNUSABLE
@@ -62,6 +64,13 @@ Grace = Annotated[
         "shutdown_grace_ms.",
     ),
 ]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        help="Format of log lines on standard error. An app that configures its log at import "
+        "keeps its own format in workers."
+    ),
+]
 Uvloop = Annotated[
     bool | None,
     typer.Option("--uvloop/--no-uvloop", help="Use uvloop. Default: use it if it is installed."),
@@ -77,6 +86,7 @@ def run_command(
     grace: Grace = None,
     uvloop: Uvloop = None,
     allowed_host: AllowedHost = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Run the handlers of an app in worker processes until stopped.
 
@@ -87,45 +97,57 @@ def run_command(
     Exit codes: 0 if all started records were processed, 1 if some were not, 2 if the app cannot be
     loaded.
     """
+    formatter = make_formatter(log_format)
+    configure(formatter, logging.WARNING)
+    write = MessageWriter(formatter)
     try:
         check_name(target)
-        spec = WorkerSpec(target=target, grace=grace, uvloop=_use_uvloop(uvloop))
-        code = asyncio.run(_supervise(spec, workers, host, port, allowed_host or ()))
+        loop = _use_uvloop(uvloop)
+        spec = WorkerSpec(target=target, grace=grace, uvloop=loop, log_format=log_format)
+        code = asyncio.run(_supervise(spec, workers, host, port, allowed_host or (), write))
     except ConfigError as error:
-        text.print_message(f"error: {error}", "red")
+        write(str(error), logging.ERROR)
         code = UNUSABLE
     raise typer.Exit(code)
 
 
 async def _supervise(
-    spec: WorkerSpec, workers: int, host: str, port: int | None, allowed_hosts: Sequence[str]
+    spec: WorkerSpec,
+    workers: int,
+    host: str,
+    port: int | None,
+    allowed_hosts: Sequence[str],
+    write: MessageWriter,
 ) -> int:
-    supervisor = Supervisor(spec, workers, text.print_message, Environment().randomness)
+    supervisor = Supervisor(spec, workers, write, Environment().randomness)
     for number in (signal.SIGINT, signal.SIGTERM):
         system_signals.handle(number, supervisor.stop)
     if (hangup := system_signals.hangup()) is not None:
         system_signals.handle(hangup, partial(_hang_up, supervisor, _has_terminal()))
     async with AsyncExitStack() as stack:
         if port is not None:
-            site = _dashboard(supervisor, allowed_hosts)
+            site = _dashboard(supervisor, allowed_hosts, write)
             pages = asgi(supervisor.status_by_worker, site)
             port = await stack.enter_async_context(
                 serving(pages, host, port, before_stop=site.close)
             )
             name = f"[{host}]" if ":" in host else host
-            text.print_message(
-                f"serving the dashboard, health checks and metrics on http://{name}:{port}"
-            )
+            write(f"serving the dashboard, health checks and metrics on http://{name}:{port}")
             if _is_loopback(host) and "KUBERNETES_SERVICE_HOST" in os.environ:
-                text.print_message(
-                    f"warning: {host} is not reachable for Kubernetes probes, which come from "
+                write(
+                    f"{host} is not reachable for Kubernetes probes, which come from "
                     "outside the container; set --host 0.0.0.0",
-                    "yellow",
+                    logging.WARNING,
                 )
-        return await supervisor.run()
+        code = await supervisor.run()
+    if supervisor.unusable is not None:
+        raise ConfigError(supervisor.unusable)
+    return code
 
 
-def _dashboard(supervisor: Supervisor, allowed_hosts: Sequence[str]) -> DashboardSite:
+def _dashboard(
+    supervisor: Supervisor, allowed_hosts: Sequence[str], write: MessageWriter
+) -> DashboardSite:
     """Return the dashboard. Its cluster is that of the environment, because workers import the app.
 
     Without an address in the environment, the dashboard shows workers only.
@@ -137,7 +159,7 @@ def _dashboard(supervisor: Supervisor, allowed_hosts: Sequence[str]) -> Dashboar
             admin = admin_factory(admin_options(options))
             actions = replay_actions(options)
     except ConfigError as error:
-        text.print_message(f"warning: the dashboard shows workers only: {error}", "yellow")
+        write(f"the dashboard shows workers only: {error}", logging.WARNING)
     return make_site(
         admin,
         status=supervisor.status_by_worker,

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.web.status import Status
 from asyncconsumer.workers.control_pipe import ControlPipe
+from asyncconsumer.workers.logs import LogFormat
 
 SUCCESS: Final = "exit code 0"  # a value of `reason`
 APP_GRACE: Final = "app"  # passed instead of milliseconds if the app decides
@@ -24,11 +25,12 @@ Echo = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """The settings that all workers share: app, grace period and event loop."""
+    """The settings that all workers share: app, grace period, event loop and log format."""
 
     target: str
     grace: float | None  # seconds for running handlers at shutdown; None if the app decides
     uvloop: bool
+    log_format: LogFormat = LogFormat.TEXT
 
     def command(self, number: int, descriptor: int) -> list[str]:
         """Return the command line of a worker.
@@ -37,7 +39,7 @@ class WorkerSpec:
         """
         loop = "uvloop" if self.uvloop else "asyncio"
         grace = APP_GRACE if self.grace is None else int(self.grace * 1000)
-        arguments = (self.target, number, descriptor, grace, loop)
+        arguments = (self.target, number, descriptor, grace, loop, self.log_format)
         return [sys.executable, "-m", "asyncconsumer.workers.worker", *map(str, arguments)]
 
 

@@ -41,6 +41,7 @@ class Supervisor:
         self._reload_requested = asyncio.Event()
         self._ever_up = False  # a worker came up once, so the app can run
         self._code = DRAINED
+        self.unusable: str | None = None  # why the app cannot run
         self._dead_members: list[str] = []  # member ids, for the next worker to remove
 
     async def run(self) -> int:
@@ -123,7 +124,7 @@ class Supervisor:
             self._code = self._code or FAILED
         self._ever_up |= any(other.up for other in (worker, *self._alive))
         if worker.unusable and not self._ever_up and not self._stopping.is_set():
-            self._echo(f"error: {worker.reason}")
+            self.unusable = worker.reason
             self._code = UNUSABLE
             self._stopping.set()
 

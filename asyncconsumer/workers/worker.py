@@ -17,6 +17,7 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import ConfigError, ConsumerError, brief
 from asyncconsumer.handlers.app import ConsumerApp
 from asyncconsumer.handlers.signals import signals
+from asyncconsumer.workers import logs
 from asyncconsumer.workers.control_pipe import ControlPipe, send_blocking
 from asyncconsumer.workers.loading import load
 from asyncconsumer.workers.process import APP_GRACE
@@ -126,7 +127,9 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) -> int:
+def main(
+    target: str, number: str, descriptor: str, grace_ms: str, loop: str, log_format: str
+) -> int:
     """Run a worker process.
 
     Report the reason of a failure to the supervisor. Return the exit code.
@@ -139,8 +142,7 @@ def main(target: str, number: str, descriptor: str, grace_ms: str, loop: str) ->
     except ConfigError as error:
         send_blocking(end, unusable=str(error))
         return UNUSABLE
-    log_format = f"%(asctime)s worker {number} %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(level=logging.INFO, format=log_format)  # no effect if the app did so
+    logs.configure(logs.make_formatter(logs.LogFormat(log_format), int(number)), logging.INFO)
     with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
         try:
             grace = None if grace_ms == APP_GRACE else int(grace_ms)

@@ -158,8 +158,9 @@ async def test_a_worker_that_dies_again_and_again() -> None:
 async def test_what_no_worker_can_run_is_reported_once() -> None:
     said: list[str] = []
     job = Script(target="""line.sendall(b'{"unusable": "no such app"}\\n')""")
-    assert await Supervisor(job, 2, said.append, Random(1)).run() == 2
-    assert said == ["error: no such app"]
+    supervisor = Supervisor(job, 2, said.append, Random(1))
+    assert await supervisor.run() == 2
+    assert (said, supervisor.unusable) == ([], "no such app")
 
 
 async def test_who_dies_while_it_drains_has_not_drained() -> None:

@@ -22,4 +22,4 @@ async def test_without_another_grace_it_is_the_apps() -> None:
     line: Any = None  # not used yet
     assert [WorkerRuntime(app, line, grace)._grace_ms for grace in (None, 5)] == [1_234, 5]
     job = WorkerSpec(target="shop:app", grace=None, uvloop=False)
-    assert job.command(1, 3)[-2:] == [APP_GRACE, "asyncio"]
+    assert job.command(1, 3)[-3:] == [APP_GRACE, "asyncio", "text"]

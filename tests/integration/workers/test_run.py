@@ -1,6 +1,7 @@
 """`asyncconsumer run` as a program: workers, output and exit codes."""
 
 import asyncio
+import json
 import signal
 import sys
 from contextlib import aclosing
@@ -112,12 +113,15 @@ async def test_the_group_does_not_wait_for_a_worker_that_was_killed(
 async def test_a_second_signal_does_not_wait(kafka: KafkaHandle, tmp_path: Path) -> None:
     async with open_service(kafka, tmp_path) as service:
         await service.send(1)
-        service.start(*RUN, "tests.support.slow_app:app", "--grace", "600")
+        service.start(*RUN, "tests.support.slow_app:app", "--grace", "600", "--log-format", "json")
         await until(lambda: service.alive() and service.store.exists())
         service.process.send_signal(signal.SIGINT)
         await service.tells("draining for up to 600 s")
         assert await service.ends(signal.SIGINT) == 1
         assert f"did not finish 1 records: {service.topic}[0]@0" in service.observed
+        lines = [json.loads(line) for line in service.observed.splitlines()]
+        assert {line.get("worker") for line in lines} == {1, None}  # None is the supervisor
+        assert all(line["time"] and line["level"] and line["message"] for line in lines)
 
 
 async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
@@ -125,4 +129,5 @@ async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
         program.start(*RUN, "no_such:app")
         assert await program.ends(None) == 2
         why = "ModuleNotFoundError: No module named 'no_such'"
-        assert program.observed == f"error: no_such cannot be imported: {why}\n"
+        line = f" supervisor ERROR: no_such cannot be imported: {why}\n"
+        assert (program.observed.endswith(line), program.observed.count("\n")) == (True, 1)
