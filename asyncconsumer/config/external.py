@@ -26,6 +26,7 @@ OTHER_VARIABLES: Final = frozenset(
     for name in (
         "CACHE",
         "CONFIG",
+        "DASHBOARD_TOKEN",
         "DECODER",
         "MAVEN_ALLOW_HTTP",
         "MAVEN_REPOSITORY",
