@@ -12,6 +12,7 @@ import pytest
 from asyncconsumer import Consumer, TopicPartition
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, SinkFailed
 from asyncconsumer.events import EventStream
+from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.spark.feeder.feeder import SparkFeeder
 from asyncconsumer.spark.sinks.landing import LandingFolder
@@ -90,6 +91,7 @@ class Ends:
     def __init__(self, error: Exception | None = None) -> None:
         delivery = SimpleNamespace(on_poison="raise")
         self.config = SimpleNamespace(auto_commit=False, delivery=delivery)
+        self.recorder = Recorder()
         self.error = error
 
     def listen(self, listener: object) -> None:
