@@ -28,6 +28,7 @@ from asyncconsumer.events import EventBus, EventStream
 from asyncconsumer.handlers.app_lifespan import enter_lifespan
 from asyncconsumer.handlers.app_settings import AppKeywords, AppSettings
 from asyncconsumer.handlers.block_interrupt import BlockInterrupt
+from asyncconsumer.handlers.catching_up import catch_up
 from asyncconsumer.handlers.declarations import Declarations
 from asyncconsumer.handlers.draining import Drained, Draining
 from asyncconsumer.handlers.handler import (
@@ -112,7 +113,7 @@ class ConsumerApp(Declarations, WebMixin):
         if options.get("group_id") is None:
             raise ConfigError("an app is a member of a group: set `group_id`")
         self._running: list[HandlerRuntime] = []
-        self._consumer: Consumer | None = None
+        self._consumer: AppConsumer | None = None
         self._scope = Scope("the app")
         self._end = BlockInterrupt()
         self._state = AppState.NEW
@@ -290,7 +291,39 @@ class ConsumerApp(Declarations, WebMixin):
             finally:
                 self._options, self._context = before
 
-    # --- draining --------------------------------------------------------------------------------
+    async def caught_up(self) -> None:
+        """Wait until all records that the assigned partitions have now are processed.
+
+        A record is processed when its handler has returned, or when it is skipped, a dead letter or
+        in a retry topic. A partition that is revoked meanwhile is not waited for. If no partition
+        is assigned yet, wait for the assignment.
+
+        Raise the error of the app if it fails. Raise ClosedError if it is drained or closed.
+        """
+        if not await catch_up(self.consumer, self._running, self._end.happened):
+            await self.failed()
+
+    # --- pausing and draining --------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Start no handler calls until `resume`. Running calls finish.
+
+        The app remains a member of its group. Partitions that are assigned meanwhile are paused,
+        too. No more records are fetched.
+        """
+        self._reader.pause_all()
+
+    def resume(self) -> None:
+        """Start handler calls again.
+
+        Partitions that `consumer.pause` has paused remain paused.
+        """
+        self._reader.resume_all()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `pause` was called, and `resume` was not called since."""
+        return self._state is AppState.RUNNING and self._reader.is_all_paused
 
     async def drain(self, grace_ms: int | None = None) -> Drained:
         """Start no more handler calls, wait for the running ones, and commit. The app stays open.
@@ -325,8 +358,12 @@ class ConsumerApp(Declarations, WebMixin):
     def consumer(self) -> Consumer:
         """The consumer that reads for the handlers.
 
-        Use it to pause, to seek or to see the assignment.
+        Use it to pause partitions, to seek or to see the assignment.
         """
+        return self._reader
+
+    @property
+    def _reader(self) -> AppConsumer:
         self._scope.check_open()
         assert self._consumer is not None
         return self._consumer
@@ -379,8 +416,8 @@ class ConsumerApp(Declarations, WebMixin):
         return site_of_app(self, config, http_hosts)
 
     def health(self) -> AppHealth:
-        """Return an AppHealth object. It is truthy while the app runs and has not failed."""
-        return health_of(self._state, self._end.error, self._running)
+        """Return an AppHealth object. It is truthy while the app runs and is not paused."""
+        return health_of(self._state, self._end.error, self._running, paused=self.is_paused)
 
     def events(self) -> EventStream:
         """Return an iterator over future events of the consumer, retries and abandoned records."""

@@ -5,6 +5,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 from operator import add
+from typing import Final
 
 from asyncconsumer.consumer.health import HealthState
 from asyncconsumer.errors import brief
@@ -12,12 +13,15 @@ from asyncconsumer.handlers.partition_work import WorkState
 from asyncconsumer.handlers.runtime import HandlerRuntime
 from asyncconsumer.web.status import Status
 
+_PAUSED: Final = "the app is paused until `resume` is called"
+
 
 class AppState(enum.StrEnum):
     """The lifecycle state of an app."""
 
     NEW = "new"
     RUNNING = "running"
+    PAUSED = "paused"  # by `ConsumerApp.pause`
     DRAINING = "draining"
     FAILED = "failed"
     CLOSED = "closed"
@@ -44,7 +48,7 @@ class HandlerHealth:
 
 @dataclass(frozen=True, slots=True)
 class AppHealth:
-    """The health of an app. `reason` is the error that stopped it, if there is one."""
+    """The health of an app. `reason` is the error that stopped it, or that it is paused."""
 
     state: AppState
     reason: str | None
@@ -55,13 +59,19 @@ class AppHealth:
 
 
 def health_of(
-    state: AppState, error: BaseException | None, handlers: Iterable[HandlerRuntime]
+    state: AppState,
+    error: BaseException | None,
+    handlers: Iterable[HandlerRuntime],
+    *,
+    paused: bool = False,
 ) -> AppHealth:
     """Return the health of an app. Handlers with the same name are summed."""
     each: dict[str, HandlerHealth] = {}
     for runtime in handlers:
         name, mine = runtime.handler.name, _of(runtime)
         each[name] = each[name].with_that_of(mine) if name in each else mine
+    if paused:
+        return AppHealth(AppState.PAUSED, _PAUSED, each)
     return AppHealth(state, None if error is None else brief(error), each)
 
 
@@ -122,7 +132,7 @@ def status_of(app: AppHealth, reading: Status | None, stuck: str | None = None) 
         return replace(reading, state=state, handlers=handlers)
     return replace(
         reading,
-        live=app.state is AppState.DRAINING,
+        live=app.state in (AppState.DRAINING, AppState.PAUSED),
         ready=False,
         state=app.state.value,
         reason=app.reason,

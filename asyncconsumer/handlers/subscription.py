@@ -25,6 +25,19 @@ class AppConsumer(Consumer[Any, Any]):
             co_assigned=co_assigned, recorder=recorder
         )
 
+    def pause_all(self) -> None:
+        """Deliver no records until `resume_all`, also of partitions that are assigned later."""
+        self._select(())
+
+    def resume_all(self) -> None:
+        """Deliver records again, except those of partitions that `pause` has paused."""
+        self._select(None)
+
+    @property
+    def is_all_paused(self) -> bool:
+        """Whether `pause_all` is in effect."""
+        return self._rebalancer.selected is not None
+
 
 def reads(handlers: Sequence[Handler], topic: str) -> bool:
     """Return whether one of the handlers reads this topic.

@@ -218,6 +218,11 @@ class Rebalancer:
         self._apply_pause([tp for tp, r in reading if r.target.paused != self._is_paused(tp)])
         return True
 
+    @property
+    def selected(self) -> frozenset[TopicPartition] | None:
+        """The partitions whose records are delivered, or None for all."""
+        return self._selected
+
     def _is_paused(self, tp: TopicPartition) -> bool:
         unselected = self._selected is not None and tp not in self._selected
         return unselected or tp in self._paused

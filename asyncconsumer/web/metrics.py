@@ -13,6 +13,7 @@ STATES: Final = (
     "new",
     "starting",
     "running",
+    "paused",
     "idle",
     "consuming",
     "rebalancing",

@@ -1,0 +1,56 @@
+"""The wait until an app has processed the records that were in its partitions."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from asyncconsumer.aio.interrupt import cancel_when
+from asyncconsumer.aio.wait import POLL_SECONDS, wait_until
+from asyncconsumer.consumer.consumer import Consumer
+from asyncconsumer.errors import ClosedError, NotAssigned
+from asyncconsumer.handlers.queue import WorkQueue
+from asyncconsumer.handlers.runtime import HandlerRuntime, runtime_of
+from asyncconsumer.types import TopicPartition
+
+
+async def catch_up(
+    consumer: Consumer, runtimes: Sequence[HandlerRuntime], over: asyncio.Event
+) -> bool:
+    """Wait until the handlers have processed all records that the assigned partitions have now.
+
+    Return True. Return False if the app ends before, which sets `over`.
+    """
+    try:
+        async with cancel_when(over.is_set, every=POLL_SECONDS):
+            assigned = await consumer.wait_assigned()
+            queues = {
+                tp: runtime.queue
+                for tp in assigned
+                if tp.topic
+                != (runtime := runtime_of(runtimes, tp.topic)).handler.handling.retry_topic
+            }
+            for tp, end in (await consumer.end_offsets(queues)).items():
+                await wait_until(partial(_is_processed, tp, end, consumer, queues[tp]))
+    except ClosedError:
+        if not over.is_set():
+            raise
+    return not over.is_set()
+
+
+async def _is_processed(tp: TopicPartition, end: int, consumer: Consumer, queue: WorkQueue) -> bool:
+    """Return whether all records before `end` are processed, or another member has to do it."""
+    if tp not in consumer.assignment:
+        return tp not in await consumer.wait_assigned()  # a rebalance may return it
+    try:
+        position = await consumer.position(tp)
+    except NotAssigned:
+        return False
+    work = queue.partitions.get(tp)
+    first = position if work is None or work.ledger.position is None else work.ledger.first
+    if min(position, first) >= end:
+        return True
+    if queue.stopped and not queue.running:
+        raise ClosedError(
+            f"the app was drained before the records of {tp} up to offset {end} were processed"
+        )
+    return False
