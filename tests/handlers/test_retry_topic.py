@@ -1,11 +1,17 @@
 """Headers and options of retry topics."""
 
+import asyncio
+import os
+import signal
 from typing import Any
 
 import pytest
 
 from asyncconsumer import ConfigError, ConsumerApp, Record, Retry
+from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.consumer.dead_letters import Failure, NotADeadLetter, failure_headers, original
+from asyncconsumer.testing import FakeKafka
+from tests.support.helpers import until
 
 pytestmark = pytest.mark.fast
 
@@ -65,3 +71,38 @@ def test_nothing_else_goes_to_the_retry_topic_of_a_handler(handling: dict[str, A
 
         @app.handler("b", **handling)
         async def second(value: bytes) -> None: ...
+
+
+@pytest.mark.parametrize(("delay_ms", "failures"), [(3_600_000, 1), (1, 2)])
+async def test_a_signal_ends_an_app_well_while_a_record_waits(delay_ms: int, failures: int) -> None:
+    """The record is in the retry topic, so nothing is left undone, and the exit code is 0."""
+    attempts: list[bytes] = []
+    async with FakeKafka() as kafka, asyncio.TaskGroup() as tasks:
+        for topic in ("orders", "orders.retry"):
+            await kafka.create_topic(topic)
+        app = ConsumerApp(group_id="g", auto_offset_reset="earliest", **kafka.options)
+        retry = Retry(
+            5, topic="orders.retry", delay_ms=delay_ms, backoff_ms=600_000, max_backoff_ms=600_000
+        )
+
+        @app.handler("orders", retry=retry)
+        async def handle(order: bytes) -> None:
+            attempts.append(order)
+            raise ValueError
+
+        def is_waiting() -> bool:
+            [handler] = app.health().handlers.values()
+            counts = handler.retried, handler.running, handler.in_flight, handler.parked
+            return counts == (failures, 0, 1, 1)
+
+        async def end() -> None:
+            await until(is_waiting)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        await kafka.send("orders", b"bad")
+        start_task(tasks, end())
+        drained = await app.run()
+        assert drained
+        assert drained.cut_short == {}
+        assert len(kafka.published("orders.retry")) == 1
+    assert len(attempts) == failures
