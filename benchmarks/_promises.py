@@ -1,11 +1,13 @@
 """Contenders in interleaved rounds, the promised ratios, and whether they are kept."""
 
+import asyncio
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from asyncconsumer.testing.servers import Kafka
 from benchmarks._child import Figures
-from benchmarks._harness import heading, note, print_lines
+from benchmarks._harness import arguments, heading, note, print_lines
 
 Run: TypeAlias = Callable[[], Awaitable[Figures]]
 
@@ -158,3 +160,26 @@ def _show(actual: Found) -> None:
                     f"  {ratio.promise.contender} is {ratio.ratio:.2f} times as good as "
                     f"{ratio.against} by {ratio.promise.metric}{promised}{missed}"
                 )
+
+
+def run_cases(
+    bench: str,
+    description: str | None,
+    cases: Mapping[str, Callable[..., Awaitable[Case]]],
+) -> None:
+    """Measure the cases that the command line names, by default all, on one broker."""
+    parser = arguments(description)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--case", action="append", choices=list(cases))
+    options = parser.parse_args()
+
+    async def measure_all() -> Found:
+        results: Found = []
+        async with Kafka() as kafka:
+            for name in options.case or list(cases):
+                case = await cases[name](kafka, quick=options.quick)
+                case = case._replace(rounds=options.rounds or case.rounds)
+                results += await measure(name, case)
+        return results
+
+    tell(bench, asyncio.run(measure_all()), as_json=options.json)

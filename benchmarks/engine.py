@@ -8,14 +8,14 @@ ratio tells how many times better asyncconsumer is. A missed promise is reported
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
 from asyncconsumer.testing.servers import Kafka
 from benchmarks._child import Figures, figures, output
-from benchmarks._harness import arguments, note
-from benchmarks._promises import CPU, RATE, RSS, Case, Found, Promise, Run, measure, tell
+from benchmarks._harness import note
+from benchmarks._promises import CPU, RATE, RSS, Case, Promise, Run, run_cases
 from benchmarks._topics import Load, fill, kilobyte, plain
 
 ENGINE, PEERS = "benchmarks._engine_asyncconsumer", "benchmarks._engine_peers"
@@ -215,23 +215,8 @@ async def prepared(kafka: Kafka, load: Load) -> None:
     await fill(kafka, load)
 
 
-async def measure_all(names: Sequence[str], *, quick: bool, rounds: int | None) -> Found:
-    results: Found = []
-    async with Kafka() as kafka:
-        for name in names:
-            case = await CASES[name](kafka, quick=quick)
-            results += await measure(name, case._replace(rounds=rounds or case.rounds))
-    return results
-
-
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--case", action="append", choices=list(CASES))
-    options = parser.parse_args()
-    names = options.case or list(CASES)
-    results = asyncio.run(measure_all(names, quick=options.quick, rounds=options.rounds))
-    tell("engine", results, as_json=options.json)
+    run_cases("engine", __doc__, CASES)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,14 @@ A real broker, records of 100 bytes, one consumer process at a time, in interlea
 promise is reported.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
 from asyncconsumer.testing.servers import Kafka
 from benchmarks._child import figures
-from benchmarks._harness import arguments, note
-from benchmarks._promises import CPU, RATE, Case, Found, Promise, measure, tell
+from benchmarks._harness import note
+from benchmarks._promises import CPU, RATE, Case, Promise, run_cases
 from benchmarks._topics import Load, fill, plain
 
 MODULE: Final = "benchmarks._metrics"
@@ -71,23 +70,8 @@ CASES: Final[dict[str, Callable[..., Awaitable[Case]]]] = {
 }
 
 
-async def measure_all(names: Sequence[str], *, quick: bool, rounds: int | None) -> Found:
-    results: Found = []
-    async with Kafka() as kafka:
-        for name in names:
-            case = await CASES[name](kafka, quick=quick)
-            results += await measure(name, case._replace(rounds=rounds or case.rounds))
-    return results
-
-
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--case", action="append", choices=list(CASES))
-    options = parser.parse_args()
-    names = options.case or list(CASES)
-    results = asyncio.run(measure_all(names, quick=options.quick, rounds=options.rounds))
-    tell("metrics", results, as_json=options.json)
+    run_cases("metrics", __doc__, CASES)
 
 
 if __name__ == "__main__":
