@@ -1,5 +1,6 @@
 """Functions that make config objects from options by name."""
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Config = TypeVar("Config", bound="DataclassInstance")
+
+_VARIABLE = "ASYNCCONSUMER_BOOTSTRAP_SERVERS"
 
 
 def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
@@ -72,7 +75,11 @@ def without_none(
     """
     remaining = {**(defaults or {}), **_with_value(options)}
     if "bootstrap_servers" not in remaining:
-        raise ConfigError("`bootstrap_servers` is missing. Name at least one as 'host:port'")
+        hint = f". {_VARIABLE} is set, but only `from_env(...)` reads it"
+        raise ConfigError(
+            "`bootstrap_servers` is missing. Name at least one as 'host:port'"
+            + (hint if _VARIABLE in os.environ else "")
+        )
     return remaining
 
 

@@ -43,6 +43,13 @@ def test_missing_servers_are_reported(make: Callable[..., Any]) -> None:
         make(client_id="a")
 
 
+def test_servers_in_the_environment_need_from_env(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASYNCCONSUMER_BOOTSTRAP_SERVERS", "k:9092")
+    with pytest.raises(ConfigError, match=r"is set, but only `from_env\(...\)` reads it"):
+        Consumer("orders")
+    assert Consumer.from_env("orders").config.connection.bootstrap_servers
+
+
 def test_a_connector_takes_its_own_names() -> None:
     with pytest.raises(ConfigError, match="Did you mean `zookeeper_connect`"):
         ConsumerConnector(group_id="g", zookeeper_connects="z:2181")  # type: ignore[call-arg]

@@ -222,9 +222,9 @@ async def test_the_commands_for_daily_tasks_run(kafka: KafkaHandle) -> None:
     }
     value = '{"id": 1}'
     texts = {re.sub("^.*asyncconsumer ", "", command): text for command, text in printed.items()}
-    assert texts["consume -t orders --until end"] == f"{value}\n"
-    [record] = texts["consume -t orders --tail 10 --until end --json"].splitlines()
+    assert texts["consume orders --until end"] == f"{value}\n"
+    [record] = texts["consume orders --tail 10 --until end --json"].splitlines()
     assert (json.loads(record)["key"], json.loads(record)["value"]) == ("customer-1", value)
-    assert texts["consume -t orders --group billing --from earliest --until end"] == f"{value}\n"
+    assert texts["consume orders --group billing --from earliest --until end"] == f"{value}\n"
     assert group in texts["groups list"]
     assert texts["groups describe billing"].count(topic) == 6

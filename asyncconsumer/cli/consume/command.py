@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from asyncconsumer.cli.connect import read_options
+from asyncconsumer.cli.connect import connection_options, read_options
 from asyncconsumer.cli.consume.format import LETTERS, Format
 from asyncconsumer.cli.consume.printer import ConsumeOptions
 from asyncconsumer.cli.consume.printer import consume as print_records
@@ -28,14 +28,17 @@ ConsumerId = Annotated[
     str | None,
     typer.Option(metavar="ID", help="Consumer id in the group. Default: a generated id."),
 ]
+Topics = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TOPIC]...",
+        show_default=False,
+        help="Topics to consume. A name that starts with ^ is a pattern (Kafka only).",
+    ),
+]
 Topic = Annotated[
     list[str] | None,
-    typer.Option(
-        "--topic",
-        "-t",
-        metavar="TOPIC",
-        help="Topic to consume. Repeatable. A name that starts with ^ is a pattern (Kafka only).",
-    ),
+    typer.Option("--topic", "-t", metavar="TOPIC", help="Another topic, as in kcat. Repeatable."),
 ]
 TopicWhitelist = Annotated[
     str | None,
@@ -147,6 +150,7 @@ _CLASSIC: Final = (
 
 
 def consume(
+    topics: Topics = None,
     *,
     zookeeper: ZooKeeper = None,
     group: Group = None,
@@ -183,15 +187,21 @@ def consume(
     With --zookeeper, join a group in ZooKeeper, in which Kafka's classic (Scala) consumers can be
     members. Ctrl-C or SIGTERM commits the printed records, leaves the group and exits with code 0.
 
-    Example: asyncconsumer consume -b localhost:9092 -t orders --from earliest --until end
+    Example: asyncconsumer consume -b localhost:9092 orders --from earliest --until end
 
-    Example: asyncconsumer consume -b localhost:9092 -t orders --tail 10 -f '%o %k %s\\n'
+    Example: asyncconsumer consume -b localhost:9092 orders --tail 10 -f '%o %k %s\\n'
 
-    Example: asyncconsumer consume -b localhost:9092 -t orders --until end --parquet orders.parquet
+    Example: asyncconsumer consume -b localhost:9092 orders --until end --parquet orders.parquet
     """
+    names = [*(topics or ()), *(topic or ())]
     if not _is_zookeeper(zookeeper, properties, property_):
         kafka_options = read_options(bootstrap_servers, None, properties, property_)
-        names = topic or ([f"^{whitelist}"] if whitelist else [])
+        connection_options(kafka_options)  # raises without an address
+        if blacklist:
+            raise ConfigError(
+                "--blacklist needs --zookeeper. Without it, use a pattern such as '^(?!audit).*'"
+            )
+        names = names or ([f"^{whitelist}"] if whitelist else [])
         first = f"-{tail}" if tail is not None else start
         selection = Selection(names, partition, first, "end" if to_end else until)
         output = OutputOptions(format_, json, arrow, parquet, value_format, registry, quiet)
@@ -201,8 +211,8 @@ def consume(
     named = (zookeeper, group, consumer_id, assignor, _zookeeper_reset(start), bootstrap_servers)
     options = dict(zip(_CLASSIC, named, strict=True)) | storage_properties(offsets_storage)
     config = make_config(merge_properties(properties, property_ or (), options))
-    topics = select_topics(topic, whitelist, blacklist)
-    member = ConsumeOptions(topics, streams, Format(format_), max_messages, timeout_ms, quiet=quiet)
+    chosen = select_topics(names, whitelist, blacklist)
+    member = ConsumeOptions(chosen, streams, Format(format_), max_messages, timeout_ms, quiet=quiet)
     _run_member(config, member)
 
 
@@ -233,11 +243,11 @@ def select_topics(
 
     Raise ConfigError unless exactly one argument is set.
     """
-    options = {"--topic": topics, "--whitelist": whitelist, "--blacklist": blacklist}
+    options = {"topics": topics, "--whitelist": whitelist, "--blacklist": blacklist}
     names = [name for name, value in options.items() if value]
     if len(names) != 1:
         raise ConfigError(
-            "Set exactly one of --topic, --whitelist and --blacklist, "
+            "Set exactly one of topics, --whitelist and --blacklist, "
             f"got {' and '.join(names) or 'none of them'}."
         )
     if whitelist:

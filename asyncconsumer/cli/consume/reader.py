@@ -136,7 +136,7 @@ async def read(options: dict[str, Any], reading: ReadOptions, group: str | None)
     With `group`, join that group.
     """
     if not reading.selection.topics:
-        raise ConfigError("Set a topic with -t TOPIC.")
+        raise ConfigError("No topic is named. Name one, as in `consume orders`.")
     output = reading.output
     async with _open_output(output) as put, open_decoder(*output[4:6]) as decoder:
         printer = _RecordPrinter(reading, put, decoder)

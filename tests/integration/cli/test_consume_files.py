@@ -30,7 +30,7 @@ async def test_records_are_written_to_files(kafka: KafkaHandle, tmp_path: Path, 
         await producer.send_and_wait(topic, None, key=b"d", partition=1, timestamp_ms=2000)
         await producer.send_and_wait(topic, b"three", partition=1, timestamp_ms=3000)
     file = tmp_path / f"records.{kind}"
-    read = ("consume", "-b", kafka.bootstrap_servers, "-t", topic, "-e", f"--{kind}", str(file))
+    read = ("consume", "-b", kafka.bootstrap_servers, topic, "-e", f"--{kind}", str(file))
     assert await run(*read) == ""
 
     def rows() -> list[dict[str, object]]:
