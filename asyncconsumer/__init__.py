@@ -77,11 +77,19 @@ if TYPE_CHECKING:
     from asyncconsumer.offsets.store import OffsetStore
     from asyncconsumer.producer.batch import RecordDelivery, RecordMetadata
     from asyncconsumer.producer.producer import Producer
+    from asyncconsumer.producer.transactions import Transaction
     from asyncconsumer.protocol.messages import EARLIEST, LATEST
     from asyncconsumer.records.decoding import Record, Records
     from asyncconsumer.streams.messages import Message, MessageStream
     from asyncconsumer.streams.stream import Stream
-    from asyncconsumer.types import Address, Offset, OffsetAndTimestamp, OffsetRange, TopicPartition
+    from asyncconsumer.types import (
+        Address,
+        GroupMetadata,
+        Offset,
+        OffsetAndTimestamp,
+        OffsetRange,
+        TopicPartition,
+    )
     from asyncconsumer.web.status import Status
 
 __all__ = [
@@ -125,6 +133,7 @@ __all__ = [
     "Finding",
     "GroupLag",
     "GroupListing",
+    "GroupMetadata",
     "HandlerHealth",
     "Header",
     "Health",
@@ -178,6 +187,7 @@ __all__ = [
     "TopicDescription",
     "TopicFilter",
     "TopicPartition",
+    "Transaction",
     "TransactionalProducer",
     "Truncated",
     "Value",
@@ -299,6 +309,7 @@ _MODULES: Final = {
         "RecordMetadata",
     ),
     "producer.producer": ("Producer",),
+    "producer.transactions": ("Transaction",),
     "protocol.messages": (
         "EARLIEST",
         "LATEST",
@@ -314,6 +325,7 @@ _MODULES: Final = {
     "streams.stream": ("Stream",),
     "types": (
         "Address",
+        "GroupMetadata",
         "Offset",
         "OffsetAndTimestamp",
         "OffsetRange",

@@ -108,3 +108,21 @@ class MemberIdentity(NamedTuple):
 
 OUTSIDER: Final = MemberIdentity("", -1)
 """The identity for commits without membership. A group with members refuses them."""
+
+
+class GroupMetadata(NamedTuple):
+    """A group and its member, as which a transaction commits offsets (KIP-447).
+
+    The group's coordinator refuses the offsets of a member whose generation is over. Without a
+    member id, it accepts them from anyone.
+    """
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+    @classmethod
+    def of(cls, group_id: str, member: MemberIdentity) -> Self:
+        """Return the metadata of a member of the group."""
+        return cls(group_id, member.generation, member.member_id, member.instance_id)

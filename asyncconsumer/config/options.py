@@ -286,6 +286,10 @@ class SendOptions(TypedDict, total=False):
     """Longest time from `send` until a record is written, or has failed."""
     close_timeout_ms: int
     """Longest time that the end of the block waits for records that are not written yet."""
+    transactional_id: str | None
+    """Name that makes the producer transactional. No other running producer may have it."""
+    transaction_timeout_ms: int
+    """Time after which the brokers abort a transaction that was not ended."""
 
 
 class ProducerOptions(ConnectionOptions, SendOptions, total=False):

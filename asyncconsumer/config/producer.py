@@ -35,12 +35,23 @@ class SendConfig:
     max_buffered_bytes: int = 32 * 2**20
     delivery_timeout_ms: int = 120_000
     close_timeout_ms: int = 30_000
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
+        text: object = self.transactional_id
+        if text is not None and (not isinstance(text, str) or not text):
+            raise ConfigError(f"`transactional_id` must be a name, or None, got {text!r}")
         one_of("compression_type", self.compression_type, COMPRESSION_TYPES)
         for name in ("linger_ms", "close_timeout_ms"):
             whole_number(name, getattr(self, name), 0)
-        for name in ("max_batch_bytes", "max_buffered_bytes", "delivery_timeout_ms"):
+        positive = (
+            "max_batch_bytes",
+            "max_buffered_bytes",
+            "delivery_timeout_ms",
+            "transaction_timeout_ms",
+        )
+        for name in positive:
             whole_number(name, getattr(self, name), 1)
 
 

@@ -42,6 +42,7 @@ from asyncconsumer.errors import ConfigError, brief
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.offsets.store import OffsetStore, check_store
+from asyncconsumer.producer.producer import Producer
 from asyncconsumer.rebalance import Streams
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, Timestamps
@@ -50,7 +51,7 @@ from asyncconsumer.streams.batched import BatchedStream
 from asyncconsumer.streams.cancel_safe import CancelSafeIterator
 from asyncconsumer.streams.messages import K, Message, V
 from asyncconsumer.streams.routes import PartitionRoutes, SharedRoutes, TopicRoutes
-from asyncconsumer.types import TopicPartition
+from asyncconsumer.types import GroupMetadata, TopicPartition
 from asyncconsumer.web.mixin import WebMixin
 from asyncconsumer.web.pages import Asgi
 from asyncconsumer.web.status import Status
@@ -397,11 +398,18 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         self._rebalancer.seek(offsets)
         self._active.transactions.moved(offsets)
 
-    def transaction(self, producer: TransactionalProducer) -> AbstractAsyncContextManager[None]:
+    def group_metadata(self) -> GroupMetadata:
+        """Return the group and this member, for `send_offsets` of a producer's transaction."""
+        self._check_commits()
+        return self._active.transactions.group_metadata()
+
+    def transaction(
+        self, producer: Producer | TransactionalProducer
+    ) -> AbstractAsyncContextManager[None]:
         """Return an async context manager that commits offsets in a transaction of the producer.
 
         The transaction covers all records delivered by the end of the block. If it is aborted, they
-        are redelivered. The producer is aiokafka's, started with a ``transactional_id``.
+        are redelivered. The producer has a ``transactional_id``, and may be aiokafka's, too.
         """
         config = self.config
         if config.delivery.commit_policy != "manual" or config.zookeeper is not None:

@@ -12,15 +12,19 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.errors import TransactionFenced
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Membership
+from asyncconsumer.producer.producer import Producer
 from asyncconsumer.rebalance import Rebalancer
-from asyncconsumer.types import TopicPartition
+from asyncconsumer.types import OUTSIDER, GroupMetadata, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_COMMIT: Final = 10.0  # after a cancellation during the commit
 
 
 class TransactionalProducer(Protocol):
-    """The interface of aiokafka's producer, started with a ``transactional_id``."""
+    """The interface of aiokafka's producer, started with a ``transactional_id``.
+
+    Its transactions cannot name the member, so the group accepts offsets of a fenced member.
+    """
 
     def transaction(self) -> Any:  # noqa: ANN401 - untyped there
         """Return an async context manager that commits a transaction.
@@ -53,7 +57,7 @@ class Transactions:
         self._any = False  # whether a transaction was opened
 
     @asynccontextmanager
-    async def transaction(self, producer: TransactionalProducer) -> AsyncIterator[None]:
+    async def transaction(self, producer: Producer | TransactionalProducer) -> AsyncIterator[None]:
         """Return an async context manager that commits offsets in a transaction of the producer.
 
         The offsets are those of all records delivered by the end of the block. If the transaction
@@ -71,10 +75,7 @@ class Transactions:
                 current = self._assignments()
                 done = {(tp, current[tp]): offset for tp, offset in offsets.items()}
                 if offsets:
-                    theirs = {
-                        aiokafka_parts.TopicPartition(*tp): offset for tp, offset in offsets.items()
-                    }
-                    await producer.send_offsets_to_transaction(theirs, self._group_id)
+                    await _add_offsets(producer, block.opened, offsets, self.group_metadata())
                 self._check()
         finally:
             if block.committed:
@@ -83,6 +84,11 @@ class Transactions:
             else:
                 self._go_back()
             self._rebalancer.forget_revoked()
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return the group and its member, as which a transaction commits offsets."""
+        member = getattr(self._membership, "identity", None)
+        return GroupMetadata.of(self._group_id, OUTSIDER if member is None else member)
 
     def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offsets at which to continue, none of them after the last transaction.
@@ -162,6 +168,20 @@ class Transactions:
             self._rebalancer.seek(again)
 
 
+async def _add_offsets(
+    producer: Producer | TransactionalProducer,
+    transaction: Any,  # noqa: ANN401 - as the producer returned it
+    offsets: Mapping[TopicPartition, int],
+    group: GroupMetadata,
+) -> None:
+    """Let a transaction commit offsets."""
+    if isinstance(producer, Producer):
+        await transaction.send_offsets(offsets, group)
+        return
+    theirs = {aiokafka_parts.TopicPartition(*tp): offset for tp, offset in offsets.items()}
+    await producer.send_offsets_to_transaction(theirs, group.group_id)
+
+
 class _Ended:
     """A producer's transaction whose commit is awaited even if the caller is cancelled.
 
@@ -171,11 +191,12 @@ class _Ended:
 
     def __init__(self, block: AbstractAsyncContextManager[Any]) -> None:
         self.committed = False
+        self.opened: Any = None  # the result of entering it
         self._block = block
         self._error: Exception | None = None
 
     async def __aenter__(self) -> None:
-        await self._block.__aenter__()
+        self.opened = await self._block.__aenter__()
 
     async def __aexit__(
         self,

@@ -32,12 +32,80 @@ class InvalidProducerEpoch(BrokerError, code=47):
     """A producer with the same id and a newer epoch has written to the partition."""
 
 
+class InvalidTransactionState(BrokerError, code=48):
+    """The coordinator has no open transaction of this producer, or it is about to end."""
+
+
+class InvalidProducerIdMapping(BrokerError, code=49):
+    """The transactional id has another producer id, or it has expired."""
+
+
+class InvalidTransactionTimeout(BrokerError, code=50):
+    """The `transaction_timeout_ms` is larger than transaction.max.timeout.ms of the brokers."""
+
+
+class ConcurrentTransactions(BrokerError, code=51, retriable=True):
+    """The producer's last transaction is still being completed."""
+
+
+class TransactionCoordinatorFenced(BrokerError, code=52):
+    """Another broker has become the coordinator of the transaction."""
+
+
+class OperationNotAttempted(BrokerError, code=55, retriable=True):
+    """The coordinator did not add a partition to the transaction, because another one failed."""
+
+
 class UnknownProducerId(BrokerError, code=59):
     """The broker no longer knows the producer, because its last records were deleted."""
 
 
 class InvalidRecord(BrokerError, code=87):
     """The broker rejects the record; for example, a compacted topic requires a key."""
+
+
+class ProducerFenced(BrokerError, code=90):
+    """Another producer has the same `transactional_id`, or the transaction timed out (fenced)."""
+
+
+class TransactionAbortable(BrokerError, code=120):
+    """The transaction cannot be committed. Abort it, and repeat its work."""
+
+
+class TransactionAborted(ConsumerError):
+    """A record or an offset of a transaction failed, so the transaction was aborted.
+
+    `cause` is the first error in it.
+    """
+
+    def __init__(self, transactional_id: str, cause: ConsumerError) -> None:
+        super().__init__(transactional_id, cause)
+        self.transactional_id = transactional_id
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return (
+            f"the transaction of {self.transactional_id!r} was aborted: {self.cause}. Nothing of "
+            "it is visible to readers with `isolation_level='read_committed'`; repeat its work"
+        )
+
+
+class TransactionInDoubt(ConsumerError):
+    """The coordinator did not answer the commit of a transaction, which may be complete or not.
+
+    `cause` is the last error. The next transaction begins when the coordinator has ended this one.
+    """
+
+    def __init__(self, transactional_id: str, cause: ConsumerError) -> None:
+        super().__init__(transactional_id, cause)
+        self.transactional_id = transactional_id
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return (
+            f"the commit of a transaction of {self.transactional_id!r} has no result: {self.cause}."
+            " It may be complete. Read the committed offsets before its work is repeated"
+        )
 
 
 class DeliveryTimedOut(ConsumerError):

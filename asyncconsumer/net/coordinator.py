@@ -1,4 +1,4 @@
-"""The coordinator of a group, with its address and connections to it."""
+"""The coordinator of a group or of a transactional id, with its address and connections to it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,17 +17,22 @@ from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.types import Address
 
-_GROUP: Final = 0  # the coordinator type; transactions have another
+_GROUP, _TRANSACTION = 0, 1  # the coordinator types
 
 
 class Coordinator:
     """The coordinator of one group. All callers share its known address.
 
+    With `transactional`, the id is that of a transactional producer, and not of a group.
+
     The coordinator is looked up when it is needed and not known.
     """
 
-    def __init__(self, group_id: str, brokers: BrokerPool, cluster: Cluster) -> None:
+    def __init__(
+        self, group_id: str, brokers: BrokerPool, cluster: Cluster, *, transactional: bool = False
+    ) -> None:
         self.group_id: Final = group_id
+        self._kind = _TRANSACTION if transactional else _GROUP
         self._brokers = brokers
         self._cluster = cluster
         self._address: Address | None = None
@@ -40,10 +45,13 @@ class Coordinator:
     async def find(self) -> Address:
         """Return the coordinator's address. Look it up if it is not known."""
         if self._address is None:
-            response = await self._cluster.ask_any(FindCoordinatorRequest(self.group_id, _GROUP))
+            response = await self._cluster.ask_any(
+                FindCoordinatorRequest(self.group_id, self._kind)
+            )
             row = response.to_object()
             if row["error_code"]:
-                about = f"the coordinator of group {self.group_id!r}"
+                what = "transactional id" if self._kind else "group"
+                about = f"the coordinator of {what} {self.group_id!r}"
                 raise BrokerError.from_code(row["error_code"], about)
             address = Address(row["host"], row["port"])
             if not address.is_possible:

@@ -22,7 +22,7 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.producer.batch import ProducerBatch, RecordDelivery
 from asyncconsumer.records.batch_encoder import BatchProducer, encode_batch
-from asyncconsumer.records.decoding import Records
+from asyncconsumer.records.decoding import RecordEncoder, Records
 from asyncconsumer.records.record import Headers
 from asyncconsumer.types import TopicPartition
 
@@ -49,10 +49,13 @@ class PartitionQueue:
 
     If a batch is given up, the next sequence number is unknown. The queue then needs a new producer
     id. Records may be written twice after that, but never dropped as repetitions of others.
+
+    In a transaction, such a batch fails the transaction instead. `restart` begins the next one.
     """
 
     def __init__(self, tp: TopicPartition, config: SendConfig, randomness: Random) -> None:
         self.tp: Final = tp
+        self._transactional = config.transactional_id is not None
         self.producer: BatchProducer | None = None  # with the sequence of the next new batch
         self._config = config
         self._randomness = randomness
@@ -79,6 +82,11 @@ class PartitionQueue:
     def lacks_id(self) -> bool:
         """Return whether batches wait for a producer id, and none is in flight with an old one."""
         return self.producer is None and self.is_waiting and not self._in_flight
+
+    @property
+    def last_error(self) -> ConsumerError | None:
+        """The last error, or None after a batch was written."""
+        return self._last_error
 
     @property
     def in_flight(self) -> int:
@@ -174,6 +182,9 @@ class PartitionQueue:
         if isinstance(error, _OF_THE_SEQUENCE):
             if batch.sequence == self._written_sequence or batch.attempts > _MAX_IN_FLIGHT:
                 self._reset()  # the broker has lost the state of this producer
+                if self._transactional:
+                    batch.failed(error)
+                    return batch.size
         elif not error.retriable:
             self._reset()
             batch.failed(error)
@@ -185,6 +196,12 @@ class PartitionQueue:
         if not isinstance(error, _OF_THE_SEQUENCE):
             self._retry_at = now + next(self._delays)
         return 0
+
+    def restart(self, producer: BatchProducer) -> None:
+        """Begin again with another producer id or epoch. The queue has no batches."""
+        self.producer = producer
+        self._written_sequence = 0
+        self._retry_at, self._delays, self._last_error = -inf, None, None
 
     def expire(self, now: float) -> int:
         """Fail the batches that waited too long. Return their bytes, which are free again."""
@@ -211,7 +228,10 @@ class PartitionQueue:
 
     def _time_out(self, batch: ProducerBatch) -> int:
         allowed = self._config.delivery_timeout_ms
-        batch.failed(DeliveryTimedOut(self.tp, allowed, self._last_error))
+        error = DeliveryTimedOut(self.tp, allowed, self._last_error)
+        batch.failed(error)
+        if self._transactional:
+            self._last_error = error
         return batch.size
 
     def _close_open(self, batch: ProducerBatch) -> None:
@@ -234,8 +254,14 @@ class PartitionQueue:
             batch.sequence = producer.sequence
             following = (producer.sequence + batch.encoder.count) % 2**31
             self.producer = producer._replace(sequence=following)
-        batch.data = encode_batch(
-            batch.encoder, producer, compression=self._config.compression_type
+        batch.data = self._encoded(batch.encoder, producer)
+
+    def _encoded(self, encoder: RecordEncoder, producer: BatchProducer) -> bytes:
+        return encode_batch(
+            encoder,
+            producer,
+            compression=self._config.compression_type,
+            transactional=self._transactional,
         )
 
     def _put_back(self, batch: ProducerBatch) -> None:
@@ -244,15 +270,23 @@ class PartitionQueue:
         self._waiting.insert(bisect_left(self._waiting, batch.number, key=_by_number), batch)
 
     def _split(self, batch: ProducerBatch) -> None:
-        """Send the records of a batch one by one, to find the one that the broker refuses."""
-        self._reset()
-        parts = []
+        """Send the records of a batch one by one, to find the one that the broker refuses.
+
+        In a transaction they keep their sequence numbers, because the producer id must not change.
+        """
+        producer = self.producer
+        if not self._transactional:
+            self._reset()
+        parts: list[ProducerBatch] = []
         for record in Records(batch.data, topic=self.tp.topic, partition=self.tp.partition):
             part = ProducerBatch(self.tp, batch.number, batch.created_at)
             part.size = part.encoder.append(
                 record.timestamp, record.key, record.value, record.headers
             )
             part.attempts = 1
+            if self._transactional and producer is not None:
+                part.sequence = (batch.sequence + len(parts)) % 2**31
+                part.data = self._encoded(part.encoder, producer._replace(sequence=part.sequence))
             parts.append(part)
         parts[0].size += batch.size - sum(part.size for part in parts)
         position = bisect_left(self._waiting, batch.number, key=_by_number)

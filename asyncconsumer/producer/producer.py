@@ -8,7 +8,7 @@ async with Producer(bootstrap_servers="k:9092") as producer:
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from random import Random
 from typing import Any, Final, Generic, Self, TypeAlias, Unpack
 
@@ -17,10 +17,22 @@ from typing_extensions import TypeVar
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.aio.wall_clock import wall_clock_ms
-from asyncconsumer.config import ProducerConfig, ProducerOptions, document_options, refuse_both
+from asyncconsumer.config import (
+    ProducerConfig,
+    ProducerOptions,
+    SendConfig,
+    document_options,
+    refuse_both,
+)
 from asyncconsumer.config.external import ExternalOptions, StrPath
 from asyncconsumer.config.option_docs import option_docs
-from asyncconsumer.errors import BrokerError, ClosedError, ConsumerError, UnknownTopicOrPartition
+from asyncconsumer.errors import (
+    BrokerError,
+    ClosedError,
+    ConfigError,
+    ConsumerError,
+    UnknownTopicOrPartition,
+)
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.metadata import Topic
@@ -29,6 +41,8 @@ from asyncconsumer.producer.batch import RecordDelivery, RecordMetadata
 from asyncconsumer.producer.partitioner import TopicPartitioner
 from asyncconsumer.producer.send_buffer import SendBuffer
 from asyncconsumer.producer.sender import Sender
+from asyncconsumer.producer.transaction_requests import TransactionRequests
+from asyncconsumer.producer.transactions import ProducerTransactions, Transaction
 from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import RecordContext, Serializable, Serializer, make_serializer
@@ -87,6 +101,21 @@ class Producer(AsyncResource, Generic[K, V]):
             self._brokers, self._cluster, sending, self._randomness, self._buffer.free
         )
         self._partitioners: dict[str, TopicPartitioner] = {}
+        self._transactions = self._make_transactions(sending)
+        self._sender.gate = self._transactions
+
+    def _make_transactions(self, sending: SendConfig) -> ProducerTransactions | None:
+        if sending.transactional_id is None:
+            return None
+        requests = TransactionRequests(
+            sending.transactional_id,
+            self._brokers,
+            self._cluster,
+            timeout_ms=sending.transaction_timeout_ms,
+            patience_ms=sending.delivery_timeout_ms,
+            randomness=self._randomness,
+        )
+        return ProducerTransactions(requests, _TransactionSender(self))
 
     @classmethod
     def from_env(
@@ -130,6 +159,8 @@ class Producer(AsyncResource, Generic[K, V]):
         await stack.enter_async_context(self._brokers)
         await stack.enter_async_context(self._cluster)
         await stack.enter_async_context(self._sender)
+        if self._transactions is not None:
+            await stack.enter_async_context(self._transactions.scope)
         stack.callback(self._close_buffer)
         self._buffer.open()
 
@@ -221,6 +252,22 @@ class Producer(AsyncResource, Generic[K, V]):
             )
         )
 
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Return an async context manager of a transaction, which commits at the end of its block.
+
+        All records sent in the block are written, or none is. If the block raises an exception, or
+        if a record fails, the transaction is aborted. A producer has one transaction at a time.
+
+        Raise ProducerFenced if another producer has the same `transactional_id`,
+        TransactionAborted if a record or an offset failed, and TransactionInDoubt if the commit was
+        not answered.
+        """
+        if self._transactions is None:
+            raise ConfigError(
+                "a transaction needs a name that outlives the process: set `transactional_id`"
+            )
+        return self._transactions.transaction()
+
     async def flush(self) -> None:
         """Wait until all records sent before this call are written or have failed.
 
@@ -262,6 +309,8 @@ class Producer(AsyncResource, Generic[K, V]):
         partition: int | None,
         timestamp_ms: int,
     ) -> RecordDelivery:
+        if self._transactions is not None:
+            self._transactions.check_open()
         topic = partitioner.topic.name
         if partition is None:
             if record[0] is None:
@@ -314,3 +363,26 @@ class Producer(AsyncResource, Generic[K, V]):
             await self._cluster.ask_any(MetadataRequest([name], create=True))
             raise UnknownTopicOrPartition(f"topic {name!r}")
         raise topic.error or BrokerError.from_code(5, f"topic {name!r}")
+
+
+class _TransactionSender:
+    """The parts of a producer that its transactions use."""
+
+    def __init__(self, producer: Producer[Any, Any]) -> None:
+        self._producer = producer
+        self._sender = producer._sender  # noqa: SLF001 - of the same module
+        self.flush: Final = producer.flush
+        self.restart: Final = self._sender.restart
+
+    def give_up(self, error: ConsumerError) -> None:
+        """Fail all records that are not written."""
+        self._sender.give_up_all(error)
+
+    def activate(self, tp: TopicPartition) -> None:
+        """Send the batches of a partition."""
+        self._sender.activate(self._sender.queue(tp))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in flight."""
+        return self._sender.is_idle

@@ -5,9 +5,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from math import inf
 from random import Random
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.resource import AsyncResource
@@ -21,6 +22,7 @@ from asyncconsumer.producer.partition_queue import PartitionQueue
 from asyncconsumer.producer.producer_id import ProducerIds
 from asyncconsumer.producer.stale_topics import StaleTopics
 from asyncconsumer.protocol.produce import ProduceRequest, Written, read_produce_response
+from asyncconsumer.records.batch_encoder import BatchProducer
 from asyncconsumer.types import Address, TopicPartition
 
 _MAX_REQUESTS: Final = 5  # in flight to one broker
@@ -28,6 +30,21 @@ _MAX_REQUEST_BYTES: Final = 8 * 2**20
 # The broker's wait for replicas ends, with an error, before the request times out here.
 _TIMEOUT_FACTOR: Final = 0.7
 _SECONDS_BETWEEN_IDS: Final = 0.2
+
+
+class Gate(Protocol):
+    """The decision of a transaction about what may be sent."""
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional id of the producer."""
+
+    def admits(self, tp: TopicPartition) -> bool:
+        """Return whether batches of a partition may be sent now."""
+
+    def fail(self, error: ConsumerError) -> None:
+        """Note that a batch has failed."""
+
 
 _Batches: TypeAlias = dict[TopicPartition, ProducerBatch]
 
@@ -50,10 +67,10 @@ class Sender(AsyncResource):
     ) -> None:
         self.queues: Final[dict[TopicPartition, PartitionQueue]] = {}
         self.flushing = 0  # callers that wait until everything is written
+        self.gate: Gate | None = None  # of a transactional producer
         self._brokers = brokers
         self._cluster = cluster
-        self._config = config
-        self._randomness = randomness
+        self._new_queue = partial(PartitionQueue, config=config, randomness=randomness)
         self._on_free = on_free
         self._ids = ProducerIds(cluster)
         # queues that may send or have a time to wait for; the others wait for a response
@@ -73,9 +90,20 @@ class Sender(AsyncResource):
         """Return the queue of a partition."""
         queue = self.queues.get(tp)
         if queue is None:
-            queue = self.queues[tp] = PartitionQueue(tp, self._config, self._randomness)
+            queue = self.queues[tp] = self._new_queue(tp)
             queue.producer = self._ids.latest
         return queue
+
+    def restart(self, producer: BatchProducer) -> None:
+        """Use another producer id or epoch for all partitions. No batch may be left."""
+        self._ids.latest = producer
+        for queue in self.queues.values():
+            queue.restart(producer)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in flight."""
+        return not any(self._requests.values())
 
     def activate(self, queue: PartitionQueue) -> None:
         """Look at a queue that has something to send."""
@@ -121,7 +149,11 @@ class Sender(AsyncResource):
             for broker, batches in requests.items():
                 self._requests[broker] += 1
                 self._scope.start(self._produce(broker, batches), f"produce to {broker}")
-        if not self._ids.pending and any(queue.lacks_id for queue in self._active):
+        if (
+            self.gate is None
+            and not self._ids.pending
+            and any(queue.lacks_id for queue in self._active)
+        ):
             self._ids.pending = True
             self._scope.start(self._provide_id(), "producer id")
         return due
@@ -134,6 +166,10 @@ class Sender(AsyncResource):
         for queue in list(self._active):
             if freed := queue.expire(now):
                 self._on_free(freed)
+                self._note_failure(queue.last_error)
+            if self.gate is not None and queue.is_waiting and not self.gate.admits(queue.tp):
+                due = min(due, queue.due(now, flush=flush))
+                continue  # until the partition is added to the transaction
             address = self._free_leader(queue, sizes)
             batch = None if address is None else queue.take(now, flush=flush)
             if batch is not None and address is not None:
@@ -160,6 +196,7 @@ class Sender(AsyncResource):
         request = ProduceRequest(
             {tp: batch.data for tp, batch in batches.items()},
             timeout_ms=int(self._brokers.config.request_timeout_ms * _TIMEOUT_FACTOR),
+            transactional_id=None if self.gate is None else self.gate.transactional_id,
         )
         outcomes: dict[TopicPartition, Written | ConsumerError]
         try:
@@ -191,7 +228,12 @@ class Sender(AsyncResource):
         freed = queue.failed(batch, error, now)
         if batch.error is not None:
             self._log.warning("failed to write %d records to %s: %s", count, queue.tp, error)
+            self._note_failure(batch.error)
         return freed
+
+    def _note_failure(self, error: ConsumerError | None) -> None:
+        if self.gate is not None and error is not None:
+            self.gate.fail(error)
 
     async def _provide_id(self) -> None:
         """Request a producer id for the queues that lack one."""

@@ -13,9 +13,14 @@ _ALL_IN_SYNC: Final = -1  # acks: the response comes when all in-sync replicas h
 INIT_PRODUCER_ID: Final = Api(
     name="InitProducerId",
     key=22,
-    versions=range(2),
+    versions=range(5),
     flexible_since=2,
-    request=(Field("transactional_id", Text), Field("transaction_timeout_ms", Int32)),
+    request=(
+        Field("transactional_id", Text),
+        Field("transaction_timeout_ms", Int32),
+        Field("producer_id", Int64, 3),
+        Field("producer_epoch", Int16, 3),
+    ),
     response=(
         Field("throttle_time_ms", Int32),
         Field("error_code", Int16),
@@ -26,10 +31,28 @@ INIT_PRODUCER_ID: Final = Api(
 
 
 class InitProducerIdRequest(TableRequest, api=INIT_PRODUCER_ID):
-    """A request for the id of an idempotent producer. Any broker can answer it."""
+    """A request for a producer id. Any broker can answer it if there is no transactional id.
 
-    def __init__(self) -> None:
-        super().__init__({"transactional_id": None, "transaction_timeout_ms": 0})
+    With a transactional id, the coordinator aborts an open transaction and increments the epoch.
+    With the known producer id and epoch, too, it refuses a producer that another one has replaced.
+    """
+
+    def __init__(
+        self,
+        transactional_id: str | None = None,
+        timeout_ms: int = 0,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> None:
+        super().__init__(
+            {
+                "transactional_id": transactional_id,
+                "transaction_timeout_ms": timeout_ms,
+                "producer_id": producer_id,
+                "producer_epoch": producer_epoch,
+            }
+        )
 
 
 PRODUCE: Final = Api(
@@ -82,13 +105,19 @@ PRODUCE: Final = Api(
 class ProduceRequest(TableRequest, api=PRODUCE):
     """A request to write one batch to each partition, acknowledged by all in-sync replicas."""
 
-    def __init__(self, batches: Mapping[TopicPartition, bytes], *, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        batches: Mapping[TopicPartition, bytes],
+        *,
+        timeout_ms: int,
+        transactional_id: str | None = None,
+    ) -> None:
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), batch in batches.items():
             topics.setdefault(topic, []).append({"partition": partition, "records": batch})
         super().__init__(
             {
-                "transactional_id": None,
+                "transactional_id": transactional_id,
                 "acks": _ALL_IN_SYNC,
                 "timeout_ms": timeout_ms,
                 "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],

@@ -5,24 +5,20 @@ from typing import Any
 from asyncconsumer.config.choices import CompressionType
 from asyncconsumer.net.pool import BrokerPool, Traffic
 from asyncconsumer.protocol.offset_commit import Commit
-from asyncconsumer.protocol.produce import INIT_PRODUCER_ID, PRODUCE
+from asyncconsumer.protocol.produce import PRODUCE, InitProducerIdRequest
 from asyncconsumer.protocol.schema import TableRequest
-from asyncconsumer.records.batch_encoder import BatchProducer, encode_batch
-from asyncconsumer.records.decoding import RecordEncoder
-from asyncconsumer.testing.fake_kafka.groups import FIND_COORDINATOR
-from asyncconsumer.testing.fake_kafka.transaction_messages import (
+from asyncconsumer.protocol.transactions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     TXN_OFFSET_COMMIT,
 )
+from asyncconsumer.records.batch_encoder import BatchProducer, encode_batch
+from asyncconsumer.records.decoding import RecordEncoder
+from asyncconsumer.testing.fake_kafka.groups import FIND_COORDINATOR
 from asyncconsumer.types import Address
 
 NO_MEMBER: dict[str, Any] = {"generation": -1, "member_id": "", "group_instance_id": None}
-
-
-class InitProducerId(TableRequest, api=INIT_PRODUCER_ID):
-    """A request for a producer id."""
 
 
 class Produce(TableRequest, api=PRODUCE):
@@ -76,11 +72,7 @@ class Wire:
         return answer
 
     async def init(self, transactional_id: str | None, timeout_ms: int = 60_000) -> dict[str, Any]:
-        return await self.ask(
-            InitProducerId(
-                {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
-            )
-        )
+        return await self.ask(InitProducerIdRequest(transactional_id, timeout_ms))
 
     async def produce(
         self, topic: str, data: bytes, *, partition: int = 0, transactional_id: str | None = None

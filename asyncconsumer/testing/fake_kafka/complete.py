@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from asyncconsumer.protocol.consumer_group import CONSUMER_GROUP_HEARTBEAT
+from asyncconsumer.protocol.transactions import TXN_OFFSET_COMMIT
 from asyncconsumer.records.decoding import Record, Records
 from asyncconsumer.testing.fake_kafka.broker import Handler, Request
 from asyncconsumer.testing.fake_kafka.codes import (
@@ -20,7 +21,6 @@ from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.fake_kafka.producing import FakeProducing
 from asyncconsumer.testing.fake_kafka.state import View
 from asyncconsumer.testing.fake_kafka.tables import Reply, later
-from asyncconsumer.testing.fake_kafka.transaction_messages import TXN_OFFSET_COMMIT
 from asyncconsumer.testing.fake_kafka.transactions import FakeTransactions, OffsetRows
 from asyncconsumer.types import TopicPartition
 

@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from asyncconsumer.protocol.produce import INIT_PRODUCER_ID
+from asyncconsumer.protocol.transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+)
 from asyncconsumer.testing.fake_kafka.broker import Handler, Request
 from asyncconsumer.testing.fake_kafka.codes import (
     INVALID_PRODUCER_EPOCH,
@@ -20,11 +25,6 @@ from asyncconsumer.testing.fake_kafka.codes import (
 from asyncconsumer.testing.fake_kafka.log import Aborted, ProducerState, Writer, make_marker
 from asyncconsumer.testing.fake_kafka.state import View
 from asyncconsumer.testing.fake_kafka.tables import handler
-from asyncconsumer.testing.fake_kafka.transaction_messages import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    END_TXN,
-)
 from asyncconsumer.types import TopicPartition
 
 Row: TypeAlias = dict[str, Any]
@@ -124,9 +124,11 @@ class FakeTransactions:
             known = self.ids.get(name)
             if known is None:
                 known = self.ids[name] = TransactionalId(self._new_producer(), 0.0)
-            known.timeout = received["transaction_timeout_ms"] / 1000
-            self._fence(known)
-            producer, epoch = known.producer, known.epoch
+            code = _replaced(known, received)
+            if not code:
+                known.timeout = received["transaction_timeout_ms"] / 1000
+                self._fence(known)
+                producer, epoch = known.producer, known.epoch
         return {
             "throttle_time_ms": 0,
             "error_code": code,
@@ -245,6 +247,14 @@ def _refusal(known: TransactionalId | None, received: Row, version: int) -> int:
     if known.epoch != received["producer_epoch"]:
         return PRODUCER_FENCED if version >= _FENCED_BY_NAME else INVALID_PRODUCER_EPOCH
     return NONE
+
+
+def _replaced(known: TransactionalId, received: Row) -> int:
+    """Return the error code for a producer that names an older epoch, otherwise 0."""
+    producer, epoch = received.get("producer_id", -1), received.get("producer_epoch", -1)
+    if producer < 0 or (known.producer, known.epoch) == (producer, epoch):
+        return NONE
+    return PRODUCER_FENCED
 
 
 def _rest(known: TransactionalId) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from aiokafka import AIOKafkaProducer, structs
 
-from asyncconsumer import Consumer, TopicPartition
+from asyncconsumer import Consumer, Producer, TopicPartition
 from asyncconsumer.consumer.stream import ConsumerStream
 from asyncconsumer.errors import ConfigError, ConsumerTimeout, DeserializationFailed
 from asyncconsumer.offsets.kafka import KafkaOffsets
@@ -342,16 +342,15 @@ async def _send_texts(kafka: KafkaHandle, topic: str, *texts: str) -> None:
 # --- transactions --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", [Producer, AIOKafkaProducer])
 async def test_a_transaction_commits_offsets_with_what_is_sent_or_neither(
-    kafka: KafkaHandle,
+    kafka: KafkaHandle, kind: Any
 ) -> None:
     source, sink, group = await kafka.topic(partitions=2), await kafka.topic(), kafka.group()
     await send(kafka, source, range(20), 2)
     options: dict[str, Any] = {"group_id": group, "commit_policy": "manual"}
     failures = 0
-    async with AIOKafkaProducer(
-        bootstrap_servers=kafka.bootstrap_servers, transactional_id=group
-    ) as producer:
+    async with kind(bootstrap_servers=kafka.bootstrap_servers, transactional_id=group) as producer:
         async with make_consumer(kafka, source, **options) as consumer:
             seen: list[int] = []
             async with asyncio.timeout(60):

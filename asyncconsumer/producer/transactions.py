@@ -1,0 +1,269 @@
+"""The transactions of a producer, whose records and offsets are visible together or not at all."""
+
+import asyncio
+import enum
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.aio.wait import wait_until
+from asyncconsumer.errors import (
+    BrokerError,
+    ConfigError,
+    ConsumerError,
+    InvalidProducerIdMapping,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionInDoubt,
+)
+from asyncconsumer.producer.transaction_requests import TransactionRequests
+from asyncconsumer.records.batch_encoder import BatchProducer
+from asyncconsumer.types import GroupMetadata, TopicPartition
+
+_log: Final = logging.getLogger(__name__)
+
+
+class TransactionState(enum.Enum):
+    """The state of a transactional producer."""
+
+    NEW = "no transaction is open, and the next one needs a new epoch"
+    READY = "no transaction is open"
+    OPEN = "a transaction is open"
+    ENDING = "a transaction is being committed"
+    FENCED = "another producer has the same `transactional_id`"
+
+
+class BatchSender(Protocol):
+    """The part of the producer that sends batches."""
+
+    async def flush(self) -> None:
+        """Wait until all records are written. Raise the first error."""
+
+    def give_up(self, error: ConsumerError) -> None:
+        """Fail all records that are not written."""
+
+    def activate(self, tp: TopicPartition) -> None:
+        """Send the batches of a partition, which is now part of the transaction."""
+
+    def restart(self, producer: BatchProducer) -> None:
+        """Use a new producer id or epoch for all partitions."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in flight."""
+
+
+class Transaction:
+    """An open transaction of a `Producer`, for the block of `Producer.transaction`."""
+
+    def __init__(self, send: Callable[..., object]) -> None:
+        self._send = send
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int], group: GroupMetadata | str
+    ) -> None:
+        """Commit offsets of a group together with the records of the transaction.
+
+        `group` is `Consumer.group_metadata()` of the consumer that read the records. The group then
+        refuses the offsets if the member is fenced. With the name of a group it accepts them from
+        anyone.
+        """
+        metadata = GroupMetadata(group) if isinstance(group, str) else group
+        await self._send(offsets, metadata)  # type: ignore[misc]
+
+
+class ProducerTransactions:
+    """The transactions of one producer, one at a time.
+
+    The first transaction, and each one after an aborted one, begins with a new epoch. Late records
+    of an aborted transaction therefore cannot become part of the next one.
+    """
+
+    def __init__(self, requests: TransactionRequests, sender: BatchSender) -> None:
+        self._requests = requests
+        self._sender = sender
+        self._scope = Scope("transactions")
+        self._state = TransactionState.NEW
+        self._error: ConsumerError | None = None  # the first one of the open transaction
+        self._partitions: set[TopicPartition] = set()  # of the open transaction
+        self._groups: set[str] = set()
+        self._wanted: set[TopicPartition] = set()  # to be added
+        self._adding: asyncio.Task[None] | None = None
+        self._aborting: asyncio.Task[None] | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """The tasks of transactions. The producer opens and closes it."""
+        return self._scope
+
+    @property
+    def transactional_id(self) -> str:
+        """The id that no other running producer may have."""
+        return self._requests.transactional_id
+
+    def check_open(self) -> None:
+        """Raise an error if no transaction is open for more records."""
+        if self._state is not TransactionState.OPEN:
+            raise ConfigError(
+                f"the producer with `transactional_id` {self.transactional_id!r} sends only within "
+                f"`async with producer.transaction()`: {self._state.value}"
+            )
+        if self._error is not None:
+            raise TransactionAborted(self.transactional_id, self._error)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Return an async context manager of a transaction. It commits after its block.
+
+        It aborts if the block raises an exception, or if a record or an offset fails.
+        """
+        await self._begin()
+        try:
+            yield Transaction(self._send_offsets)
+            await self._commit()
+        except BaseException:
+            if self._state in (TransactionState.OPEN, TransactionState.ENDING):
+                await self._abort()
+            raise
+
+    def forget_identity(self) -> None:
+        """Take over the transactional id for the next transaction, also after it was fenced."""
+        self._requests.forget_identity()
+        self._state = TransactionState.NEW
+
+    # --- for the sender --------------------------------------------------------------------------
+
+    def admits(self, tp: TopicPartition) -> bool:
+        """Return whether records of a partition may be sent. If not, begin to add the partition."""
+        if tp in self._partitions:
+            return True
+        if self._error is None:
+            self._wanted.add(tp)
+            if self._adding is None:
+                self._adding = self._scope.start(self._add_partitions(), "add partitions")
+        return False
+
+    def fail(self, error: ConsumerError) -> None:
+        """Fail all records of the open transaction, because one of them has failed."""
+        if self._error is None and self._state in (TransactionState.OPEN, TransactionState.ENDING):
+            self._error = error
+            self._sender.give_up(TransactionAborted(self.transactional_id, error))
+
+    async def _add_partitions(self) -> None:
+        try:
+            while self._wanted:
+                partitions, self._wanted = self._wanted, set()
+                await self._requests.add_partitions(partitions)
+                self._partitions |= partitions
+                for tp in partitions:
+                    self._sender.activate(tp)
+        except ConsumerError as error:
+            self.fail(error)
+        finally:
+            self._adding = None
+
+    # --- the steps of a transaction --------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        self._scope.check_open()
+        if self._state in (TransactionState.OPEN, TransactionState.ENDING):
+            raise ConfigError(
+                f"the producer with `transactional_id` {self.transactional_id!r} has an open "
+                "transaction: a producer has one at a time. End it, or use another producer"
+            )
+        if self._aborting is not None:
+            await asyncio.wait({self._aborting})
+        if self._state is TransactionState.FENCED:
+            raise ProducerFenced(f"transactional id {self.transactional_id!r}")
+        if self._state is TransactionState.NEW:
+            self._sender.restart(await self._init())
+        self._error = None
+        self._partitions, self._groups, self._wanted = set(), set(), set()
+        self._state = TransactionState.OPEN
+
+    async def _init(self) -> BatchProducer:
+        try:
+            return await self._requests.init()
+        except ProducerFenced:
+            self._state = TransactionState.FENCED
+            raise
+
+    async def _send_offsets(
+        self, offsets: Mapping[TopicPartition, int], group: GroupMetadata
+    ) -> None:
+        self.check_open()
+        if not offsets:
+            return
+        is_new = group.group_id not in self._groups
+        self._groups.add(group.group_id)  # also if the response is lost
+        try:
+            await self._requests.add_offsets(group, offsets, is_new=is_new)
+        except ConsumerError as error:
+            self.fail(error)
+            raise
+
+    async def _commit(self) -> None:
+        self._state = TransactionState.ENDING
+        try:
+            await self._sender.flush()
+        except ConsumerError as error:
+            self.fail(error)
+        if self._error is not None:
+            raise TransactionAborted(self.transactional_id, self._error) from self._error
+        if self._partitions or self._groups:
+            await self._end_with_commit()
+        self._state = TransactionState.READY
+
+    async def _end_with_commit(self) -> None:
+        lost: list[bool] = []  # attempts without a result
+        try:
+            await self._requests.end(commit=True, on_lost=lambda: lost.append(True))
+        except asyncio.CancelledError:
+            self._state = TransactionState.NEW
+            raise
+        except ConsumerError as error:
+            fenced = isinstance(error, ProducerFenced)
+            self._state = TransactionState.FENCED if fenced else self._state
+            if lost or error.retriable:
+                self._state = TransactionState.FENCED if fenced else TransactionState.NEW
+                raise TransactionInDoubt(self.transactional_id, error) from error
+            if fenced:
+                raise
+            raise TransactionAborted(self.transactional_id, error) from error
+
+    async def _abort(self) -> None:
+        """Abort the open transaction in a task, which continues if the caller is cancelled."""
+        self._state = TransactionState.NEW
+        cause = self._error or ConfigError("its block raised an exception")
+        self._error = cause
+        self._sender.give_up(TransactionAborted(self.transactional_id, cause))
+        self._aborting = self._scope.start(self._end_with_abort(), "abort a transaction")
+        await asyncio.wait({self._aborting})
+
+    async def _end_with_abort(self) -> None:
+        if self._adding is not None:
+            self._adding.cancel()
+            await asyncio.wait({self._adding})
+        try:
+            # a record that arrives after the end would open the transaction again
+            await wait_until(lambda: self._sender.is_idle)
+            if isinstance(self._error, ProducerFenced | InvalidProducerIdMapping):
+                is_fenced = isinstance(self._error, ProducerFenced)
+                self._state = TransactionState.FENCED if is_fenced else self._state
+            elif self._partitions or self._wanted or self._groups:
+                await self._requests.end(commit=False)
+        except ProducerFenced:
+            self._state = TransactionState.FENCED
+        except BrokerError as error:  # for example, it has no record yet
+            _log.debug("transactional id %s: abort: %s", self.transactional_id, error)
+        except ConsumerError as error:
+            _log.warning(
+                "failed to abort a transaction of %s: %s; the next transaction or "
+                "`transaction_timeout_ms` aborts it",
+                self.transactional_id,
+                error,
+            )
+        finally:
+            self._aborting = None
