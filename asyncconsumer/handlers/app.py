@@ -305,25 +305,33 @@ class ConsumerApp(Declarations, WebMixin):
 
     # --- pausing and draining --------------------------------------------------------------------
 
-    def pause(self) -> None:
-        """Start no handler calls until `resume`. Running calls finish.
+    def pause(self, *topics: str) -> None:
+        """Start no handler calls for records of these topics until `resume`.
+
+        Without topics, pause all. Running calls finish.
 
         The app remains a member of its group. Partitions that are assigned meanwhile are paused,
-        too. No more records are fetched.
+        too. No more records are fetched. A retry topic is a topic of its own.
         """
-        self._reader.pause_all()
+        self._reader.pause_topics(*topics)
 
-    def resume(self) -> None:
-        """Start handler calls again.
+    def resume(self, *topics: str) -> None:
+        """Start handler calls for records of these topics again. Without topics, resume all.
 
-        Partitions that `consumer.pause` has paused remain paused.
+        Partitions that `consumer.pause` has paused remain paused. After ``pause()``, topics are
+        resumed only by ``resume()``.
         """
-        self._reader.resume_all()
+        self._reader.resume_topics(*topics)
 
     @property
     def is_paused(self) -> bool:
-        """Whether `pause` was called, and `resume` was not called since."""
+        """Whether all topics are paused by ``pause()``."""
         return self._state is AppState.RUNNING and self._reader.is_all_paused
+
+    @property
+    def paused_topics(self) -> frozenset[str]:
+        """The topics that `pause` has paused by name."""
+        return self._reader.paused_topics if self._state is AppState.RUNNING else frozenset()
 
     async def drain(self, grace_ms: int | None = None) -> Drained:
         """Start no more handler calls, wait for the running ones, and commit. The app stays open.

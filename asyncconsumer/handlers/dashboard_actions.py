@@ -6,7 +6,6 @@ from typing import Any, Final, Protocol
 
 from asyncconsumer.config import ConnectionConfig, ConsumerConfig
 from asyncconsumer.consumer.consumer import Consumer
-from asyncconsumer.consumer.dashboard_actions import ConsumerActions, Pausable
 from asyncconsumer.dashboard.dead_letter_topics import is_dead_letter_topic
 from asyncconsumer.dashboard.sites import site_of_consumer
 from asyncconsumer.errors import ConfigError
@@ -45,22 +44,6 @@ class ReplayActions:
         return f"Sent back {len(dead_letters)} dead letters of {topic}."
 
 
-class AppActions(ConsumerActions):
-    """The actions on an app of this process: pause, resume and replay."""
-
-    available = ("pause", "resume", "replay")
-
-    def __init__(self, consumer: Callable[[], Pausable], replay: ReplayActions) -> None:
-        super().__init__(consumer)
-        self._replay = replay
-
-    async def perform(self, name: str, topic: str) -> str:
-        """Perform an action on a topic."""
-        if name == "replay":
-            return await self._replay.perform(name, topic)
-        return await super().perform(name, topic)
-
-
 class DashboardApp(Protocol):
     """An app, as far as its dashboard uses it."""
 
@@ -72,8 +55,48 @@ class DashboardApp(Protocol):
     def dead_letter_topics(self) -> set[str]:
         """The topics that the handlers write dead letters to."""
 
+    @property
+    def paused_topics(self) -> frozenset[str]:
+        """The topics that are paused by name."""
+
+    def reads(self, topic: str) -> bool:
+        """Return whether a handler reads this topic."""
+
+    def pause(self, *topics: str) -> None:
+        """Start no handler calls for records of these topics."""
+
+    def resume(self, *topics: str) -> None:
+        """Start handler calls for records of these topics again."""
+
     def status_by_worker(self) -> Mapping[str, Status]:
         """Return the status for pages."""
+
+
+class AppActions:
+    """The actions on an app of this process: pause, resume and replay."""
+
+    available: Final = ("pause", "resume", "replay")
+
+    def __init__(self, app: DashboardApp, replay: ReplayActions) -> None:
+        self._app = app
+        self._replay = replay
+
+    @property
+    def paused(self) -> tuple[str, ...]:
+        """The topics that are paused."""
+        return tuple(sorted(self._app.paused_topics))
+
+    async def perform(self, name: str, topic: str) -> str:
+        """Perform an action on a topic."""
+        if name == "replay":
+            return await self._replay.perform(name, topic)
+        if not self._app.reads(topic):
+            raise ConfigError(f"No handler of this app reads {topic!r}.")
+        if name == "pause":
+            self._app.pause(topic)
+            return f"Paused {topic} in this process."
+        self._app.resume(topic)
+        return f"Resumed {topic} in this process."
 
 
 def site_of_app(app: DashboardApp, config: ConsumerConfig, http_hosts: Iterable[str]) -> Asgi:
@@ -84,5 +107,5 @@ def site_of_app(app: DashboardApp, config: ConsumerConfig, http_hosts: Iterable[
         return {field.name: getattr(connection, field.name) for field in known if field.init}
 
     topics = frozenset(app.dead_letter_topics)
-    actions = AppActions(lambda: app.consumer, ReplayActions(options, topics))
+    actions = AppActions(app, ReplayActions(options, topics))
     return site_of_consumer(config, app.status_by_worker, http_hosts, actions, topics)

@@ -25,17 +25,33 @@ class AppConsumer(Consumer[Any, Any]):
             co_assigned=co_assigned, recorder=recorder
         )
 
-    def pause_all(self) -> None:
-        """Deliver no records until `resume_all`, also of partitions that are assigned later."""
-        self._select(())
+    def pause_topics(self, *topics: str) -> None:
+        """Deliver no records of these topics, or of all topics if none is named.
 
-    def resume_all(self) -> None:
-        """Deliver records again, except those of partitions that `pause` has paused."""
-        self._select(None)
+        This includes partitions that are assigned later.
+        """
+        if topics:
+            self._rebalancer.pause_topics(self.paused_topics | set(topics))
+        else:
+            self._select(())
+
+    def resume_topics(self, *topics: str) -> None:
+        """Deliver records of these topics again, or of all topics if none is named.
+
+        Partitions that `pause` has paused remain paused.
+        """
+        self._rebalancer.pause_topics(self.paused_topics - set(topics) if topics else ())
+        if not topics:
+            self._select(None)
+
+    @property
+    def paused_topics(self) -> frozenset[str]:
+        """The topics that are paused by name."""
+        return self._rebalancer.paused_topics
 
     @property
     def is_all_paused(self) -> bool:
-        """Whether `pause_all` is in effect."""
+        """Whether all topics are paused."""
         return self._rebalancer.selected is not None
 
 

@@ -85,6 +85,7 @@ class Recorder:
         self.listeners: Final[list[Listener]] = []
         self._histograms: dict[tuple[str, ...], Histogram] = {}
         self._meters: dict[TopicPartition, PartitionMeter] = {}
+        self._forgotten_records = 0
         self.fetch_duration: Final = self.histogram("fetch_duration_seconds")
         self.fetch_size: Final = self.histogram("fetch_bytes")
         self.commit_duration: Final = self.histogram("commit_duration_seconds")
@@ -107,7 +108,13 @@ class Recorder:
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Drop the counters of partitions that are not assigned any more."""
         for tp in partitions:
-            self._meters.pop(tp, None)
+            if (meter := self._meters.pop(tp, None)) is not None:
+                self._forgotten_records += meter.records
+
+    @property
+    def consumed_records(self) -> int:
+        """The records of all partitions together, also of those that are not assigned any more."""
+        return self._forgotten_records + sum(meter.records for meter in self._meters.values())
 
     def count_error(self, name: str, error: BaseException, *labels: str) -> None:
         """Count an error by its type, for the labels of a metric that come before it."""

@@ -17,6 +17,7 @@ from asyncconsumer.rebalance.assigned import (
     PartitionRoute,
     RevokedPosition,
 )
+from asyncconsumer.rebalance.pauses import Pauses
 from asyncconsumer.rebalance.ports import (
     Ends,
     Listeners,
@@ -61,8 +62,7 @@ class Rebalancer:
             auto_offset_reset, auto_commit, grace, listeners, ends, rewind
         )
         self._change = ListenerCall()
-        self._paused: set[TopicPartition] = set()  # also while they are not assigned
-        self._selected: frozenset[TopicPartition] | None = None  # only these are read
+        self._pauses = Pauses()
         self._reading = AssignedPartitions()
         self._last_finished: dict[TopicPartition, int] = {}  # the last result of `finished`
         self._epoch = 0
@@ -184,7 +184,7 @@ class Rebalancer:
             return
         start = EARLIEST if self._policy.auto_offset_reset == "earliest" else LATEST
         routed.stream.forget(tp)
-        if self._is_paused(tp):
+        if tp in self._pauses:
             routed.stream.hold([tp])
         routed.stream.begin(tp, start)
         self._offsets.forget([tp])
@@ -196,12 +196,12 @@ class Rebalancer:
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Deliver no records of these partitions until `resume`, even after a rebalance."""
         self._check_assigned(partitions)
-        self._paused.update(partitions)
+        self._pauses.partitions.update(partitions)
         self._apply_pause(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Deliver records of these paused partitions again."""
-        self._paused.difference_update(partitions)
+        self._pauses.partitions.difference_update(partitions)
         self._apply_pause([tp for tp in partitions if tp in self._reading])
 
     def select(self, partitions: Collection[TopicPartition] | None) -> bool:
@@ -210,27 +210,32 @@ class Rebalancer:
         Return whether this is a change.
         """
         self._check_assigned(partitions or ())
-        selected = None if partitions is None else frozenset(partitions)
-        if selected == self._selected:
-            return False
-        self._selected = selected
-        reading = self._reading.items()
-        self._apply_pause([tp for tp, r in reading if r.target.paused != self._is_paused(tp)])
-        return True
+        if changed := self._pauses.select(partitions):
+            self._apply_changed_pauses()
+        return changed
+
+    def pause_topics(self, topics: Collection[str]) -> None:
+        """Deliver no records of these topics, also of partitions that are assigned later.
+
+        Deliver records of other topics again.
+        """
+        self._pauses.pause_topics(topics)
+        self._apply_changed_pauses()
 
     @property
     def selected(self) -> frozenset[TopicPartition] | None:
         """The partitions whose records are delivered, or None for all."""
-        return self._selected
-
-    def _is_paused(self, tp: TopicPartition) -> bool:
-        unselected = self._selected is not None and tp not in self._selected
-        return unselected or tp in self._paused
+        return self._pauses.selected
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """The assigned partitions that are paused."""
-        return frozenset(self._paused & self._reading.keys())
+        return frozenset(self._pauses.partitions & self._reading.keys())
+
+    @property
+    def paused_topics(self) -> frozenset[str]:
+        """The topics that are paused with all of their partitions."""
+        return self._pauses.topics
 
     def position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record to deliver, or None while it is looked up.
@@ -263,10 +268,14 @@ class Rebalancer:
             if tp not in self._reading:
                 raise NotAssigned(tp, self._reading)
 
+    def _apply_changed_pauses(self) -> None:
+        reading = self._reading.items()
+        self._apply_pause([tp for tp, r in reading if r.target.paused != (tp in self._pauses)])
+
     def _apply_pause(self, partitions: Collection[TopicPartition]) -> None:
         for tp in partitions:
             routed = self._reading[tp]
-            paused = self._is_paused(tp)
+            paused = tp in self._pauses
             (routed.stream.hold if paused else routed.stream.release)([tp])
             self._reading[tp] = routed._replace(target=routed.target._replace(paused=paused))
         self._reconcile(partitions)
@@ -300,7 +309,7 @@ class Rebalancer:
         for tp in self.without_offset.intersection(partitions):
             channel = self._reading[tp].stream.channel
             channel.drop(tp)  # an earlier error that is not raised yet
-            if self._is_paused(tp):
+            if tp in self._pauses:
                 channel.hold(tp)
             if not channel.closed:
                 channel.fail(tp, NoCommittedOffset(tp))
@@ -425,7 +434,7 @@ class Rebalancer:
         """Return the route for reading a partition from `start` to `end`. `end` may be None."""
         stream = self.streams.of(partition, number)
         epoch = start.leader_epoch if isinstance(start, Offset) else -1
-        paused = self._is_paused(partition)
+        paused = partition in self._pauses
         if paused:
             stream.hold([partition])
         stream.begin(partition, start)

@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from random import Random
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.wait import wait_set
-from asyncconsumer.errors import ConsumerError, brief
+from asyncconsumer.errors import ConfigError, ConsumerError, brief
 from asyncconsumer.web.measured import Measured
-from asyncconsumer.web.pages import Asgi, asgi
+from asyncconsumer.web.pages import Asgi, Readiness, asgi
 from asyncconsumer.web.status import Status
 
 _log: Final = logging.getLogger(__name__)
@@ -93,17 +93,27 @@ class WebMixin(AsyncResource, Measured):
         self._scope.check_open()
         return self
 
-    def asgi(self, *, dashboard: bool = True, http_hosts: Iterable[str] = ()) -> Asgi:
+    def asgi(
+        self,
+        *,
+        dashboard: bool = True,
+        http_hosts: Iterable[str] = (),
+        ready: Literal["work", "traffic"] = "work",
+    ) -> Asgi:
         """Return an ASGI app with the health pages and ``/metrics``.
 
         The health pages are ``/started``, ``/live``, ``/ready``, ``/lag`` and ``/status``.
+        ``/ready`` returns 200 while records are processed. With ``ready="traffic"``, it returns 200
+        while the process can take requests, also while Kafka is unavailable.
 
         ``/`` is the dashboard of the cluster. Browsers may reach it as localhost, and by the names
         in `http_hosts`. The environment variable ``ASYNCCONSUMER_DASHBOARD_TOKEN`` permits
         changes by users who know the token.
         """
+        if ready not in ("work", "traffic"):
+            raise ConfigError(f"`ready` must be 'work' or 'traffic', got {ready!r}")
         site = self._dashboard(http_hosts) if dashboard else None
-        return asgi(self.status_by_worker, site)
+        return asgi(self.status_by_worker, site, Readiness(ready))
 
     def _dashboard(self, http_hosts: Iterable[str]) -> Asgi | None:
         """Return the dashboard, or None if this object has none."""

@@ -1,5 +1,6 @@
 """Health pages for probes and dashboards, chosen by path."""
 
+import enum
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple
@@ -9,10 +10,22 @@ from asyncconsumer.web.metrics import CONTENT_TYPE as METRICS_TYPE
 from asyncconsumer.web.metrics import metrics
 from asyncconsumer.web.status import Status, combine
 
+_ENDING: Final = frozenset({"draining", "closed"})  # states
 _JSON: Final = "application/json"
 
 StatusSource = Callable[[], Mapping[str, Status]]
 """A function that returns the status of each worker by name. Without workers the name is ``""``."""
+
+
+class Readiness(enum.StrEnum):
+    """What ``/ready`` tells."""
+
+    WORK = "work"
+    """200 while records are processed."""
+
+    TRAFFIC = "traffic"
+    """200 while the process can take requests, also while Kafka is unavailable."""
+
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -28,7 +41,9 @@ class Page(NamedTuple):
     body: bytes
 
 
-def page(method: str, path: str, source: StatusSource) -> Page:
+def page(
+    method: str, path: str, source: StatusSource, readiness: Readiness = Readiness.WORK
+) -> Page:
     """Return the health page at a path.
 
     The status code of ``/started``, ``/live`` and ``/ready`` is 200 or 503.
@@ -38,11 +53,15 @@ def page(method: str, path: str, source: StatusSource) -> Page:
         return _json(404, {"error": f"not found; the pages are {', '.join(_PAGES)}"})
     if method not in ("GET", "HEAD"):
         return _json(405, {"error": "the method must be GET or HEAD"})
+    if render is _ready and readiness is Readiness.TRAFFIC:
+        render = _ready_for_traffic
     response = render(source())
     return response if method == "GET" else response._replace(body=b"")
 
 
-def asgi(source: StatusSource, others: Asgi | None = None) -> Asgi:
+def asgi(
+    source: StatusSource, others: Asgi | None = None, readiness: Readiness = Readiness.WORK
+) -> Asgi:
     """Return the health pages as an ASGI app that any framework can mount.
 
     `others` responds to all other paths.
@@ -55,7 +74,7 @@ def asgi(source: StatusSource, others: Asgi | None = None) -> Asgi:
         if others is not None and path.rstrip("/") not in _PAGES:
             await others(scope, receive, send)
             return
-        response = page(scope["method"], path, source)
+        response = page(scope["method"], path, source, readiness)
         headers = [
             (b"content-type", response.content_type.encode()),
             (b"cache-control", b"no-store"),
@@ -79,6 +98,12 @@ def _live(parts: Mapping[str, Status]) -> Page:
 def _ready(parts: Mapping[str, Status]) -> Page:
     total = _total(parts)
     return _probe(total, "ready", passed=total.live and total.ready)
+
+
+def _ready_for_traffic(parts: Mapping[str, Status]) -> Page:
+    """Requests do not need Kafka. They are refused only by a process that ends or has failed."""
+    total = _total(parts)
+    return _probe(total, "ready", passed=total.live and total.state not in _ENDING)
 
 
 def _lag(parts: Mapping[str, Status]) -> Page:

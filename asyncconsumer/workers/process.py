@@ -4,7 +4,7 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -13,6 +13,7 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.web.status import Status
 from asyncconsumer.workers.control_pipe import ControlPipe
 from asyncconsumer.workers.logs import LogFormat
+from asyncconsumer.workers.recycling import Usage
 
 SUCCESS: Final = "exit code 0"  # a value of `reason`
 APP_GRACE: Final = "app"  # passed instead of milliseconds if the app decides
@@ -129,7 +130,7 @@ class WorkerProcess:
                 self.up_or_ended.set()
             case {"status": dict(status)}:
                 self.status = Status.from_dict(status)
-            case {"member": _} | {"unfinished": _}:
+            case {"member": _} | {"unfinished": _} | {"records": int(), "memory": int()}:
                 self._reported.update(message)
             case {"unusable": reason}:
                 self.reason = StartupFailure(reason)
@@ -145,6 +146,11 @@ class WorkerProcess:
     def member_id(self) -> str | None:
         """The member id that the worker reported last, or None."""
         return self._reported.get("member")
+
+    def usage(self, now: float) -> Usage:
+        """Return what the worker has used until `now`, the time of the loop."""
+        records, memory = (self._reported.get(name, 0) for name in ("records", "memory"))
+        return Usage(now - self.started, records, memory)
 
     @property
     def unfinished(self) -> str | None:
@@ -184,6 +190,10 @@ class WorkerProcess:
     def remove(self, member_id: str) -> None:
         """Ask the worker to remove a member of the group whose process has died."""
         self._pipe.send(dead_member=member_id)
+
+    def pause_only(self, topics: Iterable[str]) -> None:
+        """Ask the worker to pause these topics, and to resume all others."""
+        self._pipe.send(paused_topics=sorted(topics))
 
     def drain(self) -> None:
         """Ask the worker to drain within its grace period."""

@@ -1,22 +1,23 @@
 """The supervisor of worker processes, each of which is a member of the group.
 
-The supervisor restarts workers that end, replaces them on reload, and drains them at shutdown. It
-does not import the app and reads no records, so an error in the app cannot crash it.
+The supervisor restarts workers that end, replaces them on reload or after a limit, and drains them
+at shutdown. It does not import the app and reads no records. An error in the app cannot crash it.
 """
 
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.web.status import Status
 from asyncconsumer.workers.process import SUCCESS, Echo, WorkerProcess, WorkerSpec
+from asyncconsumer.workers.recycling import NO_LIMITS, RecycleLimits
+from asyncconsumer.workers.replacement import Replacement
 from asyncconsumer.workers.slot import Slot
 from asyncconsumer.workers.worker import DRAINED, FAILED, UNUSABLE
 
-_SECONDS_TO_COME_UP: Final = 60.0
 _WORKERS_TO_REMOVE: Final = 2  # workers that are asked to remove a dead member
 _SECONDS_TO_LEAVE: Final = 10.0  # after the grace period, to commit, leave the group and exit
 
@@ -27,7 +28,14 @@ class Supervisor:
     Signal handlers call `stop` and `reload`.
     """
 
-    def __init__(self, spec: WorkerSpec, workers: int, echo: Echo, randomness: Random) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        workers: int,
+        echo: Echo,
+        randomness: Random,
+        limits: RecycleLimits = NO_LIMITS,
+    ) -> None:
         self._spec = spec
         self._echo = echo
         self._slots = [
@@ -38,10 +46,13 @@ class Supervisor:
         self._watchers = Scope("supervisor")
         self._stop_calls = 0
         self._stopping = asyncio.Event()  # no more workers are started
-        self._reload_requested = asyncio.Event()
+        self._replacement = Replacement(
+            self._slots, self._start, self._drain, limits, self._echo_unless_stopping
+        )
         self._ever_up = False  # a worker came up once, so the app can run
         self._code = DRAINED
         self.unusable: str | None = None  # why the app cannot run
+        self.paused_topics: frozenset[str] = frozenset()
         self._dead_members: list[str] = []  # member ids, for the next worker to remove
 
     async def run(self) -> int:
@@ -50,7 +61,7 @@ class Supervisor:
             async with Scope("slots") as slots:
                 for slot in self._slots:
                     slots.start(slot.run(), f"slot {slot.number}")
-                slots.start(self._reload_on_request(), "reload")
+                slots.start(self._replacement.run(), "replacement")
                 await self._stopping.wait()
             await self._drain(set(self._alive))
         return self._code
@@ -86,7 +97,13 @@ class Supervisor:
 
     def reload(self) -> None:
         """Start new workers, then drain the old ones."""
-        self._reload_requested.set()
+        self._replacement.reload()
+
+    def pause_only(self, topics: Collection[str]) -> None:
+        """Pause these topics in all workers, also in those that start later. Resume all others."""
+        self.paused_topics = frozenset(topics)
+        for worker in self._alive:
+            worker.pause_only(topics)
 
     def _echo_unless_stopping(self, message: str) -> None:
         if not self._stopping.is_set():
@@ -97,7 +114,8 @@ class Supervisor:
         statuses = {str(slot.number): slot.status() for slot in self._slots}
         if self._stopping.is_set():
             reason = "the app is stopping"
-            return {k: replace(v, ready=False, reason=reason) for k, v in statuses.items()}
+            changes: dict[str, Any] = {"ready": False, "state": "draining", "reason": reason}
+            return {name: replace(status, **changes) for name, status in statuses.items()}
         return statuses
 
     async def _start(self, number: int) -> WorkerProcess:
@@ -106,6 +124,8 @@ class Supervisor:
         for member_id in self._dead_members:
             worker.remove(member_id)
         self._dead_members.clear()
+        if self.paused_topics:
+            worker.pause_only(self.paused_topics)
         self._watchers.start(self._watch(worker), f"worker {number}")
         return worker
 
@@ -155,66 +175,3 @@ class Supervisor:
                 worker.kill()
             for worker in workers:
                 await worker.ended.wait()
-
-    async def _reload_on_request(self) -> None:
-        while True:
-            await self._reload_requested.wait()
-            self._reload_requested.clear()
-            if any(slot.worker is not None and slot.worker.static for slot in self._slots):
-                await self._replace_each()
-            else:
-                await self._replace_all()
-
-    async def _replace_all(self) -> None:
-        """Start all new workers, then drain the old ones."""
-        self._echo(f"reload: starting {len(self._slots)} new workers")
-        new: list[WorkerProcess] = []
-        try:
-            for slot in self._slots:
-                new.append(await self._start(slot.number))  # noqa: PERF401 - keeps those before an error
-            reason = await self._startup_error(new)
-        except OSError as error:
-            reason = f"the process cannot be started: {error}"
-        if reason is not None:
-            self._echo(f"reload failed, the old workers continue: {reason}")
-            await self._drain(new)
-            return
-        old = [slot.replace(worker) for slot, worker in zip(self._slots, new, strict=True)]
-        self._echo("reload: the new workers are up, draining the old ones")
-        await self._drain([worker for worker in old if worker is not None])
-        self._echo("reload: done")
-
-    async def _replace_each(self) -> None:
-        """Drain and replace the workers one by one, because they are static members.
-
-        A new static member fences the old one, which then cannot commit.
-        """
-        self._echo("reload: draining and replacing the static members one by one")
-        for slot in self._slots:
-            if (old := slot.worker) is None:
-                continue
-            await self._drain([old])
-            try:
-                async with asyncio.timeout(_SECONDS_TO_COME_UP):
-                    new = await slot.wait_restarted(old)
-                reason = await self._startup_error([new])
-            except TimeoutError:
-                reason = f"no process was started within {_SECONDS_TO_COME_UP:g} s"
-            if reason is not None:
-                self._echo(
-                    f"reload failed at worker {slot.number}, the other workers continue: {reason}"
-                )
-                return
-        self._echo("reload: done")
-
-    async def _startup_error(self, workers: Collection[WorkerProcess]) -> str | None:
-        """Wait until the workers have joined the group. If one has not, return the reason."""
-        try:
-            async with asyncio.timeout(_SECONDS_TO_COME_UP):
-                for worker in workers:
-                    await worker.up_or_ended.wait()
-        except TimeoutError:
-            return f"the new workers were not up within {_SECONDS_TO_COME_UP:g} s"
-        return next(
-            (worker.reason for worker in workers if not worker.up or worker.ended.is_set()), None
-        )

@@ -21,6 +21,7 @@ from asyncconsumer.workers import logs
 from asyncconsumer.workers.control_pipe import ControlPipe, send_blocking
 from asyncconsumer.workers.loading import load
 from asyncconsumer.workers.process import APP_GRACE
+from asyncconsumer.workers.recycling import resident_bytes
 from asyncconsumer.workers.system_signals import ignore_hangup
 
 _log: Final = logging.getLogger(__name__)
@@ -71,14 +72,26 @@ class WorkerRuntime:
 
     async def _receive(self) -> None:
         async for message in self._pipe.messages():
-            if "dead_member" in message:
-                self._scope.start(self._remove(str(message["dead_member"])), "remove a member")
-                continue
-            self._stop()
-            if "stop_now" in message:
-                with suppress(ConsumerError):  # the app is closed already
-                    await self._app.drain(0)
+            match message:
+                case {"dead_member": str(member_id)}:
+                    self._scope.start(self._remove(member_id), "remove a member")
+                case {"paused_topics": list(topics)}:
+                    self._scope.start(self._pause_only(frozenset(topics)), "pause topics")
+                case _:
+                    self._stop()
+                    if "stop_now" in message:
+                        with suppress(ConsumerError):  # the app is closed already
+                            await self._app.drain(0)
         self._stop()
+
+    async def _pause_only(self, topics: frozenset[str]) -> None:
+        """Pause these topics, and resume all others that were paused by name."""
+        await self._opened.wait()
+        with suppress(ConsumerError):  # the app is closed already
+            if resumed := self._app.paused_topics - topics:
+                self._app.resume(*resumed)
+            if topics:
+                self._app.pause(*topics)
 
     async def _remove(self, member_id: str) -> None:
         """Remove the member of a dead worker from the group before its session timeout."""
@@ -97,6 +110,7 @@ class WorkerRuntime:
         while True:
             if (member_id := self._app.consumer.member_id) is not None:
                 self._pipe.send(member=member_id)
+            self._pipe.send(records=self._app.recorder.consumed_records, memory=resident_bytes())
             self._pipe.send(status=self._app.status_by_worker()[""].as_message())
             await asyncio.sleep(_SECONDS_BETWEEN_REPORTS)
 

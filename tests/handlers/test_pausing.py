@@ -139,3 +139,50 @@ async def test_a_paused_app_is_alive_and_not_ready() -> None:
         await kafka.send("orders", "1")
         await kafka.settled()
     assert bills.finished == ["1"]
+
+
+@simulated(seeds=range(3))
+async def test_topics_are_paused_by_name_also_after_a_rebalance() -> None:
+    begun: list[str] = []
+    app = ConsumerApp(bootstrap_servers="k:1", group_id="billing")
+
+    @app.handler("orders", "payments")
+    async def work(record: Record, value: str) -> None:
+        begun.append(f"{record.topic} {value}")
+
+    async with app.testing(partitions=2) as kafka:
+        async with Consumer("orders", "payments", group_id="billing", **kafka.options) as other:
+            await other.wait_assigned()
+            app.pause("orders")
+            app.pause("refunds")  # not read yet
+            assert app.paused_topics == {"orders", "refunds"}
+            assert not app.is_paused
+        await until(lambda: len(app.consumer.assignment) == 4)
+        for partition in range(2):
+            await kafka.send("orders", str(partition), partition=partition)
+            await kafka.send("payments", str(partition), partition=partition)
+        await asyncio.sleep(60)
+        assert sorted(begun) == ["payments 0", "payments 1"]
+        app.pause()
+        app.resume("orders")
+        await asyncio.sleep(60)
+        assert len(begun) == 2  # all topics are still paused
+        app.resume()
+        await kafka.settled()
+        assert sorted(begun) == ["orders 0", "orders 1", "payments 0", "payments 1"]
+        assert app.paused_topics == frozenset()
+    assert app.paused_topics == frozenset()
+
+
+@simulated(seeds=range(2))
+async def test_resume_without_topics_resumes_those_paused_by_name() -> None:
+    bills = Bills()
+    async with bills.app.testing() as kafka:
+        bills.app.pause("orders")
+        await kafka.send("orders", "1")
+        await asyncio.sleep(60)
+        assert bills.begun == []
+        assert bills.app.status().ready
+        bills.app.resume()
+        await kafka.settled()
+        assert bills.finished == ["1"]

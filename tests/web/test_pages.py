@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient as AsgiClient
 
 from asyncconsumer.consumer.health import HealthState
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.health import AppState, HandlerHealth
 from asyncconsumer.web.aiohttp import health_pages
 from asyncconsumer.web.metrics import STATES, metrics
-from asyncconsumer.web.pages import asgi, page
+from asyncconsumer.web.pages import Readiness, asgi, page
 from asyncconsumer.web.status import Status, combine
 from tests.web.test_mixin import WELL, Thing
 
@@ -55,6 +57,38 @@ def test_probes_say_it_by_their_status_and_why() -> None:
         {"started": False, "state": starting.state, "reason": starting.reason},
     )
     assert answer("/started", replace(STALLED, started=True))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (BUSY, 200),
+        (STALLED, 200),
+        (replace(BUSY, ready=False, state="paused"), 200),
+        (replace(BUSY, ready=False, state="starting"), 200),  # Kafka is unavailable
+        (replace(BUSY, ready=False, state="draining"), 503),
+        (replace(BUSY, ready=False, state="closed"), 503),
+        (DEAD, 503),
+    ],
+)
+def test_readiness_for_traffic_does_not_depend_on_kafka(status: Status, code: int) -> None:
+    for parts in ({"": status}, {"1": status, "2": status}):
+        response = page("GET", "/ready", partial(dict, parts), Readiness.TRAFFIC)
+        body = json.loads(response.body)
+        assert (response.status, body["ready"], body["state"]) == (code, code == 200, status.state)
+
+
+def test_the_readiness_of_a_mounted_app_is_chosen() -> None:
+    class Stalled(Thing):
+        def status(self) -> Status:
+            return STALLED
+
+    thing = Stalled()
+    for ready, code in (("work", 503), ("traffic", 200)):
+        app: Any = thing.asgi(ready=ready)  # type: ignore[arg-type]
+        assert AsgiClient(app).get("/ready").status_code == code
+    with pytest.raises(ConfigError, match="`ready` must be 'work' or 'traffic', got 'both'"):
+        thing.asgi(ready="both")  # type: ignore[arg-type]
 
 
 def test_lag_is_reported_by_partition_and_in_all_where_it_is_known() -> None:

@@ -1,6 +1,7 @@
 """The supervisor with workers that are short Python programs."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -14,7 +15,10 @@ import psutil
 import pytest
 
 from asyncconsumer.aio.scope import Scope
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.workers.dashboard_actions import WorkerActions
 from asyncconsumer.workers.process import WorkerProcess, WorkerSpec
+from asyncconsumer.workers.recycling import NO_LIMITS, RecycleLimits
 from asyncconsumer.workers.supervisor import Supervisor
 from tests.support.helpers import until
 
@@ -90,9 +94,11 @@ async def test_a_signal_without_a_name_has_its_number() -> None:
 
 
 @asynccontextmanager
-async def supervised(job: Script, code: int = 0) -> AsyncIterator[tuple[Supervisor, list[str]]]:
+async def supervised(
+    job: Script, code: int = 0, limits: RecycleLimits = NO_LIMITS
+) -> AsyncIterator[tuple[Supervisor, list[str]]]:
     said: list[str] = []
-    supervisor = Supervisor(job, 2, said.append, Random(1))
+    supervisor = Supervisor(job, 2, said.append, Random(1), limits)
     async with Scope("test") as scope:
         running = scope.start(supervisor.run(), "run")
         try:
@@ -205,6 +211,82 @@ async def test_a_static_member_that_does_not_come_up_keeps_the_others_from_being
         )
         assert ready(supervisor) == [False, True]
         assert not begins("worker 2 has ended", said)
+
+
+def has_read(records: int, up: str = '"up": true') -> str:
+    """Return a worker that reports records, but only the first one of slot 1 reports many."""
+    report = f"""line.sendall(b'{{"records": %d, "memory": 1}}\\n' % ({records} if first else 0))"""
+    coming = COMES_UP.replace('"up": true', up)
+    return f"import os\nfirst = number == 1 and not os.path.exists(mark)\n{report}\n{coming}"
+
+
+async def test_a_worker_that_has_read_enough_is_replaced(tmp_path: Path) -> None:
+    mark = tmp_path / "replaced"
+    job = Script(target=f"mark = {str(mark)!r}\n{has_read(1000)}")
+    async with supervised(job, limits=RecycleLimits(records=1000)) as (supervisor, said):
+        await until(lambda: all(ready(supervisor)))
+        mark.touch()
+        await until(lambda: "worker 1 is replaced: it has read 1000 records" in said)
+        await until(lambda: sum(" is up, process" in line for line in said) == 3)
+        await until(lambda: all(ready(supervisor)))
+        assert not begins("worker 1 has ended", said)  # the new one was up before
+        assert not begins("worker 2 ", [line for line in said if "is up" not in line])
+
+
+async def test_a_static_member_ends_before_the_worker_that_replaces_it(tmp_path: Path) -> None:
+    mark = tmp_path / "replaced"
+    script = has_read(1000, '"up": true, "static": true')
+    job = Script(target=f"mark = {str(mark)!r}\n{script}")
+    async with supervised(job, limits=RecycleLimits(records=1000)) as (supervisor, said):
+        await until(lambda: all(ready(supervisor)))
+        mark.touch()
+        await until(lambda: begins("worker 1 has ended: exit code 0", said))
+        await until(lambda: all(ready(supervisor)))
+
+
+async def test_a_worker_stays_if_its_successor_does_not_come_up(tmp_path: Path) -> None:
+    mark = tmp_path / "broken"
+    script = f"mark = {str(mark)!r}\n{has_read(1000)}"
+    job = Script(target=f"import os\nif os.path.exists({str(mark)!r}): os.abort()\n{script}")
+    async with supervised(job, limits=RecycleLimits(records=1000)) as (supervisor, said):
+        await until(lambda: all(ready(supervisor)))
+        mark.touch()
+        await until(lambda: "worker 1 could not be replaced: SIGABRT" in said)
+        assert ready(supervisor)[0]
+        mark.unlink()
+
+
+KEEPS_WHAT_IS_PAUSED = """
+line.sendall(b'{"up": true}\\n')
+line.sendall(b'{"status": {"live": true, "ready": true, "state": "x", "lag": {"orders": {}}}}\\n')
+for message in line.makefile("rb"):
+    if b"paused_topics" in message:
+        open(f"{folder}/{number}", "a").write(message.decode())
+    else:
+        break
+"""
+
+
+async def test_topics_are_paused_in_all_workers_also_in_later_ones(tmp_path: Path) -> None:
+    script = f"folder = {str(tmp_path)!r}\n{KEEPS_WHAT_IS_PAUSED}"
+
+    def received(number: int) -> list[list[str]]:
+        file = tmp_path / str(number)
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [json.loads(line)["paused_topics"] for line in lines]
+
+    async with supervised(Script(target=script)) as (supervisor, _):
+        actions = WorkerActions(supervisor, None)
+        await until(lambda: all(ready(supervisor)))
+        with pytest.raises(ConfigError, match="No worker reads 'unknown' now"):
+            await actions.perform("pause", "unknown")
+        assert await actions.perform("pause", "orders") == "Paused orders in 2 workers."
+        await until(lambda: received(1) == received(2) == [["orders"]])
+        assert (actions.available, actions.paused) == (("pause", "resume"), ("orders",))
+        supervisor.reload()
+        await until(lambda: received(1) == received(2) == [["orders"], ["orders"]])
+        assert await actions.perform("resume", "orders") == "Resumed orders in 2 workers."
+        await until(lambda: received(1)[-1] == received(2)[-1] == [])
 
 
 async def test_who_is_given_up_while_it_starts_does_not_live_on(

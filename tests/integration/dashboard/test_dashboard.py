@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from fastapi import FastAPI
 
-from asyncconsumer import Consumer, ConsumerApp, TopicPartition
+from asyncconsumer import Consumer, ConsumerApp
 from asyncconsumer.dashboard.site import DashboardSite
 from asyncconsumer.dashboard.sites import dashboard
 from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
@@ -195,8 +195,8 @@ async def test_failures_are_counted_and_replayed_from_a_mounted_app(
         await until(lambda: len(attempts) == 2)
         await until(lambda: row(page)["open"] == 0)
         assert (await act("pause", topic))[0] == 200
-        assert app.consumer.paused == {TopicPartition(topic, 0)}
+        assert app.paused_topics == {topic}
         await until(lambda: page.snapshot["paused"] == [topic])
         assert (await act("resume", topic))[0] == 200
-        assert app.consumer.paused == frozenset()
+        assert app.paused_topics == frozenset()
         assert (await act("pause", "unknown"))[0] == 400

@@ -7,8 +7,10 @@ import sys
 from contextlib import aclosing
 from pathlib import Path
 
+import aiohttp
 import psutil
 import pytest
+from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
 from asyncconsumer.testing.handles import KafkaHandle
@@ -74,6 +76,64 @@ async def test_workers_are_kept_replaced_and_drained(kafka: KafkaHandle, tmp_pat
         assert await service.ends_in_the_midst() == 0, service.observed
         assert "draining for up to 20 s" in service.observed
         await has_the_rest_kept(service, kafka)
+
+
+UNPAUSED = """
+from pathlib import Path
+
+@app.handler({topic!r})
+async def touch(value: bytes) -> None:
+    Path({folder!r}, value.decode()).touch()
+"""
+TOKEN = "a token with enough characters"
+
+
+async def test_topics_are_paused_in_all_workers_while_they_are_replaced(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    module, unpaused = tmp_path / "orders_app.py", await kafka.topic(partitions=2)
+    source = QUICK + UNPAUSED.format(topic=unpaused, folder=str(tmp_path))
+    module.write_text(source)
+    reload = ["--reload", "--reload-dir", str(tmp_path)]
+    options = ["--workers", "2", *reload, "--recycle-records", "200", "--ready", "traffic"]
+    async with open_service(kafka, tmp_path) as service:
+        service.environment["ASYNCCONSUMER_DASHBOARD_TOKEN"] = TOKEN
+
+        async def act(name: str) -> tuple[int, str]:
+            url = f"http://127.0.0.1:{service.port}/actions/{name}"
+            headers = {"Authorization": f"Bearer {TOKEN}"}
+            body = {"topic": service.topic}
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(url, json=body, headers=headers) as response,
+            ):
+                return response.status, (await response.json())["message"]
+
+        service.start(*RUN, "orders_app:app", "--port", str(service.port), *options)
+        await service.says("/started", 200)
+        await service.send(10)
+        await service.keeps_them_all()
+        assert await act("pause") == (200, f"Paused {service.topic} in 2 workers.")
+
+        before = workers(service)
+        module.write_text(f"{source}# changed\n")
+        await service.tells("orders_app.py changed")
+        await service.tells("reload: done")
+        assert not workers(service) & before
+        await service.send(500)
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+            for partition in range(2):
+                await producer.send_and_wait(unpaused, b"%d" % partition, partition=partition)
+        await until(lambda: {path.name for path in tmp_path.glob("[01]")} == {"0", "1"})
+        assert len(service.kept()) == 10
+        assert (await service.get("/ready"))[0] == 200
+        assert await act("resume") == (200, f"Resumed {service.topic} in 2 workers.")
+        await service.keeps_them_all()
+        await service.tells(" is replaced: it has read ", times=2)
+        await service.says("/started", 200)
+        await service.send(10)
+        await service.keeps_them_all()
+        assert await service.ends() == 0, service.observed
 
 
 PATIENT = """
