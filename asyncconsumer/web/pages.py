@@ -18,7 +18,7 @@ StatusSource = Callable[[], Mapping[str, Status]]
 
 
 class Readiness(enum.StrEnum):
-    """What ``/ready`` tells."""
+    """The meaning of ``/ready``."""
 
     WORK = "work"
     """200 while records are processed."""

@@ -11,7 +11,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class Usage(NamedTuple):
-    """What a worker has used so far."""
+    """The resources that a worker has used so far."""
 
     age: float  # seconds
     records: int
