@@ -100,8 +100,8 @@ class SinkOffsetConflict(ConsumerError):
         return (
             f"{self.sink} has {self.partition} up to offset {self.recorded}, but the log continues "
             f"with {content}: the topic was re-created{truncated}. Write to a new sink, or set a "
-            "new `app` on the DeltaSink. For a `write` function, set a new `app` on the feeder and "
-            "a new `group_id`"
+            "new `app` on the DeltaSink or IcebergSink. For a `write` function, set a new `app` on "
+            "the feeder and a new `group_id`"
         )
 
 

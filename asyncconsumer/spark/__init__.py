@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from asyncconsumer.spark.feeder.feeder import FeederStats as FeederStats
     from asyncconsumer.spark.feeder.feeder import SparkFeeder as SparkFeeder
     from asyncconsumer.spark.sinks.delta import DeltaSink as DeltaSink
+    from asyncconsumer.spark.sinks.iceberg import IcebergSink as IcebergSink
     from asyncconsumer.spark.sinks.landing import LandingFolder as LandingFolder
     from asyncconsumer.spark.sinks.protocol import Sink as Sink
     from asyncconsumer.spark.source.offsets import lag as lag
@@ -25,6 +26,7 @@ __all__ = [
     "DeltaSink",
     "FeedBatch",
     "FeederStats",
+    "IcebergSink",
     "KafkaSource",
     "LandingFolder",
     "Sink",
@@ -38,6 +40,7 @@ _MODULES: Final = {
     "FeedBatch": "asyncconsumer.spark.feeder.batches",
     "DeltaSink": "asyncconsumer.spark.sinks.delta",
     "FeederStats": "asyncconsumer.spark.feeder.feeder",
+    "IcebergSink": "asyncconsumer.spark.sinks.iceberg",
     "KafkaSource": "asyncconsumer.spark.source.source",
     "LandingFolder": "asyncconsumer.spark.sinks.landing",
     "Sink": "asyncconsumer.spark.sinks.protocol",

@@ -439,8 +439,8 @@ def _make_sink(sink: Sink | None, write: Write | None, spark: object, app: str |
             )
         if app is not None:
             raise ConfigError(
-                "`app` of a feeder needs `write`. Pass `app` to the DeltaSink; other sinks have "
-                "no application name."
+                "`app` of a feeder needs `write`. Pass `app` to the DeltaSink or IcebergSink. "
+                "Other sinks have no application name."
             )
         return sink
     assert write is not None
@@ -466,7 +466,7 @@ def _check(consumer: Consumer[Any, Any], sink: Sink) -> None:
     if not sink.remembers and not consumer.keeps_metadata:
         raise ConfigError(
             f"{sink} stores no offsets, so the feeder needs commit metadata, which only offsets in "
-            "Kafka have. Use LandingFolder or DeltaSink, or store offsets in Kafka: without "
-            "`offsets`, and in a ZooKeeper group with `offsets_storage='kafka'` and "
+            "Kafka have. Use another sink, such as LandingFolder, or store offsets in Kafka: "
+            "without `offsets`, and in a ZooKeeper group with `offsets_storage='kafka'` and "
             "`dual_commit_enabled=False`."
         )

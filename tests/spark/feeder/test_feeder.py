@@ -427,7 +427,7 @@ def test_the_error_for_a_recreated_topic_names_the_options_to_change() -> None:
     said = str(SinkOffsetConflict("write()", AT, 30, 0))
     assert "a new `app` on the feeder" in said
     assert "a new `group_id`" in said
-    assert "a new `app` on the DeltaSink" in said
+    assert "a new `app` on the DeltaSink or IcebergSink" in said
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])

@@ -1,6 +1,6 @@
 """Feeders that are killed at random moments, and frozen: is each record in the sink once?
 
-    python -m tests.support.kills.feeder [--runs 50] [--sink landing|delta|own ...] [--seed N]
+    python -m tests.support.kills.feeder [--runs 50] [--sink NAME ...] [--seed N]
 
 In each run two feeders of one group share a topic, and one of them is killed with SIGKILL while
 more is produced. `python -m tests.support.kills.feeder feed ...` is one such feeder.
@@ -31,7 +31,7 @@ from tests.support.helpers import until
 from tests.support.real_consumer import QUICK, send
 
 KafkaLike = KafkaHandle | Kafka
-SINKS: Final = ("landing", "delta", "own")
+SINKS: Final = ("landing", "delta", "iceberg", "own")
 PARTITIONS: Final = 4
 A_RUN: Final = 600  # records
 
@@ -57,6 +57,10 @@ def sink_of(kind: str, folder: str) -> dict[str, Any]:
         from asyncconsumer.spark.sinks.delta import DeltaSink  # which takes a while
 
         return {"sink": DeltaSink(folder)}
+    if kind == "iceberg":
+        from tests.support.iceberg_tables import sink_in
+
+        return {"sink": sink_in(Path(folder))}
 
     def write(table: pa.Table, batch: FeedBatch) -> None:
         """Idempotent by the batch's id: the same batch is the same file."""
@@ -127,7 +131,7 @@ class Feeders:
 
     def files(self) -> int:
         """Return the number of files, as a measure of progress."""
-        return len(list(self._folder.glob("*.parquet")))
+        return len(list(self._folder.rglob("*.parquet")))
 
     def held(self) -> list[int]:
         """The values in the sink."""
@@ -136,6 +140,10 @@ class Feeders:
 
             table = DeltaTable(str(self._folder))
             return numbers(table.to_pyarrow_table(columns=["value"]))
+        if self._kind == "iceberg":
+            from tests.support.iceberg_tables import held_in
+
+            return held_in(self._folder)
         return numbers(landed(self._folder))
 
 

@@ -11,6 +11,7 @@ from asyncconsumer.testing.handles import KafkaHandle
 from tests.support.delta_runtime import delta_rs as delta_rs
 from tests.support.feeder_tables import repeated
 from tests.support.helpers import until
+from tests.support.iceberg_tables import pyiceberg_threads as pyiceberg_threads
 from tests.support.kills.feeder import PARTITIONS, SINKS, Feeders, kills
 from tests.support.real_consumer import send
 
