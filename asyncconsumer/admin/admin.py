@@ -24,6 +24,7 @@ from asyncconsumer.config import (
     whole_number,
 )
 from asyncconsumer.config.tls import refuse_tls_options
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConfigError
 
 
@@ -47,6 +48,7 @@ class Admin(TopicOperations, GroupOperations, AsyncResource):
         retry_timeout_ms: int = 10_000,
         **options: Unpack[AdminOptions],
     ) -> None:
+        environment = Environment.pop(options)
         refuse_tls_options(options)
         refuse_unknown(options, ConnectionConfig)
         whole_number("retry_timeout_ms", retry_timeout_ms, 0)
@@ -72,6 +74,7 @@ class Admin(TopicOperations, GroupOperations, AsyncResource):
             zookeeper,
             brokers_from_zookeeper=not bootstrap_servers,
             patience_ms=retry_timeout_ms,
+            environment=environment,
         )
 
     async def _open(self, stack: AsyncExitStack) -> None:

@@ -11,6 +11,7 @@ from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.aiokafka_parts import Request
 from asyncconsumer.config import ConnectionConfig, ZooKeeperConfig
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import (
     BrokerError,
     ConfigError,
@@ -45,12 +46,13 @@ class AdminClient(AsyncResource):
         *,
         brokers_from_zookeeper: bool,
         patience_ms: int,
+        environment: Environment | None = None,
     ) -> None:
         self._config = config
         self._zookeeper_config = zookeeper
         self._brokers_from_zookeeper = brokers_from_zookeeper
         self._patience_ms = patience_ms
-        self._randomness = Random()  # noqa: S311 - for jitter
+        self._environment = environment or Environment.current()
         self._kafka: KafkaClient | None = None
         self._zookeeper: ZooKeeperSession | None = None
 
@@ -58,13 +60,22 @@ class AdminClient(AsyncResource):
         config = self._config
         if self._zookeeper_config is not None:
             self._zookeeper = await stack.enter_async_context(
-                ZooKeeperSession(self._zookeeper_config, randomness=self._randomness)
+                ZooKeeperSession(
+                    self._zookeeper_config,
+                    randomness=self.randomness,
+                    opener=self._environment.open_zookeeper,
+                )
             )
             await self._zookeeper.sync()
             if self._brokers_from_zookeeper:
                 config = replace(config, bootstrap_servers=await self._registered_brokers())
         self._kafka = await stack.enter_async_context(
-            KafkaClient(config, patience_ms=self._patience_ms)
+            KafkaClient(
+                config,
+                patience_ms=self._patience_ms,
+                opener=self._environment.open_broker,
+                randomness=self.randomness,
+            )
         )
 
     async def _registered_brokers(self) -> list[str]:
@@ -99,7 +110,7 @@ class AdminClient(AsyncResource):
     @property
     def randomness(self) -> Random:
         """Return the random numbers for the jitter of retries."""
-        return self._randomness
+        return self._environment.randomness
 
     def coordinator(self, group: str) -> Coordinator:
         """Return a client of the group's coordinator."""
@@ -109,8 +120,8 @@ class AdminClient(AsyncResource):
 
     async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `call`. Repeat it after retriable errors, until a time limit."""
-        deadline = RetryDeadline(self._patience_ms, self._randomness)
-        short = RetryDeadline(min(self._patience_ms, _UNKNOWN_TOPIC_MS), self._randomness)
+        deadline = RetryDeadline(self._patience_ms, self.randomness)
+        short = RetryDeadline(min(self._patience_ms, _UNKNOWN_TOPIC_MS), self.randomness)
         while True:
             try:
                 return await call()

@@ -113,6 +113,14 @@ RecycleMemory = Annotated[
         min=1, metavar="MIB", help="Replace a worker that uses this memory, in MiB, or more."
     ),
 ]
+CreateTopics = Annotated[
+    bool,
+    typer.Option(
+        "--create-topics",
+        help="Create missing topics of the handlers first. A retry topic gets the partitions of "
+        "its source topic, and others the default of the brokers.",
+    ),
+]
 Uvloop = Annotated[
     bool | None,
     typer.Option("--uvloop/--no-uvloop", help="Use uvloop. Default: use it if it is installed."),
@@ -135,6 +143,7 @@ def run_command(
     recycle_records: RecycleRecords = None,
     recycle_age: RecycleAge = None,
     recycle_memory: RecycleMemory = None,
+    create_topics: CreateTopics = False,
 ) -> None:
     """Run the handlers of an app in worker processes until stopped.
 
@@ -151,7 +160,13 @@ def run_command(
     try:
         check_name(target)
         loop = _use_uvloop(uvloop)
-        spec = WorkerSpec(target=target, grace=grace, uvloop=loop, log_format=log_format)
+        spec = WorkerSpec(
+            target=target,
+            grace=grace,
+            uvloop=loop,
+            log_format=log_format,
+            create_topics=create_topics,
+        )
         limits = RecycleLimits(
             records=recycle_records, seconds=_seconds(recycle_age), memory_mib=recycle_memory
         )

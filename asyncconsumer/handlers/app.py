@@ -17,11 +17,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, Unpack
 
+from asyncconsumer.admin.admin import Admin
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import AppOptions, ConnectionConfig, document_options
 from asyncconsumer.config.external import ExternalOptions, StrPath
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.consumer.interceptors import Interceptors
+from asyncconsumer.dashboard.sites import admin_options
 from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ClosedError, ConfigError, ConsumerError
 from asyncconsumer.events import EventBus, EventStream
@@ -56,7 +58,7 @@ from asyncconsumer.handlers.runtime import (
 from asyncconsumer.handlers.signals import signals
 from asyncconsumer.handlers.stream import HandlerStream, OnConsume, on_consume
 from asyncconsumer.handlers.subscription import AppConsumer, reads, retry_topics, subscription
-from asyncconsumer.handlers.topic_checks import check_topics
+from asyncconsumer.handlers.topic_checks import check_topics, create_topics
 from asyncconsumer.handlers.tracing import check_tracing
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.net.record_writer import RecordWriter
@@ -92,6 +94,10 @@ class ConsumerApp(Declarations, WebMixin):
     `middlewares` are called around each handler call. Those of the app are outside of those of a
     router, which are outside of those of a handler.
 
+    Topics that the handlers write to must exist. With `create_topics`, missing topics are created
+    when the app is opened, also those that the handlers read. A retry topic gets the partitions of
+    its source topic, and other topics get the default of the brokers.
+
     `dependency_overrides` maps dependencies to their replacements. It is read when the app is
     opened.
     """
@@ -100,7 +106,7 @@ class ConsumerApp(Declarations, WebMixin):
         environment = Environment.pop(options)
         settings = AppSettings.of(options)
         super().__init__(middlewares=settings.middlewares)
-        self._settings: Final = settings
+        self._settings = settings
         if settings.tracing:
             check_tracing()
         recorder = Recorder(environment.now_ms)
@@ -149,6 +155,10 @@ class ConsumerApp(Declarations, WebMixin):
         if (name := self._options.get("group_instance_id")) is not None:
             self._options["group_instance_id"] = f"{name}-{number}"
 
+    def enable_topic_creation(self) -> None:
+        """Create missing topics when the app is opened, as with ``create_topics=True``."""
+        self._settings = replace(self._settings, create_topics=True)
+
     @property
     def shutdown_grace_ms(self) -> int:
         """The time in ms that running handlers have to finish when the app is closed."""
@@ -180,19 +190,20 @@ class ConsumerApp(Declarations, WebMixin):
         if (lifespan := self._settings.lifespan) is not None:
             self.state = await enter_lifespan(lifespan, self, stack)
         config = consumer.config
+        if self._settings.create_topics:
+            async with environment.run(Admin, **admin_options(config)) as admin:
+                await create_topics(self._handlers, admin)
         writers, self._running = await open_runtimes(stack, self._handlers, config, self._context)
         await stack.enter_async_context(self._scope)
         self._consumer = await stack.enter_async_context(consumer)
+        await check_topics(self._handlers, self._consumer)
         for writer in writers:
             writer.reach_by(consumer.connection)
-            writer.check_topic()
         publishers = [runtime.publisher for runtime in self._running]
         await open_publishers(stack, publishers, consumer.connection, network(environment))
         routes = consumer.by_partition(
             partial(HandlerStream, partial(queue_of, self._running), self._seen_by())
         )
-        for handler in self._handlers:
-            await check_topics(handler, consumer)
         for runtime in self._running:
             runtime.start(self._start)
         self._start(self._follow(routes), "partitions")

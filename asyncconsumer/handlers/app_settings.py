@@ -25,6 +25,8 @@ class AppKeywords(AppOptions, total=False):
     """Function that is called with the app and returns an async context manager of its state."""
     middlewares: Iterable[Middleware]
     """Functions around each handler call; the first one is the outermost."""
+    create_topics: bool
+    """Whether missing topics that handlers read or write are created when the app is opened."""
     listener: object
     """Listener for changes of the assignment, as for a consumer."""
     interceptors: Iterable[Interceptor] | None
@@ -42,6 +44,7 @@ class AppSettings:
     tracing: bool = False
     lifespan: Lifespan | None = None
     middlewares: Iterable[Middleware] = ()
+    create_topics: bool = False
 
     def __post_init__(self) -> None:
         if self.lifespan is not None and not callable(self.lifespan):

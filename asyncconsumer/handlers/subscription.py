@@ -1,13 +1,14 @@
 """The subscription of an app, combined from its handlers."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.group.subscription import INTERNAL_TOPICS, with_flags
 from asyncconsumer.handlers.handler import Handler
 from asyncconsumer.metrics.recorder import Recorder
+from asyncconsumer.protocol.messages import MetadataRequest
 
 
 class AppConsumer(Consumer[Any, Any]):
@@ -48,6 +49,11 @@ class AppConsumer(Consumer[Any, Any]):
     def paused_topics(self) -> frozenset[str]:
         """The topics that are paused by name."""
         return self._rebalancer.paused_topics
+
+    async def request_creation(self, topics: Iterable[str]) -> None:
+        """Let brokers with automatic topic creation create those topics that do not exist."""
+        if names := sorted(topics):
+            await self._resources.kafka.cluster.ask_any(MetadataRequest(names, create=True))
 
     @property
     def is_all_paused(self) -> bool:

@@ -1,48 +1,112 @@
-"""The check that the retry topic of a handler exists and has enough partitions."""
+"""The topics that the handlers of an app write to: their creation, and the check that they exist.
+
+Without the check, the first failed record would find out that its dead letter topic is missing.
+"""
 
 import asyncio
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
 
+from asyncconsumer.admin.admin import Admin
 from asyncconsumer.aio.wait import wait_until
-from asyncconsumer.consumer.consumer import Consumer
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, TopicAlreadyExists
 from asyncconsumer.handlers.handler import Handler
+from asyncconsumer.handlers.publishing import Publish
+from asyncconsumer.handlers.subscription import AppConsumer
 
 _SECONDS_TO_APPEAR: Final = 5.0  # the metadata of a new topic takes time to reach all brokers
 _POLL_SECONDS: Final = 0.2
+_DEFAULT: Final = -1  # the number of partitions that the brokers are configured with
 
 
-async def check_topics(handler: Handler, consumer: Consumer) -> None:
-    """Raise ConfigError if the retry topic is missing or has too few partitions.
+class NeededTopic(NamedTuple):
+    """A topic that a handler writes to. With `source`, it needs as many partitions as that."""
 
-    The `DeadLetterProducer` checks its topic itself, in the background.
+    name: str
+    handler: str
+    role: str
+    source: str | None = None
+
+
+async def create_topics(handlers: Sequence[Handler], admin: Admin) -> None:
+    """Create the missing topics that handlers name, to read from them or to write to them.
+
+    A retry topic gets the partitions of its source topic, also if it exists with fewer partitions.
+    Others get the number of partitions that the brokers are configured with.
     """
-    how = handler.handling
-    if how.retry_topic is not None:
-        [source] = handler.topics
-        await _check_retry_topic(handler.name, source, how.retry_topic, consumer)
+    existing = set(await admin.topics())
+    sources = {topic for handler in handlers for topic in handler.topics}
+    needed = list(_needed_topics(handlers))
+    for name in sorted(sources | {topic.name for topic in needed if topic.source is None}):
+        if name not in existing:
+            await _create(admin, name, _DEFAULT)
+    for topic in needed:
+        if topic.source is None:
+            continue
+        count = await _partition_count(admin, topic.source)
+        if topic.name not in existing:
+            await _create(admin, topic.name, count)
+        elif await _partition_count(admin, topic.name) < count:
+            await admin.add_partitions(topic.name, count)
 
 
-async def _check_retry_topic(name: str, source: str, waiting: str, consumer: Consumer) -> None:
+async def _create(admin: Admin, name: str, partitions: int) -> None:
+    with suppress(TopicAlreadyExists):  # another member creates it, too
+        await admin.create_topic(name, partitions=partitions)
+
+
+async def _partition_count(admin: Admin, name: str) -> int:
+    [topic] = await admin.describe_topics([name])
+    return len(topic.partitions)
+
+
+async def check_topics(handlers: Sequence[Handler], consumer: AppConsumer) -> None:
+    """Raise ConfigError if a topic that a handler writes to is missing or has too few partitions.
+
+    Brokers with automatic topic creation create missing topics, except retry topics.
+    """
+    needed = list(_needed_topics(handlers))
     now = asyncio.get_running_loop().time
     deadline = now() + _SECONDS_TO_APPEAR
 
-    async def is_usable() -> bool:
-        wrong = await _problem(source, waiting, consumer)
-        if wrong is not None and now() >= deadline:
-            raise ConfigError(f"handler {name}: {wrong}")
-        return wrong is None
+    async def are_usable() -> bool:
+        problems = [each for topic in needed if (each := await _problem(topic, consumer))]
+        if problems and now() >= deadline:
+            raise ConfigError(". ".join(problems))
+        return not problems
 
-    await wait_until(is_usable, every=_POLL_SECONDS)
+    if not await are_usable():
+        await consumer.request_creation(topic.name for topic in needed if topic.source is None)
+        await wait_until(are_usable, every=_POLL_SECONDS)
 
 
-async def _problem(source: str, waiting: str, consumer: Consumer) -> str | None:
-    needed = max(1, len(await consumer.partitions_for(source)))
-    if not (count := len(await consumer.partitions_for(waiting))):
-        return f"its retry topic {waiting!r} does not exist: create it with {needed} partitions"
-    if count < needed:
-        return (
-            f"its retry topic {waiting!r} has {count} partitions, but {source!r} has {needed}. "
-            "Add partitions: a failed record waits in the partition with the same number"
-        )
-    return None
+def _needed_topics(handlers: Iterable[Handler]) -> Iterator[NeededTopic]:
+    for handler in handlers:
+        name, how = handler.name, handler.handling
+        if how.retry_topic is not None:
+            [source] = handler.topics
+            yield NeededTopic(how.retry_topic, name, "retry topic", source)
+        if how.dead_letter_topic is not None:
+            yield NeededTopic(how.dead_letter_topic, name, "dead letter topic")
+        if isinstance(how.publish, Publish) and how.publish.topic is not None:
+            yield NeededTopic(how.publish.topic, name, "topic of results")
+
+
+async def _problem(topic: NeededTopic, consumer: AppConsumer) -> str | None:
+    """Return why a topic cannot be used, or None."""
+    count = len(await consumer.partitions_for(topic.name))
+    needed = 1
+    if topic.source is not None:
+        needed = max(1, len(await consumer.partitions_for(topic.source)))
+    if count >= needed:
+        return None
+    what = f"handler {topic.handler}: its {topic.role} {topic.name!r}"
+    how = "let the app do it with `asyncconsumer run --create-topics` or `create_topics=True`"
+    if not count:
+        size = "" if topic.source is None else f" with {needed} partitions"
+        return f"{what} does not exist. Create it{size}, or {how}"
+    return (
+        f"{what} has {count} partitions, but {topic.source!r} has {needed}. Add partitions, or "
+        f"{how}. A failed record waits in the partition with the same number"
+    )

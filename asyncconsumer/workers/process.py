@@ -16,6 +16,7 @@ from asyncconsumer.workers.logs import LogFormat
 from asyncconsumer.workers.recycling import Usage
 
 SUCCESS: Final = "exit code 0"  # a value of `reason`
+CREATE_TOPICS: Final = "create-topics"
 APP_GRACE: Final = "app"  # passed instead of milliseconds if the app decides
 _SECONDS_FOR_LAST_MESSAGES: Final = 1.0
 _DEFAULT_GRACE: Final = 20.0  # seconds, the default of `shutdown_grace_ms`
@@ -32,6 +33,7 @@ class WorkerSpec:
     grace: float | None  # seconds for running handlers at shutdown; None if the app decides
     uvloop: bool
     log_format: LogFormat = LogFormat.TEXT
+    create_topics: bool = False
 
     def command(self, number: int, descriptor: int) -> list[str]:
         """Return the command line of a worker.
@@ -40,7 +42,9 @@ class WorkerSpec:
         """
         loop = "uvloop" if self.uvloop else "asyncio"
         grace = APP_GRACE if self.grace is None else int(self.grace * 1000)
-        arguments = (self.target, number, descriptor, grace, loop, self.log_format)
+        arguments = [self.target, number, descriptor, grace, loop, self.log_format]
+        if self.create_topics:
+            arguments.append(CREATE_TOPICS)
         return [sys.executable, "-m", "asyncconsumer.workers.worker", *map(str, arguments)]
 
 

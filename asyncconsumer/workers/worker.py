@@ -20,7 +20,7 @@ from asyncconsumer.handlers.signals import signals
 from asyncconsumer.workers import logs
 from asyncconsumer.workers.control_pipe import ControlPipe, send_blocking
 from asyncconsumer.workers.loading import load
-from asyncconsumer.workers.process import APP_GRACE
+from asyncconsumer.workers.process import APP_GRACE, CREATE_TOPICS
 from asyncconsumer.workers.recycling import resident_bytes
 from asyncconsumer.workers.system_signals import ignore_hangup
 
@@ -142,7 +142,13 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def main(
-    target: str, number: str, descriptor: str, grace_ms: str, loop: str, log_format: str
+    target: str,
+    number: str,
+    descriptor: str,
+    grace_ms: str,
+    loop: str,
+    log_format: str,
+    *flags: str,
 ) -> int:
     """Run a worker process.
 
@@ -153,6 +159,8 @@ def main(
     try:
         app = load(target)
         app.set_worker_number(int(number))
+        if CREATE_TOPICS in flags:
+            app.enable_topic_creation()
     except ConfigError as error:
         send_blocking(end, unusable=str(error))
         return UNUSABLE

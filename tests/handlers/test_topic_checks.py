@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer import ConfigError, ConsumerApp, Record, Retry
-from asyncconsumer.testing.virtual_time import run, simulated
+from asyncconsumer import ConfigError, ConsumerApp, Publish, Record, Retry
+from asyncconsumer.errors import TopicAlreadyExists
+from asyncconsumer.protocol.admin_topics import CREATE_TOPICS
+from asyncconsumer.testing import FakeKafka
+from asyncconsumer.testing.virtual_time import simulated
 from tests.handlers.test_dead_letters import producers
 from tests.support.worlds.handlers import cluster_of, make_app, until
 
@@ -25,7 +28,7 @@ def handling(app: ConsumerApp, **how: Any) -> list[int]:
 
 @pytest.mark.parametrize(
     ("partitions", "message"),
-    [(0, "'r' does not exist: create it with 3 partitions"), (1, "'r' has 1 partitions, but 't'")],
+    [(0, "'r' does not exist. Create it with 3 partitions"), (1, "'r' has 1 partitions, but 't'")],
 )
 @simulated(seeds=range(2))
 async def test_a_retry_topic_that_cannot_take_all_is_reported_at_once(
@@ -56,47 +59,89 @@ async def test_a_retry_topic_that_was_just_made_is_waited_for() -> None:
             assert await app.consumer.partitions_for("nowhere") == frozenset()
 
 
-def test_a_topic_for_dead_letters_that_is_not_there_is_mentioned_and_reported_at_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    reported: list[tuple[bool, str, str | None]] = []
+@pytest.mark.parametrize(
+    ("options", "role"),
+    [
+        ({"dead_letter_topic": "gone"}, "dead letter topic"),
+        ({"publish": "gone"}, "topic of results"),
+        ({"publish": Publish("gone", serializer=str)}, "topic of results"),
+    ],
+)
+@simulated(seeds=range(2))
+async def test_a_missing_topic_is_an_error_at_the_start(options: dict[str, Any], role: str) -> None:
+    async with cluster_of() as cluster:
+        app = make_app(cluster)
 
-    async def start(dead: str, fails: bool) -> None:
-        async with cluster_of() as cluster:
-            cluster.add_topic("dead", 1)
-            app = make_app(cluster, shutdown_grace_ms=100)
+        @app.handler("t", **options)
+        async def handle(record: Record) -> None: ...
 
-            @app.handler("t", dead_letter_topic=dead)
-            async def handle(record: Record) -> None:
-                raise ValueError("no")
+        message = f"handle: its {role} 'gone' does not exist. Create it, or .*--create-topics"
+        with pytest.raises(ConfigError, match=message):
+            async with asyncio.timeout(10), app:
+                pass
 
-            if fails:
-                cluster.append("t", 0, 5)
+
+@simulated(seeds=range(2))
+async def test_an_error_names_all_missing_topics() -> None:
+    async with cluster_of() as cluster:
+        app = make_app(cluster)
+        handling(app, retry=Retry(topic="r"), dead_letter_topic="dead")
+        with pytest.raises(ConfigError, match=r"'r' does not exist.*'dead' does not exist"):
             async with app:
-                await until(lambda: app.consumer.health().ready)
-                await asyncio.sleep(2)
-                status = app.status()
-                reported.append((status.ready, status.state, status.reason))
-                await asyncio.sleep(600)
-                status = app.status()
-                reported.append((status.ready, status.state, status.reason))
+                pass
 
-    run(lambda: start("dead", False), seed=1)
-    assert ([check[0] for check in reported], "is not there" in caplog.text) == (
-        [True, True],
-        False,
-    )
-    reported.clear()
-    run(lambda: start("gone", False), seed=1)
-    reason = "the topic is not there, and the brokers do not create it: create it"
-    assert caplog.text.count(f"dead letters to gone: {reason}") == 1
-    assert [(ready, reason in (why or "")) for ready, _, why in reported] == [(False, True)] * 2
-    reported.clear()
-    caplog.clear()
-    run(lambda: start("gone", True), seed=1)
-    assert [check[:2] for check in reported] == [(False, "handler_bound")] * 2
-    assert all(reason in (why or "") for _, _, why in reported)
-    assert len(caplog.records) < 120  # in ten minutes: at most ten a minute
+
+@simulated(seeds=range(2))
+async def test_brokers_may_create_a_dead_letter_topic_themselves() -> None:
+    async with FakeKafka() as kafka:
+        await kafka.create_topic("t")
+        app = ConsumerApp(group_id="g", **kafka.options)
+        handling(app, dead_letter_topic="dead")
+        async with app:
+            assert kafka.partition_count("dead") == 1
+
+
+@simulated(seeds=range(2))
+async def test_missing_topics_are_created_on_request() -> None:
+    """A retry topic has the partitions of its source, and grows if it has fewer."""
+    async with FakeKafka(auto_create_topics=False) as kafka:
+        await kafka.create_topic("t", partitions=3)
+        await kafka.create_topic("u.retry", partitions=1)
+        await kafka.create_topic("u", partitions=2)
+        app = ConsumerApp(
+            group_id="g", create_topics=True, auto_offset_reset="earliest", **kafka.options
+        )
+        seen = handling(app, retry=Retry(topic="t.retry"), dead_letter_topic="dead")
+
+        @app.handler("u", retry=Retry(topic="u.retry"))
+        async def other(record: Record) -> None: ...
+
+        @app.handler("new", publish="results")
+        async def publish(record: Record) -> str:
+            seen.append(-1)
+            return "result"
+
+        async with app:
+            topics = kafka.cluster.view.topics
+            counts = {name: len(topic.partitions) for name, topic in topics.items()}
+            await kafka.send("new", "x")
+            await until(lambda: len(kafka.published("results")) == 1)
+        assert counts == {
+            "t": 3, "t.retry": 3, "dead": 1, "u": 2, "u.retry": 2, "new": 1, "results": 1,
+        }  # fmt: skip
+    assert seen == [-1]
+
+
+@simulated(seeds=range(2))
+async def test_another_member_may_create_a_topic_first() -> None:
+    async with FakeKafka(auto_create_topics=False) as kafka:
+        app = ConsumerApp(group_id="g", create_topics=True, **kafka.options)
+        handling(app, dead_letter_topic="dead")
+        kafka.cluster.fail_next(CREATE_TOPICS.key, TopicAlreadyExists.code)
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.5, kafka.cluster.add_topic, "dead")
+        async with app:
+            assert kafka.partition_count("dead") == 1
 
 
 @simulated(seeds=range(2))

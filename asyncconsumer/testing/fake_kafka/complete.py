@@ -21,6 +21,7 @@ from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.fake_kafka.producing import FakeProducing
 from asyncconsumer.testing.fake_kafka.state import View
 from asyncconsumer.testing.fake_kafka.tables import Reply, later
+from asyncconsumer.testing.fake_kafka.topic_admin import topic_handlers
 from asyncconsumer.testing.fake_kafka.transactions import FakeTransactions, OffsetRows
 from asyncconsumer.types import TopicPartition
 
@@ -101,6 +102,7 @@ class CompleteCluster(GroupCluster):
             **super()._handlers(),
             CONSUMER_GROUP_HEARTBEAT.key: of_consumer_groups[CONSUMER_GROUP_HEARTBEAT.key],
             **self.producing.handlers,
+            **topic_handlers(self),
             **self.transactions.handlers,
             TXN_OFFSET_COMMIT.key: later(TXN_OFFSET_COMMIT, self._commit_in_transaction),
         }

@@ -13,6 +13,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
+from asyncconsumer import Admin
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.integration.workers.test_examples import has_the_rest_kept
 from tests.support.example_services import Program, Service, open_service
@@ -167,6 +168,33 @@ async def test_the_group_does_not_wait_for_a_worker_that_was_killed(
             child.kill()
         await service.send(50)
         await until(lambda: len(service.kept()) == service.sent, seconds=35)
+        assert await service.ends() == 0, service.observed
+
+
+RETRYING = """
+from asyncconsumer import ConsumerApp, Retry
+from examples import worker
+
+app = ConsumerApp.from_env()
+retry = Retry(topic=f"{worker.TOPIC}.retry")
+app.handler(worker.TOPIC, retry=retry, dead_letter_topic=f"{worker.TOPIC}.dead")(worker.store_order)
+"""
+
+
+async def test_missing_topics_end_the_program_or_are_created(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    (tmp_path / "orders_app.py").write_text(RETRYING)
+    async with open_service(kafka, tmp_path) as service:
+        service.start(*RUN, "orders_app:app")
+        assert await service.ends(None) == 2
+        assert f"its retry topic '{service.topic}.retry' does not exist. Create" in service.observed
+        service.start(*RUN, "orders_app:app", "--workers", "2", "--create-topics")
+        await service.tells(" is up, process ", times=2)
+        async with Admin(kafka.bootstrap_servers) as admin:
+            names = [f"{service.topic}.dead", f"{service.topic}.retry"]
+            created = await admin.describe_topics(names)
+        assert [len(topic.partitions) for topic in created] == [1, 2]
         assert await service.ends() == 0, service.observed
 
 
