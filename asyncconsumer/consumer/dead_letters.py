@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.aio.log_limit import RateLimitedLogger
@@ -74,6 +74,24 @@ _RecordIdentity: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | Non
 
 class NotADeadLetter(Exception):
     """The record has no failure headers, so another program wrote it."""
+
+
+class DeadLetterWriter(Protocol):
+    """The interface of a writer of failed records."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of the failed records."""
+
+    @property
+    def trouble(self) -> str | None:
+        """The reason why records cannot be written now, or None."""
+
+    def reach_by(self, connection: ConnectionConfig) -> None:
+        """Set the connection options, before the first record."""
+
+    async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
+        """Write a failed record. Return its offset, or -1 if it is not known yet."""
 
 
 class DeadLetterProducer(AsyncResource):
@@ -148,7 +166,7 @@ class DeadLetterProducer(AsyncResource):
         identity = _identity(record)
         dead_letter = self._pending.get(identity)
         if dead_letter is None:
-            headers = (*_without_failure_headers(record.headers), *failure_headers(record, failure))
+            headers = dead_letter_headers(record, failure)
             outgoing = ProducerRecord(self.topic, record.key, record.value, headers, partition)
             dead_letter = self._pending[identity] = _PendingDeadLetter(record, outgoing)
             self._asked.set()
@@ -264,6 +282,11 @@ class DeadLetterProducer(AsyncResource):
 def _without_failure_headers(headers: Headers) -> Headers:
     """Return the headers of a record without the headers of an earlier failure."""
     return tuple(header for header in headers if not header[0].startswith(PREFIX))
+
+
+def dead_letter_headers(record: Record, failure: Failure) -> Headers:
+    """Return all headers of a dead letter."""
+    return (*_without_failure_headers(record.headers), *failure_headers(record, failure))
 
 
 def failure_headers(record: Record, failure: Failure) -> list[tuple[str, bytes]]:

@@ -44,7 +44,7 @@ from asyncconsumer.streams.batched import BatchedStream
 from asyncconsumer.streams.idle import IdleTimeout
 from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Fence, Stream
-from asyncconsumer.types import TopicPartition
+from asyncconsumer.types import MemberIdentity, TopicPartition
 
 _AT_REST: Final = (HealthState.IDLE, HealthState.CONSUMING, HealthState.HANDLER_BOUND)
 Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership | TopicsMembership
@@ -53,6 +53,11 @@ StreamKind: TypeAlias = Callable[
     [Channel, Fence | None, Callable[[], float] | None, IdleTimeout | None], S
 ]
 """A class of streams, or a function with the same parameters."""
+
+
+Identity: TypeAlias = Callable[[], MemberIdentity | None]
+TransactionalStore: TypeAlias = Callable[[OffsetStore, Identity], OffsetStore]
+"""Return an offset store that commits in transactions, and loads from the store of the group."""
 
 
 class OpenStream(Protocol):
@@ -72,6 +77,8 @@ class Collaborators(NamedTuple):
     recorder: Recorder
     co_assigned: Mapping[str, str] = {}
     """The topic whose partitions are co-assigned with those of each source topic."""
+    in_transactions: "TransactionalStore | None" = None
+    """Returns the offset store of a consumer whose commits are transactions."""
 
     def runner(self, membership: Member) -> Membership:
         """Return the membership for the rebalancer.
@@ -356,14 +363,18 @@ def _store(
         return connected.zookeeper.offsets(membership, connected.kafka)
     if config.member.group_id is None:
         return NullOffsetStore()
-    return KafkaOffsets(
+    manual, in_transactions = config.delivery.commit_policy == "manual", parts.in_transactions
+    store = KafkaOffsets(
         coordinator,
         patience_ms=config.member.commit_timeout_ms,
         randomness=parts.environment.randomness,
         identity=lambda: membership.identity,
         # manual commits may be made by transactions, and a pending one changes the offsets
-        stable_only=config.fetch.committed_only or config.delivery.commit_policy == "manual",
+        stable_only=config.fetch.committed_only or manual or in_transactions is not None,
     )
+    if in_transactions is None:
+        return store
+    return in_transactions(store, lambda: membership.identity)
 
 
 def _watchdog(config: ConsumerConfig, membership: GroupMember) -> Watchdog:

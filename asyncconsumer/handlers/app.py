@@ -33,9 +33,8 @@ from asyncconsumer.handlers.block_interrupt import BlockInterrupt
 from asyncconsumer.handlers.catching_up import catch_up
 from asyncconsumer.handlers.declarations import Declarations
 from asyncconsumer.handlers.draining import Drained, Draining
-from asyncconsumer.handlers.handler import (
-    Handler,
-)
+from asyncconsumer.handlers.exactly_once import ExactlyOnce
+from asyncconsumer.handlers.handler import Handler, check_exactly_once
 from asyncconsumer.handlers.health import (
     AppHealth,
     AppState,
@@ -151,7 +150,11 @@ class ConsumerApp(Declarations, WebMixin):
         super()._declare(handler)
 
     def set_worker_number(self, number: int) -> None:
-        """Append the worker number to the `group_instance_id`, which must differ by process."""
+        """Append the worker number to the names that must differ by process.
+
+        These are the `group_instance_id` and the `transactional_id`.
+        """
+        self._settings = self._settings.for_worker(number)
         if (name := self._options.get("group_instance_id")) is not None:
             self._options["group_instance_id"] = f"{name}-{number}"
 
@@ -179,34 +182,54 @@ class ConsumerApp(Declarations, WebMixin):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         (topics, pattern), environment = subscription(self._handlers), self._context.environment
+        exactly_once = self._transactions()
         consumer = environment.run(
             AppConsumer,
             *topics,
             pattern=pattern,
             recorder=self.recorder,
             co_assigned=retry_topics(self._handlers),
+            in_transactions=None if exactly_once is None else exactly_once.store,
             **self._options,
         )
         if (lifespan := self._settings.lifespan) is not None:
             self.state = await enter_lifespan(lifespan, self, stack)
+        context = self._context._replace(exactly_once=exactly_once)
+        if exactly_once is not None:
+            await stack.enter_async_context(exactly_once)
         config = consumer.config
         if self._settings.create_topics:
             async with environment.run(Admin, **admin_options(config)) as admin:
                 await create_topics(self._handlers, admin)
-        writers, self._running = await open_runtimes(stack, self._handlers, config, self._context)
+        writers, self._running = await open_runtimes(stack, self._handlers, config, context)
         await stack.enter_async_context(self._scope)
         self._consumer = await stack.enter_async_context(consumer)
         await check_topics(self._handlers, self._consumer)
         for writer in writers:
             writer.reach_by(consumer.connection)
         publishers = [runtime.publisher for runtime in self._running]
-        await open_publishers(stack, publishers, consumer.connection, network(environment))
+        if exactly_once is None:
+            await open_publishers(stack, publishers, consumer.connection, network(environment))
         routes = consumer.by_partition(
             partial(HandlerStream, partial(queue_of, self._running), self._seen_by())
         )
         for runtime in self._running:
             runtime.start(self._start)
         self._start(self._follow(routes), "partitions")
+
+    def _transactions(self) -> ExactlyOnce | None:
+        """Return the transactions of this app, or None without `exactly_once`."""
+        settings, environment = self._settings, self._context.environment
+        if not settings.exactly_once:
+            return None
+        check_exactly_once(self._handlers)
+        return ExactlyOnce(
+            self.group_id,
+            settings.transactions(environment.randomness),
+            Consumer(**self._options).config.connection,
+            network(environment),
+            self._fail,
+        )
 
     def _seen_by(self) -> OnConsume | None:
         interceptors = Interceptors(self._options["interceptors"] or ())
@@ -232,7 +255,7 @@ class ConsumerApp(Declarations, WebMixin):
         mine = runtime_of(self._running, partition.topic)
         if mine.retry_topic is not None and partition.topic != mine.retry_topic.topic:
             await mine.retry_topic.caught_up(partition, self.consumer)
-        await stream.pump(skip_corrupt=mine.failures.skip_corrupt, seek=self.consumer.seek)
+        await stream.pump(skip_corrupt=mine.failures.skip_corrupt, seek=self._reader.go_back)
 
     def _fail(self, error: Exception) -> None:
         if self._end.error is None and self._state is not AppState.CLOSED:

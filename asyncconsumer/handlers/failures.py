@@ -7,7 +7,7 @@ from typing import Final
 
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.consumer.dead_letters import (
-    DeadLetterProducer,
+    DeadLetterWriter,
     Failure,
     NotADeadLetter,
     original,
@@ -46,7 +46,7 @@ class Failures:
         queue: WorkQueue,
         *,
         retry: Retry | None,
-        dead_letters: DeadLetterProducer | None,
+        dead_letters: DeadLetterWriter | None,
         on_error: str,
         group: str,
         randomness: Random,

@@ -198,6 +198,17 @@ def declared(
     return Handler(function, frozenset(topics), expression, handling)
 
 
+def check_exactly_once(handlers: Sequence[Handler]) -> None:
+    """Raise ConfigError if a handler has an option that does not work in transactions."""
+    for handler in handlers:
+        if handler.handling.retry_topic is not None:
+            raise ConfigError(
+                f"handler {handler.name}: a retry topic does not work with `exactly_once`, because "
+                "its records would be visible before their transaction. Use Retry without a topic, "
+                "or a `dead_letter_topic`"
+            )
+
+
 def check_apart(handler: Handler, other: Handler) -> None:
     """Raise ConfigError if two handlers read the same topic, because a group reads a topic once."""
     if both := handler.topics & other.topics:

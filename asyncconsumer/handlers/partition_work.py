@@ -5,12 +5,15 @@ import enum
 from collections import deque
 from collections.abc import Iterable
 from math import inf
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from asyncconsumer.handlers.ledger import Ledger
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.streams.stream import Fence
 from asyncconsumer.types import TopicPartition
+
+if TYPE_CHECKING:
+    from asyncconsumer.handlers.outputs import Outputs
 
 Item: TypeAlias = Record | list[Record]
 """The unit of a handler call: a record, or a batch of one partition."""
@@ -55,6 +58,7 @@ class PartitionWork:
         self.attempts: dict[int, Attempts] = {}  # by first offset of the item
         self.timers: set[asyncio.TimerHandle] = set()
         self.wakeup = asyncio.Event()  # set when there is room or an item has ended
+        self.outputs: dict[int, Outputs] = {}  # by first offset, of an exactly-once app
         self.former = former  # of an earlier assignment, with items that still run
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Awaitable,
     Callable,
     Generator,
     Iterable,
@@ -14,14 +15,14 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Any, Final, Protocol, Union, get_args, get_origin
 
 from asyncconsumer.config import ConnectionConfig, ProducerConfig, SendConfig
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.invoke import Call
 from asyncconsumer.handlers.partition_work import Item
-from asyncconsumer.producer.batch import RecordDelivery
 from asyncconsumer.producer.producer import Producer, SendHeaders, pairs
+from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import RecordContext, Serializer, make_serializer
 
 _SEVERAL: Final = (
@@ -96,11 +97,30 @@ def collected(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+class RecordSender(Protocol):
+    """The part of a `Producer` that sends serialized records."""
+
+    def send_now(
+        self, topic: str, key: bytes | None, value: bytes | None
+    ) -> Awaitable[object] | None:
+        """Send a record, or return None if this needs a wait."""
+
+    async def send_bytes(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> Awaitable[object]:
+        """Send a record, after a wait if necessary."""
+
+
 class ResultPublisher:
     """The publisher of one handler's results. The app sets the producer when it is opened."""
 
     def __init__(self, name: str, function: Callable[..., Any], options: Publish) -> None:
-        self.producer: Producer[Any, Any] | None = None
+        self.producer: RecordSender | None = None
         self._name = name
         self.topic: Final = options.topic
         self._place = None if self.topic is None else RecordContext(self.topic, "value", ())
@@ -136,7 +156,7 @@ class ResultPublisher:
 
         return publish
 
-    async def _send(self, result: Any, source_key: bytes | None) -> RecordDelivery:  # noqa: ANN401
+    async def _send(self, result: Any, source_key: bytes | None) -> Awaitable[object]:  # noqa: ANN401
         producer, place = self.producer, self._place
         assert producer is not None
         if isinstance(result, Outgoing):
@@ -155,9 +175,7 @@ class ResultPublisher:
             place.topic, source_key, value
         )
 
-    async def _send_outgoing(
-        self, producer: Producer[Any, Any], record: Outgoing
-    ) -> RecordDelivery:
+    async def _send_outgoing(self, producer: RecordSender, record: Outgoing) -> Awaitable[object]:
         headers = pairs(record.headers)
         place = RecordContext(record.topic, "value", headers)
         value = self._serialize_any(record.value, place)

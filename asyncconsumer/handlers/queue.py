@@ -38,6 +38,7 @@ class Load:
     max_size: int
     count: int = 0
     size: int = 0
+    is_blocked: bool = False  # because outputs of processed records fill the memory
 
 
 class WorkerState:
@@ -180,6 +181,7 @@ class WorkQueue:
         return (
             work.state is WorkState.OPEN
             and not self.stopped
+            and not load.is_blocked
             and work.count < load.max_count - load.count
             and work.size < load.max_size - load.size
         )
@@ -203,6 +205,16 @@ class WorkQueue:
             (load.max_count - load.count - work.count + 1) // 2,
             (load.max_size - load.size - work.size + 1) // 2,
         )
+
+    def block(self) -> None:
+        """Accept no more records until `unblock`."""
+        self.load.is_blocked = True
+
+    def unblock(self) -> None:
+        """Accept records again."""
+        if self.load.is_blocked:
+            self.load.is_blocked = False
+            self._room_waiters.notify_soon()
 
     async def wait_for_room(self, work: PartitionWork) -> bool:
         """Wait until more records of a partition may be submitted. Return True.

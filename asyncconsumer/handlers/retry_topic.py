@@ -21,7 +21,7 @@ from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.wait import wait_until
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.consumer.dead_letters import (
-    DeadLetterProducer,
+    DeadLetterWriter,
     Failure,
     original,
     parse_failure_headers,
@@ -65,7 +65,7 @@ class RetryTopic:
     def __init__(
         self,
         topic: str,
-        writer: DeadLetterProducer,
+        writer: DeadLetterWriter,
         limits: tuple[int, int],
         *,
         delay_ms: int,

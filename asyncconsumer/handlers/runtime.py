@@ -6,11 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncconsumer.config import ConsumerConfig
-from asyncconsumer.consumer.dead_letters import DeadLetterProducer
+from asyncconsumer.consumer.dead_letters import DeadLetterProducer, DeadLetterWriter
 from asyncconsumer.environment import Environment
 from asyncconsumer.events import EventBus
 from asyncconsumer.handlers.batches import BatchQueues
 from asyncconsumer.handlers.context import Context, attempts_elsewhere
+from asyncconsumer.handlers.exactly_once import CollectedDeadLetters, ExactlyOnce
 from asyncconsumer.handlers.failures import Failures
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.injection import with_overrides
@@ -42,6 +43,7 @@ class AppContext(NamedTuple):
     recorder: Recorder
     tracing: bool = False
     app: "ConsumerApp | None" = None
+    exactly_once: ExactlyOnce | None = None
 
 
 class HandlerRuntime:
@@ -52,7 +54,7 @@ class HandlerRuntime:
         handler: Handler,
         *,
         group: str,
-        dead_letters: Mapping[str, DeadLetterProducer],
+        dead_letters: Mapping[str, DeadLetterWriter],
         context: AppContext,
     ) -> None:
         options, environment, recorder = handler.handling, context.environment, context.recorder
@@ -92,7 +94,14 @@ class HandlerRuntime:
         call = traced(call, group) if context.tracing else call
         if self.retry_topic is not None:
             call = self.retry_topic.call(call)
+        if context.exactly_once is not None:
+            call = self._in_transactions(call, context.exactly_once)
         self.workers: Final = Workers(handler.name, self.queue, call, self.failures, recorder)
+
+    def _in_transactions(self, call: Call, exactly_once: ExactlyOnce) -> Call:
+        if self.publisher is not None:
+            self.publisher.producer = exactly_once.collector
+        return exactly_once.call(call, self.queue, self.failures.give_up)
 
     def _caller(self, function: Callable[..., Any]) -> Call:
         handler, options = self.handler, self.handler.handling
@@ -137,10 +146,13 @@ class HandlerRuntime:
 
 async def open_runtimes(
     stack: AsyncExitStack, handlers: Sequence[Handler], config: ConsumerConfig, context: AppContext
-) -> tuple[Collection[DeadLetterProducer], list[HandlerRuntime]]:
+) -> tuple[Collection[DeadLetterWriter], list[HandlerRuntime]]:
     """Open the runtimes of the handlers, and the writers for retry and dead letter topics."""
-    writers: dict[str, DeadLetterProducer] = {}
+    writers: dict[str, DeadLetterWriter] = {}
     for topic in {topic for handler in handlers for topic in handler.handling.writes_to}:
+        if context.exactly_once is not None:
+            writers[topic] = CollectedDeadLetters(topic)
+            continue
         writer = DeadLetterProducer(topic, config.connection, **network(context.environment))
         writers[topic] = await stack.enter_async_context(writer)
     group = config.member.group_id or ""
@@ -178,7 +190,7 @@ def queue_of(runtimes: Sequence[HandlerRuntime], topic: str) -> WorkQueue:
 
 
 def _retry_topic(
-    options: HandlerOptions, writers: Mapping[str, DeadLetterProducer], environment: Environment
+    options: HandlerOptions, writers: Mapping[str, DeadLetterWriter], environment: Environment
 ) -> RetryTopic | None:
     if options.retry is None or options.retry.topic is None:
         return None

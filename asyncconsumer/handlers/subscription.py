@@ -5,10 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from asyncconsumer.consumer.consumer import Consumer
+from asyncconsumer.consumer.subscription import TransactionalStore
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.group.subscription import INTERNAL_TOPICS, with_flags
 from asyncconsumer.handlers.handler import Handler
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.protocol.messages import MetadataRequest
+from asyncconsumer.types import TopicPartition
 
 
 class AppConsumer(Consumer[Any, Any]):
@@ -19,11 +22,12 @@ class AppConsumer(Consumer[Any, Any]):
         *topics: str,
         co_assigned: Mapping[str, str],
         recorder: Recorder,
+        in_transactions: TransactionalStore | None = None,
         **options: Any,  # noqa: ANN401 - checked by the consumer
     ) -> None:
         super().__init__(*topics, **options)
         self._collaborators = self._collaborators._replace(
-            co_assigned=co_assigned, recorder=recorder
+            co_assigned=co_assigned, recorder=recorder, in_transactions=in_transactions
         )
 
     def pause_topics(self, *topics: str) -> None:
@@ -54,6 +58,18 @@ class AppConsumer(Consumer[Any, Any]):
         """Let brokers with automatic topic creation create those topics that do not exist."""
         if names := sorted(topics):
             await self._resources.kafka.cluster.ask_any(MetadataRequest(names, create=True))
+
+    def _user_seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._collaborators.in_transactions is not None:
+            raise ConfigError(
+                "an app with `exactly_once` cannot seek, because results of processed records wait "
+                "for their transaction. Stop the app, and reset the offsets of its group"
+            )
+        super()._user_seek(offsets)
+
+    def go_back(self, partition: TopicPartition, offset: int) -> None:
+        """Read a partition again from an offset, because its log was truncated."""
+        super()._user_seek({partition: offset})
 
     @property
     def is_all_paused(self) -> bool:

@@ -131,6 +131,11 @@ class RecordDelivery:
         """Return whether the record is written, or has failed."""
         return self._current().done
 
+    @property
+    def error(self) -> ConsumerError | None:
+        """The error of a record that has failed, or None."""
+        return self._current().error
+
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         batch = self._current()
         if not batch.done:

@@ -268,6 +268,15 @@ class Producer(AsyncResource, Generic[K, V]):
             )
         return self._transactions.transaction()
 
+    def take_over(self) -> None:
+        """Begin the next transaction even if another producer has fenced this one.
+
+        The other producer is fenced then. This is for a transaction that has timed out, if no other
+        producer can have the same `transactional_id`.
+        """
+        if self._transactions is not None:
+            self._transactions.forget_identity()
+
     async def flush(self) -> None:
         """Wait until all records sent before this call are written or have failed.
 

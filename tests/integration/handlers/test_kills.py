@@ -8,6 +8,7 @@ from asyncconsumer.testing.handles import KafkaHandle
 from tests.support.kills import ordering as order
 from tests.support.kills.handlers import kill_at_random
 from tests.support.kills.ordering import Line, keep_order
+from tests.support.kills.transactions import kill_members
 
 
 async def test_a_killed_process_loses_nothing_and_repeats_nothing_that_was_committed(
@@ -47,3 +48,11 @@ def test_what_is_out_of_order_is_seen() -> None:
     assert order.judge(early, 3) == (2, 1, 0, 1, 0, 1, 0, 0)
     both = [Line("a", "k", 0, 1, 4), Line("a", "k", 1, 2, 5)]
     assert order.judge(both, 2) == (2, 0, 0, 1, 1, 1, 0, 0)
+
+
+async def test_killed_members_of_an_exactly_once_app_write_each_result_once(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    results = await kill_members(kafka, tmp_path, runs=3, records=200, seed=6)
+    assert (results.missing, results.repeated, results.out_of_order) == (0, 0, 0)
+    assert results.kills == 3

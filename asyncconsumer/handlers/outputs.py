@@ -1,0 +1,93 @@
+"""The records that handlers write in an exactly-once app, until a transaction has them.
+
+The outputs of an item become part of the transaction that commits its offsets.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from asyncconsumer.handlers.commit_metadata import OffsetWithRanges, Ranges, decode, encode
+from asyncconsumer.records.record import Headers
+from asyncconsumer.types import Offset
+
+if TYPE_CHECKING:
+    from asyncconsumer.handlers.partition_work import Item
+
+_BYTES_OF_A_RECORD: Final = 200  # without key and value
+
+
+class OutputRecord(NamedTuple):
+    """A serialized record to write. Without a partition, its key selects one."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int | None = None
+
+
+class Outputs:
+    """The outputs of one item, which is a record or a batch."""
+
+    __slots__ = ("item", "offsets", "records", "refused", "size")
+
+    def __init__(self, item: "Item", refused: "Refused") -> None:
+        self.item = item
+        self.offsets = [each.offset for each in item] if isinstance(item, list) else [item.offset]
+        self.records: list[OutputRecord] = []
+        self.refused = refused
+        self.size = 0
+
+    def add(self, record: OutputRecord) -> None:
+        """Add a record to write."""
+        self.records.append(record)
+        self.size += _BYTES_OF_A_RECORD + len(record.key or b"") + len(record.value or b"")
+
+
+Refused = Callable[[Outputs, Exception], object]
+"""Called with outputs that contain a record that its topic refuses, and the error."""
+
+
+class CommitPlan(NamedTuple):
+    """An offset to commit, and the outputs of the records that it marks as processed."""
+
+    offset: Offset
+    outputs: Sequence[Outputs]
+
+
+def plan_commit(offset: int, outputs: Mapping[int, Outputs], longest: int) -> CommitPlan:
+    """Return the outputs of the records that a commit marks as processed.
+
+    `outputs` are those of a partition by first offset. Records after the offset are marked in its
+    metadata of at most `longest` characters. A batch is marked completely or not at all.
+    """
+    full = Offset.of(offset).within(longest)
+    base, ranges = int(full), decode(full, full.metadata)
+    batches = [each.offsets for each in outputs.values() if len(each.offsets) > 1]
+    while (cut := _first_straddling(base, ranges, batches)) is not None:
+        base = min(base, cut)
+        ranges = [(start, min(stop, cut)) for start, stop in ranges if start < cut and stop > base]
+        metadata = encode(base, ranges)
+        full = OffsetWithRanges(base, leader_epoch=full.leader_epoch, metadata=metadata)
+    covered = [each for each in outputs.values() if _covers(base, ranges, each.offsets[-1])]
+    return CommitPlan(full, covered)
+
+
+def _first_straddling(base: int, ranges: Ranges, batches: Iterable[Collection[int]]) -> int | None:
+    """Return the first offset of all batches of which only a part is marked, or None."""
+    return min(
+        (
+            min(offsets)
+            for offsets in batches
+            if len({_covers(base, ranges, offset) for offset in offsets}) > 1
+        ),
+        default=None,
+    )
+
+
+def _covers(base: int, ranges: Ranges, offset: int) -> bool:
+    if offset < base:
+        return True
+    index = bisect_right(ranges, offset, key=lambda span: span[0]) - 1
+    return index >= 0 and offset < ranges[index][1]
