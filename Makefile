@@ -23,7 +23,7 @@ EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
 say     = @printf '\033[1m▸ %s\033[0m\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-newest test-python test-fast check format bench fuzz simulate sanitize docs clean
+.PHONY: help demo test test-oldest test-newest test-python test-fast s3 check format bench fuzz simulate sanitize docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ demo: $(VENV)/.ready  ## start real servers and show what the project does
 test: $(VENV)/.ready  ## run every test, against real Kafka and ZooKeeper
 	$(say) 'every test, against real servers'
 	@$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder $(ARGS)
+
+s3: $(VENV)/.ready  ## build an S3 server with Go, so that its tests are not skipped
+	$(say) 'an S3 server from its Go module, into the cache of servers'
+	@$(BIN)/python -m tests.support.s3_server
 
 test-oldest:  ## run every test with the oldest allowed dependencies
 	@$(MAKE) --no-print-directory test VERSIONS=oldest

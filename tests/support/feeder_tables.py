@@ -49,9 +49,15 @@ def numbers(table: pa.Table) -> list[int]:
 
 def ranges(folder: Path) -> dict[TopicPartition, list[tuple[int, int]]]:
     """Return the ranges of the files by partition."""
+    return ranges_of(path.name for path in folder.glob("kafka-*.parquet"))
+
+
+def ranges_of(files: Iterable[str]) -> dict[TopicPartition, list[tuple[int, int]]]:
+    """Return the ranges of files with these names by partition."""
     result: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for path in sorted(folder.glob("kafka-*.parquet")):
-        topic, partition, start, end = path.stem.removeprefix("kafka-").rsplit("-", 3)
+    for name in sorted(files):
+        stem = name.removeprefix("kafka-").removesuffix(".parquet")
+        topic, partition, start, end = stem.rsplit("-", 3)
         place = TopicPartition(topic, int(partition))
         result.setdefault(place, []).append((int(start), int(end)))
     return result

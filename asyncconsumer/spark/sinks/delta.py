@@ -1,6 +1,7 @@
 """A sink for Delta tables, written by delta-rs without a Spark job per batch."""
 
 import logging
+import os
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ _log: Final = logging.getLogger(__name__)
 _MAX_CONFLICTS: Final = 20
 _CREATE_OPTIONS: Final = ("partition_by", "name", "description", "configuration")
 _DROPPED_ID_BITS: Final = 128 - 63  # a transaction version is a positive number of 64 bits
+_WAYS_TO_COMMIT: Final = {"conditional_put", "s3_locking_provider", "s3_allow_unsafe_rename"}
 _HISTORY_LIMIT: Final = 10  # commits, to find a RESTORE before an OPTIMIZE or VACUUM
 _COMMITS_PER_RELOAD: Final = 50  # each commit costs more than the last, until a reload
 
@@ -44,7 +46,8 @@ class DeltaSink:
     write those records again, reset the group's offsets and give the sink another `app`. The table
     has no offsets for the new name, so the sink begins at the group's offsets.
 
-    `storage_options` are those of delta-rs, for tables in an object store. `writing` are further
+    `storage_options` are those of delta-rs, for tables in an object store. On S3 commits are
+    conditional writes, unless the options name a locking provider. `writing` are further
     options of `deltalake.write_deltalake`. Some of them also apply when the table is created.
     """
 
@@ -60,7 +63,7 @@ class DeltaSink:
         **writing: Any,  # noqa: ANN401 - delta-rs checks them
     ) -> None:
         self.uri: Final = str(table)
-        self._options = None if storage_options is None else dict(storage_options)
+        self._options = _with_conditional_put(self.uri, storage_options)
         self._app = app
         self._writing = writing
         self._table: DeltaTable | None = None
@@ -216,6 +219,17 @@ class DeltaSink:
     @staticmethod
     def _version(table: DeltaTable | None, name: str) -> int | None:
         return None if table is None else table.transaction_version(name)
+
+
+def _with_conditional_put(
+    uri: str, storage_options: Mapping[str, str] | None
+) -> dict[str, str] | None:
+    """Return the options with conditional writes for S3, unless they name another way to commit."""
+    options = dict(storage_options or {})
+    names = {name.lower().removeprefix("aws_") for name in (*options, *os.environ)}
+    if uri.startswith(("s3://", "s3a://")) and not names & _WAYS_TO_COMMIT:
+        options["aws_conditional_put"] = "etag"
+    return options or None
 
 
 def _topic_ids(batch: FeedBatch) -> dict[str, int | None]:

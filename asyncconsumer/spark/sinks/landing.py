@@ -9,61 +9,66 @@ moves the file to where Spark sees it. If it dies before, the next writer moves 
 claims a range whose preceding file is not visible yet.
 """
 
-import contextlib
 import hashlib
 import os
 import re
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-import pyarrow.parquet as pq
-
-from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.feeder.batches import BatchPart, FeedBatch, range_name
-from asyncconsumer.spark.sinks.claims import Claim, RangeClaims, file_name, folder_name, sync
-from asyncconsumer.spark.sinks.local_paths import local_path
+from asyncconsumer.spark.sinks.claims import Claim, file_name, folder_name
+from asyncconsumer.spark.sinks.landing_store import LandingStore, store_of
 from asyncconsumer.spark.sinks.protocol import check_topic
 from asyncconsumer.types import TopicPartition
 
 _PENDING: Final = re.compile(r"([0-9a-f]{32})-(.+)")
 _NO_DICTIONARY: Final = ("offset", "timestamp", "key", "value")  # slow, and of little use
+_T = TypeVar("_T")
 
 
 class LandingFolder:
-    """A sink of Parquet files in a local or network folder.
+    """A sink of Parquet files in a local or network folder, or in an object store.
 
-    The file system must rename atomically, as local ones and NFS do. Object stores do not: use
-    `DeltaSink` for them. File names contain topic, partition and offsets. Files may be moved or
-    deleted after they were read (Spark's ``cleanSource``), because offsets are kept in
-    ``_claims``. `parquet` are options of `pyarrow.parquet.write_table`.
+    A local or network file system must rename atomically, as local ones and NFS do. URLs such as
+    ``s3://bucket/landing``, ``gs://bucket/landing`` and
+    ``abfss://container@account.dfs.core.windows.net/landing`` name a folder in an object store that
+    supports conditional writes. `storage_options` are its settings, with the names of delta-rs and
+    obstore, such as ``aws_access_key_id`` or ``endpoint``. Settings that are missing are read from
+    the environment, as the SDK of the provider does.
+
+    File names contain topic, partition and offsets. Files may be moved or deleted after they were
+    read (Spark's ``cleanSource``), because offsets are kept in ``_claims``. `parquet` are options
+    of `pyarrow.parquet.write_table`.
     """
 
     remembers: Final = True
     apart: Final = False
 
-    def __init__(self, folder: str | os.PathLike[str], **parquet: Any) -> None:  # noqa: ANN401
-        self.folder: Final = local_path(folder, "LandingFolder")
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        **parquet: Any,  # noqa: ANN401 - pyarrow checks them
+    ) -> None:
+        self._store: Final[LandingStore] = store_of(folder, storage_options)
         self._parquet = {"compression": "zstd", **parquet}
-        self._claims = RangeClaims(self.folder / "_claims", self.folder / "_offsets")
         self._heads: dict[TopicPartition, Claim | None] = {}  # their files are visible
 
     def __str__(self) -> str:
-        return f"the landing folder {self.folder}"
+        return f"the landing folder {self._store}"
 
     @property
-    def _pending(self) -> Path:
-        return self.folder / "_pending"
+    def folder(self) -> str | Path:
+        """The path or the URL of the folder."""
+        return self._store.folder
 
     def open(self) -> None:
-        """Create the landing folder and its subfolders."""
-        for folder in (self.folder, self._pending, self._claims.folder):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except FileExistsError:
-                raise ConfigError(f"{folder} is a file. LandingFolder needs a folder.") from None
-        sync(self.folder)
+        """Create the landing folder and its subfolders. Check access to an object store."""
+        self._store.open()
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -72,48 +77,41 @@ class LandingFolder:
 
         Move or delete the files that dead writers left.
         """
-        heads = self._claims.heads(partitions)
+        heads = self._store.claims.heads(partitions)
         claims = {tp: head for tp, head in heads.items() if head is not None}
-        for tp, claim in claims.items():
-            if self._pending_file(tp, claim) is not None:
-                self._claims.sync(tp)  # its writer may have died before it was durable
-        self._make_visible(claims)
-        self._delete_stale(claims)
+        pending = set(self._store.pending_files())
+        unmoved = {tp: c for tp, c in claims.items() if not pending.isdisjoint(_names(tp, c))}
+        for tp in unmoved:
+            self._store.claims.sync(tp)  # its writer may have died before it was durable
+        self._make_visible(unmoved)
+        self._delete_stale(pending, claims)
         self._heads |= heads
         return {tp: head and head.end for tp, head in heads.items()}
 
-    def _pending_file(self, partition: TopicPartition, claim: Claim) -> Path | None:
-        """Return the path of a claimed file in ``_pending``, or None if it has left it."""
-        names = _pending_name(partition, claim), claim.token  # as in earlier versions
-        files = (self._pending / name for name in names)
-        return next((file for file in files if file.exists()), None)
-
     def _make_visible(self, claims: Mapping[TopicPartition, Claim]) -> None:
         """Move the claimed files to where Spark sees them, unless another writer has moved them."""
-        moved = 0
-        for tp, claim in claims.items():
-            suffix = f"{range_name(tp, claim.start, claim.end)}.parquet"
-            visible = self.folder / file_name("kafka-", tp.topic, suffix)
-            if (pending := self._pending_file(tp, claim)) is not None:
-                with contextlib.suppress(FileNotFoundError):
-                    pending.rename(visible)
-                    moved += 1
-        if moved:
-            sync(self.folder)
 
-    def _delete_stale(self, heads: Mapping[TopicPartition, Claim]) -> None:
+        def move(tp: TopicPartition) -> bool:
+            suffix = f"{range_name(tp, claims[tp].start, claims[tp].end)}.parquet"
+            visible = file_name("kafka-", tp.topic, suffix)
+            return any(self._store.move(name, visible) for name in _names(tp, claims[tp]))
+
+        if any(self._each(move, claims)):
+            self._store.sync_visible()
+
+    def _delete_stale(self, pending: Iterable[str], heads: Mapping[TopicPartition, Claim]) -> None:
         """Delete pending files that begin before the end of the partition's last claim.
 
         They cannot be claimed any more. A file that begins later may belong to a live writer. It
         stays until its range is claimed.
         """
         prefixes = {_prefix(tp): claim for tp, claim in heads.items()}
-        for name in os.listdir(self._pending):  # noqa: PTH208
+        for name in pending:
             if (match := _PENDING.fullmatch(name)) is None:
                 continue
             head, claim = prefixes.get(match[1]), Claim.parse(match[2])
             if head and claim and claim.start < head.end and claim.token != head.token:
-                (self._pending / name).unlink(missing_ok=True)
+                self._store.delete(name)
 
     # --- batches ---------------------------------------------------------------------------------
 
@@ -126,20 +124,16 @@ class LandingFolder:
             tp: Claim(part.start, part.end, uuid.uuid4().hex, part.topic_id)
             for tp, part in batch.parts.items()
         }
-        files = {tp: self._pending / _pending_name(tp, claim) for tp, claim in claims.items()}
+        names = {tp: _pending_name(tp, claim) for tp, claim in claims.items()}
         try:
-            for tp, part in batch.parts.items():
-                self._write(files[tp], part)
-            for file in files.values():  # after all are written: one sync serves many
-                with contextlib.suppress(FileNotFoundError):  # another writer deleted it
-                    sync(file)
+            self._each(lambda tp: self._write(names[tp], batch.parts[tp]), names)
+            self._store.sync_pending(names.values())  # after all are written: one serves many
         except BaseException:
             self.discard(claims)
             raise
-        sync(self._pending)
         return claims
 
-    def _write(self, path: Path, part: BatchPart) -> None:
+    def _write(self, name: str, part: BatchPart) -> None:
         table = part.table
         options = {
             "use_dictionary": [name for name in table.column_names if name not in _NO_DICTIONARY],
@@ -148,7 +142,7 @@ class LandingFolder:
             ],
             **self._parquet,
         }
-        pq.write_table(table, str(path), **options)
+        self._store.write(name, table, options)
 
     def publish(
         self, batch: FeedBatch, prepared: Mapping[TopicPartition, Claim]
@@ -162,9 +156,10 @@ class LandingFolder:
             head = self._heads.get(tp)
             check_topic(self, part, head and head.end, head and head.topic_id, part.topic_id)
         claims = {tp: prepared[tp] for tp in batch.parts}
-        taken = {tp: claim for tp, claim in claims.items() if self._take(tp, claim)}
+        results = self._each(lambda tp: self._take(tp, claims[tp]), claims)
+        taken = {tp: claims[tp] for tp, success in zip(claims, results, strict=True) if success}
         for tp in taken:  # after all claims are made, and before a file is visible
-            self._claims.sync(tp)
+            self._store.claims.sync(tp)
         self._make_visible(taken)
         self._heads |= taken  # only now: the next claim requires that these files are visible
         refused = claims.keys() - taken.keys()
@@ -175,17 +170,27 @@ class LandingFolder:
         """Claim a range of offsets. Return whether the claim succeeded."""
         if partition not in self._heads:
             return False
-        if self._pending_file(partition, claim) is None:  # moved by an earlier attempt, or deleted
-            return self._claims.is_head(partition, claim)
+        if not self._store.is_pending(_pending_name(partition, claim)):
+            # it was moved by an earlier attempt, or deleted
+            return self._store.claims.is_head(partition, claim)
         head = self._heads[partition]
         if head is not None and head.end != claim.start:
-            return self._claims.is_head(partition, claim)
-        return self._claims.take(partition, head, claim)
+            return self._store.claims.is_head(partition, claim)
+        return self._store.claims.take(partition, head, claim)
 
     def discard(self, prepared: Mapping[TopicPartition, Claim]) -> None:
         """Delete the files of the batch in ``_pending``."""
-        for tp, claim in prepared.items():
-            (self._pending / _pending_name(tp, claim)).unlink(missing_ok=True)
+        self._each(lambda tp: self._store.delete(_pending_name(tp, prepared[tp])), prepared)
+
+    def _each(
+        self, function: Callable[[TopicPartition], _T], partitions: Collection[TopicPartition]
+    ) -> list[_T]:
+        """Call a function for each partition, in threads if the store is remote."""
+        threads = min(self._store.max_requests, len(partitions))
+        if threads <= 1:
+            return [function(tp) for tp in partitions]
+        with ThreadPoolExecutor(threads, "landing") as pool:
+            return list(pool.map(function, partitions))
 
 
 def _prefix(partition: TopicPartition) -> str:
@@ -198,3 +203,8 @@ def _prefix(partition: TopicPartition) -> str:
 
 def _pending_name(partition: TopicPartition, claim: Claim) -> str:
     return f"{_prefix(partition)}-{claim.name}"
+
+
+def _names(partition: TopicPartition, claim: Claim) -> tuple[str, str]:
+    """Return the names that the pending file of a claim may have, that of earlier versions last."""
+    return _pending_name(partition, claim), claim.token

@@ -58,9 +58,9 @@ def test_the_last_claim_counts(links: Path, tmp_path: Path) -> None:
 
 def test_a_file_that_was_claimed_and_not_moved_is_moved(links: Path, tmp_path: Path) -> None:
     other = opened(tmp_path / "other")
-    (other.folder / "file").mkdir()
+    (tmp_path / "other" / "file").mkdir()
     part = batch("t", 0, 0, range(10)).parts[PLACE]
-    other._write(tmp_path / "_pending" / claim(links, 0, 10), part)
+    other._write(str(tmp_path / "_pending" / claim(links, 0, 10)), part)
     assert opened(tmp_path).load([PLACE]) == {PLACE: 10}
     assert numbers(landed(tmp_path)) == list(range(10))
 

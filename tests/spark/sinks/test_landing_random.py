@@ -4,26 +4,34 @@ A writer is a thread that waits before each call that touches the folder. The wa
 that goes on, so every interleaving can occur. Writers sleep for long, are killed, and new ones
 start. Files get any age, and their reader takes them away. Each record must be in the lake exactly
 once.
+
+In an object store a writer that dies between copy and deletion leaves a file that the next one
+copies again, under the name that the reader knows.
 """
 
 import os
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from asyncconsumer import TopicPartition
 from asyncconsumer.spark.feeder.batches import BatchPart
+from asyncconsumer.spark.sinks import object_store
 from asyncconsumer.spark.sinks.landing import LandingFolder
-from tests.support.feeder_tables import batch, in_a_row, joined, ranges
+from tests.support.feeder_tables import batch, in_a_row, joined, ranges_of
 
 pytestmark = pytest.mark.fast
 
 PLACES = [TopicPartition("t", 0), TopicPartition("t", 1)]
 RECORDS = 12
+REQUESTS = ("put", "get", "head", "copy", "delete", "list")
 CALLS = ("rename", "unlink", "symlink", "listdir", "readlink", "mkdir", "utime", "stat", "lstat")
 DAY = 24 * 3600.0
 
@@ -35,20 +43,106 @@ class Killed(BaseException):
 class Quick(LandingFolder):
     """One that writes no Parquet, which would only take time."""
 
-    def _write(self, path: Path, part: BatchPart) -> None:
-        path.touch()
+    def _write(self, name: str, part: BatchPart) -> None:
+        (Path(self.folder) / "_pending" / name).touch()
+
+
+class QuickObjects(LandingFolder):
+    """The same in an object store."""
+
+    def _write(self, name: str, part: BatchPart) -> None:
+        object_store.obstore.put(self._store._store, f"_pending/{name}", b"")  # type: ignore[attr-defined]
+
+
+class Objects:
+    """The functions of obstore for one store, without its threads, which are slow to wake up."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, tuple[bytes, str]] = {}
+        self._tags = count()
+
+    def put(self, _: object, path: str, content: bytes, *, mode: Any = None) -> dict[str, str]:
+        found = self.content.get(path)
+        if mode == "create" and found is not None:
+            raise AlreadyExistsError(path)
+        if isinstance(mode, dict) and (found is None or found[1] != mode["e_tag"]):
+            raise PreconditionError(path)
+        self.content[path] = bytes(content), str(next(self._tags))
+        return {"e_tag": self.content[path][1]}
+
+    def get(self, _: object, path: str) -> Any:
+        content, tag = self._found(path)
+        return SimpleNamespace(bytes=lambda: content, meta={"e_tag": tag})
+
+    def head(self, _: object, path: str) -> dict[str, str]:
+        return {"e_tag": self._found(path)[1]}
+
+    def copy(self, _: object, path: str, target: str) -> None:
+        content, _tag = self._found(path)
+        self.content[target] = content, str(next(self._tags))
+
+    def delete(self, _: object, path: str) -> None:
+        self.content.pop(path, None)
+
+    def list(self, _: object, folder: str) -> Any:
+        return [[{"path": path} for path in self.content if path.startswith(f"{folder}/")]]
+
+    def _found(self, path: str) -> tuple[bytes, str]:
+        if path not in self.content:
+            raise FileNotFoundError(path)
+        return self.content[path]
+
+
+class Lake:
+    """A local folder, as its reader sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def sink(self) -> LandingFolder:
+        return Quick(self.folder)
+
+    def names(self) -> list[str]:
+        return [path.name for path in self.folder.glob("kafka-*.parquet")]
+
+    def delete(self, name: str) -> None:
+        (self.folder / name).unlink()
+
+    def age_files(self, random: Random) -> None:
+        """As a clock makes them that jumps: days old, or not there for days."""
+        for path in self.folder.rglob("*"):
+            moment = 1.7e9 + random.choice((-9e8, -DAY, 0, 9e8))
+            os.utime(path, (moment, moment), follow_symlinks=False)
+
+
+class ObjectLake(Lake):
+    """An object store in memory."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def sink(self) -> LandingFolder:
+        return QuickObjects("s3://lake", storage_options={"region": "eu-1"})
+
+    def names(self) -> list[str]:
+        return [path for path in self._objects.content if "/" not in path]
+
+    def delete(self, name: str) -> None:
+        del self._objects.content[name]
+
+    def age_files(self, random: Random) -> None: ...
 
 
 class Writer(threading.Thread):
     """One that writes what is not there yet, in batches of some size, until all is there."""
 
-    def __init__(self, folder: Path, seed: int, arrived: threading.Semaphore) -> None:
+    def __init__(self, lake: Lake, seed: int, arrived: threading.Semaphore) -> None:
         super().__init__(daemon=True)
         self.failure: BaseException | None = None
         self.may_go = threading.Semaphore(0)
         self.killed = self.ended = False
         self._arrived = arrived
-        self._folder = folder
+        self._lake = lake
         self._random = Random(seed)
 
     def run(self) -> None:
@@ -72,7 +166,7 @@ class Writer(threading.Thread):
             raise Killed
 
     def _write_all(self) -> None:
-        socket = Quick(self._folder)
+        socket = self._lake.sink()
         socket.open()
         while True:
             ends = {place: end or 0 for place, end in socket.load(PLACES).items()}
@@ -91,12 +185,12 @@ class Writer(threading.Thread):
 
 
 class Walk:
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder = folder
+    def __init__(self, lake: Lake, seed: int) -> None:
+        self.lake = lake
         self.random = Random(seed)
         self.arrived = threading.Semaphore(0)
         self.writers = list[Writer]()
-        self.seen: dict[TopicPartition, list[tuple[int, int]]] = {place: [] for place in PLACES}
+        self.seen = set[str]()
 
     def go(self, steps: int) -> None:
         awake = list[Writer]()
@@ -109,7 +203,7 @@ class Walk:
             if now:
                 self.step(self.random.choice(now), killed=self.random.random() < 0.01)
             if self.random.random() < 0.1:
-                self.age_files()
+                self.lake.age_files(self.random)
             if self.random.random() < 0.1:
                 self.take_files()
 
@@ -125,7 +219,7 @@ class Walk:
         self.take_files()
 
     def start(self) -> Writer:
-        writer = Writer(self.folder, self.random.getrandbits(32), self.arrived)
+        writer = Writer(self.lake, self.random.getrandbits(32), self.arrived)
         self.writers.append(writer)
         writer.start()
         self.arrived.acquire()
@@ -141,41 +235,46 @@ class Walk:
             if writer.failure is not None:
                 raise writer.failure
 
-    def age_files(self) -> None:
-        """As a clock makes them that jumps: days old, or not there for days."""
-        for path in self.folder.rglob("*"):
-            moment = 1.7e9 + self.random.choice((-9e8, -DAY, 0, 9e8))
-            os.utime(path, (moment, moment), follow_symlinks=False)
-
     def take_files(self) -> None:
         """As Spark's cleanSource does."""
-        for place, results in ranges(self.folder).items():
-            self.seen[place] += results
-        for path in self.folder.glob("*.parquet"):
-            path.unlink()
+        for name in self.lake.names():
+            self.seen.add(name)
+            self.lake.delete(name)
+
+
+def gate(real: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*values: Any, **options: Any) -> Any:
+        if isinstance(item := threading.current_thread(), Writer):
+            item.gate()
+        return real(*values, **options)
+
+    return call
 
 
 @pytest.fixture
 def gated(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gate(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*values: Any, **options: Any) -> Any:
-            if isinstance(item := threading.current_thread(), Writer):
-                item.gate()
-            return real(*values, **options)
-
-        return call
-
     for name in CALLS:
         monkeypatch.setattr(os, name, gate(getattr(os, name)))
     monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(object_store.ObjectStore, "max_requests", 1)
 
 
 @pytest.fixture
-def walk_of(tmp_path: Path) -> Iterator[Callable[[int], Walk]]:
+def walk_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[int, str], Walk]]:
     walks = list[Walk]()
 
-    def start(seed: int) -> Walk:
-        walks.append(Walk(tmp_path / str(seed), seed))
+    def start(seed: int, kind: str) -> Walk:
+        lake = Lake(tmp_path / str(seed))
+        if kind == "objects":
+            objects = Objects()
+            for name in REQUESTS:
+                setattr(objects, name, gate(getattr(objects, name)))
+            monkeypatch.setattr(object_store, "obstore", objects)
+            monkeypatch.setattr(object_store, "from_url", lambda *_, **__: None)  # it is slow
+            lake = ObjectLake(objects)
+        walks.append(Walk(lake, seed))
         return walks[-1]
 
     yield start
@@ -188,11 +287,16 @@ def walk_of(tmp_path: Path) -> Iterator[Callable[[int], Walk]]:
 
 @pytest.mark.usefixtures("gated")
 @pytest.mark.parametrize("seeds", [range(first, first + 20) for first in range(0, 60, 20)])
-def test_each_record_lands_once(seeds: range, walk_of: Callable[[int], Walk]) -> None:
+@pytest.mark.parametrize("kind", ["files", "objects"])
+def test_each_record_lands_once(
+    seeds: range, kind: str, walk_of: Callable[[int, str], Walk]
+) -> None:
     for seed in seeds:
-        walk = walk_of(seed)
+        walk = walk_of(seed, kind)
         walk.go(400)
         walk.finish()
-        for place, results in walk.seen.items():
+        by_place = ranges_of(walk.seen)
+        assert by_place.keys() == set(PLACES)
+        for place, results in by_place.items():
             assert (min(results)[0], max(results)[1]) == (0, RECORDS), (seed, place)
             assert in_a_row(sorted(results)), (seed, place, sorted(results))

@@ -8,11 +8,14 @@ more is produced. `python -m tests.support.kills.feeder feed ...` is one such fe
 
 import argparse
 import asyncio
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Self
@@ -29,9 +32,10 @@ from asyncconsumer.testing.servers import Kafka
 from tests.support.feeder_tables import landed, numbers, repeated
 from tests.support.helpers import until
 from tests.support.real_consumer import QUICK, send
+from tests.support.s3_server import BUCKET, build, s3_server, url_of
 
 KafkaLike = KafkaHandle | Kafka
-SINKS: Final = ("landing", "delta", "iceberg", "own")
+SINKS: Final = ("landing", "s3", "delta", "iceberg", "own")
 PARTITIONS: Final = 4
 A_RUN: Final = 600  # records
 
@@ -53,6 +57,9 @@ def sink_of(kind: str, folder: str) -> dict[str, Any]:
         return {"sink": LandingFolder(folder)}
     if kind == "slow landing":
         return {"sink": SlowLanding(folder), "max_records": 40}  # other files than the others'
+    if kind == "s3":
+        options = {"allow_http": "true"}  # the others are in the environment
+        return {"sink": LandingFolder(url_of(Path(folder)), storage_options=options)}
     if kind == "delta":
         from asyncconsumer.spark.sinks.delta import DeltaSink  # which takes a while
 
@@ -93,8 +100,17 @@ async def feed(servers: str, topic: str, group: str, name: str, kind: str, folde
 class Feeders:
     """Feeders of one group, each in a process of its own, and what they wrote."""
 
-    def __init__(self, servers: str, topic: str, group: str, kind: str, folder: Path) -> None:
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        group: str,
+        kind: str,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.topic = topic
+        self._environment = {**os.environ, **(environment or {})}
         self._kind = kind
         self._folder = folder
         self._place = servers, topic, group
@@ -111,7 +127,9 @@ class Feeders:
         named = name if static else ""
         arguments = (*self._place, named, kind or self._kind, str(self._folder))
         command = [sys.executable, "-m", "tests.support.kills.feeder", "feed", *arguments]
-        self._processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._processes[name] = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=self._environment
+        )
 
     async def ready(self, name: str) -> None:
         """Wait until it says that it feeds."""
@@ -171,15 +189,27 @@ async def kills(kafka: KafkaLike, feeders: Feeders, runs: int, chance: Random) -
     return values
 
 
+@contextmanager
+def place_of(kind: str, folder: Path) -> Iterator[tuple[Path, Mapping[str, str]]]:
+    """Run an S3 server if the sink needs it.
+
+    Return the folder in which its files appear, and the environment of its feeders.
+    """
+    if kind != "s3":
+        yield folder, {}
+        return
+    with s3_server(build(), folder) as server:
+        yield server.root / BUCKET / "kills", server.environment
+
+
 async def kill_for_long(kinds: list[str], runs: int, seed: int) -> None:
     async with Kafka() as kafka:
         for kind in kinds:
             topic = f"kills-{kind}"
             await kafka.admin.create_topic(topic, partitions=PARTITIONS)
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory() as folder, place_of(kind, Path(folder)) as place:
                 chance = Random(seed)
-                place = kafka.bootstrap_servers, topic, f"g-{kind}", kind, Path(folder)
-                with Feeders(*place) as feeders:
+                with Feeders(kafka.bootstrap_servers, topic, f"g-{kind}", kind, *place) as feeders:
                     values = await kills(kafka, feeders, runs, chance)
             sys.stdout.write(f"{kind}: {runs} kills, {len(values)} records, each once\n")
 

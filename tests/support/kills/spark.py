@@ -17,7 +17,7 @@ from asyncconsumer.spark import KafkaSource
 from asyncconsumer.testing.servers import Kafka
 from asyncconsumer.testing.servers.spark import spark_session
 from tests.support.kills import brokers as broker_kills
-from tests.support.kills.feeder import PARTITIONS, SINKS, Feeders, kill_for_long
+from tests.support.kills.feeder import PARTITIONS, SINKS, Feeders, kill_for_long, place_of
 from tests.support.kills.source import Table, cluster_session, kill_executors
 
 
@@ -39,7 +39,8 @@ async def broker(runs: int, seed: int, folder: Path, kind: str) -> str:
         (folder / "sink").mkdir()
         with (
             spark_session("local[1]") as spark,
-            Feeders(servers, topic, "g", kind, folder / "sink") as feeders,
+            place_of(kind, folder / "sink") as place,
+            Feeders(servers, topic, "g", kind, *place) as feeders,
         ):
             spark.dataSource.register(KafkaSource)
             table = Table(spark, servers, topic, folder)

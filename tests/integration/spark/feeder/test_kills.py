@@ -12,16 +12,23 @@ from tests.support.delta_runtime import delta_rs as delta_rs
 from tests.support.feeder_tables import repeated
 from tests.support.helpers import until
 from tests.support.iceberg_tables import pyiceberg_threads as pyiceberg_threads
-from tests.support.kills.feeder import PARTITIONS, SINKS, Feeders, kills
+from tests.support.kills.feeder import PARTITIONS, SINKS, Feeders, kills, place_of
 from tests.support.real_consumer import send
+from tests.support.s3_server import built
 
 
 @pytest.mark.parametrize("kind", SINKS)
 async def test_each_record_is_there_once_however_often_a_feeder_is_killed(
     kafka: KafkaHandle, tmp_path: Path, kind: str
 ) -> None:
+    if kind == "s3" and built() is None:
+        pytest.skip("the S3 server is not built: run `make s3`")
     topic, group = await kafka.topic(partitions=PARTITIONS), kafka.group()
-    with Feeders(kafka.bootstrap_servers, topic, group, kind, tmp_path) as feeders:
+    servers = kafka.bootstrap_servers
+    with (
+        place_of(kind, tmp_path) as place,
+        Feeders(servers, topic, group, kind, *place) as feeders,
+    ):
         await kills(kafka, feeders, 1, Random(kind))
 
 
