@@ -1,35 +1,62 @@
 """The command `asyncconsumer produce`."""
 
 import asyncio
+import itertools
 import json as json_text
 import sys
-from itertools import islice, starmap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from random import Random
-from typing import IO, Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from asyncconsumer.cli import text
 from asyncconsumer.cli.connect import connection_options, read_options
+from asyncconsumer.cli.progress import ProgressDisplay, show_progress
 from asyncconsumer.cli.shared_options import Bootstrap, PropertiesFile, Property
 from asyncconsumer.cli.signals import run_until_stopped
-from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.errors import ConfigError, ConsumerError
-from asyncconsumer.net.partition_writer import ProducerRecord
-from asyncconsumer.net.record_writer import RecordWriter
+from asyncconsumer.config.choices import CompressionType
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.producer.producer import Producer
+from asyncconsumer.records.record import Headers
 
-_BATCH: Final = 1_000  # records for each request; fewer if the input is a terminal
-_RETRY_SECONDS: Final = 10.0
+_BATCH: Final = 1_000  # records between two looks at deliveries; 1 if the input is a terminal
+_TIMEOUT_MS: Final = 30_000
+_PATTERN: Final = bytes(range(ord("a"), ord("z") + 1))  # of generated values
+
+
+class InputRecord(NamedTuple):
+    """A record to write."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int | None = None
 
 
 Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="Topic to write.")]
-File = Annotated[
-    Path | None, typer.Argument(metavar="[FILE]", help="File to read. Default: standard input.")
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[FILES]",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="Files to read. Default: standard input.",
+    ),
+]
+WholeFiles = Annotated[
+    bool, typer.Option("--whole-files", help="Write each file as one record. Default: each line.")
 ]
 KeyDelimiter = Annotated[
     str | None,
     typer.Option("--key-delimiter", "-K", help="Split each line at this text into key, value."),
+]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="The key of all records.")]
+HeaderList = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of all records."),
 ]
 JsonInput = Annotated[
     bool,
@@ -46,91 +73,156 @@ Count = Annotated[
     int | None,
     typer.Option(min=1, help="Write this number of generated records instead of input."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the number.")]
+Size = Annotated[
+    int, typer.Option(min=1, metavar="BYTES", help="Size of the values of generated records.")
+]
+Compression = Annotated[
+    CompressionType, typer.Option("--compression", "-z", help="Compression of batches.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print neither a progress bar nor the number.")
+]
 
 
 def produce_command(
-    file: File = None,
+    files: Files = None,
     *,
     topic: Topic,
     bootstrap_servers: Bootstrap = None,
     properties: PropertiesFile = None,
     property_: Property = None,
+    whole_files: WholeFiles = False,
     key_delimiter: KeyDelimiter = None,
+    key: Key = None,
+    header: HeaderList = None,
     as_json: JsonInput = False,
     partition: Partition = None,
     count: Count = None,
+    size: Size = 100,
+    compression: Compression = "none",
     quiet: Quiet = False,
 ) -> None:
-    """Write each line of the input as a record. All in-sync replicas confirm each record.
+    """Write each line of the input as a record.
+
+    Records are written once and in order, and all in-sync replicas confirm each of them, as with
+    acks=all.
 
     Example: echo 'k1:hello' | asyncconsumer produce -t orders -K : -b localhost:9092
     """
-    options = connection_options(read_options(bootstrap_servers, None, properties, property_))
-
-    def parse(number: int, line: bytes) -> ProducerRecord:
-        data = line.removesuffix(b"\n")
-        if as_json:
-            return _from_json(topic, data, number, partition)
-        key: bytes | None = None
-        if key_delimiter and key_delimiter.encode() in data:
-            key, _, data = data.partition(key_delimiter.encode())
-        return ProducerRecord(topic, key, data, (), partition)
+    connection = connection_options(read_options(bootstrap_servers, None, properties, property_))
+    options: dict[str, Any] = {"delivery_timeout_ms": _TIMEOUT_MS, **connection}
+    common = InputRecord(
+        None if key is None else key.encode(), None, _headers(header or ()), partition
+    )
+    if count is not None:
+        records: Iterator[InputRecord] = _generated(count, size, common)
+    elif whole_files:
+        records = (common._replace(value=path.read_bytes()) for path in files or ())
+    else:
+        parse = _json_parser(common) if as_json else _line_parser(common, key_delimiter)
+        records = itertools.starmap(parse, enumerate(_lines(files), 1))
+    interactive = count is None and not files and sys.stdin.isatty()
 
     async def write() -> None:
-        source = _open(file) if count is None else None
-        lines = iter(source) if source else (b"record %d" % n for n in range(count or 0))
-        size = 1 if source is not None and source.isatty() else _BATCH
-        pending, written = starmap(parse, enumerate(lines, 1)), 0
-        config = ConnectionConfig(**options)
-        async with RecordWriter(config, randomness=Random()) as producer:  # noqa: S311 - for jitter
-            while batch := await asyncio.to_thread(lambda: list(islice(pending, size))):
-                await _send(producer, batch)
-                written += len(batch)
+        with show_progress(
+            "write", enabled=count is not None and not quiet and sys.stderr.isatty()
+        ) as bar:
+            bar.expect(count or 0)
+            async with Producer(compression_type=compression, **options) as producer:
+                written = await _send(producer, topic, records, 1 if interactive else _BATCH, bar)
         if not quiet:
             text.print_message(f"% wrote {written} records to {topic}", "dim")
 
     run_until_stopped(write)
 
 
-async def _send(producer: RecordWriter, batch: list[ProducerRecord]) -> None:
-    """Write all records. Failed ones are sent again for some seconds."""
-    deadline = asyncio.get_running_loop().time() + _RETRY_SECONDS
-    while batch:
-        outcomes = await producer.send(batch)
-        failed = [record for record in batch if isinstance(outcomes[record], ConsumerError)]
-        for record in failed:
-            error = outcomes[record]
-            assert isinstance(error, ConsumerError)
-            if not error.retriable or asyncio.get_running_loop().time() > deadline:
-                raise error
-        batch = failed
-        if failed:
-            await asyncio.sleep(0.1)
+async def _send(
+    producer: Producer[Any, Any],
+    topic: str,
+    records: Iterator[InputRecord],
+    batch_size: int,
+    bar: ProgressDisplay,
+) -> int:
+    """Send all records, and wait until they are written. Return their number.
+
+    While a batch is written, the next one is read and sent.
+    """
+    written, before = 0, []
+    while True:
+        batch = await asyncio.to_thread(lambda: list(islice(records, batch_size)))
+        deliveries = [
+            producer.send_now(topic, *record) or await producer.send_bytes(topic, *record)
+            for record in batch
+        ]
+        if batch_size == 1:
+            before, deliveries = deliveries, []
+        for delivery in before:
+            await delivery
+        written += len(before)
+        bar.advance(len(before))
+        if not batch:
+            return written
+        before = deliveries
 
 
-def _open(file: Path | None) -> IO[bytes]:
-    if file is None:
-        return sys.stdin.buffer
-    try:
-        return file.open("rb")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+def _generated(count: int, size: int, common: InputRecord) -> Iterator[InputRecord]:
+    filler = _PATTERN * (size // len(_PATTERN) + 1)
+    for number in range(count):
+        value = b"record %d " % number
+        yield common._replace(value=(value + filler)[:size])
 
 
-def _from_json(topic: str, line: bytes, number: int, partition: int | None) -> ProducerRecord:
-    try:
-        fields: dict[str, Any] = json_text.loads(line)
-        headers = tuple((name, _bytes(value)) for name, value in fields.get("headers") or ())
-        chosen = partition if partition is not None else fields.get("partition")
-        return ProducerRecord(
-            topic, _bytes(fields.get("key")), _bytes(fields.get("value")), headers, chosen
-        )
-    except (ValueError, TypeError, AttributeError):
-        raise ConfigError(
-            f"Line {number} of the input is not a JSON object with value, key, headers (a list of "
-            "names and values) and partition."
-        ) from None
+def _lines(files: Sequence[Path] | None) -> Iterator[bytes]:
+    if not files:
+        yield from sys.stdin.buffer
+        return
+    for path in files:
+        with path.open("rb") as file:
+            yield from file
+
+
+def _headers(texts: Iterable[str]) -> Headers:
+    headers = []
+    for each in texts:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise ConfigError(f"--header {each!r} must have the form NAME=VALUE.")
+        headers.append((name, value.encode()))
+    return tuple(headers)
+
+
+def _line_parser(common: InputRecord, delimiter: str | None) -> Callable[[int, bytes], InputRecord]:
+    between = None if not delimiter else delimiter.encode()
+
+    def parse(number: int, line: bytes) -> InputRecord:
+        del number
+        data = line.removesuffix(b"\n")
+        if between is not None and between in data:
+            key, _, data = data.partition(between)
+            return common._replace(key=key, value=data)
+        return common._replace(value=data)
+
+    return parse
+
+
+def _json_parser(common: InputRecord) -> Callable[[int, bytes], InputRecord]:
+    def parse(number: int, line: bytes) -> InputRecord:
+        try:
+            fields: dict[str, Any] = json_text.loads(line)
+            headers = tuple((name, _bytes(value)) for name, value in fields.get("headers") or ())
+            return InputRecord(
+                common.key if fields.get("key") is None else _bytes(fields["key"]),
+                _bytes(fields.get("value")),
+                (*common.headers, *headers),
+                fields.get("partition") if common.partition is None else common.partition,
+            )
+        except (ValueError, TypeError, AttributeError):
+            raise ConfigError(
+                f"Line {number} of the input is not a JSON object with value, key, headers (a list "
+                "of names and values) and partition."
+            ) from None
+
+    return parse
 
 
 def _bytes(value: object) -> bytes | None:

@@ -29,6 +29,7 @@ class DeliveryConfig:
     idle_timeout_ms: int | None = None
     stop_at: Literal["end"] | Mapping[TopicPartition, int] | None = None
     progress: bool = False
+    tracing: bool = False
 
     def __post_init__(self) -> None:
         one_of("commit_policy", self.commit_policy, COMMIT_POLICIES)
@@ -36,8 +37,9 @@ class DeliveryConfig:
         for name in ("max_records", "idle_timeout_ms"):
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name), 1)
-        if not isinstance(self.progress, bool):
-            raise ConfigError(f"`progress` must be True or False, got {self.progress!r}")
+        for name in ("progress", "tracing"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ConfigError(f"`{name}` must be True or False, got {value!r}")
         if (self.on_poison == "dead_letter") != (self.dead_letter_topic is not None):
             raise ConfigError(
                 "`on_poison='dead_letter'` and `dead_letter_topic` need each other. Set both or "

@@ -228,6 +228,8 @@ class DeliveryOptions(TypedDict, total=False):
     """Where the loop ends: an offset for each partition, or "end" for the current log ends."""
     progress: bool
     """Whether to show a progress bar on the terminal."""
+    tracing: bool
+    """Whether OpenTelemetry spans are recorded for the items of a loop and for commits."""
 
 
 class ZooKeeperOptions(TypedDict, total=False):

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from asyncconsumer.aio.scope import Scope
@@ -32,6 +33,7 @@ from asyncconsumer.consumer.poison_policy import PoisonPolicy
 from asyncconsumer.consumer.progress_bar import check_terminal
 from asyncconsumer.consumer.refetch import RefetchPolicy
 from asyncconsumer.consumer.resources import open_resources
+from asyncconsumer.consumer.spans import ItemSpans, check_tracing
 from asyncconsumer.consumer.stream import ConsumerStream, DeliveryPolicy
 from asyncconsumer.consumer.subscribe_operations import SubscribeOperations
 from asyncconsumer.consumer.subscription import Collaborators, S, StreamKind
@@ -97,6 +99,8 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
             assignors(self.config.member)  # raises here if they are not valid
         if self.config.delivery.progress:
             check_terminal()
+        if self.config.delivery.tracing:
+            check_tracing()
         self._deserializers = (
             make_deserializer(key_deserializer),
             make_deserializer(value_deserializer),
@@ -349,6 +353,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     def _read_from(self, stream: BatchedStream | None) -> None:
         if self._reading is not None:
             self._remaining = self._reading.remaining
+            self._reading.end_span()
         self._reading = None if stream is None else self._consumer_stream(stream)
 
     def _consumer_stream(
@@ -369,6 +374,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
             weak_method(self.commit) if delivery.commit_policy == "manual" else None,
             read_again=weak_method(self._rewind),
             select=weak_method(self._select),
+            spans=partial(ItemSpans, self.config.member.group_id) if delivery.tracing else None,
         )
         policy = self._adapt(stream, policy)
         stream.remaining = self._remaining

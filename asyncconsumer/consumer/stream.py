@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, ca
 from asyncconsumer.config import whole_number
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.consumer.poison_policy import PoisonPolicy
+from asyncconsumer.consumer.spans import ItemSpans, TracedSource
 from asyncconsumer.errors import ClosedError, ConfigError, CorruptRecords, DeserializationFailed
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, Timestamps
@@ -47,6 +48,7 @@ class DeliveryPolicy(NamedTuple):
     select: Callable[[Collection[TopicPartition] | None], bool]  # returns whether it changed
     message_type: type[Message[Any, Any]] = Message  # a subclass, for other APIs
     fail: Fail | None = raise_failure  # None raises the errors of deserializers unchanged
+    spans: Callable[[], ItemSpans] | None = None  # for tracing
 
     def builder(self) -> decoding.MessageBuilder | None:
         """Return a builder of messages, or None if records are delivered unchanged."""
@@ -83,6 +85,7 @@ class ConsumerStream(Generic[K, V]):
         self._how = how
         stream.build_messages(how.builder(), self._apply_policy)
         self._by_hand = stream.iteration(aiter(stream), self._prepare)
+        self._spans = None if how.spans is None else how.spans()
         self._returned = _ReturnedBatch()
         self._calls = stream.iteration(self._returned, partial(self._prepare, way="calls"))
 
@@ -97,7 +100,11 @@ class ConsumerStream(Generic[K, V]):
         the same record is tried again. After another error the next record follows.
         """
         self._by_hand.begin()
-        return cast("Message[K, V]", await anext(aiter(self._stream)))
+        self.end_span()
+        message = cast("Message[K, V]", await anext(aiter(self._stream)))
+        if self._spans is not None:
+            self._spans.begin(message)
+        return message
 
     @property
     def remaining(self) -> int | None:
@@ -163,12 +170,15 @@ class ConsumerStream(Generic[K, V]):
         if self._how.select(partitions or None):
             self._seek_back(first_offsets(self._stream.collected))  # maybe of other partitions
         self._returned.in_hand = False
+        self.end_span()
         batch: list[Message[K, V]] = await self._stream.next_batch(
             max_records, BatchWaits(seconds, 0.0)
         )
         self._returned.in_hand = bool(batch)
         if not batch and (seconds is None or self._stream.is_over):
             raise ClosedError("the consumer was closed, and nothing more comes")
+        if self._spans is not None and batch:
+            self._spans.begin(batch)
         return batch
 
     def chunks(self) -> AsyncIterator[decoding.Records]:
@@ -200,9 +210,16 @@ class ConsumerStream(Generic[K, V]):
         )
         return self._loop(batches, partial(self._prepare, way="arrow"))
 
+    def end_span(self) -> None:
+        """End the span of the last item, if there is one."""
+        if self._spans is not None:
+            self._spans.end()
+
     # --- internals -------------------------------------------------------------------------------
 
     def _loop(self, source: LoopSource[T], prepare: Callable[[bool], None]) -> AsyncIterator[T]:
+        if self._spans is not None:
+            source = TracedSource(source, self._spans)
         return self._stream.iterate(source, prepare)
 
     def _prepare(self, again: bool, *, way: Way = "records") -> None:  # noqa: FBT001 - one caller

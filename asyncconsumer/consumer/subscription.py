@@ -17,6 +17,7 @@ from asyncconsumer.consumer.membership_factory import GroupMember, in_zookeeper,
 from asyncconsumer.consumer.poll_interval import leave_when_exceeded
 from asyncconsumer.consumer.progress_bar import Bar
 from asyncconsumer.consumer.resources import Resources
+from asyncconsumer.consumer.spans import TracedStore
 from asyncconsumer.consumer.stop_offsets import ends_of
 from asyncconsumer.consumer.subscription_spec import ManualPartitions, SubscriptionSpec, describe
 from asyncconsumer.consumer.topic_check import TopicCheck
@@ -343,6 +344,8 @@ def _opened_store(
 ) -> OffsetStore:
     """Return the offset store for a member. Interceptors are called after its commits."""
     store = _store(config, parts, coordinator, membership, connected)
+    if config.delivery.tracing and parts.commits(config):
+        store = TracedStore(store, config.member.group_id)
     return InterceptedStore(store, parts.interceptors) if parts.interceptors else store
 
 

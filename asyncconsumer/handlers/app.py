@@ -58,7 +58,6 @@ from asyncconsumer.handlers.signals import signals
 from asyncconsumer.handlers.stream import HandlerStream, OnConsume, on_consume
 from asyncconsumer.handlers.subscription import AppConsumer, reads, retry_topics, subscription
 from asyncconsumer.handlers.topic_checks import check_topics, create_topics
-from asyncconsumer.handlers.tracing import check_tracing
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.net.record_writer import RecordWriter
 from asyncconsumer.streams.routes import PartitionRoutes
@@ -85,7 +84,7 @@ class ConsumerApp(Declarations, WebMixin):
 
     An error that stops the app is raised out of its block, and by `failed`. When the app is closed,
     running handlers have `shutdown_grace_ms` to finish. With `tracing`, each handler call is an
-    OpenTelemetry span in the trace of its record.
+    OpenTelemetry span in the trace of its record, and each commit is a span.
 
     `lifespan` is called with the app and returns an async context manager. It is entered before the
     app joins its group, and exited after the drain. Its result is `state`.
@@ -106,8 +105,6 @@ class ConsumerApp(Declarations, WebMixin):
         settings = AppSettings.of(options)
         super().__init__(middlewares=settings.middlewares)
         self._settings = settings
-        if settings.tracing:
-            check_tracing()
         recorder = Recorder(environment.now_ms)
         self._context = AppContext(environment, EventBus(), recorder, settings.tracing, self)
         self.state: Any = None

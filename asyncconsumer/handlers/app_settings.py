@@ -22,7 +22,7 @@ class AppKeywords(AppOptions, total=False):
     shutdown_grace_ms: int
     """Time that running handlers have to finish when the app is closed."""
     tracing: bool
-    """Whether each handler call is an OpenTelemetry span in the trace of its record."""
+    """Whether OpenTelemetry spans are recorded for handler calls and commits."""
     lifespan: Lifespan | None
     """Function that is called with the app and returns an async context manager of its state."""
     middlewares: Iterable[Middleware]
@@ -114,5 +114,6 @@ class AppSettings:
                 tuple(interceptors) if isinstance(interceptors, Iterable) else interceptors
             ),
             "offsets": keywords.get("offsets"),
+            "tracing": keywords.get("tracing", False),
         }
         return cls(options=options, **{name: keywords[name] for name in own & keywords.keys()})

@@ -5,25 +5,14 @@ Only the OpenTelemetry API is used. Spans are recorded only if the application s
 
 from typing import TYPE_CHECKING, Any
 
-from asyncconsumer.errors import ConfigError, DeserializationFailed
+from asyncconsumer.consumer.spans import attributes, place, sender_context, sender_links
+from asyncconsumer.errors import DeserializationFailed
 from asyncconsumer.handlers.invoke import Call
 from asyncconsumer.handlers.partition_work import Item, first_of
-from asyncconsumer.records.decoding import Record
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
-
-
-def check_tracing() -> None:
-    """Raise ConfigError if OpenTelemetry is not installed."""
-    try:
-        import opentelemetry.propagate
-        import opentelemetry.trace  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "tracing=True needs OpenTelemetry: pip install 'asyncconsumer[otel]'"
-        ) from error
 
 
 def traced(call: Call, group: str) -> Call:
@@ -31,32 +20,29 @@ def traced(call: Call, group: str) -> Call:
 
     The span of a record is a child of its producer's span. The span of a batch has links to them.
     """
-    from opentelemetry import propagate, trace
+    from opentelemetry import trace
 
     tracer = trace.get_tracer("asyncconsumer")
-
-    def sent_in(record: Record) -> "Context":
-        texts = {name: text.decode("latin-1") for name, text in record.headers if text is not None}
-        return propagate.extract(texts)
 
     async def spanned(item: Item) -> Any:  # noqa: ANN401 - the result of the handler
         first = first_of(item)
         context: Context | None = None
         links: list[trace.Link] = []
-        attributes = _attributes(group, first)
+        described = {
+            **attributes(group, "process", "process"),
+            **place(first.topic, first.partition),
+            "messaging.kafka.offset": first.offset,
+        }
         if isinstance(item, list):
-            senders = [
-                trace.get_current_span(sent_in(record)).get_span_context() for record in item
-            ]
-            links = [trace.Link(sender) for sender in senders if sender.is_valid]
-            attributes["messaging.batch.message_count"] = len(item)
+            links = sender_links(item)
+            described["messaging.batch.message_count"] = len(item)
         else:
-            context = sent_in(item)
+            context = sender_context(item.headers)
         with tracer.start_as_current_span(
             f"process {first.topic}",
             context=context,
             kind=trace.SpanKind.CONSUMER,
-            attributes=attributes,
+            attributes=described,
             links=links,
             record_exception=False,
             set_status_on_exception=False,
@@ -83,16 +69,3 @@ def _record(span: "Span", error: Exception) -> None:
     else:
         span.record_exception(error)
     span.set_status(Status(StatusCode.ERROR, type(error).__name__))
-
-
-def _attributes(group: str, first: Record) -> dict[str, str | int]:
-    """Return the span attributes of the OpenTelemetry conventions for messaging."""
-    return {
-        "messaging.system": "kafka",
-        "messaging.operation.name": "process",
-        "messaging.operation.type": "process",
-        "messaging.consumer.group.name": group,
-        "messaging.destination.name": first.topic,
-        "messaging.destination.partition.id": str(first.partition),
-        "messaging.kafka.offset": first.offset,
-    }

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from asyncconsumer.consumer.spans import check_tracing
 from asyncconsumer.handlers.context import Context
 from asyncconsumer.handlers.middleware import CallNext
-from asyncconsumer.handlers.tracing import check_tracing, traced
+from asyncconsumer.handlers.tracing import traced
 
 
 class Tracing:

@@ -1,5 +1,6 @@
 """The task and the iteration that read a stream, and whether the last item is acknowledged."""
 
+import abc
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,14 @@ class Source(Protocol):
     @property
     def in_hand(self) -> bool:
         """Whether an item was delivered and no other one was requested since."""
+
+
+class ObservingSource(Source, abc.ABC):
+    """A source that observes how its loop is left."""
+
+    @abc.abstractmethod
+    def left(self, how: Exit) -> None:
+        """Note how the loop was left."""
 
 
 class HeldRecords(Protocol):
@@ -68,6 +77,8 @@ class Iteration:
     def left(self, how: Exit) -> None:
         """Tell the reader how the loop was left, for example by ``break`` or by an error."""
         self.reader.left(self, how)
+        if isinstance(self.source, ObservingSource):
+            self.source.left(how)
 
     def again(self) -> "Iteration":
         """Return a new iteration over the same iterator object, for another loop."""

@@ -18,8 +18,8 @@ from asyncconsumer.cli.consume.files import FileKind, RecordFile
 from asyncconsumer.cli.consume.format import Format
 from asyncconsumer.cli.consume.output import Output
 from asyncconsumer.cli.consume.positions import parse_position, resolve
-from asyncconsumer.cli.consume.progress import ReadProgress, show_progress, wants_bar
 from asyncconsumer.cli.consume.values import ValueDecoder, ValueFormat, open_decoder
+from asyncconsumer.cli.progress import ProgressDisplay, show_progress, wants_bar
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.consumer.simple import SimpleConsumer
 from asyncconsumer.errors import ConfigError, ConsumerError
@@ -149,7 +149,7 @@ async def read(options: dict[str, Any], reading: ReadOptions, group: str | None)
             async with printer.idle:
                 printer.restart_timeout()
                 if group is None:
-                    with show_progress(enabled=bar) as progress:
+                    with show_progress("read", enabled=bar) as progress:
                         await _read_partitions(options, reading.selection, printer, progress)
                 else:
                     member = options | {"group_id": group, "progress": bar}
@@ -178,7 +178,7 @@ async def _read_partitions(
     options: dict[str, Any],
     selection: Selection,
     printer: _RecordPrinter,
-    progress: ReadProgress,
+    progress: ProgressDisplay,
 ) -> None:
     start = parse_position("--from", selection.start or "earliest")
     stop = None if selection.until is None else parse_position("--until", selection.until)

@@ -189,6 +189,30 @@ async def test_topics_and_records(kafka: KafkaHandle) -> None:
     assert name not in (await run("topics", "list", *servers)).split()
 
 
+async def test_what_produce_writes(kafka: KafkaHandle, tmp_path: Path) -> None:
+    topic = await kafka.topic()
+    write = ("produce", "-t", topic, "-b", kafka.bootstrap_servers)
+    lines, image = tmp_path / "lines", tmp_path / "image"
+    lines.write_text("one\ntwo\n")
+    image.write_bytes(b"\x00\n\xff")
+    await run(*write, str(lines), str(lines), "-k", "all", "-H", "h=x=y", "-z", "zstd")
+    await run(*write, str(image), str(lines), "--whole-files")
+    await run(*write, "--count", "1500", "--size", "30", "-z", "lz4", "-q")
+    line = json.dumps({"value": {"n": 1}, "headers": [["own", None]]})
+    await run(*write, "--json", "-k", "all", "-H", "h=x", stdin=f"{line}\n")
+    async with SimpleConsumer(kafka.bootstrap_servers) as simple:
+        read = [record async for record in simple.read(topic, 0, end=1507)]
+    assert [(r.key, r.value, r.headers) for r in read[:4]] == [
+        (b"all", value, (("h", b"x=y"),)) for value in (b"one", b"two") * 2
+    ]
+    assert [(r.key, r.value) for r in read[4:6]] == [(None, b"\x00\n\xff"), (None, b"one\ntwo\n")]
+    assert read[6].value == b"record 0 abcdefghijklmnopqrstu"
+    assert {len(r.value or b"") for r in read[6:1506]} == {30}
+    last = read[1506]
+    assert (last.key, last.value) == (b"all", b'{"n": 1}')
+    assert last.headers == (("h", b"x"), ("own", None))
+
+
 async def test_records_are_read_from_any_position(kafka: KafkaHandle) -> None:
     topic, servers = await kafka.topic(partitions=2), ("-b", kafka.bootstrap_servers)
     await send(kafka, topic, 4, seconds_ago=3600)

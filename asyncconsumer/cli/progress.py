@@ -1,36 +1,36 @@
-"""The progress bar of `asyncconsumer consume`, for reads that have an end."""
+"""A progress bar on standard error, for commands that know how much they do."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import rich.progress
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 
 
-class ReadProgress:
-    """The number of offsets that were read, and the total to read."""
+class ProgressDisplay:
+    """The number of records that are done, and the total."""
 
-    def __init__(self, bar: Progress | None) -> None:
+    def __init__(self, bar: rich.progress.Progress | None, title: str) -> None:
         self._bar = bar
-        self._task = None if bar is None else bar.add_task("read", total=0)
+        self._task = None if bar is None else bar.add_task(title, total=0)
         self._total = 0
 
     def expect(self, count: int) -> None:
-        """Add `count` offsets to the total."""
+        """Add `count` to the total."""
         self._total += count
         if self._bar is not None:
             self._bar.update(self._known_task, total=self._total)
 
     def advance(self, count: int) -> None:
-        """Count `count` more offsets as read."""
+        """Count `count` more as done."""
         if self._bar is not None:
             self._bar.update(self._known_task, advance=count)
 
@@ -41,7 +41,7 @@ class ReadProgress:
 
 
 def wants_bar(*, bounded: bool, to_file: bool, quiet: bool) -> bool:
-    """Return whether to show a progress bar.
+    """Return whether a read shows a progress bar.
 
     It needs a terminal on which no records are printed.
     """
@@ -50,10 +50,10 @@ def wants_bar(*, bounded: bool, to_file: bool, quiet: bool) -> bool:
 
 
 @contextmanager
-def show_progress(*, enabled: bool) -> Iterator[ReadProgress]:
+def show_progress(title: str, *, enabled: bool) -> Iterator[ProgressDisplay]:
     """Return a context manager that shows a progress bar on standard error, if `enabled`."""
     if not enabled:
-        yield ReadProgress(None)
+        yield ProgressDisplay(None, title)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -61,5 +61,5 @@ def show_progress(*, enabled: bool) -> Iterator[ReadProgress]:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        yield ReadProgress(bar)
+    with rich.progress.Progress(*columns, console=Console(stderr=True)) as bar:
+        yield ProgressDisplay(bar, title)
