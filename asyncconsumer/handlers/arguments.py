@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origi
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.context import Context
 from asyncconsumer.handlers.markers import Header, Key, State, Value
-from asyncconsumer.records.decoding import Record
+from asyncconsumer.records.decoding import PartReader, Record
 from asyncconsumer.records.message import Part
 from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import Deserializer, make_deserializer
@@ -19,6 +19,7 @@ from asyncconsumer.streams.messages import Message
 
 _OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # unlikely for a value
 _SUPPORTED: Final = "Use Depends, State, Header, Key, Value or a deserializer"
+_as_it_is: Final = PartReader("record")
 _PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # read with the standard library
 
 
@@ -314,10 +315,6 @@ def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
     if get_origin(kind) is not list:
         raise ConfigError(f"{where}: a handler with `batch` gets lists: annotate it as list[...]")
     return get_args(kind)[0]
-
-
-def _as_it_is(record: Record) -> Record:
-    return record
 
 
 def _headers_as(where: str, kind: Any) -> Argument:  # noqa: ANN401

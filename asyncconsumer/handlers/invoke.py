@@ -13,7 +13,7 @@ from asyncconsumer.handlers.context import Context
 from asyncconsumer.handlers.injection import ContextCall, injected
 from asyncconsumer.handlers.partition_work import Item
 from asyncconsumer.handlers.threads import HandlerThreads
-from asyncconsumer.records.decoding import Record
+from asyncconsumer.records.decoding import PartsCall, Record
 
 Read: TypeAlias = Callable[[Record], Any]
 Call: TypeAlias = Callable[[Any], Awaitable[Any]]
@@ -48,7 +48,7 @@ def caller(
     elif any(argument.waits for argument in arguments):
         call = _waiting(run, reads, batch=batch)
     else:
-        call = _with_batch(run, reads) if batch else _with_record(run, reads)
+        call = _with_batch(run, reads) if batch else PartsCall(run, reads)
     if timeout_ms is not None:
         call = partial(_timed, call, name, timeout_ms)
     return call if threads is None else partial(_with_room, call, threads)
@@ -58,17 +58,6 @@ def _in_context(
     call: ContextCall, context_of: Callable[[Item], Context], item: Item
 ) -> Awaitable[Any]:
     return call(context_of(item))
-
-
-def _with_record(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
-    """Return a function that calls the handler with a record. One or two arguments are faster."""
-    if len(reads) == 1:
-        first = reads[0]
-        return lambda record: run(first(record))
-    if len(reads) == 2:
-        first, second = reads
-        return lambda record: run(first(record), second(record))
-    return lambda record: run(*[read(record) for read in reads])
 
 
 def _with_batch(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:

@@ -1,31 +1,12 @@
 """The processed offsets of one partition. Its records may be processed in any order."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, islice, pairwise
 
 from asyncconsumer.handlers.commit_metadata import OffsetWithRanges, Ranges, decode, encode, merged
-from asyncconsumer.records.decoding import Record
+from asyncconsumer.records.decoding import Record, RecordBlock
 from asyncconsumer.types import Offset
-
-
-class Block:
-    """Records that were added together. Those from `index` on are not started.
-
-    A worker that processes the block in order increases `index` after each record.
-    """
-
-    __slots__ = ("counted", "index", "records", "sizes")
-
-    def __init__(self, records: Sequence[Record], sizes: Sequence[int]) -> None:
-        self.records = records
-        self.sizes = sizes
-        self.index = 0
-        self.counted = 0  # records before this index no longer count as in flight
-
-    def offsets(self) -> Iterator[int]:
-        """Yield the offsets of the records from `index` on."""
-        return (record.offset for record in islice(self.records, self.index, None))
 
 
 class Ledger:
@@ -43,7 +24,7 @@ class Ledger:
         committed = Offset.of(start)
         self.position: int | None = int(committed) if start >= 0 else None  # next offset to read
         self.leader_epoch = committed.leader_epoch
-        self.unstarted: deque[Block] = deque()
+        self.unstarted: deque[RecordBlock] = deque()
         # By offset, with the size. A dict keeps insertion order, so its first key is the smallest.
         self._started: dict[int, int] = {}
         # offset and timestamp of the first record of each block with unprocessed records
@@ -85,10 +66,10 @@ class Ledger:
         """Whether `is_finished` can return True for any offset."""
         return bool(self._before)
 
-    def add(self, records: Sequence[Record], sizes: Sequence[int]) -> None:
-        """Add records to process, in the order of their offsets. `sizes` are their bytes."""
-        if records:
-            self.unstarted.append(Block(records, sizes))
+    def add(self, block: RecordBlock) -> None:
+        """Add records to process, in the order of their offsets."""
+        if records := block.records:
+            self.unstarted.append(block)
             self._times.append((records[0].offset, records[0].timestamp))
             self._drop_times(next(self._unfinished()))
 
@@ -114,7 +95,7 @@ class Ledger:
         block = self.unstarted[0]
         index = block.index
         record = block.records[index]
-        self._started[record.offset] = block.sizes[index]
+        self._started[record.offset] = block.size_between(index, index + 1)
         block.index = block.counted = index + 1
         if not in_run and block.index == len(block.records):
             self.unstarted.popleft()
@@ -134,7 +115,7 @@ class Ledger:
     def drop_unstarted(self) -> None:
         """Free the memory of records that are not started. Keep their offsets as unprocessed."""
         for block in self.unstarted:
-            self._started.update(dict.fromkeys(block.offsets(), 0))
+            self._started.update(dict.fromkeys(_offsets(block), 0))
         self.unstarted.clear()
 
     def finish(self, offset: int) -> int:
@@ -143,7 +124,7 @@ class Ledger:
 
     def is_unfinished(self, offset: int) -> bool:
         """Return whether a record at this offset was added and is not processed."""
-        return offset in self._started or any(offset in block.offsets() for block in self.unstarted)
+        return offset in self._started or any(offset in _offsets(block) for block in self.unstarted)
 
     @property
     def unfinished(self) -> list[int]:
@@ -151,7 +132,7 @@ class Ledger:
         return list(self._unfinished())
 
     def _unfinished(self) -> Iterator[int]:
-        blocks = (block.offsets() for block in self.unstarted)
+        blocks = (_offsets(block) for block in self.unstarted)
         return chain(self._started, chain.from_iterable(blocks))
 
     @property
@@ -182,3 +163,8 @@ class Ledger:
         for start, stop in self._before:
             if stop > self.position:
                 yield max(start, self.position), stop
+
+
+def _offsets(block: RecordBlock) -> Iterator[int]:
+    """Yield the offsets of the records that are not started."""
+    return (record.offset for record in islice(block.records, block.index, None))

@@ -3,9 +3,8 @@
 import asyncio
 import enum
 from collections import deque
-from collections.abc import Iterable
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from asyncconsumer.handlers.ledger import Ledger
 from asyncconsumer.records.decoding import Record
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
 
 Item: TypeAlias = Record | list[Record]
 """The unit of a handler call: a record, or a batch of one partition."""
-
-_BYTES_OF_A_RECORD: Final = 200  # without key, value and headers
-_BYTES_OF_A_HEADER: Final = 100  # without name and value
 
 
 class Attempts(NamedTuple):
@@ -118,30 +114,3 @@ def first_of(item: Item) -> Record:
 def records_of(item: Item) -> list[Record]:
     """Return the records of an item, which is a record or a batch."""
     return item if isinstance(item, list) else [item]
-
-
-def measure(
-    records: Iterable[Record], max_size: float, taken: list[Record], sizes: list[int]
-) -> bool:
-    """Append records to `taken`, and their approximate sizes in memory to `sizes`.
-
-    Stop after the record that reaches `max_size` bytes in total. Return whether that was reached.
-    If the iteration raises an error, the lists have the records before it.
-    """
-    total = 0
-    for record in records:
-        size = _BYTES_OF_A_RECORD + len(record.value or b"") + len(record.key or b"")
-        if record.headers:
-            size += _size_of_headers(record)
-        taken.append(record)
-        sizes.append(size)
-        total += size
-        if total >= max_size:
-            return True
-    return False
-
-
-def _size_of_headers(record: Record) -> int:
-    return sum(
-        _BYTES_OF_A_HEADER + len(name) + len(content or b"") for name, content in record.headers
-    )

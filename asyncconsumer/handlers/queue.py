@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from math import inf
 from typing import Any, Final
 
 from asyncconsumer.aio.wait import POLL_SECONDS, wait_until
@@ -21,7 +21,7 @@ from asyncconsumer.handlers.partition_work import (
     first_of,
     records_of,
 )
-from asyncconsumer.records.decoding import Record
+from asyncconsumer.records.decoding import Record, RecordBlock
 from asyncconsumer.streams.stream import Fence
 from asyncconsumer.types import TopicPartition
 
@@ -242,20 +242,19 @@ class WorkQueue:
         await wait_until(lambda: not work.count or work.state is WorkState.OVER)
         return work.state is not WorkState.OVER
 
-    def submit(self, work: PartitionWork, records: Sequence[Record], sizes: Sequence[int]) -> None:
-        """Add records of a partition.
-
-        `sizes` are their bytes. The caller awaits `wait_for_room` before.
-        """
+    def submit(self, work: PartitionWork, block: RecordBlock) -> None:
+        """Add records of a partition. The caller awaits `wait_for_room` before."""
         ledger = work.ledger
         if ledger.knows_finished:
-            is_new = [not ledger.is_finished(record.offset) for record in records]
-            records, sizes = list(compress(records, is_new)), list(compress(sizes, is_new))
-        if not records:
+            added, block = block, RecordBlock()
+            is_new = (record for record in added.records if not ledger.is_finished(record.offset))
+            block.fill(is_new, len(added.records), inf)
+        count = len(block.records)
+        if not count:
             return
-        self._count(work, len(records), sum(sizes))
-        ledger.add(records, sizes)
-        self.order.add(work, records, self.ready.append)
+        self._count(work, count, block.size_between(0, count))
+        ledger.add(block)
+        self.order.add(work, block.records, self.ready.append)
         self._update_startable(work)
         self.wake(_WOKEN_AT_ONCE if self.ready else 1)
 
@@ -387,7 +386,7 @@ class WorkQueue:
             block.counted = stop
             self.finished += count
             self.completions.end(asyncio.get_running_loop().time(), count)
-            self._count(work, -count, -sum(block.sizes[start:stop]))
+            self._count(work, -count, -block.size_between(start, stop))
             self._room_waiters.notify_soon()
 
     async def may_begin(self, work: PartitionWork, item: Item) -> bool:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Collection
-from itertools import islice
 from math import inf
 from typing import Final
 
@@ -10,9 +9,9 @@ from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import CorruptRecords
-from asyncconsumer.handlers.partition_work import PartitionWork, measure
+from asyncconsumer.handlers.partition_work import PartitionWork
 from asyncconsumer.handlers.queue import WorkQueue
-from asyncconsumer.records.decoding import Record, Records
+from asyncconsumer.records.decoding import Record, RecordBlock, Records
 from asyncconsumer.records.pauses import open_next
 from asyncconsumer.streams.idle import IdleTimeout
 from asyncconsumer.streams.stream import Fence, Stream
@@ -183,17 +182,15 @@ class HandlerStream(Stream):
     ) -> bool:
         """Submit some of the records. Return whether there are more."""
         max_count, max_size = queue.room(work)
-        max_count = min(max_count, _MAX_RECORDS)
-        taken: list[Record] = []
-        sizes: list[int] = []
+        block = RecordBlock()
         try:
-            is_full = measure(islice(records, max_count), max_size, taken, sizes)
-            return is_full or len(taken) == max_count or bool(records.paused)
+            is_full = block.fill(records, min(max_count, _MAX_RECORDS), max_size)
+            return is_full or bool(records.paused)
         finally:  # also if corrupt records follow
-            if self._on_consume is not None:
-                consumed = [self._on_consume(record) for record in taken]
-                taken, sizes = [], []
-                measure(consumed, inf, taken, sizes)
-            if taken:
-                queue.submit(work, taken, sizes)
-                work.ledger.advance_position(taken[-1].offset + 1, leader_epoch)
+            if taken := block.records:
+                position = taken[-1].offset + 1
+                if self._on_consume is not None:
+                    block = RecordBlock()
+                    block.fill(map(self._on_consume, taken), len(taken), inf)
+                queue.submit(work, block)
+                work.ledger.advance_position(position, leader_epoch)

@@ -2,12 +2,10 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import islice
 from time import monotonic
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from asyncconsumer.aio.wait import POLL_SECONDS
 from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
@@ -16,7 +14,7 @@ from asyncconsumer.handlers.invoke import Call
 from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkState
 from asyncconsumer.handlers.queue import WorkerState, WorkQueue
 from asyncconsumer.metrics.recorder import Recorder
-from asyncconsumer.records.decoding import Record
+from asyncconsumer.records.decoding import BlockRun, Record
 
 _log: Final = logging.getLogger(__name__)
 _ITEMS_PER_TURN: Final = 64
@@ -47,7 +45,7 @@ class Workers:
 
         Yield to the event loop in between, so that handlers that never wait do not starve it.
         """
-        queue, state, clock, run_clock = self._queue, WorkerState(), _clock(), _run_clock()
+        queue, state, clock = self._queue, WorkerState(), _clock()
         ready, startable = queue.ready, queue.startable
         task = asyncio.current_task()
         assert task is not None
@@ -68,7 +66,7 @@ class Workers:
             elif work.deadline_passed:
                 await asyncio.sleep(POLL_SECONDS)  # rare; no event signals a new deadline
             else:
-                in_a_row = await self._run(task, state, work, run_clock)
+                in_a_row = await self._run(task, state, work)
 
     async def _process_ready(
         self, task: "asyncio.Task[object]", state: WorkerState, clock: Callable[[], float]
@@ -110,62 +108,60 @@ class Workers:
         return _ITEMS_PER_TURN
 
     async def _run(
-        self,
-        task: "asyncio.Task[object]",
-        state: WorkerState,
-        work: PartitionWork,
-        clock: Callable[[], float],
+        self, task: "asyncio.Task[object]", state: WorkerState, work: PartitionWork
     ) -> int:
         """Process unstarted records of the partition `work`, one after the other (a run).
 
         Return `_ITEMS_PER_TURN` at the end of the run. Return 0 if a call had to wait or failed.
         """
-        queue, call, cancelling = self._queue, self._call, task.cancelling
+        queue = self._queue
         queue.begin_run(task, state, work)
-        block, busy = work.ledger.unstarted[0], work.busy
-        follows_each = queue.order.follows_each(work)
-        loop = asyncio.get_running_loop()
-        began = before = now = clock()
-        stop, done = now + min(work.deadline - loop.time(), _SECONDS_PER_TURN), 0
         self._latest = state
-        for record in islice(block.records, block.index, block.index + _RECORDS_PER_TURN):
-            if busy and record.key in busy:
-                queue.postpone_next(work)
-                continue
-            if follows_each:
-                queue.interrupt_run()
-            try:
-                if (result := await call(record)) is not None:
-                    self._log_unpublished(result)
-            except _THE_END:
+        follows_each = queue.order.follows_each(work)
+        run = BlockRun(
+            work.ledger.unstarted[0],
+            partial(self._call_apart, queue) if follows_each else self._call,
+            _RECORDS_PER_TURN,
+            min(work.deadline - asyncio.get_running_loop().time(), _SECONDS_PER_TURN),
+            busy=work.busy,
+            postpone=partial(queue.postpone_next, work),
+            on_result=self._log_unpublished,
+            cancelling=task.cancelling,
+            clock=_run_clock(),
+        )
+        try:
+            await run
+        except _THE_END:
+            raise
+        except BaseException as error:
+            self._observe_run(run)
+            if run.record is None:
                 raise
-            except BaseException as error:  # noqa: BLE001 - as in `_process`
-                queue.interrupt_run()  # this run, or one that waits
-                self._observe_run(done + 1, now - began, clock() - now)
-                await self._failed(task, work, record, error)
-                return 0
-            if state.item is not None:
-                self._observe_run(done + 1, now - began, clock() - now)
-                await self._end_interrupted(task, state, work, record)
-                return 0
-            block.index += 1
-            done += 1
-            before, now = now, clock()
-            if now >= stop or cancelling():
-                break
-        self._observe_run(done, before - began, now - before)
+            queue.interrupt_run()  # this run, or one that waits
+            await self._failed(task, work, run.record, error)
+            return 0
+        self._observe_run(run)
+        if run.taken:
+            assert run.record is not None
+            await self._end_interrupted(task, state, work, run.record)
+            return 0
         queue.end_run(task, work)
         return _ITEMS_PER_TURN
 
-    def _observe_run(self, calls: int, seconds: float, last: float) -> None:
+    def _call_apart(self, queue: WorkQueue, record: Record) -> Awaitable[Any]:
+        """Start a handler call whose record does not belong to the run any more."""
+        queue.interrupt_run()
+        return self._call(record)
+
+    def _observe_run(self, run: BlockRun) -> None:
         """Record the durations of the calls of a run: all but the last together, and the last.
 
         All but the last are shorter than the run, so they belong to the first bucket.
         """
-        if calls > 1:
-            self._durations.observe(seconds / (calls - 1), calls - 1)
-        if calls:
-            self._durations.observe(last)
+        if run.calls > 1:
+            self._durations.observe(run.seconds_before_last / (run.calls - 1), run.calls - 1)
+        if run.calls:
+            self._durations.observe(run.seconds_of_last)
 
     async def _end_interrupted(
         self, task: "asyncio.Task[object]", state: WorkerState, work: PartitionWork, record: Record
@@ -276,17 +272,14 @@ def _clock() -> Callable[[], float]:
     return monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
-def _run_clock() -> Callable[[], float]:
-    """Return the clock that limits the time of a run.
+def _run_clock() -> Callable[[], float] | None:
+    """Return the clock that limits the time of a run, or None for that of `BlockRun`.
 
-    It counts the time of a suspended machine, which moves the deadline of a partition. It also
-    advances while the event loop is blocked, which the clock of uvloop does not.
+    `BlockRun` counts the time of a suspended machine, which moves the deadline of a partition. Its
+    clock also advances while the event loop is blocked, which the clock of uvloop does not.
     """
     loop = asyncio.get_running_loop()
-    if abs(loop.time() - monotonic()) > _OTHER_CLOCK:
-        return loop.time  # of a simulation
-    boottime: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-    return monotonic if boottime is None else partial(time.clock_gettime, boottime)
+    return loop.time if abs(loop.time() - monotonic()) > _OTHER_CLOCK else None  # of a simulation
 
 
 def _bad_one(batch: list[Record], error: BaseException) -> Record | None:

@@ -2,12 +2,16 @@
 from typing_extensions import Buffer
 
 from asyncconsumer.records._pure import AsyncRecords as AsyncRecords
+from asyncconsumer.records._pure import BlockRun as BlockRun
 from asyncconsumer.records._pure import FetchAnswer as FetchAnswer
 from asyncconsumer.records._pure import Loop as Loop
 from asyncconsumer.records._pure import Message as Message
 from asyncconsumer.records._pure import MessageBuilder as MessageBuilder
 from asyncconsumer.records._pure import PartitionAnswer as PartitionAnswer
+from asyncconsumer.records._pure import PartReader as PartReader
+from asyncconsumer.records._pure import PartsCall as PartsCall
 from asyncconsumer.records._pure import Record as Record
+from asyncconsumer.records._pure import RecordBlock as RecordBlock
 from asyncconsumer.records._pure import RecordEncoder as RecordEncoder
 from asyncconsumer.records._pure import Records as Records
 from asyncconsumer.records._pure import crc32c as crc32c

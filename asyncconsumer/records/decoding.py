@@ -81,12 +81,16 @@ name, decoder = load(os.environ.get(_VARIABLE) or None)
 
 if TYPE_CHECKING:  # the pure-Python decoder has the type annotations
     from asyncconsumer.records._pure import AsyncRecords as AsyncRecords
+    from asyncconsumer.records._pure import BlockRun as BlockRun
     from asyncconsumer.records._pure import FetchAnswer as FetchAnswer
     from asyncconsumer.records._pure import Loop as Loop
     from asyncconsumer.records._pure import Message as Message
     from asyncconsumer.records._pure import MessageBuilder as MessageBuilder
     from asyncconsumer.records._pure import PartitionAnswer as PartitionAnswer
+    from asyncconsumer.records._pure import PartReader as PartReader
+    from asyncconsumer.records._pure import PartsCall as PartsCall
     from asyncconsumer.records._pure import Record as Record
+    from asyncconsumer.records._pure import RecordBlock as RecordBlock
     from asyncconsumer.records._pure import RecordEncoder as RecordEncoder
     from asyncconsumer.records._pure import Records as Records
     from asyncconsumer.records._pure import crc32c as crc32c
@@ -96,12 +100,16 @@ if TYPE_CHECKING:  # the pure-Python decoder has the type annotations
     from asyncconsumer.records._pure import room_for as room_for
 else:
     AsyncRecords = decoder.AsyncRecords
+    BlockRun = decoder.BlockRun
     FetchAnswer = decoder.FetchAnswer
     Loop = decoder.Loop
     Message = decoder.Message
     MessageBuilder = decoder.MessageBuilder
     PartitionAnswer = decoder.PartitionAnswer
+    PartReader = decoder.PartReader
+    PartsCall = decoder.PartsCall
     Record = decoder.Record
+    RecordBlock = decoder.RecordBlock
     RecordEncoder = decoder.RecordEncoder
     Records = decoder.Records
     crc32c = decoder.crc32c

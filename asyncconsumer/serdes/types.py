@@ -2,7 +2,6 @@
 
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
-from operator import attrgetter
 from types import CoroutineType
 from typing import (
     Any,
@@ -17,7 +16,7 @@ from typing import (
 )
 
 from asyncconsumer.errors import ConsumerError, DeserializationFailed
-from asyncconsumer.records.decoding import Record
+from asyncconsumer.records.decoding import PartReader, Record
 from asyncconsumer.records.message import Part
 from asyncconsumer.records.record import Headers
 
@@ -102,26 +101,19 @@ class Deserializer(Generic[T_co]):
 
         An error of the deserializer is raised as `DeserializationFailed`, which has the record.
         """
-        data_of: Callable[[Record], bytes | None] = attrgetter(part)
         if self.as_it_is:
-            return data_of  # type: ignore[return-value] # T_co is bytes
+            return PartReader(part)
         if self._wants_place:
-            return self._placed_reader(part, data_of)
-        call, waits = self._call, self.waits
+            return self._placed_reader(part, PartReader(part))
+        read = PartReader(part, self._call, raise_failure)
+        if not self.waits:
+            return read
 
-        def read(record: Record) -> Made[T_co | None]:
-            data = data_of(record)
-            if data is None:
-                return None
-            try:
-                made = call(data)
-            except BaseException as error:  # noqa: BLE001 - raised with the record
-                raise_failure(error, record, part)
-            if waits and isinstance(made, CoroutineType):
-                return _waited(made, record, part)
-            return made
+        def read_or_wait(record: Record) -> Made[T_co | None]:
+            made = read(record)
+            return _waited(made, record, part) if isinstance(made, CoroutineType) else made
 
-        return read
+        return read_or_wait
 
     def _placed_reader(
         self, part: Part, data_of: Callable[[Record], bytes | None]

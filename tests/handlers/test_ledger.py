@@ -1,5 +1,7 @@
 """Offsets that may be committed, in whatever order records are finished."""
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from asyncconsumer import Record
 from asyncconsumer.handlers.commit_metadata import encode
 from asyncconsumer.handlers.ledger import Ledger
 from asyncconsumer.protocol.messages import EARLIEST
+from asyncconsumer.records.decoding import RecordBlock
 from asyncconsumer.types import Offset
 
 pytestmark = pytest.mark.fast
@@ -15,7 +18,9 @@ pytestmark = pytest.mark.fast
 
 def begin(ledger: Ledger, offset: int) -> None:
     """Start a record that waits in its handler."""
-    ledger.add([Record("t", 0, offset)], [1])
+    block = RecordBlock()
+    block.fill([Record("t", 0, offset)], 1, inf)
+    ledger.add(block)
     ledger.start_all()
 
 

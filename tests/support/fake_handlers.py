@@ -11,10 +11,11 @@ from asyncconsumer import ConsumerError, Record, TopicPartition
 from asyncconsumer.environment import Environment
 from asyncconsumer.events import EventBus
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
-from asyncconsumer.handlers.partition_work import PartitionWork, measure
+from asyncconsumer.handlers.partition_work import PartitionWork
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.runtime import AppContext, HandlerRuntime
 from asyncconsumer.metrics.recorder import Recorder
+from asyncconsumer.records.decoding import RecordBlock
 
 AROUND = AppContext(Environment(randomness=Random(1)), EventBus(), Recorder())
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -26,10 +27,9 @@ def record(offset: int, key: bytes | None = None, tp: TopicPartition = A, size: 
 
 def submit(queue: WorkQueue, work: PartitionWork, records: Sequence[Record]) -> None:
     """As a pump does, without asking for room."""
-    taken: list[Record] = []
-    sizes: list[int] = []
-    measure(records, inf, taken, sizes)
-    queue.submit(work, taken, sizes)
+    block = RecordBlock()
+    block.fill(records, len(records), inf)
+    queue.submit(work, block)
     work.ledger.advance_position(records[-1].offset + 1, 0)
 
 

@@ -2,6 +2,7 @@
 
 #include "builder.h"
 
+#include "await.h"
 #include "errors.h"
 #include "message.h"
 
@@ -9,21 +10,6 @@
 #include <structmember.h>
 
 static PyObject *awaited_message; /* the class that awaits deserializers */
-
-/* As `types.coroutine` makes them. */
-bool is_generator_coroutine(PyObject *object)
-{
-    if (!PyGen_CheckExact(object))
-        return false;
-#if PY_VERSION_HEX < 0x030C0000
-    return (((PyGenObject *)object)->gi_code->co_flags & CO_ITERABLE_COROUTINE) != 0;
-#else
-    PyCodeObject *code = PyGen_GetCode((PyGenObject *)object);
-    bool is_coroutine = (code->co_flags & CO_ITERABLE_COROUTINE) != 0;
-    Py_DECREF(code);
-    return is_coroutine;
-#endif
-}
 
 static bool is_awaitable(PyObject *object)
 {

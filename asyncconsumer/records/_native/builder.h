@@ -26,7 +26,6 @@ PyObject *builder_intercept(MessageBuilder *self, PyObject *record);
 /* BUILD_DONE: *made is the message. BUILD_AWAITS: *made is an awaitable that returns the message. */
 enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made);
 
-bool is_generator_coroutine(PyObject *object);
 int builder_prepare(PyObject *module);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "native.h"
 
+#include "await.h"
 #include "builder.h"
 #include "crc32c.h"
 #include "memory.h"
@@ -75,10 +76,11 @@ static int execute(PyObject *module)
     if (refuse_subinterpreters() < 0 || refuse_without_gil() < 0)
         return -1;
     checksums_prepare();
-    if (memory_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0
+    if (memory_prepare() < 0 || stop_prepare() < 0 || walk_prepare() < 0 || inflate_prepare() < 0 || record_prepare(module) < 0
         || records_prepare(module) < 0 || message_prepare(module) < 0 || builder_prepare(module) < 0
         || stream_prepare(module) < 0 || loop_prepare(module) < 0 || answer_prepare(module) < 0
-        || encoder_prepare(module) < 0)
+        || encoder_prepare(module) < 0 || call_prepare(module) < 0 || block_prepare(module) < 0
+        || run_prepare(module) < 0)
         return -1;
     return 0;
 }

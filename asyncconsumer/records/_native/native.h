@@ -158,7 +158,7 @@ PyObject *records_next(Records *self);
 PyObject *records_take(Records *self, Sight *sight);
 void records_settle(Records *self, const Sight *put_back);
 
-/* --- stream.c, loop.c, columns.c, answer.c, ends.c, encoder.c -------------------------------------------------- */
+/* --- stream.c, loop.c, columns.c, answer.c, ends.c, encoder.c, call.c, block.c, run.c ------------------------------ */
 
 int stream_prepare(PyObject *module);
 int loop_prepare(PyObject *module);
@@ -167,6 +167,9 @@ int answer_prepare(PyObject *module);
 PyObject *fetch_answer(PyObject *module, PyObject *args, PyObject *keywords);
 PyObject *record_set_end(PyObject *module, PyObject *args);
 int encoder_prepare(PyObject *module);
+int call_prepare(PyObject *module);
+int block_prepare(PyObject *module);
+int run_prepare(PyObject *module);
 PyObject *murmur2(PyObject *module, PyObject *data);
 
 #endif

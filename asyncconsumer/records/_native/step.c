@@ -2,6 +2,7 @@
 
 #include "stream.h"
 
+#include "await.h"
 #include "errors.h"
 
 static PyTypeObject Step_Type;
@@ -25,21 +26,6 @@ static PySendResult failed(Step *self)
     return PYGEN_ERROR;
 }
 
-/* What `await` would iterate over. Steals `awaitable`. */
-static PyObject *iterator_of(PyObject *awaitable)
-{
-    PyAsyncMethods *methods = Py_TYPE(awaitable)->tp_as_async;
-    if (PyCoro_CheckExact(awaitable) || is_generator_coroutine(awaitable))
-        return awaitable;
-    PyObject *iterator = NULL;
-    if (methods != NULL && methods->am_await != NULL)
-        iterator = methods->am_await(awaitable);
-    else
-        PyErr_Format(PyExc_TypeError, "refill() must return an awaitable, not %.100s", Py_TYPE(awaitable)->tp_name);
-    Py_DECREF(awaitable);
-    return iterator;
-}
-
 /* Begins to wait for an awaitable, which is stolen; NULL with an exception. */
 static int begin_wait(Step *self, PyObject *awaitable, enum Wait wait)
 {
@@ -50,7 +36,7 @@ static int begin_wait(Step *self, PyObject *awaitable, enum Wait wait)
     stream->handed_out = 0;
     if (awaitable == NULL)
         return -1;
-    self->inner = iterator_of(awaitable);
+    self->inner = await_iterator(awaitable);
     return self->inner ? 0 : -1;
 }
 
@@ -341,15 +327,6 @@ static PySendResult step_send(Step *self, PyObject *value, PyObject **result)
 
 /* --- the same for those who call methods -------------------------------------------------------------- */
 
-static PyObject *as_call(PySendResult outcome, PyObject *result)
-{
-    if (outcome == PYGEN_RETURN) {
-        stop_with(result);
-        return NULL;
-    }
-    return outcome == PYGEN_NEXT ? result : NULL;
-}
-
 static PyObject *step_send_method(Step *self, PyObject *value)
 {
     PyObject *result;
@@ -359,28 +336,9 @@ static PyObject *step_send_method(Step *self, PyObject *value)
 
 static PyObject *step_next(Step *self) { return step_send_method(self, Py_None); }
 
-/* The value of the StopIteration that is set; NULL if something else is. */
-static PyObject *returned_value(void)
-{
-    if (!PyErr_ExceptionMatches(PyExc_StopIteration))
-        return NULL;
-    PyObject *error = error_fetch();
-    PyObject *value = PyObject_GetAttrString(error, "value");
-    Py_DECREF(error);
-    return value;
-}
-
 static PyObject *raise_here(Step *self, PyObject *args)
 {
-    PyObject *type, *error = NULL, *traceback = NULL;
-    if (!PyArg_UnpackTuple(args, "throw", 1, 3, &type, &error, &traceback))
-        return NULL;
-    if (PyExceptionInstance_Check(type))
-        PyErr_SetObject((PyObject *)Py_TYPE(type), type);
-    else if (PyExceptionClass_Check(type))
-        PyErr_SetObject(type, error ? error : Py_None);
-    else
-        PyErr_SetString(PyExc_TypeError, "exceptions must be classes or instances deriving from BaseException");
+    raise_thrown(args);
     failed(self);
     return NULL;
 }
@@ -396,7 +354,7 @@ static PyObject *throw_into(Step *self, PyObject *args)
     Py_DECREF(method);
     if (answer != NULL)
         return answer; /* it waits for something else now */
-    answer = returned_value();
+    answer = stopped_value();
     PySendResult outcome = PYGEN_RETURN;
     if (answer != NULL ? take_answer(self, answer) < 0 : wait_failed(self) < 0)
         outcome = failed(self);
@@ -495,4 +453,4 @@ Step *step_new(void)
     return step;
 }
 
-int step_prepare(void) { return stop_prepare() < 0 ? -1 : PyType_Ready(&Step_Type); }
+int step_prepare(void) { return PyType_Ready(&Step_Type); }

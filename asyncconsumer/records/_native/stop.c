@@ -3,7 +3,7 @@
    Up to Python 3.11 `await` calls am_send, which returns the record. From Python 3.12 on it calls tp_iternext, so each
    record is the value of a StopIteration. Creating one costs more than decoding the record. A dead one is used again. */
 
-#include "stream.h"
+#include "await.h"
 
 #if PY_VERSION_HEX < 0x030C0000
 

@@ -4,8 +4,7 @@
 #define ASYNCCONSUMER_STREAM_H
 
 #include "builder.h"
-
-#include <time.h>
+#include "clock.h"
 
 typedef struct Step Step;
 
@@ -58,32 +57,6 @@ struct Step {
     bool running;          /* on the stack right now: whoever comes again is refused */
 };
 
-/* The coarse clocks cost a few nanoseconds, and are late by a few milliseconds at the most. */
-static inline double seconds_of(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static inline double monotonic_seconds(void)
-{
-#ifdef CLOCK_MONOTONIC_COARSE
-    return seconds_of(CLOCK_MONOTONIC_COARSE);
-#else
-    return seconds_of(CLOCK_MONOTONIC);
-#endif
-}
-
-static inline double wall_seconds(void)
-{
-#ifdef CLOCK_REALTIME_COARSE
-    return seconds_of(CLOCK_REALTIME_COARSE);
-#else
-    return seconds_of(CLOCK_REALTIME);
-#endif
-}
-
 /* items.c: the next item of the records in hand. */
 enum Outcome {
     READ_ERROR = -2,       /* an exception of the records is set */
@@ -108,9 +81,5 @@ enum { RECORDS_BETWEEN_PAUSES = 8192 };
 Step *step_new(void);
 void step_finish(Step *self);
 int step_prepare(void);
-
-/* Raise a StopIteration with a value, which is stolen. */
-void stop_with(PyObject *value);
-int stop_prepare(void);
 
 #endif

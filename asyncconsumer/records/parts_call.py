@@ -1,0 +1,64 @@
+"""The call of a function with parts of a record, in pure Python."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, NoReturn, final
+
+from asyncconsumer.records.record import Record
+
+PartName = Literal["key", "value", "record"]
+Fail = Callable[[BaseException, Record, Any], NoReturn]
+"""Raise an error in place of one that a function raised for the part of a record."""
+
+_PARTS: Final = ("key", "value", "record")
+
+
+@final
+class PartReader:
+    """A function that reads the key or value of a record, or returns the record itself.
+
+    With a `function`, it returns what that returns for the part. A null stays None. If the function
+    fails, `fail` is called with its error, the record and the name of the part.
+    """
+
+    __slots__ = ("_fail", "_function", "_part")
+
+    def __init__(
+        self,
+        part: PartName,
+        function: Callable[[Any], Any] | None = None,
+        fail: Fail | None = None,
+    ) -> None:
+        if part not in _PARTS:
+            raise ValueError(f"part must be 'key', 'value' or 'record', not {part!r}")
+        self._part: PartName = part
+        self._function = function
+        self._fail = fail
+
+    def __call__(self, record: Record, /) -> Any:  # noqa: ANN401 - any value
+        """Return the part of a record."""
+        data = record if self._part == "record" else getattr(record, self._part)
+        if data is None or self._function is None:
+            return data
+        try:
+            return self._function(data)
+        except BaseException as error:
+            if self._fail is not None:
+                self._fail(error, record, self._part)
+            raise
+
+
+@final
+class PartsCall:
+    """A function of a record that calls `function` with what `readers` return for the record."""
+
+    __slots__ = ("_function", "_readers")
+
+    def __init__(
+        self, function: Callable[..., Any], readers: Sequence[Callable[[Record], Any]]
+    ) -> None:
+        self._function = function
+        self._readers = tuple(readers)
+
+    def __call__(self, record: Record, /) -> Any:  # noqa: ANN401 - what the function returns
+        """Call the function with the parts of a record."""
+        return self._function(*[read(record) for read in self._readers])
