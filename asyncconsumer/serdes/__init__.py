@@ -12,6 +12,7 @@ from asyncconsumer.serdes.binary import (
 )
 from asyncconsumer.serdes.deserializer import Deserializable, make_deserializer
 from asyncconsumer.serdes.registry import SchemaRegistry
+from asyncconsumer.serdes.registry_format import RegistryFormat
 from asyncconsumer.serdes.serializer import Serializable, Serializer, Serializes, make_serializer
 from asyncconsumer.serdes.types import Deserializer, Deserializes, RecordContext
 
@@ -20,6 +21,7 @@ __all__ = [
     "Deserializer",
     "Deserializes",
     "RecordContext",
+    "RegistryFormat",
     "SchemaRegistry",
     "Serializable",
     "Serializer",

@@ -3,7 +3,7 @@
 import io
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.serdes.models import package
@@ -11,6 +11,9 @@ from asyncconsumer.serdes.schemas import Schema
 from asyncconsumer.serdes.wire_format import START, unusable
 
 T = TypeVar("T")
+
+AvroSchema: TypeAlias = str | Mapping[str, Any]
+"""A schema as JSON text, or as the object that the text represents."""
 
 
 class Avro:
@@ -29,7 +32,7 @@ class Avro:
         """
         reader_schema, read_value = self._reader_schema, self._fastavro.schemaless_reader
         try:
-            written = self._parsed(schema)
+            written = self.parse(schema)
         except Exception as error:
             raise unusable(schema, error) from error
         kind = written.get("type") if isinstance(written, dict) else written
@@ -43,7 +46,7 @@ class Avro:
 
         return read
 
-    def _parsed(self, schema: Schema) -> Any:  # noqa: ANN401
+    def parse(self, schema: Schema) -> Any:  # noqa: ANN401
         """Return the parsed schema, with the schemas that it refers to included.
 
         fastavro includes them in a parsed record, but not in a union or a bare name. There, names

@@ -3,13 +3,19 @@
 Both packages are optional. A package is imported when a type needs it.
 """
 
+import dataclasses
 import sys
 from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from asyncconsumer.errors import ConfigError
+
+_OF_AVRO: Final = (bytes, date, datetime, time, Decimal, UUID)  # types that fastavro encodes
 
 
 class Model(NamedTuple):
@@ -41,6 +47,26 @@ def dump_of(kind: Any) -> Callable[[Any], bytes]:  # noqa: ANN401 - as in `model
         return lambda value: value.model_dump_json(by_alias=True).encode()
     adapter = import_module("pydantic").TypeAdapter(kind)
     return lambda value: adapter.dump_json(value, by_alias=True)
+
+
+def plain_of(value: Any) -> Any:  # noqa: ANN401 - any value
+    """Return a model as plain objects, with dates, decimals and UUIDs as they are."""
+    kind = type(value)
+    if _is_subclass(kind, "pydantic", "BaseModel"):
+        return value.model_dump(by_alias=True)
+    if _is_subclass(kind, "msgspec", "Struct"):
+        return import_module("msgspec").to_builtins(value, builtin_types=_OF_AVRO)
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(kind) else value
+
+
+def schema_of(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - as in `model_of`
+    """Return the JSON schema of a model, by pydantic or msgspec."""
+    schema: dict[str, Any]
+    if model_of(kind).package == "msgspec":
+        schema = import_module("msgspec.json").schema(kind)
+    else:
+        schema = import_module("pydantic").TypeAdapter(kind).json_schema(by_alias=True)
+    return schema
 
 
 def package(name: str, what: str) -> ModuleType:

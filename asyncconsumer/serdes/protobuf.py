@@ -77,6 +77,26 @@ def _number(data: bytes, position: int) -> tuple[int, int]:
     raise NotFramed("the path of the message type is not a valid varint")
 
 
+def index_path(descriptor: Any) -> bytes:  # noqa: ANN401 - of a message
+    """Return the path of a message's type in its file, as it precedes the message."""
+    names = message_names(base64.b64encode(descriptor.file.serialized_pb).decode())
+    path = next(path for path, name in names.items() if name == descriptor.full_name)
+    if path == _FIRST:
+        return b"\0"
+    return b"".join(map(_varint, (len(path), *path)))
+
+
+def _varint(value: int) -> bytes:
+    """Return a number that is not negative as a zigzag varint."""
+    value <<= 1
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    data.append(value)
+    return bytes(data)
+
+
 def message_names(schema: str) -> dict[Path, str]:
     """Return the full name of each message type in a schema, by its path.
 

@@ -1,9 +1,11 @@
-"""Deserializers of Avro, JSON and Protobuf with the schemas of a schema registry.
+"""Avro, JSON and Protobuf with the schemas of a schema registry.
 
 registry = SchemaRegistry("https://registry:8081", basic_auth=("billing", password))
 consumer = Consumer("orders", ..., value_deserializer=registry.avro(Order))
+producer = Producer(..., value_serializer=registry.avro(Order, schema=ORDER_SCHEMA))
 """
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -15,11 +17,28 @@ from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.config import whole_number
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.serdes import protobuf
-from asyncconsumer.serdes.avro import Avro
+from asyncconsumer.serdes.avro import Avro, AvroSchema, parsed
 from asyncconsumer.serdes.json_schema import JsonSchema
 from asyncconsumer.serdes.models import model_of, named, package
-from asyncconsumer.serdes.schemas import Client, RegistryClientOptions, Schema, Schemas
-from asyncconsumer.serdes.types import Deserializer
+from asyncconsumer.serdes.registry_format import (
+    RegistryFormat,
+    RegistryWriter,
+    Subject,
+    Write,
+    avro_writer,
+    check_register,
+    json_text,
+    json_writer,
+    protobuf_text,
+    protobuf_writer,
+)
+from asyncconsumer.serdes.schemas import (
+    Client,
+    RegistryClientOptions,
+    Schema,
+    Schemas,
+    SchemaText,
+)
 from asyncconsumer.serdes.wire_format import START, Framed, plain
 
 T = TypeVar("T")
@@ -28,7 +47,10 @@ _CLIENT: Final = "confluent_kafka.schema_registry"
 
 
 class SchemaRegistry(AsyncResource):
-    """A schema registry, and the deserializers of its schemas. It uses Confluent's client.
+    """A schema registry, and the formats of its schemas. It uses Confluent's client.
+
+    A format is a deserializer for consumers and handlers, and a serializer for producers and
+    `publish`.
 
     Each schema is requested once, for the first record that has it. The request is retried for
     `patience_ms` while the registry is unavailable. Within ``async with`` all requests use one
@@ -84,58 +106,139 @@ class SchemaRegistry(AsyncResource):
 
     @overload
     def avro(
-        self, model: None = None, *, reader_schema: str | Mapping[str, Any] | None = None
-    ) -> Deserializer[Any]: ...
+        self,
+        model: None = None,
+        *,
+        reader_schema: AvroSchema | None = None,
+        schema: AvroSchema | None = None,
+        subject: Subject = None,
+        register: bool = True,
+    ) -> RegistryFormat[Any]: ...
     @overload
     def avro(
-        self, model: type[T], *, reader_schema: str | Mapping[str, Any] | None = None
-    ) -> Deserializer[T]: ...
+        self,
+        model: type[T],
+        *,
+        reader_schema: AvroSchema | None = None,
+        schema: AvroSchema | None = None,
+        subject: Subject = None,
+        register: bool = True,
+    ) -> RegistryFormat[T]: ...
     def avro(
-        self, model: Any = None, *, reader_schema: str | Mapping[str, Any] | None = None
-    ) -> Deserializer[Any]:
-        """Return a deserializer of Avro to plain objects, or to a pydantic or msgspec model.
+        self,
+        model: Any = None,
+        *,
+        reader_schema: AvroSchema | None = None,
+        schema: AvroSchema | None = None,
+        subject: Subject = None,
+        register: bool = True,
+    ) -> RegistryFormat[Any]:
+        """Return the format of Avro records as plain objects, or as a pydantic or msgspec model.
 
         With a `reader_schema`, records of older and newer schemas are converted to that schema.
+
+        As a serializer, it registers `schema`, or uses the latest version of the subject. With
+        ``register=False``, the schema must be registered. `subject` is a name or a function of the
+        `RecordContext`. The default is the topic with the suffix ``-key`` or ``-value``.
         """
         make = plain if model is None else model_of(model).of_object
-        reader = Avro(reader_schema).reader
-        return self._deserializer("AVRO", model, lambda schema: reader(schema, make))
+        avro, text = Avro(reader_schema), None
+        if schema is not None:
+            parsed(schema, "schema")
+            text = SchemaText("AVRO", schema if isinstance(schema, str) else json.dumps(schema))
+        reader, writer = avro.reader, avro_writer(avro)
+        return self._format(
+            ("AVRO", model),
+            lambda schema: reader(schema, make),
+            writer,
+            (text, subject, register),
+        )
 
     @overload
     def json_schema(
-        self, model: None = None, *, validate: bool | None = None
-    ) -> Deserializer[Any]: ...
+        self,
+        model: None = None,
+        *,
+        validate: bool | None = None,
+        schema: str | Mapping[str, Any] | None = None,
+        subject: Subject = None,
+        register: bool = True,
+    ) -> RegistryFormat[Any]: ...
     @overload
-    def json_schema(self, model: type[T], *, validate: bool | None = None) -> Deserializer[T]: ...
-    def json_schema(self, model: Any = None, *, validate: bool | None = None) -> Deserializer[Any]:
-        """Return a deserializer of JSON to plain objects, or to a pydantic or msgspec model.
+    def json_schema(
+        self,
+        model: type[T],
+        *,
+        validate: bool | None = None,
+        schema: str | Mapping[str, Any] | None = None,
+        subject: Subject = None,
+        register: bool = True,
+    ) -> RegistryFormat[T]: ...
+    def json_schema(
+        self,
+        model: Any = None,
+        *,
+        validate: bool | None = None,
+        schema: str | Mapping[str, Any] | None = None,
+        subject: Subject = None,
+        register: bool = True,
+    ) -> RegistryFormat[Any]:
+        """Return the format of JSON records as plain objects, or as a pydantic or msgspec model.
 
         With `validate`, records are validated against their schema. The default is to validate
         only without a model.
+
+        As a serializer, it registers `schema`, or that of the model. Without both, it uses the
+        latest version of the subject. `subject` and `register` are those of `avro`.
         """
         if validate is None:
             validate = model is None
         made_by = None if model is None else model_of(model)
+        writing = json_text(model, schema), subject, register
+        writer = json_writer(model, validate=validate)
         if validate:
             reader, make = JsonSchema().reader, plain if made_by is None else made_by.of_object
-            return self._deserializer("JSON", model, lambda schema: reader(schema, make))
+            return self._format(
+                ("JSON", model), lambda schema: reader(schema, make), writer, writing
+            )
         of_json = package("json", "JSON").loads if made_by is None else made_by.of_json
-        return self._deserializer("JSON", model, lambda schema: lambda data: of_json(data[START:]))
+        return self._format(
+            ("JSON", model), lambda schema: lambda data: of_json(data[START:]), writer, writing
+        )
 
-    def protobuf(self, message: type[T]) -> Deserializer[T]:
-        """Return a deserializer to `message`, a class that protoc generated.
+    def protobuf(
+        self, message: type[T], *, subject: Subject = None, register: bool = True
+    ) -> RegistryFormat[T]:
+        """Return the format of messages of `message`, a class that protoc generated.
 
         It raises an error for messages of another type.
+
+        As a serializer, it registers the file of the class, and each file that it imports under
+        its name. `subject` and `register` are those of `avro`.
         """
         if not callable(getattr(message, "FromString", None)):
             raise ConfigError(f"{message!r} is not a message class that protoc generated")
-        return self._deserializer("PROTOBUF", message, partial(protobuf.reader, message=message))
+        return self._format(
+            ("PROTOBUF", message),
+            partial(protobuf.reader, message=message),
+            protobuf_writer(message),
+            (protobuf_text(message), subject, register),
+        )
 
-    def _deserializer(
-        self, kind: str, model: object, reader_of: Callable[[Schema], Callable[[bytes], Any]]
-    ) -> Deserializer[Any]:
+    def _format(
+        self,
+        about: tuple[str, object],
+        reader_of: Callable[[Schema], Callable[[bytes], Any]],
+        writer_of: Callable[[Schema], Write],
+        writing: tuple[SchemaText | None, Subject, bool],
+    ) -> RegistryFormat[Any]:
+        (kind, model), (text, subject, register) = about, writing
+        check_register(text, register=register)
         name = kind if model is None else f"{named(model)} by {kind}"
-        return Deserializer(Framed(self._schemas, kind, reader_of), name, waits=True)
+        writer = RegistryWriter(
+            self._schemas, text, writer_of, kind=kind, subject=subject, register=register
+        )
+        return RegistryFormat(Framed(self._schemas, kind, reader_of), name, writer)
 
 
 def _clients(settings: dict[str, Any]) -> Callable[[], Client]:

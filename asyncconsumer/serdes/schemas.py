@@ -1,10 +1,10 @@
 """The cache of schemas from a registry. Each schema is requested once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncconsumer.aio.retry_deadline import RetryDeadline
 from asyncconsumer.errors import (
@@ -15,6 +15,8 @@ from asyncconsumer.errors import (
     WrongSchema,
 )
 from asyncconsumer.serdes.models import package
+
+T = TypeVar("T")
 
 Client: TypeAlias = Any
 """Confluent's AsyncSchemaRegistryClient, whose types are incomplete."""
@@ -41,6 +43,14 @@ class Schema(NamedTuple):
     kind: str
     text: str
     references: tuple[Reference, ...]
+
+
+class SchemaText(NamedTuple):
+    """A schema to register, with the schemas that it refers to, by the names in its text."""
+
+    kind: str
+    text: str
+    references: Mapping[str, "SchemaText"] = {}
 
 
 class RegistryClientOptions(NamedTuple):
@@ -83,19 +93,35 @@ class Schemas:
                 continue
             asked = self._asked[schema_id] = asyncio.Event()
             try:
-                self._known[schema_id] = await self._request_with_retries(schema_id)
+                self._known[schema_id] = await self._request(
+                    f"schema {schema_id}", lambda client: _ask(client, schema_id)
+                )
             finally:
                 del self._asked[schema_id]
                 asked.set()
         return known
 
-    async def _request_with_retries(self, schema_id: int) -> Schema:
+    async def of_subject(self, subject: str, text: SchemaText | None, *, register: bool) -> Schema:
+        """Return a schema of a subject: the given one, or the latest version if it is None.
+
+        The given one is registered. With ``register=False``, raise UnknownSchema if it is not
+        registered. References are registered under their names.
+        """
+        about = f"subject {subject!r}"
+        if text is None:
+            return await self._request(about, lambda client: _ask_latest(client, subject))
+        schema_id = await self._request(
+            about, lambda client: _register(client, subject, text, register=register)
+        )
+        return await self.get(schema_id)
+
+    async def _request(self, about: str, ask: Callable[[Client], Awaitable[T]]) -> T:
         patience = RetryDeadline(self._asking.patience_ms, self._asking.randomness)
         while True:
             try:
-                async with self._translated(schema_id), self._client() as client:
+                async with self._translated(about), self._client() as client:
                     async with asyncio.timeout(self._asking.request_timeout_ms / 1000):
-                        return await _ask(client, schema_id)
+                        return await ask(client)
             except ConsumerError as error:
                 await patience.wait_or_raise(error)
 
@@ -108,7 +134,7 @@ class Schemas:
             yield client
 
     @asynccontextmanager
-    async def _translated(self, schema_id: int) -> AsyncIterator[None]:
+    async def _translated(self, about: str) -> AsyncIterator[None]:
         registry = package("confluent_kafka.schema_registry", "a schema registry")
         url = self._asking.url
         try:
@@ -117,14 +143,14 @@ class Schemas:
             raise
         except registry.SchemaRegistryError as error:
             if error.http_status_code == 404:
-                raise UnknownSchema(url, f"schema {schema_id}: {error.error_message}") from error
+                raise UnknownSchema(url, f"{about}: {error.error_message}") from error
             what = RegistryUnavailable if error.http_status_code in _RETRIABLE else RegistryRefused
-            raise what(url, f"schema {schema_id}: {error}") from error
+            raise what(url, f"{about}: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"schema {schema_id}: the response is invalid: {error!r}"
+            reason = f"{about}: the response is invalid: {error!r}"
             raise RegistryRefused(url, reason) from error
         except Exception as error:  # errors of its HTTP client, and timeouts
-            raise RegistryUnavailable(url, f"schema {schema_id}: {error!r}") from error
+            raise RegistryUnavailable(url, f"{about}: {error!r}") from error
 
 
 async def _ask(client: Client, schema_id: int) -> Schema:
@@ -134,6 +160,27 @@ async def _ask(client: Client, schema_id: int) -> Schema:
     await _collect(client, registered, references)
     needed = tuple(each for each in references.values() if each is not None)
     return Schema(schema_id, registered.schema_type or "AVRO", _text(registered), needed)
+
+
+async def _ask_latest(client: Client, subject: str) -> Schema:
+    latest = await client.get_latest_version(subject)
+    return await _ask(client, latest.schema_id)
+
+
+async def _register(client: Client, subject: str, text: SchemaText, *, register: bool) -> int:
+    """Register a schema after those that it refers to, or look it up. Return its id."""
+    registry = package("confluent_kafka.schema_registry", "a schema registry")
+    references = []
+    for name, needed in text.references.items():
+        await _register(client, name, needed, register=register)
+        version = (await client.get_latest_version(name)).version
+        references.append(registry.SchemaReference(name, name, version))
+    schema = registry.Schema(text.text, text.kind, references)
+    if register:
+        schema_id: int = await client.register_schema(subject, schema)
+        return schema_id
+    known: int = (await client.lookup_schema(subject, schema)).schema_id
+    return known
 
 
 async def _collect(

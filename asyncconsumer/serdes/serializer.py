@@ -6,7 +6,7 @@ import json
 import sys
 import types
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 from uuid import UUID
 
 from asyncconsumer.errors import ConfigError, ConsumerError, SerializationFailed
@@ -46,8 +46,11 @@ def make_serializer(form: Any) -> Serializer:  # noqa: ANN401 - all forms of `Se
     - A pydantic model, msgspec struct, dataclass, TypedDict or ``list[Order]``: JSON, as pydantic
       or msgspec writes it.
     - A function of the value that returns bytes, and may be ``async``.
-    - An object with ``serialize(value, place)``.
+    - An object with ``serialize(value, place)``, such as ``registry.avro(Order)``.
+    - ``Annotated[Order, registry.avro(Order)]``: such an object in the metadata of a type.
     """
+    if get_origin(form) is Annotated:
+        form = _annotated(form)
     if form is None:
         return _by_type
     if form in _AMBIGUOUS:
@@ -68,6 +71,12 @@ def make_serializer(form: Any) -> Serializer:  # noqa: ANN401 - all forms of `Se
         "struct, a dataclass), 'json', a function that returns bytes, or an object with "
         "serialize(value, place)"
     )
+
+
+def _annotated(form: Any) -> Any:  # noqa: ANN401
+    """Return the serializer in the metadata of an annotated type, or the type without it."""
+    kind, *metadata = get_args(form)
+    return next((each for each in metadata if hasattr(each, "serialize")), kind)
 
 
 def _of_type(form: Any) -> Callable[[Any], bytes]:  # noqa: ANN401

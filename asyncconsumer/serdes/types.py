@@ -12,7 +12,6 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeVar,
-    final,
 )
 
 from asyncconsumer.errors import ConsumerError, DeserializationFailed
@@ -52,7 +51,6 @@ class Loads(Protocol[T_co]):
         """Return the value of `data`."""
 
 
-@final
 class Deserializer(Generic[T_co]):
     """A deserializer of keys or values, as `make_deserializer` returns it.
 

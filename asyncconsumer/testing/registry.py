@@ -88,10 +88,7 @@ class FakeRegistry(AsyncResource):
 
         References are tuples of name, subject and version.
         """
-        needed = [
-            dict(zip(("name", "subject", "version"), each, strict=True)) for each in references
-        ]
-        body = {"schema": schema, "schemaType": kind, "references": needed, **more}
+        body = {**_body(schema, kind, references), **more}
         for registered in self._versions:
             if registered.subject == subject and registered.body == body:
                 return registered.id
@@ -155,12 +152,20 @@ class FakeRegistry(AsyncResource):
             case "GET", ["subjects", subject, "versions", version]:
                 return self._version(subject, version)
             case "POST", ["subjects", subject, "versions"]:
-                request = json.loads(body)
-                schema, kind = request.pop("schema"), request.pop("schemaType", "AVRO")
-                others = request.get("references", ())
-                needed = [(each["name"], each["subject"], each["version"]) for each in others]
-                return 200, {"id": self.register(subject, schema, kind, needed)}
+                return 200, {"id": self.register(subject, *_posted(body))}
+            case "POST", ["subjects", subject]:
+                return self._lookup(subject, *_posted(body))
         return _NOT_FOUND["path"]
+
+    def _lookup(
+        self, subject: str, schema: str, kind: str, references: Sequence[tuple[str, str, int]]
+    ) -> Answer:
+        body = _body(schema, kind, references)
+        for registered in self._versions:
+            if registered.subject == subject and registered.body == body:
+                place = {"subject": subject, "version": registered.version, "id": registered.id}
+                return 200, {**place, **body}
+        return _NOT_FOUND["schema"]
 
     def _version(self, subject: str, version: str) -> Answer:
         of_subject = [registered for registered in self._versions if registered.subject == subject]
@@ -174,6 +179,19 @@ class FakeRegistry(AsyncResource):
         last = matches[-1]
         place = {"subject": last.subject, "version": last.version, "id": last.id}
         return 200, {**place, **last.body}
+
+
+def _posted(body: bytes) -> tuple[str, str, list[tuple[str, str, int]]]:
+    """Return the schema of a request: its text, its kind and its references."""
+    request = json.loads(body)
+    others = request.get("references") or ()
+    needed = [(each["name"], each["subject"], each["version"]) for each in others]
+    return request["schema"], request.get("schemaType", "AVRO"), needed
+
+
+def _body(schema: str, kind: str, references: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
+    needed = [dict(zip(("name", "subject", "version"), each, strict=True)) for each in references]
+    return {"schema": schema, "schemaType": kind, "references": needed}
 
 
 def _write(writer: asyncio.StreamWriter, status: int, body: Any) -> None:  # noqa: ANN401

@@ -23,6 +23,7 @@ from asyncconsumer.consumer.stream import ConsumerStream
 from asyncconsumer.serdes import (
     Deserializer,
     RecordContext,
+    RegistryFormat,
     SchemaRegistry,
     int64,
     make_deserializer,
@@ -153,10 +154,10 @@ def deserializers(registry: SchemaRegistry) -> None:
     assert_type(make_deserializer(look_up), Deserializer[Order])
     assert_type(make_deserializer(ByPlace()), Deserializer[Order])
     assert_type(msgpack(Fast), Deserializer[Fast])
-    assert_type(registry.avro(), Deserializer[Any])
-    assert_type(registry.avro(Order), Deserializer[Order])
-    assert_type(registry.json_schema(Fast), Deserializer[Fast])
-    assert_type(registry.protobuf(Plain), Deserializer[Plain])
+    assert_type(registry.avro(), RegistryFormat[Any])
+    assert_type(registry.avro(Order), RegistryFormat[Order])
+    assert_type(registry.json_schema(Fast), RegistryFormat[Fast])
+    assert_type(registry.protobuf(Plain), RegistryFormat[Plain])
 
 
 async def connector() -> None:
