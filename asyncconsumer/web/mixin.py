@@ -27,19 +27,23 @@ _MIN_DELAY, _MAX_DELAY = 0.5, 30.0  # seconds, as for restarts of workers
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 """A lifespan of FastAPI or Starlette, which returns a context manager for a web app."""
 
+Start = Literal["lazy", "connected"]
+"""Whether a web app starts while Kafka is unavailable, or after this object has connected."""
+
 
 class WebMixin(AsyncResource, Measured):
     """A mixin for consumers and apps that are opened and closed with a web app.
 
     They are opened before the first request and closed after the last one.
 
-    If Kafka is unavailable, the web app starts nevertheless, and opening is retried in the
-    background. Until it succeeds, ``/live`` returns 200, and ``/started`` and ``/ready`` return
-    503.
+    With ``start="lazy"``, the default, the web app starts also while Kafka is unavailable, and
+    opening is retried in the background. Until it succeeds, ``/live`` returns 200, and
+    ``/started`` and ``/ready`` return 503 with the reason. The lifespan of an app is entered again
+    for each attempt.
 
-    With `require_kafka`, the web app does not start while Kafka is unavailable. An error of the
-    first attempt that is not retriable, such as wrong credentials, always prevents the start. A
-    later failure is logged, ``/live`` returns 503, and the web app continues.
+    With ``start="connected"``, the web app does not start while Kafka is unavailable. An error of
+    the first attempt that is not retriable, such as wrong credentials, always prevents the start.
+    A later failure is logged, ``/live`` returns 503, and the web app continues.
     """
 
     _scope: Scope  # open while the consumer is open
@@ -47,45 +51,47 @@ class WebMixin(AsyncResource, Measured):
 
     @asynccontextmanager
     async def lifespan(
-        self, web_app: object = None, *, require_kafka: bool = False
+        self, web_app: object = None, *, start: Start = "lazy"
     ) -> AsyncIterator[None]:
         """Return an async context manager that opens this object for a web app's lifetime.
 
         Pass it as ``FastAPI(lifespan=app.lifespan)`` or ``Starlette(lifespan=app.lifespan)``.
 
-        To pass an option: ``FastAPI(lifespan=partial(app.lifespan, require_kafka=True))``.
+        To pass an option: ``FastAPI(lifespan=partial(app.lifespan, start="connected"))``.
         """
-        lifespan = self._web_lifespan = _Lifespan(self, retry=not require_kafka)
+        if start not in ("lazy", "connected"):
+            raise ConfigError(f"`start` must be 'lazy' or 'connected', got {start!r}")
+        lifespan = self._web_lifespan = _Lifespan(self, retry=start == "lazy")
         async with Scope("web app") as scope:
             task = scope.start(lifespan.run(), type(self).__name__)
             await lifespan.started
             try:
                 yield
             finally:
-                lifespan.stop.set()
+                lifespan.end(task)
                 await asyncio.wait({task})
         if lifespan.closing_error is not None:
             raise lifespan.closing_error
 
-    def lifespan_with(self, existing: Lifespan, *, require_kafka: bool = False) -> Lifespan:
+    def lifespan_with(self, existing: Lifespan, *, start: Start = "lazy") -> Lifespan:
         """Return a lifespan nested in the `existing` one, whose resources handlers may use."""
 
         @asynccontextmanager
         async def nested(web_app: object) -> AsyncIterator[Any]:
-            inner = self.lifespan(web_app, require_kafka=require_kafka)
+            inner = self.lifespan(web_app, start=start)
             async with existing(web_app) as state, inner:
                 yield state
 
         return nested
 
     async def cleanup_ctx(
-        self, web_app: object = None, *, require_kafka: bool = False
+        self, web_app: object = None, *, start: Start = "lazy"
     ) -> AsyncIterator[None]:
         """Open and close this object with an aiohttp app.
 
         Use it as ``web_app.cleanup_ctx.append(app.cleanup_ctx)``.
         """
-        async with self.lifespan(web_app, require_kafka=require_kafka):
+        async with self.lifespan(web_app, start=start):
             yield
 
     async def current(self) -> Self:
@@ -156,6 +162,12 @@ class _Lifespan:
         """Whether opening is retried because the block was never open."""
         running = self.started.done() and not self.stop.is_set()
         return running and not self._opened and not self._failed
+
+    def end(self, task: asyncio.Task[None]) -> None:
+        """Close the block that `task` runs. An attempt to open it is cancelled."""
+        self.stop.set()
+        if not self._opened:
+            task.cancel()
 
     async def run(self) -> None:
         while not self.stop.is_set():

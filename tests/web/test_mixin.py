@@ -152,6 +152,30 @@ async def test_a_web_app_that_ends_before_kafka_is_there_does_not_wait() -> None
     assert (thing.observed, thing.status_by_worker()[""].live) == ([], False)
 
 
+async def test_a_web_app_that_ends_cancels_an_attempt_to_open() -> None:
+    """A broker that accepts connections and does not respond would delay the end otherwise."""
+
+    class SecondAttemptHangs(Thing):
+        async def _open(self, stack: AsyncExitStack) -> None:
+            self.observed.append("opening")
+            if len(self.observed) == 1:
+                raise nobody()
+            stack.callback(self.observed.append, "closed again")
+            await asyncio.Event().wait()
+
+    thing = SecondAttemptHangs()
+    async with asyncio.timeout(5), thing.lifespan():
+        await until(lambda: len(thing.observed) == 2)
+    assert thing.observed == ["opening", "opening", "closed again"]
+    assert not thing.status_by_worker()[""].live
+
+
+async def test_the_option_start_is_checked() -> None:
+    with pytest.raises(ConfigError, match="`start` must be 'lazy' or 'connected', got 'eager'"):
+        async with Thing().lifespan(start="eager"):  # type: ignore[arg-type]
+            pytest.fail("the web app started")
+
+
 async def test_what_is_wrong_for_good_is_reported_also_later() -> None:
     thing = Thing(cannot_start=nobody())
     async with thing.lifespan():
@@ -166,14 +190,14 @@ async def test_a_web_app_may_require_kafka() -> None:
         yield
 
     async def in_aiohttp() -> None:
-        await anext(aiter(Thing(cannot_start=nobody()).cleanup_ctx(None, require_kafka=True)))
+        await anext(aiter(Thing(cannot_start=nobody()).cleanup_ctx(None, start="connected")))
 
     with pytest.raises(NoBrokerAnswered):
         await in_aiohttp()
     resource, other = Thing(cannot_start=nobody()), Thing(cannot_start=nobody())
     for span in (
-        resource.lifespan(FastAPI(), require_kafka=True),
-        other.lifespan_with(existing, require_kafka=True)(None),
+        resource.lifespan(FastAPI(), start="connected"),
+        other.lifespan_with(existing, start="connected")(None),
     ):
         with pytest.raises(NoBrokerAnswered):
             async with span:
