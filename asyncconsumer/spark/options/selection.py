@@ -3,8 +3,8 @@
 import json
 import re
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from asyncconsumer.errors import ConfigError
@@ -93,6 +93,22 @@ def includes_latest(limit: Limit) -> bool:
             return LATEST in offsets.values()
         case TimeBound(or_latest=or_latest):
             return or_latest
+
+
+def restrict(limit: Limit, partitions: Collection[TopicPartition]) -> Limit:
+    """Return `limit` without the offsets or timestamps of other partitions."""
+    match limit:
+        case OffsetBound(offsets):
+            return replace(limit, offsets=_of(offsets, partitions))
+        case TimeBound(times) if not isinstance(times, int):
+            return replace(limit, times=_of(times, partitions))
+    return limit
+
+
+def _of(
+    values: Mapping[TopicPartition, int], partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    return {tp: value for tp, value in values.items() if tp in partitions}
 
 
 def selection(options: Mapping[str, str]) -> Selection:

@@ -63,8 +63,14 @@ class Client:
         if self._task is not None:
             await self._task
 
-    async def partitions(self, selection: Selection) -> frozenset[TopicPartition]:
-        """Return all partitions that `selection` selects and that exist now."""
+    async def partitions(
+        self, selection: Selection, *, skip_missing: bool = False
+    ) -> frozenset[TopicPartition]:
+        """Return all partitions that `selection` selects and that exist now.
+
+        Raise UnknownTopicOrPartition for a named topic that does not exist, unless `skip_missing`.
+        """
+        skip_missing = skip_missing or isinstance(selection, Matching)
         if isinstance(selection, Matching):
             names = await self._retry(self._session.cluster.topic_names)
             topics = list(selection.filter(names))
@@ -72,7 +78,7 @@ class Client:
             topics = sorted({tp.topic for tp in selection.partitions})
         else:
             topics = list(selection.topics)
-        existing = await self._partitions_of(topics, skip_missing=isinstance(selection, Matching))
+        existing = await self._partitions_of(topics, skip_missing=skip_missing)
         return existing & selection.partitions if isinstance(selection, Assigned) else existing
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:

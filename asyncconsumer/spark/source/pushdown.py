@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from asyncconsumer.fetch.list_offsets import milliseconds
 from asyncconsumer.spark.source.worker_process import is_running
-from asyncconsumer.types import OffsetRange
+from asyncconsumer.types import OffsetRange, TopicPartition
 
 _WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _COLUMNS: Final = ("topic", "partition", "offset")
@@ -102,13 +102,13 @@ class PushedFilters:
         values = {"topic": topic, "partition": partition}
         return all(_TESTS[kind](values[name], value) for name, kind, value in self.tests)
 
-    def apply(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """Return the parts of `ranges` that may have matching records."""
-        limited = [
-            offsets._replace(
-                start=max(offsets.start, self.first), end=min(offsets.end, self.last + 1)
-            )
-            for offsets in ranges
-            if self.matches(offsets.topic, offsets.partition)
+    def windows(self, partitions: Iterable[TopicPartition]) -> list[OffsetRange]:
+        """Return the offsets that may match the filters, in each partition that passes them.
+
+        A window without a filter on offsets has no limits: it goes from 0 to the largest offset.
+        """
+        return [
+            OffsetRange(*tp, self.first, self.last + 1)
+            for tp in sorted(partitions)
+            if self.first <= self.last and self.matches(*tp)
         ]
-        return [offsets for offsets in limited if offsets.start < offsets.end]

@@ -28,19 +28,18 @@ class Log(Protocol):
 async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]) -> Offsets:
     """Return the offset in each partition that `limit` stands for.
 
-    A limit is EARLIEST, LATEST, given offsets or a timestamp.
+    A limit is EARLIEST, LATEST, given offsets or a timestamp. Given ones must name exactly the
+    `partitions`, see `check_complete`.
     """
     match limit:
         case StartBound(place):
             return await log.list_offsets(dict.fromkeys(partitions, place))
-        case OffsetBound(offsets, option):
-            _check_complete(option, offsets, partitions)
+        case OffsetBound(offsets):
             symbolic = {tp: offset for tp, offset in offsets.items() if offset < 0}
             return {**offsets, **await log.list_offsets(symbolic)}
         case TimeBound(times, option, or_latest):
             if isinstance(times, int):
                 times = dict.fromkeys(partitions, times)
-            _check_complete(option, times, partitions)
             offsets = await log.list_offsets(times)
             missing = sorted(tp for tp, offset in offsets.items() if offset < 0)
             if missing and not or_latest:
@@ -73,13 +72,18 @@ async def drop_missing(
     return offsets
 
 
-def _check_complete(
-    option: str, named: Collection[TopicPartition], partitions: Collection[TopicPartition]
-) -> None:
+def check_complete(limit: Limit, partitions: Collection[TopicPartition]) -> None:
+    """Raise ConfigError if `limit` has offsets or timestamps for other partitions than these."""
+    if isinstance(limit, OffsetBound):
+        named: Collection[TopicPartition] = limit.offsets
+    elif isinstance(limit, TimeBound) and not isinstance(limit.times, int):
+        named = limit.times
+    else:
+        return
     if set(named) == set(partitions):
         return
     got, expected = (", ".join(map(str, sorted(tps))) for tps in (named, partitions))
     raise ConfigError(
-        f"`{option}` must name all partitions of the topics and no others; use -1 for latest and "
-        f"-2 for earliest. Expected {expected}, got {got}."
+        f"`{limit.option}` must name all partitions of the topics and no others; use -1 for latest "
+        f"and -2 for earliest. Expected {expected}, got {got}."
     )

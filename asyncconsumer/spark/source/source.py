@@ -24,8 +24,10 @@ class KafkaSource(DataSource):
     `timestamp_ntz` to apply a zone later.
 
     Spark plans a Python source once for each `load()`, and uses that plan for all queries on it.
-    Call `load()` again to see newer records. Pushed filters would also limit the plan for all
-    queries. They are used only with the option `pushFilters`, for a `load()` with a single query.
+    So tasks look up their offsets when they run. Records that arrive while a query runs may be in
+    its result or not. For a fixed end, set `endingOffsets` or `endingTimestamp`. Pushed filters
+    would limit the plan for all queries. They are used only with the option `pushFilters`, for a
+    `load()` with a single query.
 
     Small ranges of several partitions are read by one task, which makes micro-batches fast. If a
     slow step follows without a shuffle, set `recordsPerTask` to 1 for one task per partition.

@@ -21,7 +21,6 @@ from pyspark.sql.streaming.datasource import (
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.spark.options.selection import includes_latest
 from asyncconsumer.spark.options.source import SourceOptions
-from asyncconsumer.spark.source.batch_reader import Task, UnpickleHook, read_task
 from asyncconsumer.spark.source.client import Client
 from asyncconsumer.spark.source.offsets import (
     Losses,
@@ -37,7 +36,8 @@ from asyncconsumer.spark.source.offsets import (
     with_ids,
     with_start,
 )
-from asyncconsumer.spark.source.resolve import drop_missing, resolve
+from asyncconsumer.spark.source.resolve import check_complete, drop_missing, resolve
+from asyncconsumer.spark.source.task import Task, UnpickleHook, read_task
 from asyncconsumer.spark.source.task_planning import plan_tasks, ranges_to_sample
 from asyncconsumer.spark.source.worker_loop import worker_loop
 from asyncconsumer.types import OffsetRange, TopicPartition
@@ -83,6 +83,7 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
 
             async def find() -> Offsets:
                 partitions = await client.partitions(self._options.selection)
+                check_complete(self._options.starting, partitions)
                 return await resolve(client, self._options.starting, partitions)
 
             self._initial = to_json(worker_loop().run(find()))

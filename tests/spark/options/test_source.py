@@ -30,6 +30,7 @@ from asyncconsumer.spark.options.selection import (
     StartBound,
     SubscribedTopicNames,
     TimeBound,
+    restrict,
 )
 from asyncconsumer.spark.options.source import SourceOptions, parse
 from asyncconsumer.spark.source.offsets import (
@@ -47,7 +48,7 @@ from asyncconsumer.spark.source.offsets import (
     with_start,
 )
 from asyncconsumer.spark.source.pushdown import PushedFilters
-from asyncconsumer.spark.source.resolve import resolve
+from asyncconsumer.spark.source.resolve import check_complete, resolve
 from asyncconsumer.spark.source.task_planning import plan_tasks, ranges_to_sample
 from asyncconsumer.types import Address, OffsetRange, TopicPartition
 
@@ -314,7 +315,9 @@ async def test_limits_become_offsets() -> None:
     with pytest.raises(ConfigError, match=r"t\[1\] has no record at or after 9999"):
         await resolve(log, TimeBound({A: 10, B: 9999}, "o", or_latest=False), both)
     with pytest.raises(ConfigError, match=r"Expected t\[0\], t\[1\], got t\[0\]"):
-        await resolve(log, OffsetBound({A: 1}, "o"), both)
+        check_complete(OffsetBound({A: 1}, "o"), both)
+    check_complete(restrict(OffsetBound({A: 1, B: 2}, "o"), {A}), {A})
+    check_complete(restrict(TimeBound({A: 1, B: 2}, "o"), {B}), {B})
 
 
 def test_offsets_are_written_as_spark_writes_them() -> None:
@@ -462,10 +465,10 @@ def test_filters_narrow_what_is_read() -> None:
         IsNotNull(("key",)),
     ]
     assert list(narrowed.push([*retained, *remaining])) == remaining
-    ranges = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10), OffsetRange("v", 1, 0, 10)]
-    assert narrowed.apply(ranges) == [OffsetRange("t", 1, 5, 8)]
+    tps = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("v", 1)]
+    assert narrowed.windows(tps) == [OffsetRange("t", 1, 5, 8)]
     assert narrowed.since_ms == 1_704_067_200_000
-    assert PushedFilters().apply(ranges) == ranges
+    assert PushedFilters().windows(tps) == [OffsetRange(*tp, 0, 2**63) for tp in tps]
 
 
 @pytest.mark.parametrize("year", [1, 1969, 1970])

@@ -12,10 +12,10 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from asyncconsumer.errors import ConfigError, DataLoss, UnknownTopicOrPartition
 from asyncconsumer.spark.options.source import parse
-from asyncconsumer.spark.source.batch_reader import Task
 from asyncconsumer.spark.source.offsets import Offsets, from_json, to_json
 from asyncconsumer.spark.source.source import KafkaSource
 from asyncconsumer.spark.source.stream_reader import KafkaStreamReader
+from asyncconsumer.spark.source.task import Task
 from asyncconsumer.spark.source.task_reader import read
 from asyncconsumer.spark.source.worker_loop import WorkerLoop
 from asyncconsumer.spark.values.columns import Columns

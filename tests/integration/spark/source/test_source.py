@@ -318,6 +318,72 @@ def test_filters_are_handed_down_where_spark_does_so(spark: SparkSession, world:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
 
+@pytest.mark.parametrize("source", [OWN, TESTED])
+def test_a_frame_that_is_used_again_has_the_records_of_each_moment(
+    spark: SparkSession, kafka: KafkaHandle, source: str
+) -> None:
+    topic, prefix = asyncio.run(kafka.topic(partitions=2)), f"later-{source}"
+    data = frame(spark, source, kafka, subscribePattern=f"^({topic}|{prefix}.*)$", minPartitions=3)
+    data.createOrReplaceTempView("records")
+    assert data.count() == 0
+    asyncio.run(fill(kafka, topic, 10, 2))
+    assert [row[4] for row in rows(data.select("*"))] == [*range(5), *range(5)]
+    asyncio.run(delete_records(kafka, topic, 0, before=3))
+    assert data.count() == spark.table("records").count() == 7
+    asyncio.run(kafka.admin.add_partitions(topic, 3))
+    asyncio.run(fill(kafka, topic, 9, 3, start=10))
+    asyncio.run(kafka.admin.create_topic(f"{prefix}-topic"))
+    asyncio.run(fill(kafka, f"{prefix}-topic", 4))
+    assert data.count() == spark.sql("select * from records").count() == 20
+    asyncio.run(kafka.admin.delete_topic(f"{prefix}-topic"))
+    assert len({row[2:5] for row in rows(data.select("*"))}) == 16
+
+
+@pytest.mark.parametrize("source", [OWN, TESTED])
+def test_given_offsets_name_all_partitions_whenever_a_frame_is_used(
+    spark: SparkSession, kafka: KafkaHandle, source: str
+) -> None:
+    topic = asyncio.run(kafka.topic())
+    asyncio.run(fill(kafka, topic, 5))
+    data = frame(spark, source, kafka, subscribe=topic, startingOffsets={topic: {"0": 2}})
+    assert data.count() == 3
+    asyncio.run(fill(kafka, topic, 2, start=5))
+    assert data.count() == 5
+    asyncio.run(kafka.admin.add_partitions(topic, 2))
+    with pytest.raises(Exception, match=r"Expected .* got|Specified: .* Assigned:"):
+        data.count()
+
+
+@pytest.mark.parametrize("source", [OWN, TESTED])
+def test_a_table_that_a_stream_is_joined_with_is_read_for_each_micro_batch(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path, source: str
+) -> None:
+    orders, customers = asyncio.run(kafka.topic()), asyncio.run(kafka.topic())
+    table = frame(spark, source, kafka, subscribe=customers).select("value", "partition")
+    stream = spark.readStream.format(source).options(
+        **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "startingOffsets": "earliest"},
+        subscribe=orders,
+    )
+    query = (
+        stream.load()
+        .join(table.withColumnRenamed("partition", "known"), "value", "left")
+        .writeStream.format("memory")
+        .queryName(f"joined_{source}")
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    try:
+        for number in range(3):
+            for topic in (customers, orders):
+                servers = {"bootstrap_servers": kafka.bootstrap_servers}
+                asyncio.run(produce(topic, [b"%d" % number], **servers))
+            query.processAllAvailable()
+        results = spark.table(f"joined_{source}").select("value", "known").collect()
+        assert sorted(map(tuple, results)) == [(b"0", 0), (b"1", 0), (b"2", 0)]
+    finally:
+        query.stop()
+
+
 def test_a_setting_for_timestamps_does_not_change_this_source(
     spark: SparkSession, world: World
 ) -> None:
