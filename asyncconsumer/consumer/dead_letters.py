@@ -3,22 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from random import Random
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.aio.wall_clock import wall_clock_ms
+from asyncconsumer.config import ConnectionConfig, ProducerConfig, SendConfig
 from asyncconsumer.errors import ConsumerError, DeserializationFailed, UnknownTopicOrPartition
 from asyncconsumer.errors.tracebacks import traceback_text
 from asyncconsumer.net.connect import open_connection
-from asyncconsumer.net.partition_writer import ProducerRecord
 from asyncconsumer.net.pool import BrokerOpener
-from asyncconsumer.net.record_writer import RecordWriter
+from asyncconsumer.producer.producer import Producer
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.records.record import Headers
 
@@ -27,6 +27,10 @@ PREFIX: Final = "dlt."
 
 _LONGEST_MESSAGE: Final = 1_000  # characters of an error
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
+
+_NEVER_MS: Final = 2**31 - 1  # 24 days
+# Only the same batch with the same sequence is recognized as a repetition, so it is not given up.
+_SENDING: Final = SendConfig(delivery_timeout_ms=_NEVER_MS, close_timeout_ms=0)
 
 _log: Final = logging.getLogger(__name__)
 
@@ -43,33 +47,30 @@ class Failure:
 
 @dataclass(slots=True, eq=False)
 class _PendingDeadLetter:
+    """A failed record, and the task that writes it and returns its offset."""
+
     record: Record
-    outgoing: ProducerRecord  # the record to write
-    written: asyncio.Event = field(default_factory=asyncio.Event)
-    offset: int = -1
-    waiting: int = 0  # callers that wait until it is written
+    headers: Headers
+    partition: int | None
+    writing: "asyncio.Task[int] | None" = None
+    callers: int = 0  # that wait until it is written
 
     @property
     def is_parked(self) -> bool:
         """Whether the record is written to a retry topic. Then its partition is given."""
-        return self.outgoing.partition is not None
-
-    def has(self, offset: int) -> None:
-        """Mark the record as written at `offset` of its topic."""
-        self.offset = offset
-        self.written.set()
-
-    async def wait_written(self) -> None:
-        """Wait until the record is written to its topic."""
-        self.waiting += 1
-        try:
-            await self.written.wait()
-        finally:
-            self.waiting -= 1
+        return self.partition is not None
 
 
 _RecordIdentity: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None]
 """The identity of a record. A re-created topic has other records at the same offsets."""
+
+
+class _Environment(NamedTuple):
+    """The parts of the environment that a producer uses."""
+
+    randomness: Random
+    opener: BrokerOpener
+    now_ms: Callable[[], int]
 
 
 class NotADeadLetter(Exception):
@@ -98,7 +99,7 @@ class DeadLetterProducer(AsyncResource):
     """A writer of failed records, to which it adds failure headers. The first record opens it.
 
     A failed write is retried until it succeeds. Until then the caller waits, so the original record
-    is not acknowledged or committed. One task owns the producer.
+    is not acknowledged or committed.
     """
 
     def __init__(
@@ -108,20 +109,19 @@ class DeadLetterProducer(AsyncResource):
         *,
         randomness: Random,
         opener: BrokerOpener = open_connection,
-        now_ms: Callable[[], int] | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.topic: Final = topic
-        self.written = 0
         self.last_error: str | None = None  # None after a successful write
         self._connection = connection
-        self._network = opener, now_ms
-        self._randomness = randomness
+        self._environment = _Environment(randomness, opener, now_ms)
         self._scope = Scope(f"dead letters to {topic}")
         # not written yet, or awaited; a repeated request for the same record joins the first
         self._pending: dict[_RecordIdentity, _PendingDeadLetter] = {}
         self._to_check = False  # whether the topic is there
-        self._asked = asyncio.Event()
-        self._producer: RecordWriter | None = None
+        self._wanted = asyncio.Event()
+        self._opened = asyncio.Event()
+        self._producer: Producer | None = None
         self._log = RateLimitedLogger(_log)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -133,16 +133,13 @@ class DeadLetterProducer(AsyncResource):
         """The reason why dead letters cannot be written now, or None."""
         if self.last_error is None:
             return None
-        if waiting := self.waiting:
-            return f"{waiting} records cannot be written to {self.topic}: {self.last_error}"
+        if self._pending:
+            return (
+                f"{len(self._pending)} records cannot be written to {self.topic}: {self.last_error}"
+            )
         if self._to_check:
             return f"records could not be written to {self.topic}: {self.last_error}"
         return None
-
-    @property
-    def waiting(self) -> int:
-        """The number of records that are not written yet."""
-        return sum(not dead_letter.written.is_set() for dead_letter in self._pending.values())
 
     def reach_by(self, connection: ConnectionConfig) -> None:
         """Set the connection options. The brokers may become known only after the constructor."""
@@ -154,129 +151,129 @@ class DeadLetterProducer(AsyncResource):
         If it does not, `trouble` tells that.
         """
         self._to_check = True
-        self._asked.set()
+        self._wanted.set()
 
     async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
         """Write a record to all in-sync replicas of its topic. Return its offset.
 
         This waits without a limit until the write succeeds. Without `partition`, the record's key
         selects the partition.
+
+        If the wait is cancelled, a record with a `partition` is withdrawn. Its source partition was
+        revoked, and the new owner may have processed the record, and later ones, already.
         """
         self._scope.check_open()
         identity = _identity(record)
         dead_letter = self._pending.get(identity)
         if dead_letter is None:
             headers = dead_letter_headers(record, failure)
-            outgoing = ProducerRecord(self.topic, record.key, record.value, headers, partition)
-            dead_letter = self._pending[identity] = _PendingDeadLetter(record, outgoing)
-            self._asked.set()
+            dead_letter = _PendingDeadLetter(record, headers, partition)
+            self._pending[identity] = dead_letter
+        if dead_letter.writing is None:
+            writing = self._write(dead_letter)
+            dead_letter.writing = self._scope.start(writing, f"dead letter to {self.topic}")
+            self._wanted.set()
+        dead_letter.callers += 1
         try:
-            await dead_letter.wait_written()
+            return await self._scope.outcome(dead_letter.writing)
         finally:
-            self._tidy(dead_letter)
-        return dead_letter.offset
-
-    def _tidy(self, dead_letter: _PendingDeadLetter) -> None:
-        """Forget a dead letter if it is written and no caller waits for it."""
-        if dead_letter.written.is_set() and not dead_letter.waiting:
-            self._pending.pop(_identity(dead_letter.record), None)
+            dead_letter.callers -= 1
+            if dead_letter.is_parked and not dead_letter.callers:
+                dead_letter.writing.cancel()
+                self._forget(dead_letter)
 
     async def _run(self) -> None:
-        async with AsyncExitStack() as stack:
-            await self._asked.wait()
-            delays = self._delays()
-            producer = await self._opened(stack)
+        """Open the producer when it is needed, and check the topic on request."""
+        await self._wanted.wait()
+        config = ProducerConfig(self._connection, _SENDING)
+        async with Producer(config=config, **self._environment._asdict()) as producer:
+            self._producer = producer
+            self._opened.set()
             while True:
-                await self._asked.wait()
-                self._asked.clear()
-                dead_letters = self._unwritten()
-                failed = await self._write(producer, dead_letters) if dead_letters else []
-                if not failed and await self._is_checked(producer):
-                    delays = self._delays()
-                    continue
-                self._asked.set()
-                if failed:
-                    self._warn(failed)
-                await asyncio.sleep(next(delays))
+                await self._wanted.wait()
+                self._wanted.clear()
+                if self._to_check:
+                    await self._check(producer)
+
+    async def _check(self, producer: Producer) -> None:
+        """Wait until the topic exists."""
+        for delay in self._delays():
+            try:
+                await producer.partitions_for(self.topic)
+            except ConsumerError as error:
+                self._note(error)
+                await asyncio.sleep(delay)
+            else:
+                self._note_success()
+                return
 
     def _delays(self) -> Iterator[float]:
-        return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
+        return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._environment.randomness)
 
-    async def _opened(self, stack: AsyncExitStack) -> RecordWriter:
-        opener, now_ms = self._network
-        producer = RecordWriter(
-            self._connection, randomness=self._randomness, opener=opener, now_ms=now_ms
+    async def _write(self, dead_letter: _PendingDeadLetter) -> int:
+        """Write a dead letter, and return its offset. Repeat this after errors."""
+        await self._opened.wait()
+        assert self._producer is not None
+        delays = self._delays()
+        while True:
+            try:
+                offset = await self._write_once(self._producer, dead_letter)
+            except ConsumerError as error:
+                self._note(error, dead_letter)
+                await asyncio.sleep(next(delays))
+            else:
+                break
+        self._note_success()
+        self._forget(dead_letter)
+        return offset
+
+    async def _write_once(self, producer: Producer, dead_letter: _PendingDeadLetter) -> int:
+        """Write a dead letter, and return its offset. The producer repeats temporary errors."""
+        await producer.partitions_for(self.topic)
+        record = dead_letter.record
+        delivery = await producer.send_bytes(
+            self.topic, record.key, record.value, dead_letter.headers, dead_letter.partition
         )
-        return await stack.enter_async_context(producer)
-
-    async def _is_checked(self, producer: RecordWriter) -> bool:
-        """Return whether the topic exists, or no check was requested."""
-        if not self._to_check:
-            return True
+        delays = self._delays()
         try:
-            await producer.find_topic(self.topic)
-        except ConsumerError as error:
-            before = self.last_error
-            self._note(error)
-            if self.last_error != before:
-                self._log.warning(
-                    "failed to write dead letters to %s: %s", self.topic, self.last_error
-                )
-            return False
-        self._to_check, self.last_error = False, None
-        return True
+            while not delivery.done():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(next(delays)):
+                        await delivery
+                if (error := producer.last_error(self.topic)) is not None:
+                    self._note(error, dead_letter)
+                    if isinstance(error, UnknownTopicOrPartition):  # it was deleted meanwhile
+                        await producer.partitions_for(self.topic)
+            return (await delivery).offset
+        finally:
+            producer.withdraw(delivery)
 
-    def _warn(self, failed: list[_PendingDeadLetter]) -> None:
-        self._log.warning(
-            "failed to write %d dead letters to %s, the first for %s: %s; they are retried and not "
-            "committed",
-            len(failed),
-            self.topic,
-            _place(failed[0].record),
-            self.last_error,
-        )
+    def _forget(self, dead_letter: _PendingDeadLetter) -> None:
+        identity = _identity(dead_letter.record)
+        if self._pending.get(identity) is dead_letter:
+            del self._pending[identity]
 
-    def _unwritten(self) -> list[_PendingDeadLetter]:
-        """Return the records to write. Drop records for retry topics without a waiting caller.
+    def _note_success(self) -> None:
+        self.last_error, self._to_check = None, False
 
-        The source partition of a dropped record was revoked. Its new owner may have processed the
-        record, and later ones, already.
-        """
-        self._pending = {
-            identity: dead_letter
-            for identity, dead_letter in self._pending.items()
-            if dead_letter.waiting or not dead_letter.is_parked
-        }
-        return [
-            dead_letter
-            for dead_letter in self._pending.values()
-            if not dead_letter.written.is_set()
-        ]
-
-    async def _write(
-        self, producer: RecordWriter, dead_letters: list[_PendingDeadLetter]
-    ) -> list[_PendingDeadLetter]:
-        """Write dead letters. Return those that could not be written."""
-        outcomes = await producer.send([dead_letter.outgoing for dead_letter in dead_letters])
-        failed = []
-        for dead_letter in dead_letters:
-            outcome = outcomes[dead_letter.outgoing]
-            if isinstance(outcome, ConsumerError):
-                failed.append(dead_letter)
-                self._note(outcome)
-                continue
-            dead_letter.has(outcome)
-            self.written += 1
-            self._tidy(dead_letter)  # its caller may have been cancelled
-        if not failed:
-            self.last_error, self._to_check = None, False
-        return failed
-
-    def _note(self, error: ConsumerError) -> None:
+    def _note(self, error: ConsumerError, dead_letter: _PendingDeadLetter | None = None) -> None:
+        """Note why nothing can be written to the topic, and log it."""
+        before = self.last_error
         if isinstance(error, UnknownTopicOrPartition):
             self.last_error = "the topic is not there, and the brokers do not create it: create it"
         else:
             self.last_error = f"{type(error).__name__}: {error}"
+        if dead_letter is not None:
+            self._log.warning(
+                "failed to write %d dead letters to %s, one of them for %s: %s; they are retried "
+                "and not committed",
+                len(self._pending),
+                self.topic,
+                _place(dead_letter.record),
+                self.last_error,
+            )
+        elif self.last_error != before:
+            self._log.warning("failed to write dead letters to %s: %s", self.topic, self.last_error)
 
 
 def _without_failure_headers(headers: Headers) -> Headers:

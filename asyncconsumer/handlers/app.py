@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, Unpack
 
 from asyncconsumer.admin.admin import Admin
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.config import AppOptions, ConnectionConfig, document_options
+from asyncconsumer.config import (
+    AppOptions,
+    ConnectionConfig,
+    ProducerConfig,
+    SendConfig,
+    document_options,
+)
 from asyncconsumer.config.external import ExternalOptions, StrPath
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.consumer.interceptors import Interceptors
@@ -59,7 +65,7 @@ from asyncconsumer.handlers.stream import HandlerStream, OnConsume, on_consume
 from asyncconsumer.handlers.subscription import AppConsumer, reads, retry_topics, subscription
 from asyncconsumer.handlers.topic_checks import check_topics, create_topics
 from asyncconsumer.metrics.recorder import Recorder
-from asyncconsumer.net.record_writer import RecordWriter
+from asyncconsumer.producer.producer import Producer
 from asyncconsumer.streams.routes import PartitionRoutes
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.web.mixin import WebMixin
@@ -71,6 +77,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_COMMIT: Final = 5.0
+_REPLAY_TIMEOUT_MS: Final = 60_000
 
 
 @document_options(AppOptions)
@@ -428,9 +435,10 @@ class ConsumerApp(Declarations, WebMixin):
         """Return whether a handler reads this topic."""
         return reads(self._handlers, topic)
 
-    def producer(self, connection: ConnectionConfig) -> RecordWriter:
+    def producer(self, connection: ConnectionConfig) -> Producer:
         """Return a producer that writes to the cluster from which this app reads."""
-        return RecordWriter(connection, **network(self._context.environment))
+        config = ProducerConfig(connection, SendConfig(delivery_timeout_ms=_REPLAY_TIMEOUT_MS))
+        return Producer(config=config, **network(self._context.environment))
 
     def reader(self, suffix: str) -> Consumer:
         """Return a consumer with the options of this app that stops at the current log ends.

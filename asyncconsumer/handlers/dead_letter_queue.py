@@ -10,18 +10,15 @@ from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from random import Random
 from typing import Any, Final
 
 from asyncconsumer.aio.resource import AsyncResource
-from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.consumer.dead_letters import NotADeadLetter, original, parse_failure_headers
 from asyncconsumer.consumer.simple import SimpleConsumer
 from asyncconsumer.errors import UnknownTopicOrPartition
 from asyncconsumer.handlers.commit_metadata import OffsetWithRanges, Ranges, decode, encode, merged
 from asyncconsumer.handlers.replay import send_all
-from asyncconsumer.net.partition_writer import ProducerRecord
-from asyncconsumer.net.record_writer import RecordWriter
+from asyncconsumer.producer.producer import Producer
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.records.record import Headers
@@ -29,6 +26,8 @@ from asyncconsumer.types import Offset, TopicPartition
 
 SUFFIX: Final = ".dlq"
 """Appended to the name of a dead letter topic, for the group that keeps what is done."""
+
+_DELIVERY_TIMEOUT_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class DeadLetterQueue(AsyncResource):
     def __init__(self, topic: str, **options: Any) -> None:  # noqa: ANN401 - of a connection
         self._topic = topic
         self._simple = SimpleConsumer(**options, auto_offset_reset="earliest")
-        self._producer = RecordWriter(ConnectionConfig(**options), randomness=Random())  # noqa: S311 - for jitter
+        self._producer = Producer(**options, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS)
         self._group = f"{topic}{SUFFIX}"
         self._done: dict[TopicPartition, tuple[int, Ranges]] = {}  # committed offset and ranges
 
@@ -118,15 +117,8 @@ class DeadLetterQueue(AsyncResource):
 
     async def send(self, dead_letters: Iterable[DeadLetter], topic: str | None = None) -> None:
         """Send the original records to their original partitions, or by key to another topic."""
-        records = []
-        for record in (dead_letter.record for dead_letter in dead_letters):
-            partition = record.partition if topic is None else None
-            records.append(
-                ProducerRecord(
-                    topic or record.topic, record.key, record.value, record.headers, partition
-                )
-            )
-        await send_all(self._producer, records)
+        records = [dead_letter.record for dead_letter in dead_letters]
+        await send_all(self._producer, records, topic)
 
     async def finish(self, dead_letters: Iterable[DeadLetter]) -> int:
         """Mark dead letters as done. Return how many of them do not fit into the commit.

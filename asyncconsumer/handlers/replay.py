@@ -1,24 +1,20 @@
 """The replay of dead letters to the topics from which they came."""
 
-import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.consumer.dead_letters import NotADeadLetter, original, parse_failure_headers
-from asyncconsumer.errors import ConfigError, ConsumerError
+from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.app import ConsumerApp
-from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
-from asyncconsumer.net.record_writer import RecordWriter
+from asyncconsumer.producer.producer import Producer
 from asyncconsumer.records.decoding import Record
 
 SUFFIX: Final = ".replay"
 """Appended to the group id of the app, for the group that commits replayed dead letters."""
 
 _AT_ONCE: Final = 500
-_TRIES: Final = 60
-_SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class ReplayOutcome(NamedTuple):
@@ -65,7 +61,7 @@ async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
             others += len(batch) - len(own)
             counts.update(map(_kind, own))
             if send:
-                await send_all(producer, [_outgoing(dead_letter) for dead_letter in own])
+                await send_all(producer, [original(dead_letter) for dead_letter in own])
                 await reader.commit()
     return Replayed(counts, others)
 
@@ -108,29 +104,23 @@ def _kind(dead_letter: Record) -> ReplayOutcome:
     )
 
 
-def _outgoing(dead_letter: Record) -> ProducerRecord:
-    record = original(dead_letter)
-    return ProducerRecord(record.topic, record.key, record.value, record.headers, record.partition)
+async def send_all(
+    producer: Producer, records: Collection[Record], topic: str | None = None
+) -> None:
+    """Write records to their partitions, or by key to another topic. Wait until all are written.
 
-
-async def send_all(producer: RecordWriter, records: Collection[ProducerRecord]) -> None:
-    """Send records until all are written. Repeat retriable errors for about a minute."""
-    for _ in range(_TRIES):
-        outcomes = await producer.send(records)
-        failed = _failed(outcomes)
-        if not failed:
-            return
-        records = list(failed)
-        await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
-    raise next(iter(failed.values()))
-
-
-def _failed(outcomes: Mapping[ProducerRecord, Outcome]) -> dict[ProducerRecord, ConsumerError]:
-    """Return the records that failed, to send them again. Raise an error that is not retriable."""
-    failed = {
-        record: error for record, error in outcomes.items() if isinstance(error, ConsumerError)
-    }
-    for error in failed.values():
-        if not error.retriable:
-            raise error
-    return failed
+    Raise the first error. The producer repeats temporary errors until its `delivery_timeout_ms`.
+    """
+    deliveries = [
+        await producer.send_bytes(
+            topic or record.topic,
+            record.key,
+            record.value,
+            record.headers,
+            record.partition if topic is None else None,
+        )
+        for record in records
+    ]
+    await producer.flush()
+    for delivery in deliveries:
+        await delivery

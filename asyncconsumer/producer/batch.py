@@ -43,6 +43,7 @@ class ProducerBatch:
         "timestamp_ms",
         "tp",
         "waiters",
+        "withdrawn",
     )
 
     def __init__(self, tp: TopicPartition, number: int, created_at: float) -> None:
@@ -60,6 +61,7 @@ class ProducerBatch:
         self.timestamp_ms = _NO_TIMESTAMP
         self.parts: list[ProducerBatch] = []
         self.waiters: list[tuple[asyncio.Future[None], int]] = []
+        self.withdrawn: frozenset[int] = frozenset()  # records not to send again
 
     def written(self, base_offset: int, timestamp_ms: int) -> None:
         """Set the offset of the first record, and wake the waiting callers."""
@@ -150,3 +152,10 @@ class RecordDelivery:
         while parts := self._batch.parts:
             self._batch, self._index = parts[self._index], 0
         return self._batch
+
+
+def withdraw(delivery: RecordDelivery) -> ProducerBatch:
+    """Mark the record of a delivery, so that it is not sent again. Return its batch."""
+    batch = delivery._current()  # noqa: SLF001 - of the same module
+    batch.withdrawn |= {delivery._index}  # noqa: SLF001
+    return batch

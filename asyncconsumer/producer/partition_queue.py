@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from asyncconsumer.aio.backoff import backoff
 from asyncconsumer.config import SendConfig
 from asyncconsumer.errors import (
+    ClosedError,
     ConsumerError,
     DeliveryTimedOut,
     DuplicateSequence,
@@ -191,11 +192,29 @@ class PartitionQueue:
             return batch.size
         self._last_error = error
         self._put_back(batch)
+        freed = self.drop_withdrawn(batch)
         if self._delays is None:
             self._delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
         if not isinstance(error, _OF_THE_SEQUENCE):
             self._retry_at = now + next(self._delays)
-        return 0
+        return freed
+
+    def drop_withdrawn(self, batch: ProducerBatch) -> int:
+        """Fail the withdrawn records of a batch, unless it is in flight. Return their bytes.
+
+        If the batch was sent before, they may have been written.
+        """
+        if not batch.withdrawn or batch.done or batch in self._in_flight:
+            return 0
+        if batch is self._open:
+            self._close_open(batch)
+        self._waiting.remove(batch)
+        parts, freed = self._split(batch), 0
+        for index in batch.withdrawn:
+            self._waiting.remove(parts[index])
+            parts[index].failed(ClosedError("the record was withdrawn before it was written"))
+            freed += parts[index].size
+        return freed
 
     def restart(self, producer: BatchProducer) -> None:
         """Begin again with another producer id or epoch. The queue has no batches."""
@@ -269,13 +288,15 @@ class PartitionQueue:
             _forget_sequence(batch)
         self._waiting.insert(bisect_left(self._waiting, batch.number, key=_by_number), batch)
 
-    def _split(self, batch: ProducerBatch) -> None:
+    def _split(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """Send the records of a batch one by one, to find the one that the broker refuses.
 
         In a transaction they keep their sequence numbers, because the producer id must not change.
         """
         producer = self.producer
-        if not self._transactional:
+        if not batch.data:
+            batch.data = self._encoded(batch.encoder, NOT_IDEMPOTENT)
+        elif not self._transactional:
             self._reset()
         parts: list[ProducerBatch] = []
         for record in Records(batch.data, topic=self.tp.topic, partition=self.tp.partition):
@@ -283,7 +304,7 @@ class PartitionQueue:
             part.size = part.encoder.append(
                 record.timestamp, record.key, record.value, record.headers
             )
-            part.attempts = 1
+            part.attempts = batch.attempts
             if self._transactional and producer is not None:
                 part.sequence = (batch.sequence + len(parts)) % 2**31
                 part.data = self._encoded(part.encoder, producer._replace(sequence=part.sequence))
@@ -293,6 +314,7 @@ class PartitionQueue:
         for part in reversed(parts):
             self._waiting.insert(position, part)
         batch.become(parts)
+        return parts
 
     def _reset(self) -> None:
         """Require a new producer id, because the next sequence number is unknown."""

@@ -295,6 +295,34 @@ class Producer(AsyncResource, Generic[K, V]):
             if (error := batch.first_error()) is not None:
                 raise error
 
+    async def partitions_for(self, topic: str) -> list[int]:
+        """Return the numbers of the partitions of a topic. Do not repeat failed requests.
+
+        A broker with automatic topic creation creates the topic. Raise UnknownTopicOrPartition if
+        it does not exist.
+        """
+        self._sender.check_open()
+        known = self._cluster.metadata.topics.get(topic)
+        if known is None or known.error is not None or not known.partitions:
+            try:
+                known = await self._request_topic(topic)
+            except UnknownTopicOrPartition:  # it may be created now
+                known = await self._request_topic(topic)
+        return sorted(known.partitions)
+
+    def last_error(self, topic: str) -> ConsumerError | None:
+        """Return why records of a topic are not written yet, or None if nothing has failed."""
+        return self._sender.last_error(topic)
+
+    def withdraw(self, delivery: RecordDelivery) -> None:
+        """Do not send a record, or not again, unless it is written already or on its way.
+
+        Its delivery fails. Raise ConfigError if the producer has transactions: abort them instead.
+        """
+        if self._transactions is not None:
+            raise ConfigError("a record of a transaction cannot be withdrawn: abort it")
+        self._sender.withdraw(delivery)
+
     async def _before_close(self, error: BaseException | None) -> None:
         seconds = self.config.sending.close_timeout_ms / 1000
         try:

@@ -1,6 +1,6 @@
 """Producer ids, with which brokers recognize repeated batches."""
 
-from asyncconsumer.errors import BrokerError, ClusterAccessDenied, UnsupportedBroker
+from asyncconsumer.errors import BrokerError, ClusterAccessDenied, ConsumerError, UnsupportedBroker
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.producer.partition_queue import NOT_IDEMPOTENT
 from asyncconsumer.protocol.produce import InitProducerIdRequest
@@ -13,6 +13,7 @@ class ProducerIds:
     def __init__(self, cluster: Cluster) -> None:
         self.latest: BatchProducer | None = None
         self.pending = False
+        self.last_error: ConsumerError | None = None  # of the last request
         self._cluster = cluster
 
     async def request(self) -> BatchProducer:

@@ -14,10 +14,10 @@ from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import SendConfig
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConsumerError, LeaderNotAvailable
 from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.pool import BrokerPool, Traffic
-from asyncconsumer.producer.batch import ProducerBatch
+from asyncconsumer.producer.batch import ProducerBatch, RecordDelivery, withdraw
 from asyncconsumer.producer.partition_queue import PartitionQueue
 from asyncconsumer.producer.producer_id import ProducerIds
 from asyncconsumer.producer.stale_topics import StaleTopics
@@ -127,6 +127,27 @@ class Sender(AsyncResource):
         for queue in self.queues.values():
             if queue.is_waiting:
                 self.activate(queue)
+
+    def last_error(self, topic: str) -> ConsumerError | None:
+        """Return why records of a topic are not written yet, or None if nothing has failed."""
+        for tp, queue in self.queues.items():
+            if tp.topic == topic and queue.batches():
+                if queue.last_error is not None:
+                    return queue.last_error
+                if self._cluster.metadata.find_leader(tp) is None:
+                    return LeaderNotAvailable(str(tp))
+                if queue.lacks_id and self._ids.last_error is not None:
+                    return self._ids.last_error
+        return None
+
+    def withdraw(self, delivery: RecordDelivery) -> None:
+        """Do not send a record, or not again, unless it is written already or in flight."""
+        if delivery.done():
+            return
+        batch = withdraw(delivery)
+        queue = self.queues[batch.tp]
+        self._on_free(queue.drop_withdrawn(batch))
+        self.activate(queue)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -240,6 +261,7 @@ class Sender(AsyncResource):
         try:
             producer = await self._ids.request()
         except ConsumerError as error:
+            self._ids.last_error = error
             if error.retriable:  # a broker that has just started issues none yet
                 self._log.info("failed to get a producer id: %s", error)
             else:
@@ -247,6 +269,7 @@ class Sender(AsyncResource):
                 self._give_up(self._lacking(), error)
             await asyncio.sleep(_SECONDS_BETWEEN_IDS)
         else:
+            self._ids.last_error = None
             for queue in self._lacking():
                 queue.producer = producer
         self._ids.pending = False

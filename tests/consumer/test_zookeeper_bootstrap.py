@@ -15,6 +15,7 @@ from asyncconsumer.environment import Environment
 from asyncconsumer.errors import HostNotAllowed
 from asyncconsumer.streams.messages import MessageStream
 from asyncconsumer.testing.fake_kafka import FakeCluster
+from asyncconsumer.testing.fake_kafka.complete import CompleteCluster
 from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.zookeeper import paths
@@ -55,12 +56,12 @@ class Controller:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[tuple[FakeCluster, FakeZooKeeper, Controller, Environment]]:
+async def world() -> AsyncIterator[tuple[CompleteCluster, FakeZooKeeper, Controller, Environment]]:
     zookeeper = FakeZooKeeper(randomness=Random(1))
     loop = asyncio.get_running_loop()
     config = ZooKeeperConfig(zookeeper_connect=zookeeper.connect)
     async with (
-        FakeCluster(Random(2), brokers=3) as cluster,
+        CompleteCluster(Random(2), brokers=3, topic_partitions=None) as cluster,
         ZooKeeperSession(config, randomness=Random(3), opener=zookeeper.open) as session,
     ):
         environment = Environment(

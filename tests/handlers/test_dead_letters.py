@@ -1,22 +1,20 @@
-"""The dead-letter producer with a fake connection."""
+"""The dead-letter producer on a fake cluster."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, Self
 
 import pytest
 
-from asyncconsumer import ClosedError, Record
-from asyncconsumer.config import ConnectionConfig
-from asyncconsumer.consumer import dead_letters
+from asyncconsumer import ClosedError, Record, TopicPartition
 from asyncconsumer.consumer.dead_letters import DeadLetterProducer, Failure, failure_headers
-from asyncconsumer.errors import ConnectFailed, NoBrokerAnswered, RecordTooLarge
 from asyncconsumer.errors.tracebacks import LONGEST_TRACEBACK, traceback_text
-from asyncconsumer.net.partition_writer import Outcome, ProducerRecord
+from asyncconsumer.protocol.produce import PRODUCE
+from asyncconsumer.testing.fake_kafka.broker import Fate
+from asyncconsumer.testing.fake_kafka.complete import CompleteCluster
 from asyncconsumer.testing.virtual_time import simulated
-from asyncconsumer.types import Address
+from tests.support.helpers import until
 
 pytestmark = pytest.mark.fast
 
@@ -24,60 +22,20 @@ pytestmark = pytest.mark.fast
 WRONG = Failure(ValueError("wrong"), 3, "g", "h")
 
 
-class Producer:
-    """The used part of the package's producer, with faults that a test chooses."""
-
-    down = False
-    too_large: frozenset[bytes] = frozenset()
-    written: list[bytes]
-    reached: list[tuple[Address, ...]]
-    open = 0
-
-    def __init__(self, config: ConnectionConfig, **options: Any) -> None:
-        assert isinstance(options["randomness"], Random)
-        Producer.reached.append(config.addresses)
-
-    async def __aenter__(self) -> Self:
-        Producer.open += 1
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        Producer.open -= 1
-
-    async def find_topic(self, topic: str) -> None:
-        if Producer.down:
-            raise NoBrokerAnswered(())
-
-    async def send(self, records: list[ProducerRecord]) -> dict[ProducerRecord, Outcome]:
-        return {record: self._sent(record) for record in records}
-
-    def _sent(self, record: ProducerRecord) -> Outcome:
-        value = record.value or b""
-        if Producer.down:
-            return ConnectFailed("k:1", "nobody there")
-        if value in Producer.too_large:
-            return RecordTooLarge(record.topic)
-        Producer.written.append(value)
-        return len(Producer.written)
-
-
-@contextmanager
-def producers() -> Iterator[type[Producer]]:
-    """Replace the producer of dead letters."""
-    Producer.down, Producer.too_large, Producer.open = False, frozenset(), 0
-    Producer.written, Producer.reached = [], []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dead_letters, "RecordWriter", Producer)
-        yield Producer
-    assert Producer.open == 0
-
-
 @asynccontextmanager
-async def dead_letter_records() -> AsyncIterator[DeadLetterProducer]:
-    config = ConnectionConfig(bootstrap_servers="k:1")
-    with producers():
-        async with DeadLetterProducer("dead", config, randomness=Random(1)) as producer:
-            yield producer
+async def dead_letter_producer(
+    topic: str = "dead",
+) -> AsyncIterator[tuple[CompleteCluster, DeadLetterProducer]]:
+    async with CompleteCluster(Random(1), brokers=1, topic_partitions=None) as cluster:
+        cluster.add_topic("dead", 1)
+        async with DeadLetterProducer(
+            topic, cluster.config(), randomness=Random(1), opener=cluster.open
+        ) as producer:
+            yield cluster, producer
+
+
+def written(cluster: CompleteCluster, topic: str = "dead") -> list[bytes]:
+    return [record.value or b"" for record in cluster.committed_records(TopicPartition(topic, 0))]
 
 
 def dead_letter(value: bytes, offset: int = 7) -> Record:
@@ -86,91 +44,157 @@ def dead_letter(value: bytes, offset: int = 7) -> Record:
     )
 
 
-@simulated(seeds=range(5))
+@simulated(seeds=range(2))
 async def test_a_write_is_tried_until_it_succeeds() -> None:
-    async with dead_letter_records() as producer, asyncio.TaskGroup() as group:
-        Producer.down = True
+    async with dead_letter_producer() as (cluster, producer), asyncio.TaskGroup() as group:
+        cluster.kill(1)
         writing = [
             group.create_task(producer.write(dead_letter(b"%d" % n, n), WRONG)) for n in range(3)
         ]
-        await asyncio.sleep(3600)
+        await asyncio.sleep(300)
         assert not any(task.done() for task in writing)
-        assert "nobody there" in (producer.last_error or "")
-        Producer.down = False
+        assert "Connection refused" in (producer.last_error or "")
+        assert "3 records cannot be written to dead" in (producer.trouble or "")
+        cluster.start(1)
         await asyncio.wait(writing)
-        assert sorted(Producer.written) == [b"0", b"1", b"2"]
-        assert producer.written == 3
+        assert sorted(task.result() for task in writing) == [0, 1, 2]
+        assert sorted(written(cluster)) == [b"0", b"1", b"2"]
+        assert producer.trouble is None
+
+
+@simulated(seeds=range(5))
+async def test_records_without_an_answer_are_written_once() -> None:
+    """However long the outage is, the same batch is sent again."""
+    async with dead_letter_producer() as (cluster, producer), asyncio.TaskGroup() as group:
+        await producer.write(dead_letter(b"first"), WRONG)
+        cluster.lose_next(PRODUCE.key, Fate.LOST_AFTER)
+        writing = group.create_task(producer.write(dead_letter(b"second", 8), WRONG))
+        await until(lambda: len(written(cluster)) == 2)
+        cluster.kill(1)
+        await asyncio.sleep(300)
+        assert "Connection refused" in (producer.trouble or "")
+        cluster.start(1)
+        assert await writing == 1
+        assert written(cluster) == [b"first", b"second"]
 
 
 @simulated(seeds=range(5))
 async def test_one_that_is_refused_holds_up_no_other() -> None:
-    async with dead_letter_records() as producer, asyncio.TaskGroup() as group:
-        Producer.too_large = frozenset({b"large"})
-        large = group.create_task(producer.write(dead_letter(b"large"), WRONG))
+    async with dead_letter_producer() as (cluster, producer), asyncio.TaskGroup() as group:
+        cluster.producing.max_message_bytes = 1500
+        large = group.create_task(producer.write(dead_letter(b"large" * 300), WRONG))
         await asyncio.sleep(60)
         await producer.write(dead_letter(b"small", 8), WRONG)
         assert not large.done()
-        Producer.too_large = frozenset()  # somebody changed the topic
+        cluster.producing.max_message_bytes = 15_000  # somebody changed the topic
         await large
-        assert Producer.written == [b"small", b"large"]
+        assert written(cluster) == [b"small", b"large" * 300]
+
+
+@simulated(seeds=range(2))
+async def test_a_topic_that_is_not_there_is_reported() -> None:
+    async with dead_letter_producer("absent") as (cluster, producer), asyncio.TaskGroup() as group:
+        producer.check_topic()
+        await asyncio.sleep(60)
+        assert "records could not be written to absent: the topic is not there" in (
+            producer.trouble or ""
+        )
+        writing = group.create_task(producer.write(dead_letter(b"v"), WRONG))
+        await asyncio.sleep(60)
+        assert "1 records cannot be written to absent" in (producer.trouble or "")
+        cluster.add_topic("absent", 1)
+        assert await writing == 0
+        assert producer.trouble is None
+
+
+@simulated(seeds=range(2))
+async def test_a_topic_that_was_deleted_is_reported_and_used_again() -> None:
+    async with dead_letter_producer() as (cluster, producer), asyncio.TaskGroup() as group:
+        await producer.write(dead_letter(b"first"), WRONG)
+        cluster.delete_topic("dead")
+        writing = group.create_task(producer.write(dead_letter(b"second", 8), WRONG))
+        await asyncio.sleep(60)
+        assert "the topic is not there" in (producer.trouble or "")
+        cluster.add_topic("dead", 1)
+        await writing
+        assert written(cluster) == [b"second"]
 
 
 @simulated(seeds=range(5))
 async def test_closing_does_not_wait_for_what_cannot_be_written() -> None:
+    loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
-        async with dead_letter_records() as producer:
-            Producer.down = True
-            writing = group.create_task(producer.write(dead_letter(b"x"), WRONG))
+        async with dead_letter_producer() as (cluster, producer):
+            cluster.kill(1)
+            writing = group.create_task(is_closed(producer.write(dead_letter(b"x"), WRONG)))
             await asyncio.sleep(60)
-        writing.cancel()
+            before = loop.time()
+        assert loop.time() - before < 1
+        assert await writing
     with pytest.raises(ClosedError):
         await producer.write(dead_letter(b"y"), WRONG)
+
+
+async def is_closed(writing: Awaitable[int]) -> bool:
+    try:
+        await writing
+    except ClosedError:
+        return True
+    return False
 
 
 @simulated(seeds=range(2))
 async def test_dead_letters_that_nobody_waits_for_any_more_are_written_and_forgotten() -> None:
     """Their partition was taken away. Later another topic of that name has others there."""
-    async with dead_letter_records() as producer:
-        Producer.down = True
+    async with dead_letter_producer() as (cluster, producer):
+        cluster.kill(1)
         for _ in range(2):
             for n in range(3):
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(1):
                         await producer.write(dead_letter(b"%d" % n, n), WRONG)
-        Producer.down = False
+        cluster.start(1)
         await asyncio.sleep(60)
-        assert sorted(Producer.written) == [b"0", b"1", b"2"]
+        assert sorted(written(cluster)) == [b"0", b"1", b"2"]
         assert not producer._pending
         await producer.write(dead_letter(b"another", 1), WRONG)
-        assert Producer.written[3:] == [b"another"]
+        assert written(cluster)[3:] == [b"another"]
         assert not producer._pending
 
 
+@pytest.mark.parametrize("known", [False, True])
 @simulated(seeds=range(2))
-async def test_what_was_to_be_parked_is_not_once_nobody_waits_for_it() -> None:
+async def test_what_was_to_be_parked_is_not_once_nobody_waits_for_it(known: bool) -> None:
     """The new owner of the partition would retry it after later records."""
-    async with dead_letter_records() as producer:
-        Producer.down = True
+    async with dead_letter_producer() as (cluster, producer), asyncio.TaskGroup() as group:
+        expected = [b"parked", b"others"]
+        if known:
+            await producer.write(dead_letter(b"first", 1), WRONG, partition=0)
+            expected.insert(0, b"first")
+        cluster.kill(1)
+        other = group.create_task(producer.write(dead_letter(b"others", 8), WRONG, partition=0))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(30):
                 await producer.write(dead_letter(b"parked"), WRONG, partition=0)
-        Producer.down = False
-        await asyncio.sleep(60)
-        assert (Producer.written, producer._pending) == ([], {})
+        cluster.start(1)
+        await other
+        assert written(cluster) == [value for value in expected if value != b"parked"]
+        assert not producer._pending
         await producer.write(dead_letter(b"parked"), WRONG, partition=0)
-        assert Producer.written == [b"parked"]
+        assert written(cluster)[-1] == b"parked"
 
 
 @simulated(seeds=range(2))
 async def test_two_records_of_one_place_are_two_dead_letters() -> None:
     """The topic was re-created before the first record's dead letter was written."""
-    async with dead_letter_records() as producer, asyncio.TaskGroup() as group:
-        Producer.down = True
-        for value in (b"old", b"new", b"new"):
-            group.create_task(producer.write(dead_letter(value), WRONG))
-        await asyncio.sleep(1)
-        Producer.down = False
-    assert Producer.written == [b"old", b"new"]
+    async with dead_letter_producer() as (cluster, producer):
+        cluster.kill(1)
+        async with asyncio.TaskGroup() as group:
+            for value in (b"old", b"new", b"new"):
+                group.create_task(producer.write(dead_letter(value), WRONG))
+            await asyncio.sleep(1)
+            cluster.start(1)
+        assert sorted(written(cluster)) == [b"new", b"old"]
 
 
 def test_the_traceback_is_reported_with_its_end_and_bounded_length() -> None:

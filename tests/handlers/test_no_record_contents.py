@@ -23,7 +23,6 @@ from asyncconsumer.serdes.protobuf import message_path
 from asyncconsumer.serdes.wire_format import Framed
 from asyncconsumer.testing.virtual_time import run
 from asyncconsumer.web.pages import page
-from tests.handlers.test_dead_letters import producers
 from tests.support.worlds.handlers import cluster_of, make_app, until
 
 pytestmark = pytest.mark.fast
@@ -126,15 +125,14 @@ def parse_failure_headers(
     pages: list[bytes] = []
 
     async def scenario() -> None:
-        with producers():
-            async with cluster_of() as cluster:
-                cluster.add_topic("dead", 1)
-                app = make_app(cluster, shutdown_grace_ms=100)
-                app.handler("t", **how)(handle)
-                events: list[Any] = []
-                cluster.append("t", 0, 1)
-                await watch(app, pages, events)
-                pages.append(repr(events).encode())
+        async with cluster_of() as cluster:
+            cluster.add_topic("dead", 1)
+            app = make_app(cluster, shutdown_grace_ms=100)
+            app.handler("t", **how)(handle)
+            events: list[Any] = []
+            cluster.append("t", 0, 1)
+            await watch(app, pages, events)
+            pages.append(repr(events).encode())
 
     run(scenario, seed=1)
     return caplog.text, b"\n".join(pages).decode()

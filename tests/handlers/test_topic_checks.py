@@ -10,7 +10,6 @@ from asyncconsumer.errors import TopicAlreadyExists
 from asyncconsumer.protocol.admin_topics import CREATE_TOPICS
 from asyncconsumer.testing import FakeKafka
 from asyncconsumer.testing.virtual_time import simulated
-from tests.handlers.test_dead_letters import producers
 from tests.support.worlds.handlers import cluster_of, make_app, until
 
 pytestmark = pytest.mark.fast
@@ -146,22 +145,21 @@ async def test_another_member_may_create_a_topic_first() -> None:
 
 @simulated(seeds=range(2))
 async def test_dead_letters_that_cannot_be_written_are_why_it_is_not_ready() -> None:
-    with producers() as producer:
-        async with cluster_of() as cluster:
-            cluster.add_topic("dead", 1)
-            cluster.append("t", 0, 1)
-            app = make_app(cluster, shutdown_grace_ms=100)
+    async with cluster_of() as cluster:
+        cluster.add_topic("dead", 1)
+        cluster.append("t", 0, 1)
+        app = make_app(cluster, shutdown_grace_ms=100)
 
-            @app.handler("t", dead_letter_topic="dead")
-            async def handle(record: Record) -> None:
-                raise ValueError("no")
+        @app.handler("t", dead_letter_topic="dead")
+        async def handle(record: Record) -> None:
+            raise ValueError("no")
 
-            producer.down = True
-            async with app:
-                await asyncio.sleep(120)
-                status = app.status()
-                assert (status.ready, status.state) == (False, "handler_bound")
-                assert "1 records cannot be written to dead: ConnectFailed" in (status.reason or "")
-                producer.down = False
-                await asyncio.sleep(30)
-                assert (app.status().ready, app.status().reason) == (True, None)
+        cluster.producing.max_message_bytes = 10
+        async with app:
+            await asyncio.sleep(120)
+            status = app.status()
+            assert (status.ready, status.state) == (False, "handler_bound")
+            assert "1 records cannot be written to dead: RecordTooLarge" in (status.reason or "")
+            cluster.producing.max_message_bytes = 10_000
+            await asyncio.sleep(30)
+            assert (app.status().ready, app.status().reason) == (True, None)

@@ -14,6 +14,7 @@ from asyncconsumer.errors import ConnectFailed, ConnectionLost, NoBrokerAnswered
 from asyncconsumer.handlers.commit_metadata import decode
 from asyncconsumer.net.connection import BrokerConnection
 from asyncconsumer.net.pool import BrokerOpener
+from asyncconsumer.testing.fake_kafka.complete import CompleteCluster
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.types import Address
 from tests.support.helpers import by_protocol
@@ -39,8 +40,8 @@ def make_app(
 
 
 @asynccontextmanager
-async def cluster_of(brokers: int = 1, partitions: int = 1) -> AsyncIterator[GroupCluster]:
-    async with GroupCluster(Random(1), brokers=brokers) as cluster:
+async def cluster_of(brokers: int = 1, partitions: int = 1) -> AsyncIterator[CompleteCluster]:
+    async with CompleteCluster(Random(1), brokers=brokers, topic_partitions=None) as cluster:
         cluster.add_topic("t", partitions)
         yield cluster
 
