@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from asyncconsumer.cli import text
+from asyncconsumer.cli.asyncapi import asyncapi_command
 from asyncconsumer.cli.config import config_app
 from asyncconsumer.cli.consume.command import consume
 from asyncconsumer.cli.dashboard import dashboard_command
@@ -44,6 +45,7 @@ app.command("doctor")(doctor_command)
 app.command("top")(top_command)
 app.command("run")(run_command)
 app.command("replay")(replay_command)
+app.command("asyncapi")(asyncapi_command)
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 app.add_typer(dlq_app, name="dlq")

@@ -435,6 +435,18 @@ class ConsumerApp(Declarations, WebMixin):
         """Return whether a handler reads this topic."""
         return reads(self._handlers, topic)
 
+    def asyncapi(self, *, title: str | None = None, version: str = "1.0.0") -> dict[str, Any]:
+        """Return the AsyncAPI 3 document of the handlers, as an object that JSON can represent.
+
+        It has the topics, and the types of values, keys and headers. `title` and `version` are
+        those of its `info`. The default title is the id of the group.
+        """
+        from asyncconsumer.handlers.asyncapi import document  # only for documents
+
+        connection = Consumer(**self._options).config.connection
+        title = self.group_id if title is None else title
+        return document(self._handlers, connection, self.group_id, title=title, version=version)
+
     def producer(self, connection: ConnectionConfig) -> Producer:
         """Return a producer that writes to the cluster from which this app reads."""
         config = ProducerConfig(connection, SendConfig(delivery_timeout_ms=_REPLAY_TIMEOUT_MS))

@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.context import Context
@@ -15,6 +15,7 @@ from asyncconsumer.records.decoding import PartReader, Record
 from asyncconsumer.records.message import Part
 from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import Deserializer, make_deserializer
+from asyncconsumer.serdes.models import without_none
 from asyncconsumer.streams.messages import Message
 
 _OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # unlikely for a value
@@ -36,6 +37,19 @@ class Inject(enum.Enum):
     CONTEXT = enum.auto()
 
 
+class RecordPart(NamedTuple):
+    """The part of a record that an argument is made of, as the annotation describes it.
+
+    `how` is the deserializer that the annotation names, or None. `name` is that of a header.
+    """
+
+    part: Literal["key", "value", "header"]
+    kind: Any
+    how: Deserializer[Any] | None = None
+    name: str = ""
+    required: bool = True
+
+
 class Argument(NamedTuple):
     """One argument of a handler, with the function that reads it and whether that may be async.
 
@@ -47,6 +61,7 @@ class Argument(NamedTuple):
     value: Parameter | None = None  # None if the argument is not the value
     inject: "Dependency | State | Inject | None" = None
     keyword: str | None = None
+    source: RecordPart | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,8 +265,10 @@ def _reader(
     kind = parameter.annotation
     if isinstance(marker, Header):
         kind, _ = _split(_of_list(where, kind) if batch else kind)
+        required = parameter.default is parameter.empty and without_none(kind) is kind
+        source = RecordPart("header", kind, name=marker.name, required=required)
         try:
-            return Argument(marker.reader(kind, parameter.default))
+            return Argument(marker.reader(kind, parameter.default), source=source)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
     if marker is Context:
@@ -289,8 +306,10 @@ def _of_record(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argu
     if kind is Record or get_origin(kind) is Message or kind is Message:
         return Argument(_as_it_is)
     how = next((marker for marker in markers if isinstance(marker, Deserializer)), kind)
-    if Key in markers or (Value not in markers and parameter.name == "key"):
-        return _part(where, how, "key")
+    is_key = Key in markers or (Value not in markers and parameter.name == "key")
+    source = RecordPart("key" if is_key else "value", kind, None if how is kind else how)
+    if is_key:
+        return _part(where, how, "key")._replace(source=source)
     if kind == Headers or (parameter.name == "headers" and not markers):
         return _headers_as(where, kind)
     if kind is None and parameter.name == "record":
@@ -302,7 +321,8 @@ def _of_record(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argu
         )
     explicit = Value in markers or how is not kind
     made = _part(where, how, "value")
-    return made._replace(value=Parameter.EXPLICITLY if explicit else Parameter.BY_DEFAULT)
+    meant = Parameter.EXPLICITLY if explicit else Parameter.BY_DEFAULT
+    return made._replace(value=meant, source=source)
 
 
 def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401

@@ -15,7 +15,7 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, Union, get_args, get_origin
+from typing import Any, Final, Protocol, get_args, get_origin
 
 from asyncconsumer.config import ConnectionConfig, ProducerConfig, SendConfig
 from asyncconsumer.errors import ConfigError
@@ -24,6 +24,7 @@ from asyncconsumer.handlers.partition_work import Item
 from asyncconsumer.producer.producer import Producer, SendHeaders, pairs
 from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import RecordContext, Serializer, make_serializer
+from asyncconsumer.serdes.models import is_union, without_none
 
 _SEVERAL: Final = (
     list, tuple, Sequence, Iterable, Iterator, Generator, AsyncIterable, AsyncIterator,
@@ -44,6 +45,10 @@ class Outgoing:
     key: Any = field(default=None, repr=False, kw_only=True)
     headers: SendHeaders = field(default=(), repr=False, kw_only=True)
     partition: int | None = field(default=None, kw_only=True)
+
+
+UNTYPED: Final = (Any, object, Outgoing)
+"""Return annotations that do not tell the type of a result's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,30 +209,25 @@ async def open_publishers(
             publisher.producer = producer
 
 
-def _result_type(function: Callable[..., Any]) -> Any:  # noqa: ANN401
-    """Return the type of one result by the return annotation. None if it names no single type."""
+def result_types(function: Callable[..., Any]) -> list[Any]:
+    """Return the types of one result by the return annotation, without None.
+
+    A list, a generator and the like stand for the types of their items. The list is empty if the
+    annotation names no type.
+    """
     kind = inspect.signature(function, eval_str=True).return_annotation
     if kind is inspect.Signature.empty:
-        return None
-    kind = _without_none(kind)
+        return []
+    kind = without_none(kind)
     if get_origin(kind) in _SEVERAL or kind in _SEVERAL:
         items = [item for item in get_args(kind) if item is not Ellipsis]
         same = set(items[:1]) if get_origin(kind) in (Generator, AsyncGenerator) else set(items)
-        kind = _without_none(same.pop()) if len(same) == 1 else None
-    if kind is Any or kind is object or kind is Outgoing or _is_union(kind):
-        return None
-    return kind
+        kind = without_none(same.pop()) if len(same) == 1 else None
+    members = get_args(kind) if is_union(kind) else (kind,)
+    return [member for member in members if member not in (None, types.NoneType)]
 
 
-def _without_none(kind: Any) -> Any:  # noqa: ANN401
-    """Return the other member of an optional type. Other types are returned unchanged."""
-    if kind is types.NoneType:
-        return None
-    if _is_union(kind):
-        others = [member for member in get_args(kind) if member is not types.NoneType]
-        return others[0] if len(others) == 1 else kind
-    return kind
-
-
-def _is_union(kind: object) -> bool:
-    return get_origin(kind) in (Union, types.UnionType)
+def _result_type(function: Callable[..., Any]) -> Any:  # noqa: ANN401
+    """Return the type of one result by the return annotation. None if it names no single type."""
+    kinds = result_types(function)
+    return kinds[0] if len(kinds) == 1 and kinds[0] not in UNTYPED else None

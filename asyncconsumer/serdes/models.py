@@ -5,12 +5,13 @@ Both packages are optional. A package is imported when a type needs it.
 
 import dataclasses
 import sys
+import types
 from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 from uuid import UUID
 
 from asyncconsumer.errors import ConfigError
@@ -67,6 +68,24 @@ def schema_of(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - as in `model_of`
     else:
         schema = import_module("pydantic").TypeAdapter(kind).json_schema(by_alias=True)
     return schema
+
+
+def without_none(kind: Any) -> Any:  # noqa: ANN401
+    """Return the other member of an optional type, or None for None alone.
+
+    Other types are returned unchanged.
+    """
+    if kind is types.NoneType:
+        return None
+    if is_union(kind):
+        others = [member for member in get_args(kind) if member is not types.NoneType]
+        return others[0] if len(others) == 1 else kind
+    return kind
+
+
+def is_union(kind: object) -> bool:
+    """Return whether a type is a union, such as ``Order | Refund``."""
+    return get_origin(kind) in (Union, types.UnionType)
 
 
 def package(name: str, what: str) -> ModuleType:

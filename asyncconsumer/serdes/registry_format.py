@@ -42,10 +42,10 @@ class RegistryWriter:
         subject: Subject,
         register: bool,
     ) -> None:
+        self.text: Final = text
+        self.kind: Final = kind
         self._schemas = schemas
-        self._text = text
         self._writer_of = writer_of
-        self._kind = kind
         self._subject = subject
         self._register = register
         self._writers: dict[str, tuple[bytes, Write]] = {}
@@ -68,10 +68,10 @@ class RegistryWriter:
         return start + write(value)
 
     async def _write_first(self, subject: str, value: Any) -> bytes:  # noqa: ANN401
-        schema = await self._schemas.of_subject(subject, self._text, register=self._register)
-        if schema.kind != self._kind:
+        schema = await self._schemas.of_subject(subject, self.text, register=self._register)
+        if schema.kind != self.kind:
             raise WrongSchema(
-                schema.id, f"expected a schema of type {self._kind}, got {schema.kind}"
+                schema.id, f"expected a schema of type {self.kind}, got {schema.kind}"
             )
         start, write = b"\0" + schema.id.to_bytes(4, "big"), self._writer_of(schema)
         self._writers[subject] = start, write
@@ -79,13 +79,18 @@ class RegistryWriter:
 
 
 class RegistryFormat(Deserializer[T_co]):
-    """A format of a schema registry, to pass as a deserializer or as a serializer."""
+    """A format of a schema registry, to pass as a deserializer or as a serializer.
 
-    __slots__ = ("serialize",)
+    `kind` is "AVRO", "JSON" or "PROTOBUF". `text` is the schema to register, or None.
+    """
+
+    __slots__ = ("kind", "serialize", "text")
 
     def __init__(self, framed: Framed[T_co], name: str, writer: RegistryWriter) -> None:
         super().__init__(framed, name, waits=True)
         self.serialize = writer.serialize
+        self.kind = writer.kind
+        self.text = writer.text
 
 
 def avro_writer(avro: Avro) -> Callable[[Schema], Write]:

@@ -1,0 +1,341 @@
+"""The AsyncAPI document of an app: its topics, and the records that it reads and writes."""
+
+import inspect
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_origin
+
+from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.consumer.dead_letters import PREFIX
+from asyncconsumer.handlers.arguments import Argument, Dependency, RecordPart
+from asyncconsumer.handlers.handler import Handler
+from asyncconsumer.handlers.publishing import UNTYPED, Publish, result_types
+from asyncconsumer.serdes.model_schemas import Mode, ModelSchemas, Wanted, model_schemas
+from asyncconsumer.serdes.models import named, without_none
+from asyncconsumer.serdes.registry_format import RegistryFormat
+
+Object: TypeAlias = dict[str, Any]
+"""An object of the document, as JSON."""
+
+_VERSION: Final = "3.0.0"
+_BINDING: Final = {"bindingVersion": "0.5.0"}
+_SCHEMAS: Final = "#/components/schemas/"
+_AVRO: Final = "application/vnd.apache.avro+json;version=1.9.0"
+_CONTENT_TYPES: Final = {
+    "AVRO": "application/vnd.apache.avro",
+    "JSON": "application/json",
+    "PROTOBUF": "application/vnd.google.protobuf",
+}
+_PLAIN: Final = {
+    None: "application/octet-stream",
+    bytes: "application/octet-stream",
+    str: "text/plain",
+}
+_UNNAMED: Final = (*_PLAIN, "json", dict, list, *UNTYPED)  # types that do not name a message
+_SASL: Final = {
+    "PLAIN": "plain",
+    "SCRAM-SHA-256": "scramSha256",
+    "SCRAM-SHA-512": "scramSha512",
+    "GSSAPI": "gssapi",
+}
+
+
+class _Part(NamedTuple):
+    """The value or the key of records: its type, and the object that converts it, if any."""
+
+    kind: Any
+    how: object = None
+
+
+class _Message(NamedTuple):
+    """The records of a topic that a handler reads or writes."""
+
+    value: _Part | None
+    key: _Part | None = None
+    headers: Sequence[RecordPart] = ()
+    mode: Mode = "validation"
+    failed: bool = False  # they have the headers of a dead letter, too
+
+
+class _Operation(NamedTuple):
+    """A handler that reads a topic or writes to it. With `pattern`, the topics that match it."""
+
+    name: str
+    action: Literal["receive", "send"]
+    topic: str
+    messages: Sequence[_Message]
+    handler: Handler
+    pattern: str | None = None
+    summary: str | None = None  # None stands for the documentation of the handler
+
+
+def document(
+    handlers: Sequence[Handler],
+    connection: ConnectionConfig,
+    group_id: str,
+    *,
+    title: str,
+    version: str,
+) -> Object:
+    """Return the AsyncAPI 3 document of the handlers of an app, as an object that JSON represents.
+
+    It has no user names and no passwords.
+    """
+    operations = [each for handler in handlers for each in _operations(handler)]
+    schemas = model_schemas(_wanted(operations), _SCHEMAS)
+    servers, security = _servers(connection)
+    channels: dict[str, Object] = {}
+    made: dict[str, Object] = {}
+    group = {"groupId": {"type": "string", "enum": [group_id]}, **_BINDING}
+    for each in operations:
+        channel = channels.setdefault(each.topic, _channel(each))
+        messages = [
+            _reference("channels", each.topic, "messages", name)
+            for name in _add_messages(channel["messages"], each, schemas)
+        ]
+        made[_unused(each.name, made)] = {
+            "action": each.action,
+            "channel": _reference("channels", each.topic),
+            "title": each.handler.name,
+            **_description(each),
+            "messages": messages,
+            **({"bindings": {"kafka": group}} if each.action == "receive" else {}),
+        }
+    components = {"schemas": schemas.definitions, "securitySchemes": security}
+    return {
+        "asyncapi": _VERSION,
+        "info": {"title": title, "version": version},
+        "defaultContentType": _CONTENT_TYPES["JSON"],
+        "servers": servers,
+        "channels": channels,
+        "operations": made,
+        "components": {name: each for name, each in components.items() if each},
+    }
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+
+def _operations(handler: Handler) -> Iterator[_Operation]:
+    """Yield what a handler reads and writes."""
+    name, how = handler.name.rpartition(".")[2], handler.handling
+    read = _read(handler)
+    topics = sorted(handler.topics)
+    for topic in topics:
+        suffix = f".{topic}" if len(topics) > 1 else ""
+        yield _Operation(name + suffix, "receive", topic, [read], handler)
+    if handler.pattern is not None:
+        topic = f"{name}-pattern"
+        yield _Operation(name, "receive", topic, [read], handler, handler.pattern.pattern)
+    if isinstance(how.publish, Publish) and how.publish.topic is not None:
+        written = list(_written(handler, how.publish, read))
+        yield _Operation(f"{name}.publish", "send", how.publish.topic, written, handler)
+    failed = read._replace(failed=True)
+    if how.retry_topic is not None:
+        again = _Operation(f"{name}.retry", "receive", how.retry_topic, [failed], handler)
+        yield again._replace(summary="Process records that failed again.")
+        about = "Write records that failed, for a later attempt."
+        yield again._replace(name=f"{name}.park", action="send", summary=about)
+    if how.dead_letter_topic is not None:
+        topic, about = how.dead_letter_topic, "Write records that could not be processed."
+        dead = _Operation(f"{name}.dead_letter", "send", topic, [failed], handler)
+        yield dead._replace(summary=about)
+
+
+def _read(handler: Handler) -> _Message:
+    sources = list(_sources(handler.arguments))
+    parts = {
+        part: next((_Part(each.kind, each.how) for each in sources if each.part == part), None)
+        for part in ("value", "key")
+    }
+    headers = {each.name: each for each in sources if each.part == "header"}
+    return _Message(parts["value"], parts["key"], list(headers.values()))
+
+
+def _sources(arguments: Iterable[Argument]) -> Iterator[RecordPart]:
+    """Yield the parts of records that a handler and its dependencies use."""
+    for argument in arguments:
+        if argument.source is not None:
+            yield argument.source
+        if isinstance(argument.inject, Dependency):
+            yield from _sources(argument.inject.arguments)
+
+
+def _written(handler: Handler, publish: Publish, read: _Message) -> Iterator[_Message]:
+    if publish.key is None and publish.key_serializer is None:
+        key = None if handler.handling.batch else read.key
+    else:
+        key = None if publish.key_serializer is None else _part(publish.key_serializer)
+    kinds = [kind for kind in result_types(handler.function) if kind not in UNTYPED]
+    serializer = publish.serializer
+    if serializer is not None:
+        part = _part(serializer)
+        annotated = len(kinds) == 1 and part.kind is None
+        kinds = [Annotated[kinds[0], serializer] if annotated else serializer]
+    for kind in kinds or [None]:
+        value = None if kind is None else _part(kind)
+        yield _Message(value, key, mode="serialization")
+
+
+def _part(form: Any) -> _Part:  # noqa: ANN401 - a form of a serializer
+    """Return the type that a serializer stands for, and the serializer if it is an object."""
+    if get_origin(form) is Annotated:
+        kind, *markers = get_args(form)
+        how = next((each for each in markers if hasattr(each, "serialize")), None)
+        return _Part(kind, how)
+    is_type = isinstance(form, type) or get_origin(form) is not None or form in ("json", Any)
+    return _Part(form) if is_type else _Part(None, form)
+
+
+def _wanted(operations: Iterable[_Operation]) -> Iterator[Wanted]:
+    for operation in operations:
+        for message in operation.messages:
+            parts = (message.value, message.key)
+            yield from (Wanted(part.kind, message.mode) for part in parts if part is not None)
+            yield from (Wanted(header.kind, message.mode) for header in message.headers)
+
+
+# --- objects of the document ---------------------------------------------------------------------
+
+
+def _servers(connection: ConnectionConfig) -> tuple[Object, Object]:
+    """Return the servers and the security schemes."""
+    schemes: Object = {}
+    if connection.logs_in and connection.sasl_mechanism is not None:
+        kind = _SASL.get(connection.sasl_mechanism)
+        scheme: Object = {"type": "oauth2", "flows": {}} if kind is None else {"type": kind}
+        schemes["sasl"] = {**scheme, "description": f"SASL {connection.sasl_mechanism}"}
+    elif connection.encrypted and connection.ssl_certfile is not None:
+        schemes["tls"] = {"type": "X509"}
+    security = [_reference("components", "securitySchemes", name) for name in schemes]
+    protocol = "kafka-secure" if connection.encrypted else "kafka"
+    servers = {
+        f"bootstrap-{number}": {
+            "host": str(address),
+            "protocol": protocol,
+            **({"security": security} if security else {}),
+        }
+        for number, address in enumerate(connection.addresses, 1)
+    }
+    return servers, schemes
+
+
+def _channel(operation: _Operation) -> Object:
+    if operation.pattern is None:
+        return {"address": operation.topic, "messages": {}}
+    about = f"A topic whose whole name matches the regular expression `{operation.pattern}`."
+    return {
+        "address": "{topic}",
+        "parameters": {"topic": {"description": about}},
+        "messages": {},
+    }
+
+
+def _add_messages(
+    known: dict[str, Object], operation: _Operation, schemas: ModelSchemas
+) -> Iterator[str]:
+    """Add the messages of an operation to those of its channel. Yield their names."""
+    for message in operation.messages:
+        name, made = _message_name(message, operation.topic), _message(message, schemas)
+        same = (other for other, each in known.items() if each == made)
+        if (existing := next(same, None)) is None:
+            existing = _unused(name, known)
+            known[existing] = made
+        yield existing
+
+
+def _message(message: _Message, schemas: ModelSchemas) -> Object:
+    made: Object = {}
+    binding: Object = {}
+    if message.value is not None:
+        made["contentType"] = _content_type(message.value)
+        made["payload"] = _payload(message.value, message.mode, schemas)
+        if isinstance(message.value.how, RegistryFormat):
+            binding |= {"schemaIdLocation": "payload", "schemaIdPayloadEncoding": "4"}
+    if message.key is not None:
+        schema = schemas.by_type[Wanted(message.key.kind, message.mode)]
+        binding["key"] = schema if message.key.how is None else _converted(message.key, schema)
+    if headers := _headers(message, schemas):
+        made["headers"] = headers
+    if binding:
+        made["bindings"] = {"kafka": {**binding, **_BINDING}}
+    return made
+
+
+def _headers(message: _Message, schemas: ModelSchemas) -> Object | None:
+    properties = {
+        each.name: schemas.by_type[Wanted(each.kind, message.mode)] for each in message.headers
+    }
+    required = [each.name for each in message.headers if each.required]
+    if message.failed:
+        about = {"type": "string", "description": "the reason of the failure, and its place"}
+        return {
+            "type": "object",
+            "properties": properties,
+            "patternProperties": {f"^{re.escape(PREFIX)}": about},
+        }
+    if not properties:
+        return None
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+    }
+
+
+def _payload(part: _Part, mode: Mode, schemas: ModelSchemas) -> Object:
+    schema, how = schemas.by_type[Wanted(part.kind, mode)], part.how
+    if how is None:
+        return schema
+    text = how.text if isinstance(how, RegistryFormat) else None
+    if text is not None and text.kind == "AVRO" and not text.references:
+        return {"schemaFormat": _AVRO, "schema": json.loads(text.text)}
+    if text is not None and text.kind == "JSON" and not schema and '"$ref"' not in text.text:
+        described: Object = json.loads(text.text)
+        return described
+    return _converted(part, schema)
+
+
+def _converted(part: _Part, schema: Object) -> Object:
+    """Return the schema of a part that an object converts. It may encode another type, too."""
+    return schema or {"description": getattr(part.how, "name", None) or named(part.how)}
+
+
+def _content_type(part: _Part) -> str:
+    if isinstance(part.how, RegistryFormat):
+        return _CONTENT_TYPES[part.how.kind]
+    if part.how is not None:
+        return _PLAIN[None]
+    return _PLAIN.get(without_none(part.kind), _CONTENT_TYPES["JSON"])
+
+
+def _message_name(message: _Message, topic: str) -> str:
+    """Return the name of a message: that of its type, or of its topic."""
+    value = message.value
+    kind = None if value is None else without_none(value.kind)
+    name = topic if kind in _UNNAMED else re.sub(r"[^\w.-]+", "_", named(kind)).strip("_")
+    return f"{name}.failed" if message.failed else name
+
+
+def _description(operation: _Operation) -> Object:
+    """Return the documentation of a handler's function: its first paragraph, and all of it."""
+    if operation.summary is not None:
+        return {"summary": operation.summary}
+    function = operation.handler.function
+    text = inspect.getdoc(function) if inspect.isroutine(function) else None
+    if not text:
+        return {}
+    summary, _, rest = text.partition("\n\n")
+    summary = " ".join(summary.split())
+    return {"summary": summary, **({"description": text} if rest else {})}
+
+
+def _reference(*path: str) -> Object:
+    return {"$ref": "#/" + "/".join(path)}
+
+
+def _unused(name: str, taken: Mapping[str, object]) -> str:
+    """Return the name, with a number if it is taken."""
+    names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
+    return next(each for each in names if each not in taken)

@@ -1,0 +1,123 @@
+"""JSON schemas of several types, which share the definitions of the models within them."""
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from asyncconsumer.errors import ConfigError
+from asyncconsumer.serdes.models import model_of, without_none
+
+SchemaObject: TypeAlias = dict[str, Any]
+Mode: TypeAlias = Literal["validation", "serialization"]
+"""Whether the schema is that of a value to read or to write. Defaults and aliases may differ."""
+
+_PLAIN: Final[Mapping[Any, SchemaObject]] = {
+    None: {},
+    Any: {},
+    object: {},
+    "json": {},
+    bytes: {"type": "string", "format": "binary"},
+    str: {"type": "string"},
+    dict: {"type": "object"},
+    list: {"type": "array"},
+}
+
+
+class Wanted(NamedTuple):
+    """A type, and whether its values are read or written."""
+
+    kind: Any
+    mode: Mode
+
+
+class ModelSchemas(NamedTuple):
+    """Schemas by type, and the definitions that they refer to, by name."""
+
+    by_type: Mapping[Wanted, SchemaObject]
+    definitions: dict[str, SchemaObject]
+
+
+def model_schemas(wanted: Iterable[Wanted], reference: str) -> ModelSchemas:
+    """Return the schemas of types, with definitions that ``{reference}{name}`` refers to.
+
+    A type that no installed package describes has an empty schema, which allows all values.
+    """
+    by_package: dict[str, list[Wanted]] = {"pydantic": [], "msgspec": []}
+    by_type: dict[Wanted, SchemaObject] = {}
+    for each in dict.fromkeys(wanted):
+        kind = without_none(each.kind)
+        if kind in _PLAIN:
+            by_type[each] = dict(_PLAIN[kind])
+        else:
+            package = _package_of(kind)
+            by_type[each] = {}
+            if package is not None:
+                by_package[package].append(each)
+    definitions: dict[str, SchemaObject] = {}
+    if of_pydantic := by_package["pydantic"]:
+        schemas, definitions = _by_pydantic(of_pydantic, reference)
+        by_type |= schemas
+    if of_msgspec := by_package["msgspec"]:
+        schemas, others = _by_msgspec(of_msgspec, reference)
+        if others.keys() & definitions.keys():  # models of both packages with the same name
+            schemas, others = _by_msgspec(of_msgspec, f"{reference}msgspec.")
+            others = {f"msgspec.{name}": schema for name, schema in others.items()}
+        by_type |= schemas
+        definitions |= others
+    return ModelSchemas(by_type, definitions)
+
+
+def _package_of(kind: Any) -> str | None:  # noqa: ANN401 - any type
+    """Return the package that describes a type, or None."""
+    try:
+        package = model_of(kind).package
+    except ConfigError:
+        return None
+    if package == "msgspec":
+        return package
+    pydantic = import_module("pydantic")
+    try:
+        pydantic.TypeAdapter(kind).json_schema()
+    except pydantic.errors.PydanticUserError:  # it has no schema, for example a callable
+        return None
+    return package
+
+
+def _by_pydantic(
+    wanted: Iterable[Wanted], reference: str
+) -> tuple[dict[Wanted, SchemaObject], dict[str, SchemaObject]]:
+    adapter = import_module("pydantic").TypeAdapter
+    inputs = [(each, each.mode, adapter(without_none(each.kind))) for each in wanted]
+    schemas, shared = adapter.json_schemas(
+        inputs, by_alias=True, ref_template=reference + "{model}"
+    )
+    definitions = shared.get("$defs", {})
+    return (
+        {each: _with_plain_discriminators(schema) for (each, _), schema in schemas.items()},
+        {name: _with_plain_discriminators(schema) for name, schema in definitions.items()},
+    )
+
+
+def _with_plain_discriminators(schema: Any) -> Any:  # noqa: ANN401 - a part of a schema
+    """Return a schema whose discriminators are names of properties, and not OpenAPI's objects."""
+    if isinstance(schema, list):
+        return [_with_plain_discriminators(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _with_plain_discriminators(each) for name, each in schema.items()}
+    match made.get("discriminator"):
+        case {"propertyName": str(name)}:
+            made["discriminator"] = name
+    return made
+
+
+def _by_msgspec(
+    wanted: Iterable[Wanted], reference: str
+) -> tuple[dict[Wanted, SchemaObject], dict[str, SchemaObject]]:
+    each = list(wanted)
+    kinds = [without_none(kind) for kind, _ in each]
+    made, definitions = import_module("msgspec.json").schema_components(
+        kinds, ref_template=reference + "{name}"
+    )
+    schemas = dict(zip(each, map(_with_plain_discriminators, made), strict=True))
+    return schemas, _with_plain_discriminators(definitions)
