@@ -200,7 +200,9 @@ def measure_micro(queries: Queries, load: Load, rounds: int) -> list[Result]:
     for number in range(rounds + 1):
         for contender in in_turn(number):
             results = taken[contender]
-            seconds = queries.stream_to_noop(contender, load, maxOffsetsPerTrigger=str(_SMALL))
+            seconds = queries.stream_to_noop(
+                contender, load, maxOffsetsPerTrigger=str(_SMALL), recordsPerTask="20000"
+            )
             if number:
                 results += [1000 * each for each in seconds[_FIRST:]]
                 note(f"  {MICRO}, round {number}: {contender}: {statistics.median(results):.0f} ms")

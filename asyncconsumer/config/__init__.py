@@ -18,7 +18,13 @@ from asyncconsumer.config.options import (
 from asyncconsumer.config.producer import ProducerConfig, SendConfig
 from asyncconsumer.config.security import SecurityConfig
 from asyncconsumer.config.text_values import parse_bool, parse_int
-from asyncconsumer.config.validation import one_of, parse_servers, refuse_unknown, whole_number
+from asyncconsumer.config.validation import (
+    nearest_name,
+    one_of,
+    parse_servers,
+    refuse_unknown,
+    whole_number,
+)
 from asyncconsumer.config.zookeeper import ZooKeeperConfig
 
 __all__ = [
@@ -43,6 +49,7 @@ __all__ = [
     "check_names",
     "check_together",
     "document_options",
+    "nearest_name",
     "one_of",
     "option_docs",
     "parse_bool",

@@ -85,6 +85,11 @@ def refuse_unknown(
         raise ConfigError(f"unknown option {prefix + name!r}. {hint}")
 
 
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` probably stands for, or None."""
+    return _nearest(_plain(name), {_plain(each): each for each in sorted(known)})
+
+
 def _plain(name: str) -> str:
     """Return the name in lower case with underscores.
 

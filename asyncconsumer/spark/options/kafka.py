@@ -6,9 +6,9 @@ from typing import Final
 from asyncconsumer.config import (
     ConnectionConfig,
     FetchConfig,
+    nearest_name,
     parse_bool,
     parse_int,
-    refuse_unknown,
     split,
 )
 from asyncconsumer.errors import ConfigError
@@ -50,7 +50,6 @@ _IGNORED: Final = frozenset(
         "auto.commit.interval.ms",
         "auto.include.jmx.reporter",
         "client.dns.lookup",
-        "default.api.timeout.ms",
         "enable.metrics.push",
         "exclude.internal.topics",
         "group.id",
@@ -84,7 +83,10 @@ _IGNORED: Final = frozenset(
         "ssl.truststore.password",
     )
 )
-_KNOWN: Final = frozenset((*_OPTION_NAMES, *security.SUPPORTED, *_IGNORED))
+_API_TIMEOUT: Final = "default.api.timeout.ms"
+_API_TIMEOUT_MS: Final = 60_000
+_CIPHERS: Final = "ssl.cipher.suites"
+_KNOWN: Final = frozenset((*_OPTION_NAMES, *security.SUPPORTED, *_IGNORED, _API_TIMEOUT))
 # accepted and ignored: properties of Java's own logins for tokens and tickets
 _LOGIN_PREFIXES: Final = ("sasl.login.", "sasl.oauthbearer.", "sasl.kerberos.")
 # Spark's own source refuses most of these as well, for the same reasons
@@ -99,7 +101,7 @@ _REFUSED: Final = {
     "ssl.engine.factory.class": "The source runs no Java classes.",
     "config.providers": "The source runs no Java classes. Pass the values themselves.",
     # refused, because ignoring it would allow ciphers that the user forbids
-    "ssl.cipher.suites": "Java's cipher names are not OpenSSL's. Limit ciphers at the brokers.",
+    _CIPHERS: "Java's cipher names are not OpenSSL's. Limit ciphers at the brokers.",
 }
 
 
@@ -112,10 +114,18 @@ def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
     }
     if not properties.get("bootstrap.servers", "").strip():
         raise ConfigError("`kafka.bootstrap.servers` is missing. Set it to 'host:port,...'.")
-    for name in properties:
-        _check_name(name)
+    for name in properties.keys() & _REFUSED.keys():
+        if name != _CIPHERS or properties.get("security.protocol", "").strip().endswith("SSL"):
+            raise ConfigError(f"`kafka.{name}` cannot be set. {_REFUSED[name]}")
     make_configs(properties)
+    api_timeout_ms(properties)
     return properties
+
+
+def api_timeout_ms(kafka: Mapping[str, str]) -> int:
+    """Return how long lookups of topics and offsets are retried, in milliseconds."""
+    text = kafka.get(_API_TIMEOUT, "").strip()
+    return parse_int(f"{PREFIX}{_API_TIMEOUT}", text, 0) if text else _API_TIMEOUT_MS
 
 
 def make_configs(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfig]:
@@ -138,11 +148,9 @@ def is_property(name: str) -> bool:
     return name in _REFUSED or name in _KNOWN or name.startswith(_LOGIN_PREFIXES)
 
 
-def _check_name(name: str) -> None:
-    if name in _REFUSED:
-        raise ConfigError(f"`kafka.{name}` cannot be set. {_REFUSED[name]}")
-    if not is_property(name):
-        refuse_unknown([name], also=_KNOWN, prefix=PREFIX)
+def nearest_property(name: str) -> str | None:
+    """Return the known property that `name` probably stands for, or None. Both without prefix."""
+    return nearest_name(name, _KNOWN)
 
 
 def _parse_value(name: str, text: str) -> str | int:

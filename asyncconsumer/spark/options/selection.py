@@ -84,6 +84,11 @@ class TimeBound:
 Limit: TypeAlias = StartBound | OffsetBound | TimeBound
 
 
+_SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
+SELECTIONS: Final = frozenset(name.lower() for name in _SELECTIONS)
+"""The options that select topics, in lower case."""
+
+
 def includes_latest(limit: Limit) -> bool:
     """Return whether a limit contains LATEST, so that it depends on the time of its lookup."""
     match limit:
@@ -116,11 +121,12 @@ def selection(options: Mapping[str, str]) -> Selection:
 
     Raise ConfigError unless exactly one of them is set.
     """
-    names = ("subscribe", "subscribePattern", "assign")
-    chosen = [name for name in names if name.lower() in options]
+    chosen = [name for name in _SELECTIONS if name.lower() in options]
     if len(chosen) != 1:
         got = " and ".join(chosen) or "none of them"
-        raise ConfigError(f"Set exactly one of `{'`, `'.join(names)}` to select topics, got {got}.")
+        raise ConfigError(
+            f"Set exactly one of `{'`, `'.join(_SELECTIONS)}` to select topics, got {got}."
+        )
     (name,) = chosen
     text = options[name.lower()].strip()
     if name == "subscribe":
@@ -191,6 +197,8 @@ def _by_partition(option: str, text: str, *, least: int) -> dict[TopicPartition,
                 f"`{option}` must have the form {example}, got {values!r} for {topic!r}."
             )
         for number, value in values.items():
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)  # 1.0 is an offset for Spark's own source
             if not number.isdecimal() or not _is_integer(value, least):
                 raise ConfigError(
                     f"`{option}` must have the form {example}, got {number!r}: {value!r} for "

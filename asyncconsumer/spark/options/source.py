@@ -9,12 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from asyncconsumer.config import parse_bool, parse_int, refuse_unknown
+from asyncconsumer.config import nearest_name, parse_bool, parse_int
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.spark.options import protobuf_options
-from asyncconsumer.spark.options.kafka import PREFIX, is_property, kafka_properties
+from asyncconsumer.spark.options.kafka import (
+    PREFIX,
+    is_property,
+    kafka_properties,
+    nearest_property,
+)
 from asyncconsumer.spark.options.selection import (
+    SELECTIONS,
     Limit,
     OffsetBound,
     Selection,
@@ -27,10 +33,17 @@ _log: Final = logging.getLogger(__name__)
 
 MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 VALUE_FORMATS: Final = ("json", "avro", "protobuf")
-_RECORDS_PER_TASK: Final = 20_000
-_DELAY: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_DELAY: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?")
 _MINUTE: Final = 60_000
-_UNITS: Final = {"ms": 1, "s": 1000, "m": _MINUTE, "min": _MINUTE, "h": 3_600_000, "d": 86_400_000}
+_UNITS: Final = {
+    "us": 0.001,
+    "ms": 1,
+    "s": 1000,
+    "m": _MINUTE,
+    "min": _MINUTE,
+    "h": 60 * _MINUTE,
+    "d": 24 * 60 * _MINUTE,
+}
 
 _KNOWN: Final = (
     "subscribe",
@@ -84,7 +97,7 @@ class SourceOptions:
     ending: Limit
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
-    records_per_task: int = _RECORDS_PER_TASK
+    records_per_task: int | None = None
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 15 * _MINUTE
@@ -101,7 +114,8 @@ class SourceOptions:
 def parse(raw: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Return the parsed options of one query. Raise `ConfigError` if one is wrong."""
     options = _lower_names(raw)
-    _refuse_unknown(options)
+    _check_not_lost(options)
+    _warn_unknown(options)
     _warn_ignored(options, streaming=streaming)
     return _parse(options, streaming=streaming)
 
@@ -109,7 +123,7 @@ def parse(raw: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 def check(raw: Mapping[str, str]) -> None:
     """Raise ConfigError if the options fit neither a batch query nor a streaming query."""
     options = _lower_names(raw)
-    _refuse_unknown(options)
+    _check_not_lost(options)
     try:
         _parse(options, streaming=False)
     except ConfigError as error:
@@ -147,7 +161,7 @@ def _parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         ending=ending,
         min_partitions=_number(options, "minPartitions", least=1),
         max_records_per_partition=_number(options, "maxRecordsPerPartition", least=1),
-        records_per_task=_number(options, "recordsPerTask", least=1) or _RECORDS_PER_TASK,
+        records_per_task=_number(options, "recordsPerTask", least=1),
         max_offsets_per_trigger=highest,
         min_offsets_per_trigger=lowest,
         max_trigger_delay_ms=_milliseconds(
@@ -162,6 +176,17 @@ def _parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         protobuf=parse_protobuf(options),
         mode=_choice(options, "mode", MODES) or "PERMISSIVE",
     )
+
+
+def _check_not_lost(options: Mapping[str, str]) -> None:
+    """Raise ConfigError for a table of `CREATE TABLE ... USING`, whose options Spark drops."""
+    if "kafka.bootstrap.servers" not in options and SELECTIONS.isdisjoint(options):
+        raise ConfigError(
+            "`kafka.bootstrap.servers` is missing, and so is the selection of topics. A table that "
+            "was created by CREATE TABLE ... USING cannot be read, because Spark does not pass its "
+            "options to a Python source. Use CREATE TEMPORARY VIEW ... USING asyncconsumer OPTIONS "
+            "(...), or spark.read."
+        )
 
 
 def parse_protobuf(raw: Mapping[str, str]) -> protobuf_options.ProtobufOptions | None:
@@ -192,12 +217,22 @@ def _check_batch(starting: Limit, ending: Limit) -> None:
                     )
 
 
-def _refuse_unknown(options: Mapping[str, str]) -> None:
+def _warn_unknown(options: Mapping[str, str]) -> None:
+    """Log a warning for each unknown option. Spark's own source ignores them, too.
+
+    Pipelines pass the options of several sources and sinks in one mapping.
+    """
     known = {"value_format", *(name.lower() for name in _KNOWN)}
-    unknown = [name for name in options if name not in known and not name.startswith(PREFIX)]
-    for name in filter(is_property, unknown):
-        raise ConfigError(f"Unknown option {name!r}. Did you mean {PREFIX}{name}?")
-    refuse_unknown(unknown, also=_KNOWN)
+    for name in options.keys() - known:
+        if not name.startswith(PREFIX):
+            nearest = f"{PREFIX}{name}" if is_property(name) else nearest_name(name, _KNOWN)
+        elif is_property(plain := name.removeprefix(PREFIX)):
+            continue
+        else:
+            near = nearest_property(plain)
+            nearest = near and f"{PREFIX}{near}"
+        hint = f". Did you mean {nearest}?" if nearest else ""
+        _log.warning("%s is not an option of this source, and is ignored%s", name, hint)
 
 
 def _warn_ignored(options: Mapping[str, str], *, streaming: bool) -> None:
@@ -239,4 +274,4 @@ def _milliseconds(name: str, text: str) -> int:
     match = _DELAY.fullmatch(text.strip().lower())
     if match is None:
         raise ConfigError(f"`{name}` must be a time such as 15m, 30s or 500ms, got {text!r}.")
-    return int(match[1]) * _UNITS[match[2] or "ms"]
+    return int(int(match[1]) * _UNITS[match[2] or "ms"])

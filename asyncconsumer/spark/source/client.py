@@ -16,7 +16,7 @@ from asyncconsumer.fetch.direct.partition_reader import PartitionReader, ReadPol
 from asyncconsumer.fetch.list_offsets import list_offsets
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.records.pauses import open_next
-from asyncconsumer.spark.options.kafka import make_configs
+from asyncconsumer.spark.options.kafka import api_timeout_ms, make_configs
 from asyncconsumer.spark.options.selection import Assigned, Matching, Selection
 from asyncconsumer.types import OffsetRange, TopicPartition
 
@@ -24,7 +24,6 @@ T = TypeVar("T")
 
 _NOT_MATCHED: Final = (UnknownTopicOrPartition, AccessDenied)  # topics that a pattern leaves out
 
-_TIMEOUT_MS: Final = 60_000
 _RECORD_BYTES: Final = 128  # an assumption; larger records only need more fetches
 _MIN_FETCH_BYTES: Final = 2**18
 _SAMPLE_RECORDS, _SAMPLE_SECONDS = 100, 1.0  # to estimate the size of records
@@ -40,7 +39,8 @@ class Client:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         connection, self.fetch_config = make_configs(kafka)
-        self._session = KafkaClient(connection, patience_ms=_TIMEOUT_MS)
+        self._timeout_ms = api_timeout_ms(kafka)
+        self._session = KafkaClient(connection, patience_ms=self._timeout_ms)
         self._slot = self._session.brokers.new_slot()
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -125,7 +125,7 @@ class Client:
         """
         deadline, topic_deadline = (
             RetryDeadline(milliseconds, self._session.randomness)
-            for milliseconds in (_TIMEOUT_MS, _TOPIC_TIMEOUT_MS)
+            for milliseconds in (self._timeout_ms, min(self._timeout_ms, _TOPIC_TIMEOUT_MS))
         )
         while True:
             try:

@@ -29,8 +29,9 @@ class KafkaSource(DataSource):
     would limit the plan for all queries. They are used only with the option `pushFilters`, for a
     `load()` with a single query.
 
-    Small ranges of several partitions are read by one task, which makes micro-batches fast. If a
-    slow step follows without a shuffle, set `recordsPerTask` to 1 for one task per partition.
+    Each partition is read by a task of its own. With `recordsPerTask` one task reads small ranges
+    of several partitions, up to this number of records. Micro-batches are then faster, unless a slow
+    step follows without a shuffle.
     """
 
     def __init__(self, options: dict[str, str]) -> None:

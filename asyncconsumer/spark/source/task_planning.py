@@ -1,10 +1,9 @@
 """The division of offset ranges into Spark tasks.
 
-Large ranges are split on request, and small ones are merged.
+Each range is a task. Large ranges are split on request, and small ones are merged on request.
 
-Each task costs a few milliseconds of a worker. So one task reads a micro-batch of a few thousand
-records, even from many partitions. Tasks with large records get fewer of them, because the steps up
-to the next shuffle use one core per task.
+Each task costs a few milliseconds of a worker, so merged tasks make micro-batches faster. But the
+steps up to the next shuffle use one core per task. If they are slow, they need many tasks.
 """
 
 import math
@@ -47,9 +46,10 @@ def plan_tasks(
     min_tasks = options.min_partitions
     if min_tasks is not None and min_tasks > len(planned):
         planned = list(_split_all(planned, min_tasks))
-    if min_tasks is not None or max_records is not None:
+    records_per_task = options.records_per_task
+    if records_per_task is None or min_tasks is not None or max_records is not None:
         return [[offsets] for offsets in planned]
-    return _merge(planned, options.records_per_task, record_bytes or {})
+    return _merge(planned, records_per_task, record_bytes or {})
 
 
 def _split_all(ranges: Sequence[OffsetRange], parts: int) -> Iterator[OffsetRange]:

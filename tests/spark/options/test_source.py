@@ -82,7 +82,8 @@ def test_names_are_taken_in_any_case() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "milliseconds"), [("15m", 900_000), ("30s", 30_000), ("20", 20), ("2 h", 7_200_000)]
+    ("text", "milliseconds"),
+    [("15m", 900_000), ("30s", 30_000), ("20", 20), ("2 h", 7_200_000), ("5us", 0)],
 )
 def test_delays(text: str, milliseconds: int) -> None:
     assert parsed(maxTriggerDelay=text).max_trigger_delay_ms == milliseconds
@@ -91,11 +92,8 @@ def test_delays(text: str, milliseconds: int) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingOfsets": "earliest"}, "Did you mean `startingOffsets"),
-        ({"kafka.isolation.levl": "x"}, "Did you mean `kafka.isolation.level"),
         ({"kafka.enable.auto.commit": "true"}, "commitToGroup"),
         ({"kafka.isolation.level": "committed"}, "`isolation_level` must be one of"),
-        ({"kafka.colour": "red"}, "unknown option 'kafka.colour'. The options are kafka.allow"),
         ({"kafka.fetch.max.bytes": "many"}, "`kafka.fetch.max.bytes` must be a whole number"),
         ({"failOnDataLoss": "no"}, "`failOnDataLoss` must be true or false"),
         ({"minPartitions": "0"}, "`minPartitions` must be a whole number from 1"),
@@ -107,12 +105,11 @@ def test_delays(text: str, milliseconds: int) -> None:
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "must not be larger than"),
         ({"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}, "jaas"),
         (
-            {"kafka.ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"},
+            {"kafka.ssl.cipher.suites": "TLS_AES", "kafka.security.protocol": "SSL"},
             "cannot be set. Java's cipher names",
         ),
         ({"kafka.ssl.engine.factory.class": "org.Mine"}, "cannot be set. The source runs no Java"),
-        ({"bootstrap.servers": "b:1"}, "Did you mean kafka.bootstrap.servers"),
-        ({"Group.id": "mine"}, "Did you mean kafka.group.id"),
+        ({"kafka.default.api.timeout.ms": "1s"}, "`kafka.default.api.timeout.ms` must be a whole"),
         ({"mode": "maybe"}, "`mode` must be one of PERMISSIVE"),
         ({"valueFormat": "xml"}, "`valueFormat` must be one of json"),
     ],
@@ -136,6 +133,12 @@ def test_what_makes_no_sense_is_refused(options: dict[str, str], message: str) -
         ("kafka.ssl.keymanager.algorithm", True, ""),  # Java's own affair
         ("kafka.metadata.recovery.strategy", True, ""),
         ("partition.metadata.cache.ttl.ms", True, ""),
+        ("startingofsets", False, "is ignored. Did you mean startingOffsets?"),
+        ("kafka.isolation.levl", True, "is ignored. Did you mean kafka.isolation.level?"),
+        ("bootstrap.servers", False, "is ignored. Did you mean kafka.bootstrap.servers?"),
+        ("kafka.acks", True, "kafka.acks is not an option of this source, and is ignored"),
+        ("path", False, "is not an option of this source"),
+        ("kafka.ssl.cipher.suites", False, ""),  # without TLS there are none
     ],
 )
 def test_what_is_ignored_is_reported_where_it_would_be_missed(
@@ -144,6 +147,19 @@ def test_what_is_ignored_is_reported_where_it_would_be_missed(
     parse(LEAST | {name: "7"}, streaming=streaming)
     assert message in caplog.text
     assert bool(message) == (name in caplog.text)
+
+
+def test_offsets_may_be_written_with_a_fraction_of_zero() -> None:
+    assert parsed(startingOffsets='{"t": {"0": 1.0}}').starting == OffsetBound(
+        {A: 1}, "startingOffsets"
+    )
+    with pytest.raises(ConfigError, match="must have the form"):
+        parsed(startingOffsets='{"t": {"0": 1.5}}')
+
+
+def test_a_table_whose_options_spark_drops_is_explained() -> None:
+    with pytest.raises(ConfigError, match="CREATE TEMPORARY VIEW"):
+        parse({"path": "/warehouse/t"}, streaming=False)
 
 
 def test_brokers_and_topics_are_needed() -> None:
@@ -399,15 +415,17 @@ def _tasks(sizes: list[int], **options: Any) -> list[list[int]]:
 
 
 def test_small_ranges_share_a_task_and_large_ones_do_not() -> None:
-    assert _tasks([30_000, 100, 0, 19_000, 900]) == [[30_000], [19_000, 900, 100]]
+    sizes = [30_000, 100, 0, 19_000, 900]
+    assert _tasks(sizes, recordsPerTask="20000") == [[30_000], [19_000, 900, 100]]
     assert _tasks([10, 20], recordsPerTask="1") == [[20], [10]]
+    assert _tasks(sizes) == [[30_000], [100], [19_000], [900]]
     assert _tasks([]) == []
 
 
 def test_few_large_records_make_a_task() -> None:
     ranges = [OffsetRange("t", number, 0, 1000) for number in range(16)]
     ranges += [OffsetRange("u", number, 0, 1000) for number in range(16)]
-    options = parsed()
+    options = parsed(recordsPerTask="20000")
 
     def sizes(**record_bytes: int) -> list[int]:
         return sorted(len(task) for task in plan_tasks(ranges, options, record_bytes))
@@ -417,7 +435,7 @@ def test_few_large_records_make_a_task() -> None:
     assert sizes(t=2**20) == [1] * 16 + [16]
     assert sizes(t=2**11, u=2**11) == [4] * 8
     assert ranges_to_sample(ranges, options) == [ranges[15], ranges[31]]
-    assert ranges_to_sample(ranges, parsed(recordsPerTask="1")) == []
+    assert ranges_to_sample(ranges, parsed()) == []
     assert ranges_to_sample(ranges, parsed(minPartitions="1")) == []
     assert ranges_to_sample(ranges[:1], options) == []
 

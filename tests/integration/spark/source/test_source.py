@@ -5,6 +5,7 @@ In one file, which one process runs: a Spark takes long to start.
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -167,7 +168,7 @@ def test_compaction_leaves_gaps(spark: SparkSession, world: World) -> None:
     assert len(tested) < 20
 
 
-@pytest.mark.parametrize("options", [{"minPartitions": 7}, {"minPartitions": 2}])
+@pytest.mark.parametrize("options", [{"minPartitions": 7}, {"minPartitions": 2}, {}])
 def test_tasks_are_as_many_as_sparks_own(
     spark: SparkSession, world: World, options: dict[str, Any]
 ) -> None:
@@ -178,13 +179,13 @@ def test_tasks_are_as_many_as_sparks_own(
     assert tested == own
 
 
-def test_small_ranges_share_a_task(spark: SparkSession, world: World) -> None:
+def test_small_ranges_share_a_task_on_request(spark: SparkSession, world: World) -> None:
     def tasks(**options: Any) -> int:
         data = frame(spark, TESTED, world.kafka, subscribe=world.plain, **options)
         return data.rdd.getNumPartitions()
 
-    assert tasks() == 1
-    assert tasks(recordsPerTask=1) == 3
+    assert tasks() == 3
+    assert tasks(recordsPerTask=20_000) == 1
     assert tasks(maxRecordsPerPartition=8) == 12  # of 30 each
 
 
@@ -473,11 +474,52 @@ def test_protobuf_values_as_columns(
 
 
 @pytest.mark.parametrize("kind", ["read", "readStream"])
-def test_a_misspelt_option_is_reported_at_load(spark: SparkSession, kind: str) -> None:
+def test_a_wrong_option_is_reported_at_load(spark: SparkSession, kind: str) -> None:
     reader = getattr(spark, kind).format(TESTED).option("kafka.bootstrap.servers", "localhost:1")
-    reader = reader.option("subscribe", "t").option("startingOffset", "earliest")
-    with pytest.raises(PySparkException, match="Did you mean `startingOffsets"):
+    reader = reader.option("subscribe", "t").option("startingOffsets", "first")
+    with pytest.raises(PySparkException, match="`startingOffsets` must be JSON"):
         reader.load()
+
+
+def test_options_that_are_for_others_are_ignored(spark: SparkSession, world: World) -> None:
+    options = {"path": "/x", "checkpointLocation": "/x", "topic": "t", "kafka.acks": "all"}
+    own, tested = (
+        rows(frame(spark, source, world.kafka, subscribe=world.other, **options))
+        for source in (OWN, TESTED)
+    )
+    assert tested == own
+
+
+@pytest.mark.parametrize("source", [OWN, TESTED])
+def test_brokers_that_are_away_are_waited_for_as_long_as_the_options_say(
+    spark: SparkSession, source: str
+) -> None:
+    timeouts = {"kafka.default.api.timeout.ms": "1500", "kafka.request.timeout.ms": "1000"}
+    data = (
+        spark.read.format(source)
+        .options(**timeouts, **{"kafka.bootstrap.servers": "localhost:1"})
+        .options(**{"fetchOffset.numRetries": "1", "subscribe": "t"})
+        .load()
+    )
+    began = time.monotonic()
+    with pytest.raises(Exception, match=r"(?i)localhost:1|timed? ?out"):
+        data.collect()
+    assert time.monotonic() - began < 30
+
+
+def test_a_table_of_the_catalog_explains_what_spark_drops(
+    spark: SparkSession, world: World
+) -> None:
+    options = {"kafka.bootstrap.servers": world.kafka.bootstrap_servers, "subscribe": world.other}
+    text = ", ".join(f"'{name}' '{value}'" for name, value in options.items())
+    spark.sql(f"create temporary view viewed using {TESTED} options ({text})")
+    assert spark.table("viewed").count() == 20
+    try:
+        spark.sql(f"create table listed using {TESTED} options ({text})")
+        with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW"):
+            spark.sql("select * from listed").collect()
+    finally:
+        spark.sql("drop table if exists listed")
 
 
 class Stream:
