@@ -126,9 +126,10 @@ format: $(VENV)/.ready  ## let ruff rewrite what it can
 	$(say) 'ruff: rewriting'
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-docs: $(VENV)/.ready  ## build the API documentation into build/docs
-	$(say) 'API documentation into build/docs'
-	@$(BIN)/python docs/build.py build/docs && echo '  open build/docs/index.html'
+docs: $(VENV)/.ready  ## build the documentation site into build/docs, offline and strictly
+	$(say) 'the documentation site into build/docs'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
+	@echo '  search needs a server: $(BIN)/python -m http.server --directory build/docs'
 
 clean:  ## remove what the other targets made (not the cache of server jars)
 	$(say) 'removing .venv, build and caches'

@@ -72,8 +72,6 @@ class AppSettings:
         reject_loop_options(self.options)
         if self.transactional_id is not None and not self.exactly_once:
             raise ConfigError("`transactional_id` names the transactions of `exactly_once=True`")
-        if self.exactly_once:
-            self._set_transactional_options()
 
     def _set_transactional_options(self) -> None:
         options = self.options
@@ -116,4 +114,7 @@ class AppSettings:
             "offsets": keywords.get("offsets"),
             "tracing": keywords.get("tracing", False),
         }
-        return cls(options=options, **{name: keywords[name] for name in own & keywords.keys()})
+        settings = cls(options=options, **{name: keywords[name] for name in own & keywords.keys()})
+        if settings.exactly_once:  # once, because a copy of the settings has these options already
+            settings._set_transactional_options()
+        return settings

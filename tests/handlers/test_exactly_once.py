@@ -198,6 +198,16 @@ async def test_a_retry_topic_is_refused() -> None:
             pass
 
 
+def test_a_worker_of_an_exactly_once_app_has_transactions_of_its_own() -> None:
+    app = ConsumerApp(
+        bootstrap_servers="kafka:9092", group_id="g", exactly_once=True, transactional_id="x"
+    )
+    app.set_worker_number(2)
+    app.enable_topic_creation()
+    assert app._settings.transactional_id == "x-2"
+    assert app._settings.create_topics
+
+
 def test_a_transactional_id_needs_exactly_once() -> None:
     with pytest.raises(ConfigError, match="exactly_once=True"):
         ConsumerApp(bootstrap_servers="kafka:9092", group_id="g", transactional_id="x")

@@ -27,6 +27,11 @@ EXAMPLES = [
     for number, example in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL), 1)
 ]
 
+SERVICES = {
+    path.name: path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")
+}
+"""The example programs, which have tests of their own."""
+
 WITH_EXAMPLES = (
     "README.md",
     "docs/configuration.md",
@@ -44,7 +49,9 @@ def examples(kind: str) -> list[ParameterSet]:
 
 
 def kind_of(example: str) -> str:
-    """Return `test`, `service` (runs until it is stopped) or `program`."""
+    """Return `test`, `service` (runs until stopped), `excerpt` (of examples/) or `program`."""
+    if any(example in source for source in SERVICES.values()):
+        return "excerpt"
     if "def test_" in example:
         return "test"
     assert "asyncio.run(" in example, "an example must be a program or a test"
@@ -109,7 +116,7 @@ def test_every_python_block_is_an_example_that_runs() -> None:
     blocks = {
         name: len(re.findall(r"^\s*```py", text, re.MULTILINE)) for name, text in DOCUMENTS.items()
     }
-    kinds = ("program", "service", "test")
+    kinds = ("program", "service", "test", "excerpt")
     collected = [str(each.id).rpartition("-")[0] for kind in kinds for each in examples(kind)]
     assert {name: collected.count(name) for name in DOCUMENTS} == blocks
     assert {name for name in WITH_EXAMPLES if not blocks[name]} == set()
@@ -137,8 +144,7 @@ def public_modules() -> set[str]:
 
 
 def test_examples_import_public_modules_only() -> None:
-    services = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")]
-    sources = [*(str(example.values[0]) for example in EXAMPLES), *services]
+    sources = [*(str(example.values[0]) for example in EXAMPLES), *SERVICES.values()]
     imported = {
         name
         for source in sources

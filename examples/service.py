@@ -1,0 +1,50 @@
+"""A service that reads orders in a loop, and ends on SIGTERM.
+
+Variables set the options of the consumer. docs/configuration.md describes them.
+
+export ASYNCCONSUMER_BOOTSTRAP_SERVERS=localhost:9092 ASYNCCONSUMER_GROUP_ID=orders
+python -m examples.service
+"""
+
+import asyncio
+import os
+import signal
+import sqlite3
+from contextlib import closing, suppress
+
+from pydantic import BaseModel
+
+from asyncconsumer import Consumer
+
+STORE = os.environ.get("STORE", "orders.sqlite")
+TOPIC = os.environ.get("TOPIC", "orders")
+
+
+class Order(BaseModel):
+    """The JSON value of a record."""
+
+    number: int
+    customer: str
+
+
+async def main() -> None:
+    """Store orders until the task is cancelled."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    consumer = Consumer.from_env(TOPIC, value_deserializer=Order, auto_offset_reset="earliest")
+    with closing(sqlite3.connect(STORE, timeout=30)) as store:
+        store.execute("CREATE TABLE IF NOT EXISTS orders (number INT, customer TEXT)")
+        async with consumer:
+            async for record in consumer:  # asking for the next record acknowledges this one
+                order = record.value
+                if order is None:  # a record without a value
+                    continue
+                row = (order.number, order.customer)
+                with store:
+                    store.execute("INSERT INTO orders VALUES (?, ?)", row)
+
+
+if __name__ == "__main__":
+    with suppress(asyncio.CancelledError):
+        asyncio.run(main())
