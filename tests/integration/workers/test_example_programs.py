@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 
@@ -28,7 +28,7 @@ async def program(kafka: KafkaHandle, tmp_path: Path) -> AsyncIterator[Program]:
         yield running
 
 
-async def send(kafka: KafkaHandle, program: Program, *orders: dict[str, object]) -> None:
+async def send(kafka: KafkaHandle, program: Program, *orders: Mapping[str, object]) -> None:
     values = [json.dumps(order).encode() for order in orders]
     topic = program.environment["TOPIC"]
     await produce(topic, values, bootstrap_servers=kafka.bootstrap_servers)
