@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from asyncconsumer.errors import FencedMemberEpoch, IllegalGeneration, RebalanceInProgress
+from asyncconsumer.errors import (
+    FencedMemberEpoch,
+    IllegalGeneration,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
 from asyncconsumer.protocol.classic_group import HEARTBEAT, JOIN_GROUP
 from asyncconsumer.protocol.consumer_group import CONSUMER_GROUP_HEARTBEAT
 from asyncconsumer.testing.fake_kafka import HANDLERS, FakeCluster
@@ -66,6 +72,21 @@ def test_generations_that_end_at_once_are_joined_less_and_less_often(
             assert len(caplog.records) < 100
 
     run()
+
+
+@pytest.mark.parametrize("error", [MemberIdRequired, UnknownMemberId, RebalanceInProgress])
+@simulated(range(3))
+async def test_a_coordinator_that_refuses_each_join_is_asked_less_and_less_often(
+    error: type[Any],
+) -> None:
+    async with GroupCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("t", 3)
+        cluster.fail_next(JOIN_GROUP.key, error.code, times=1000)
+        async with make_consumer(cluster) as consumer:
+            await asyncio.sleep(30)
+            assert 10 < cluster.brokers[1].requests[JOIN_GROUP.key] < 60
+            cluster.forget_troubles()
+            await consumer.wait_assigned()
 
 
 @simulated(range(3))

@@ -230,6 +230,7 @@ class ClassicMembership(AsyncResource):
 
     async def _join_generation(self) -> Assignment | None:
         """Join a generation. Return its assignment, or None if that fails or is cancelled."""
+        sent_id = self._client.member_id
         async with self._attempt.run():
             try:
                 await self._pacing.pause(self._config.heartbeat_interval_ms / 1000)
@@ -237,7 +238,7 @@ class ClassicMembership(AsyncResource):
                 if joined is not None and (owners := await self._sync(joined)) is not None:
                     return self._assignment(owners)
             except ConsumerError as error:
-                await self._react(error)
+                await self._react(error, sent_id)
         if self._member.state is MemberState.SYNCING:
             self._member.on(MemberEvent.REBALANCE)
         return None
@@ -335,15 +336,15 @@ class ClassicMembership(AsyncResource):
             return {}
         return self._leader.assign(joined.protocol, subscriptions, partitions, self._topics.racks)
 
-    async def _react(self, error: ConsumerError) -> None:
-        """Handle an error of JoinGroup or SyncGroup."""
+    async def _react(self, error: ConsumerError, sent_id: str) -> None:
+        """Handle an error of JoinGroup or SyncGroup. `sent_id` is the member id in JoinGroup."""
         if self._member.state not in (MemberState.JOINING, MemberState.SYNCING):
             return
         syncing = self._member.state is MemberState.SYNCING
         request = GroupRequest.SYNC if syncing else GroupRequest.JOIN
         what = self._client.resolve_fencing(reaction(request, error))
-        if what is Reaction.REJOIN_WITH_ID:
-            return
+        if what is Reaction.REJOIN_WITH_ID and not sent_id and self._client.member_id:
+            return  # a coordinator that requires an id again and again must not be stormed
         self._pacing.log.info("%s: %s; %s", self._label, error, what.value)
         if what in (Reaction.FENCED, Reaction.FATAL):
             self._mark_lost()

@@ -35,6 +35,9 @@ from asyncconsumer.group.kip848.topic_watch import Partitions, ResolvedSubscript
 from asyncconsumer.group.subscription import PatternSubscription
 from asyncconsumer.protocol.consumer_group import JOIN_EPOCH
 
+_MIN_INTERVAL: Final = 0.1  # seconds; a coordinator cannot make a member storm it
+_HEARTBEATS_PER_SESSION: Final = 3  # at least, whatever the coordinator asks for
+
 
 class HeartbeatReaction(enum.Enum):
     """The reaction of a KIP-848 member to an error response."""
@@ -226,7 +229,9 @@ class MemberState848:
         joined = self.phase is Phase.JOINING
         self.phase = Phase.MEMBER
         self.epoch = answer["member_epoch"]
-        self.interval = max(answer["heartbeat_interval_ms"], 1) / 1000
+        longest = self._timeouts.session / _HEARTBEATS_PER_SESSION
+        requested = answer["heartbeat_interval_ms"] / 1000
+        self.interval = max(min(requested, longest), _MIN_INTERVAL)
         self._confirmed_at = max(self._confirmed_at, sent_at)
         if fields.subscribed is not None:
             self._acknowledged = self._acknowledged._replace(subscribed=fields.subscribed)

@@ -169,6 +169,17 @@ def test_the_coordinator_is_reported_that_nothing_was_taken_up() -> None:
 # --- how long it is certain ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("requested_ms", "seconds"), [(-1, 0.1), (0, 0.1), (1, 0.1), (5_000, 5.0), (2**31 - 1, 15.0)]
+)
+def test_a_coordinator_can_neither_make_a_member_storm_it_nor_let_its_session_end(
+    requested_ms: int, seconds: float
+) -> None:
+    state = Played()
+    state.beat(0, answer(1) | {"heartbeat_interval_ms": requested_ms})
+    assert state.interval == seconds
+
+
 def test_partitions_are_owned_for_a_session_after_the_last_heartbeat_was_sent() -> None:
     state = Played()
     assert state.certain_until == -inf
