@@ -1,9 +1,11 @@
 """Threads that do not keep the process from exiting."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -27,6 +29,18 @@ class _ThreadJob(NamedTuple):
             self.future.set_exception(error)
         else:
             self.future.set_result(result)
+
+
+async def call_in_daemon_thread(name: str, function: Callable[[], T]) -> T:
+    """Call a function in a daemon thread of that name, with the current context variables.
+
+    `asyncio.to_thread` would use the default executor of the application, whose threads
+    `asyncio.run` waits for.
+    """
+    context = copy_context()
+    job = _ThreadJob(Future(), lambda: context.run(function))
+    threading.Thread(target=job.do, name=name, daemon=True).start()
+    return cast("T", await asyncio.wrap_future(job.future))
 
 
 class DaemonThreads:

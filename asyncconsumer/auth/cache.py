@@ -1,13 +1,12 @@
 """A token provider that caches its token and renews it before it expires."""
 
-import asyncio
 import logging
 import threading
 import time
 from abc import abstractmethod
-from concurrent.futures import Future
 from typing import Final, NamedTuple
 
+from asyncconsumer.aio.threads import call_in_daemon_thread
 from asyncconsumer.aiokafka_parts import AbstractTokenProvider
 from asyncconsumer.errors import ConsumerError
 
@@ -49,21 +48,7 @@ class CachingTokenProvider(AbstractTokenProvider):
         cached = self._cached
         if cached is not None and time.monotonic() < cached.renewal:
             return cached.text
-        future: Future[str] = Future()
-        threading.Thread(
-            target=self._renew_into, args=(future,), name="asyncconsumer token", daemon=True
-        ).start()
-        return await asyncio.wrap_future(future)
-
-    def _renew_into(self, future: Future[str]) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            text = self._renew()
-        except Exception as error:  # noqa: BLE001 - raised in the waiting caller
-            future.set_exception(error)
-        else:
-            future.set_result(text)
+        return await call_in_daemon_thread("asyncconsumer token", self._renew)
 
     def _renew(self) -> str:
         with self._lock:

@@ -1,11 +1,11 @@
 """The token providers for OAUTHBEARER: those of aiokafka's interface, or a function of the user."""
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TypeAlias
 
+from asyncconsumer.aio.threads import call_in_daemon_thread
 from asyncconsumer.aiokafka_parts import AbstractTokenProvider
 from asyncconsumer.errors import ConfigError
 
@@ -14,7 +14,7 @@ TokenSource: TypeAlias = AbstractTokenProvider | Callable[[], Awaitable[str] | s
 
 
 class FunctionTokenProvider(AbstractTokenProvider):
-    """A token provider that calls a function. A function that is not async runs in a thread."""
+    """A token provider that calls a function. Others than async ones run in a daemon thread."""
 
     def __init__(self, function: Callable[[], Awaitable[str] | str]) -> None:
         self._function = function
@@ -24,7 +24,7 @@ class FunctionTokenProvider(AbstractTokenProvider):
         if inspect.iscoroutinefunction(self._function):
             token: object = await self._function()
         else:
-            token = await asyncio.to_thread(self._function)
+            token = await call_in_daemon_thread("asyncconsumer token", self._function)
             if inspect.isawaitable(token):
                 token = await token
         if not isinstance(token, str):

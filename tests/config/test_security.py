@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -92,6 +93,34 @@ async def test_whatever_makes_tokens_is_taken(value: object) -> None:
     provider = login(value).sasl_oauth_token_provider
     assert isinstance(provider, AbstractTokenProvider)
     assert await provider.token() == "a token"
+
+
+def test_a_program_ends_while_a_function_for_tokens_hangs() -> None:
+    answers = threading.Event()
+    ended: list[bool] = []
+
+    def hangs() -> str:
+        ended.append(answers.wait(2))
+        return "a token"
+
+    async def main() -> None:
+        provider = login(hangs).sasl_oauth_token_provider
+        assert isinstance(provider, AbstractTokenProvider)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await provider.token()
+
+    asyncio.run(main())  # waits for every thread of the default executor
+    assert not ended
+    answers.set()
+
+
+async def test_a_function_for_tokens_sees_context_variables() -> None:
+    name = ContextVar("name", default="nobody")
+    name.set("somebody")
+    provider = login(name.get).sasl_oauth_token_provider
+    assert isinstance(provider, AbstractTokenProvider)
+    assert await provider.token() == "somebody"
 
 
 @pytest.mark.parametrize("value", ["a token", 3, b"x"])
