@@ -195,7 +195,8 @@ class PartitionQueue:
         freed = self.drop_withdrawn(batch)
         if self._delays is None:
             self._delays = backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
-        if not isinstance(error, _OF_THE_SEQUENCE):
+        # the first of these errors only mean that an earlier batch is missing
+        if not isinstance(error, _OF_THE_SEQUENCE) or batch.attempts > _MAX_IN_FLIGHT:
             self._retry_at = now + next(self._delays)
         return freed
 
