@@ -31,7 +31,6 @@ from asyncconsumer.consumer.monitoring import MonitoringOperations
 from asyncconsumer.consumer.offset_queries import OffsetQueries
 from asyncconsumer.consumer.poison_policy import PoisonPolicy
 from asyncconsumer.consumer.progress_bar import check_terminal
-from asyncconsumer.consumer.refetch import RefetchPolicy
 from asyncconsumer.consumer.resources import open_resources
 from asyncconsumer.consumer.spans import ItemSpans, check_tracing
 from asyncconsumer.consumer.stream import ConsumerStream, DeliveryPolicy
@@ -42,6 +41,7 @@ from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConfigError, brief
 from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.refetch import RefetchPolicy
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.offsets.store import OffsetStore, check_store
 from asyncconsumer.producer.producer import Producer

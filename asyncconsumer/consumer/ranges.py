@@ -6,7 +6,7 @@ async with RangeReader(bootstrap_servers) as reader:
         async for batch in stream.arrow(): ...
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self, Unpack
 
@@ -20,6 +20,7 @@ from asyncconsumer.fetch.direct.partition_reader import PartitionReader, ReadPol
 from asyncconsumer.fetch.direct.partition_stream import PartitionStream
 from asyncconsumer.fetch.list_offsets import list_offset
 from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.fetch.refetch import RefetchPolicy
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import OffsetRange, TopicPartition
@@ -100,15 +101,23 @@ class RangeReader(AsyncResource):
         )
         async with manager:
             channel = manager.channel()
-            manager.reconcile(
-                {
-                    tp: FetchTarget(channel, range_.start, end=range_.end)
-                    for tp, range_ in ranges.items()
-                }
-            )
+            stream = Stream(channel)
+            targets = {
+                tp: FetchTarget(channel, range_.start, end=range_.end)
+                for tp, range_ in ranges.items()
+            }
+
+            def read_again(offsets: Mapping[TopicPartition, int]) -> None:
+                for tp, offset in offsets.items():
+                    stream.forget(tp)
+                    targets[tp] = targets[tp]._replace(offset=offset, epoch=targets[tp].epoch + 1)
+                manager.reconcile(targets)
+
+            aiter(stream).recover = RefetchPolicy(stream.position, read_again).recover
+            manager.reconcile(targets)
             if not ranges:
                 channel.close()
-            yield Stream(channel)
+            yield stream
 
     def read(self, offset_range: OffsetRange) -> PartitionStream:
         """Return a stream of one range, for ``async for``, `chunks()` or `arrow()`."""

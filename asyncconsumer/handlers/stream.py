@@ -1,7 +1,7 @@
 """The stream that submits a partition's records to handlers, which process them in any order."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 from typing import Final
 
@@ -9,6 +9,7 @@ from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
 from asyncconsumer.consumer.interceptors import Interceptors
 from asyncconsumer.errors import CorruptRecords
+from asyncconsumer.fetch.refetch import RefetchPolicy
 from asyncconsumer.handlers.partition_work import PartitionWork
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.records.decoding import Record, RecordBlock, Records
@@ -124,6 +125,7 @@ class HandlerStream(Stream):
 
     async def pump(self, *, skip_corrupt: SkipCorrupt, seek: Seek) -> None:
         """Submit records whenever there is room, until the partition is no longer assigned."""
+        refetch = RefetchPolicy(self.position, lambda offsets: _seek_all(seek, offsets))
         async for records in self.chunks():
             chunk = self._delivery.chunk
             if chunk is None or chunk.partition not in self._work:
@@ -136,10 +138,10 @@ class HandlerStream(Stream):
                 try:
                     more = self._submit_some(queue, work, records, chunk.leader_epoch)
                 except CorruptRecords as error:
-                    if error.resume is None or not skip_corrupt(chunk.partition):
-                        if await queue.wait_empty(work):  # the records before it come first
-                            raise
+                    if await self._fetches_again(error, chunk, refetch):
                         break
+                    if error.resume is None or not skip_corrupt(chunk.partition):
+                        raise
                     records.skip_corrupt()
                     continue
                 if not more:
@@ -148,6 +150,20 @@ class HandlerStream(Stream):
                         work.ledger.advance_position(chunk.next_offset, chunk.leader_epoch)
                     break
                 await asyncio.sleep(0)  # run other tasks
+
+    async def _fetches_again(
+        self, error: CorruptRecords, chunk: Chunk, refetch: RefetchPolicy
+    ) -> bool:
+        """Fetch corrupt records again, when all records before them are processed.
+
+        Return False if they were fetched too often. Return True also if the partition was revoked
+        meanwhile.
+        """
+        queue, work = self._work[chunk.partition]
+        # the seek of `refetch` drops records that are not processed
+        if not await queue.wait_empty(work) or self._delivery.chunk is not chunk:
+            return True
+        return refetch.recover(error)
 
     def _went_back(self, chunk: Chunk, seek: Seek) -> bool:
         """Handle a chunk after a log truncation. Return whether to drop it because of a seek back.
@@ -194,3 +210,8 @@ class HandlerStream(Stream):
                     block.fill(map(self._on_consume, taken), len(taken), inf)
                 queue.submit(work, block)
                 work.ledger.advance_position(position, leader_epoch)
+
+
+def _seek_all(seek: Seek, offsets: Mapping[TopicPartition, int]) -> None:
+    for partition, offset in offsets.items():
+        seek(partition, offset)

@@ -11,7 +11,7 @@ from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.wait import POLL_SECONDS
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.buffer.chunk import Chunk
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, Timestamps, checked_schema, to_arrow
 from asyncconsumer.records.pauses import open_next
@@ -139,12 +139,17 @@ class Stream:
                 await self._waited_at_fence()
                 if self._delivery.chunk is chunk and self._is_on_hold(chunk):
                     self._park()
-                if (
-                    self._delivery.chunk is not None
-                    and (batch := convert(chunk.records)) is not None
-                ):
-                    chunk.records.worked += batch.nbytes
-                    return batch
+                if self._delivery.chunk is not None:
+                    try:
+                        batch = convert(chunk.records)
+                    except CorruptRecords as error:
+                        recover = self._records.recover
+                        if recover is None or not recover(error):
+                            raise
+                        continue  # the records are fetched again
+                    if batch is not None:
+                        chunk.records.worked += batch.nbytes
+                        return batch
             if await self._refill(again=False) is None:
                 return None
 

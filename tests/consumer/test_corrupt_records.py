@@ -3,45 +3,62 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from random import Random
+from typing import Any, Literal
 
 import pytest
 
-from asyncconsumer import Consumer
+from asyncconsumer import Consumer, OffsetRange, RangeReader, Record
 from asyncconsumer.errors import CorruptRecords
+from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.records import decoding
+from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
 from tests.consumer.test_redelivery import AT, damage, world
 from tests.support.fake_consumer import make_consumer
 from tests.support.helpers import until
+from tests.support.worlds.handlers import make_app
 
 pytestmark = pytest.mark.fast
 
-LOG = "asyncconsumer.consumer.refetch"
+LOG = "asyncconsumer.fetch.refetch"
 
 
 class Mending(logging.Handler):
-    """Mends the batch at offset 2 when it was fetched again so often."""
+    """Mends a batch when it was fetched again so often."""
 
-    def __init__(self, cluster: GroupCluster, after: int) -> None:
+    def __init__(self, cluster: FakeCluster, after: int, base: int) -> None:
         super().__init__()
         self.fetches = 0
         self._cluster = cluster
         self._after = after
+        self._base = base
 
     def emit(self, record: logging.LogRecord) -> None:
         self.fetches += 1
         if self.fetches == self._after:
-            damage(self._cluster, 2)  # which flips the same bit back
+            damage(self._cluster, self._base)  # which flips the same bit back
 
 
 @contextmanager
-def mending(cluster: GroupCluster, after: int) -> Iterator[Mending]:
-    handler = Mending(cluster, after)
+def mending(cluster: FakeCluster, after: int, base: int = 2) -> Iterator[Mending]:
+    handler = Mending(cluster, after, base)
     logging.getLogger(LOG).addHandler(handler)
-    yield handler
-    logging.getLogger(LOG).removeHandler(handler)
+    try:
+        yield handler
+    finally:
+        logging.getLogger(LOG).removeHandler(handler)
+
+
+class Reader(RangeReader):
+    """A reader whose sockets are the cluster's."""
+
+    def __init__(self, cluster: GroupCluster) -> None:
+        super().__init__(cluster.bootstrap_servers)
+        self._session = KafkaClient(
+            cluster.config(), patience_ms=60_000, opener=cluster.open, randomness=Random(3)
+        )
 
 
 async def by_record(reader: Consumer[Any, Any]) -> list[int]:
@@ -52,8 +69,13 @@ async def by_batch(reader: Consumer[Any, Any]) -> list[int]:
     return [record.offset async for batch in reader.batches(100) for record in batch]
 
 
+async def by_arrow(reader: Consumer[Any, Any]) -> list[int]:
+    tables = [batch async for batch in reader.arrow(columns=["offset"])]
+    return [offset for table in tables for offset in table.column("offset").to_pylist()]
+
+
 @simulated([1, 2, 3])
-@pytest.mark.parametrize("read", [by_record, by_batch])
+@pytest.mark.parametrize("read", [by_record, by_batch, by_arrow])
 @pytest.mark.parametrize("deserialize", [None, lambda data: data], ids=["raw", "deserialized"])
 async def test_damage_that_is_gone_when_it_is_fetched_again_is_not_noticed(
     read: Callable[[Consumer[Any, Any]], Any], deserialize: Any
@@ -69,7 +91,7 @@ async def test_damage_that_is_gone_when_it_is_fetched_again_is_not_noticed(
 
 
 @simulated([1])
-@pytest.mark.parametrize("read", [by_record, by_batch])
+@pytest.mark.parametrize("read", [by_record, by_batch, by_arrow])
 async def test_damage_that_stays_is_raised_and_tried_again_by_who_reads_on(
     read: Callable[[Consumer[Any, Any]], Any],
 ) -> None:
@@ -81,6 +103,76 @@ async def test_damage_that_stays_is_raised_and_tried_again_by_who_reads_on(
                     await read(consumer)
                 assert handler.fetches == 3
                 assert await read(consumer) == [2, 3, 4, 5]
+
+
+async def one_by_one(reader: Reader) -> list[int]:
+    return [record.offset async for record in reader.read(OffsetRange("t", 0, 0, 6))]
+
+
+async def as_arrow(reader: Reader) -> list[int]:
+    stream = reader.read(OffsetRange("t", 0, 0, 6))
+    tables = [batch async for batch in stream.arrow(columns=["offset"])]
+    return [offset for table in tables for offset in table.column("offset").to_pylist()]
+
+
+async def many(reader: Reader) -> list[int]:
+    async with reader.read_all([OffsetRange("t", 0, 0, 6)]) as stream:
+        return [record.offset async for record in stream]
+
+
+@simulated([1, 2, 3])
+@pytest.mark.parametrize("read", [one_by_one, as_arrow, many])
+async def test_without_a_group_damage_is_fetched_again_as_well(
+    read: Callable[[Reader], Any],
+) -> None:
+    async with world(6, one_by_one=True) as cluster, Reader(cluster) as reader:
+        damage(cluster, 2)
+        with mending(cluster, 2) as handler:
+            assert await read(reader) == [0, 1, 2, 3, 4, 5]
+        assert handler.fetches == 2
+        damage(cluster, 2)
+        with mending(cluster, 4), pytest.raises(CorruptRecords, match="offset 2"):
+            await read(reader)
+
+
+@simulated([1, 2, 3])
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+async def test_a_handler_gets_records_whose_damage_is_gone(
+    on_error: Literal["stop", "skip"],
+) -> None:
+    async with world(6, one_by_one=True) as cluster:
+        damage(cluster, 2)
+        seen: list[int] = []
+        app = make_app(cluster)
+
+        @app.handler("t", ordering="partition", on_error=on_error)
+        async def handle(record: Record) -> None:
+            seen.append(record.offset)
+
+        with mending(cluster, 2) as handler:
+            async with app:
+                await until(lambda: len(seen) == 6)
+        assert handler.fetches == 2
+        assert seen == [0, 1, 2, 3, 4, 5]
+        assert cluster.storage.offsets["g"][AT]["offset"] == 6
+
+
+@simulated([1])
+async def test_a_handler_is_not_given_records_whose_damage_stays() -> None:
+    async with world(6, one_by_one=True) as cluster:
+        damage(cluster, 2)
+        seen: list[int] = []
+        app = make_app(cluster)
+
+        @app.handler("t", ordering="partition", on_error="skip")
+        async def handle(record: Record) -> None:
+            seen.append(record.offset)
+
+        with mending(cluster, 9) as handler:
+            async with app:
+                await until(lambda: len(seen) == 5)
+        assert handler.fetches == 3
+        assert seen == [0, 1, 3, 4, 5]
 
 
 @simulated([1])

@@ -13,6 +13,7 @@ from asyncconsumer.consumer.dead_letters import DeadLetterProducer
 from asyncconsumer.consumer.stream import ConsumerStream
 from asyncconsumer.errors import ConfigError, CorruptRecords
 from asyncconsumer.serdes import make_deserializer
+from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
 from tests.support.fake_consumer import make_consumer
@@ -31,7 +32,7 @@ async def world(records: int, *, one_by_one: bool = False) -> AsyncIterator[Grou
         yield cluster
 
 
-def damage(cluster: GroupCluster, base: int) -> None:
+def damage(cluster: FakeCluster, base: int) -> None:
     batches = cluster.view.partition(AT).log.batches
     for number, batch in enumerate(batches):
         if batch.base == base:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -35,6 +35,7 @@ from asyncconsumer.fetch.policy import (
     corruption_error,
     is_recreated,
 )
+from asyncconsumer.fetch.refetch import RefetchPolicy
 from asyncconsumer.net.connection import BrokerConnection, RawResponse
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.messages import FetchRequest
@@ -136,6 +137,7 @@ class PartitionReader:
         self._topic_id: UUID | None = None  # id of the topic when it was first read
         self._former_ids: frozenset[UUID] = frozenset()  # of deleted topics of that name
         self._replica = NO_REPLICA
+        self._refetch = RefetchPolicy(lambda _: None, self._read_again)
 
     async def next(self) -> decoding.Records | None:
         """Return the next records, or None at the end offset. The next fetch is then in flight.
@@ -156,6 +158,19 @@ class PartitionReader:
             if empty % _EMPTY_BEFORE_CHECK == 0:
                 await self._check_end()
         return None
+
+    def recover(self, error: Exception) -> bool:
+        """Let `next` fetch corrupt records again, up to 3 times. Return whether it will.
+
+        The error was raised when the last records of `next` were decoded.
+        """
+        return self._refetch.recover(error)
+
+    def _read_again(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.position = offsets[self.partition]
+        if self._in_flight is not None:
+            self._in_flight.response.cancel()
+            self._in_flight = None
 
     def close(self) -> None:
         """End reading. A caller that waits in `next` gets None after the next response or error."""

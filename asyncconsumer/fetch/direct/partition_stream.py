@@ -2,9 +2,10 @@
 
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncconsumer.errors import ConsumerError
+from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.fetch.direct.partition_reader import PartitionReader
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, Timestamps, to_arrow
@@ -32,6 +33,10 @@ class _RecordSource:
         if self.reader is not None:
             self.reader.close()
         self._close()
+
+    def recover(self, error: Exception) -> bool:
+        """Fetch corrupt records again, up to 3 times. Return whether they are fetched again."""
+        return not self._closed and self.reader is not None and self.reader.recover(error)
 
     async def next(self) -> decoding.Records | None:
         records = None
@@ -82,6 +87,7 @@ class PartitionStream:
         # x in stream()`.
         weakref.finalize(self._source, close).atexit = False
         self._records = decoding.AsyncRecords(self._source.next)
+        self._records.recover = self._source.recover
 
     def __aiter__(self) -> decoding.AsyncRecords:
         return self._records
@@ -117,12 +123,18 @@ class PartitionStream:
         With ``copy=False`` keys and values are ``binary_view`` columns that point into the buffers
         of the fetch and keep them alive. Spark accepts only copied columns.
         """
+        convert = partial(
+            to_arrow, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
+        )
         async for records in self.chunks():
             while True:
                 await open_next(records)
-                batch = to_arrow(
-                    records, copy=copy, max_rows=max_rows, columns=columns, timestamps=timestamps
-                )
+                try:
+                    batch = convert(records)
+                except CorruptRecords as error:
+                    if self._source.recover(error):
+                        break
+                    raise
                 if batch is None:
                     break
                 records.worked += batch.nbytes

@@ -2,13 +2,14 @@
 
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from asyncconsumer.errors import (
     ConsumerError,
+    CorruptRecords,
     DataLoss,
     OffsetUnavailable,
     TopicRecreated,
@@ -96,15 +97,27 @@ async def read(
             await prefetcher.prefetch(pending)
             try:
                 while (records := await reader.next()) is not None:
-                    while (batch := batches.next_batch(records)) is not None:
-                        if batch.num_rows:
-                            yield batch
-                    records.close()
+                    for batch in _decoded(records, reader, batches):
+                        yield batch
                 break
             except _LOSSES as error:
                 _report(error, current, fail_on_data_loss=fail_on_data_loss)
                 rest = current._replace(start=max(current.start, reader.position))
                 (current,) = await _readable(client, [rest]) or (None,)
+
+
+def _decoded(
+    records: "decoding.Records", reader: "PartitionReader", batches: ArrowBatches
+) -> Iterator["pa.RecordBatch"]:
+    """Yield fetched records as Arrow batches. `reader` fetches corrupt records again."""
+    try:
+        while (batch := batches.next_batch(records)) is not None:
+            if batch.num_rows:
+                yield batch
+    except CorruptRecords as error:
+        if not reader.recover(error):
+            raise
+    records.close()
 
 
 async def _cut_at_end(

@@ -19,6 +19,8 @@ from asyncconsumer.spark.values.columns import Columns
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.virtual_time import run
 from asyncconsumer.types import OffsetRange, TopicPartition
+from tests.consumer.test_corrupt_records import mending
+from tests.consumer.test_redelivery import damage
 
 pytestmark = pytest.mark.fast
 
@@ -141,6 +143,23 @@ def test_sizes_of_records_are_reportedon_or_not_at_all(play: Callable[[Scene], N
             cluster.freeze(node)
         async with asyncio.timeout(3):
             assert await client.record_bytes([offset_range]) == {}
+
+    play(scene)
+
+
+def test_a_task_fetches_damaged_records_again(play: Callable[[Scene], None]) -> None:
+    async def scene(cluster: FakeCluster, client: Client) -> None:
+        columns = Columns(pa.schema([("offset", pa.int64())]))
+        ranges = [OffsetRange(*T0, 0, 100), OffsetRange(*U0, 90, 100)]
+        damage(cluster, 50)
+        with mending(cluster, 2, base=50) as handler:
+            result = [
+                offset
+                async for batch in read(client, ranges, columns, fail_on_data_loss=True)
+                for offset in batch.column("offset").to_pylist()
+            ]
+        assert handler.fetches == 2
+        assert result == [*range(100), *range(90, 100)]
 
     play(scene)
 
