@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from asyncconsumer.handlers.health import AppHealth, AppState, HandlerHealth
     from asyncconsumer.handlers.markers import Depends, Header, Key, State, Value
     from asyncconsumer.handlers.middleware import CallNext, Middleware
+    from asyncconsumer.handlers.outgoing import OutgoingRecord, PublishMiddleware, PublishNext
     from asyncconsumer.handlers.publishing import Outgoing, Publish
     from asyncconsumer.handlers.retry import Retry
     from asyncconsumer.net.metadata import Leader
@@ -155,6 +156,7 @@ __all__ = [
     "OffsetStore",
     "Oidc",
     "Outgoing",
+    "OutgoingRecord",
     "PartitionDescription",
     "PartitionLag",
     "PartitionStream",
@@ -163,6 +165,8 @@ __all__ = [
     "ProducerOptions",
     "Progress",
     "Publish",
+    "PublishMiddleware",
+    "PublishNext",
     "RangeReader",
     "ReaderOptions",
     "RebalanceListener",
@@ -296,6 +300,11 @@ _MODULES: Final = {
     "handlers.middleware": (
         "CallNext",
         "Middleware",
+    ),
+    "handlers.outgoing": (
+        "OutgoingRecord",
+        "PublishMiddleware",
+        "PublishNext",
     ),
     "handlers.publishing": (
         "Outgoing",

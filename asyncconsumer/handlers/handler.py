@@ -13,6 +13,7 @@ from asyncconsumer.group.subscription import with_flags
 from asyncconsumer.handlers.arguments import Argument, arguments_of
 from asyncconsumer.handlers.batches import Batch
 from asyncconsumer.handlers.middleware import Middleware, checked
+from asyncconsumer.handlers.outgoing import PublishMiddleware
 from asyncconsumer.handlers.publishing import Publish, ResultPublisher, publish_option
 from asyncconsumer.handlers.retry import Retry
 
@@ -40,8 +41,8 @@ class HandlerOptions:
     `max_in_flight` and `max_in_flight_bytes` bound the records in flight, waiting or running. One
     partition may use as much of that as the others leave free.
 
-    `middlewares` are called around each call of the handler, inside of those of its router and of
-    the app. The first one is the outermost.
+    `middlewares` are called around each call of the handler and each record that it publishes,
+    inside of those of its router and of the app. The first one is the outermost.
     """
 
     ordering: Ordering = "key"
@@ -165,12 +166,15 @@ class Handler:
         topics = frozenset(prefix + topic for topic in self.topics)
         return Handler(self.function, topics, expression, changed)
 
-    def publisher(self) -> ResultPublisher | None:
-        """Return a new publisher of the results, or None if they are not published."""
+    def publisher(self, around: Sequence[PublishMiddleware] = ()) -> ResultPublisher | None:
+        """Return a new publisher of the results, or None if they are not published.
+
+        `around` are middlewares around each record that it publishes.
+        """
         options = self.handling.publish
         if not isinstance(options, Publish):
             return None
-        return ResultPublisher(self.name, self.function, options)
+        return ResultPublisher(self.name, self.function, options, around)
 
     def handles(self, topic: str) -> bool:
         """Return whether this handler names `topic`, or its pattern matches the topic.

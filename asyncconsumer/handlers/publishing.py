@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, get_args, get_origin
 from asyncconsumer.config import ConnectionConfig, ProducerConfig, SendConfig
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.invoke import Call
+from asyncconsumer.handlers.outgoing import PublishMiddleware, SenderWithMiddlewares
 from asyncconsumer.handlers.partition_work import Item
 from asyncconsumer.producer.producer import Producer, SendHeaders, pairs
 from asyncconsumer.records.record import Headers
@@ -122,10 +123,17 @@ class RecordSender(Protocol):
 
 
 class ResultPublisher:
-    """The publisher of one handler's results. The app sets the producer when it is opened."""
+    """The publisher of one handler's results. `middlewares` are called around each record."""
 
-    def __init__(self, name: str, function: Callable[..., Any], options: Publish) -> None:
-        self.producer: RecordSender | None = None
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        options: Publish,
+        middlewares: Sequence[PublishMiddleware] = (),
+    ) -> None:
+        self._producer: RecordSender | None = None
+        self._middlewares = middlewares
         self._name = name
         self.topic: Final = options.topic
         self._place = None if self.topic is None else RecordContext(self.topic, "value", ())
@@ -142,13 +150,18 @@ class ResultPublisher:
                 "publish=Publish(topic, serializer=...)"
             ) from error
 
+    def use(self, producer: RecordSender) -> None:
+        """Set the producer, when the app is opened."""
+        around = self._middlewares
+        self._producer = SenderWithMiddlewares(producer, around) if around else producer
+
     def call(self, call: Call) -> Call:
         """Return a call that ends when the results of `call` are written to all replicas."""
 
-        async def publish(item: Item) -> None:
+        async def publish(item: Item) -> Any:  # noqa: ANN401 - what the handler returns
             result = await call(item)
             if result is None:
-                return
+                return None
             source_key = None if isinstance(item, list) else item.key
             if type(result) in (list, tuple):
                 deliveries = [
@@ -158,11 +171,12 @@ class ResultPublisher:
                     await delivery
             else:
                 await (await self._send(result, source_key))
+            return result
 
         return publish
 
     async def _send(self, result: Any, source_key: bytes | None) -> Awaitable[object]:  # noqa: ANN401
-        producer, place = self.producer, self._place
+        producer, place = self._producer, self._place
         assert producer is not None
         if isinstance(result, Outgoing):
             return await self._send_outgoing(producer, result)
@@ -206,7 +220,7 @@ async def open_publishers(
         config = ProducerConfig(connection, SendConfig())
         producer = await stack.enter_async_context(Producer[Any, Any](config=config, **network))
         for publisher in needed:
-            publisher.producer = producer
+            publisher.use(producer)
 
 
 def result_types(function: Callable[..., Any]) -> list[Any]:

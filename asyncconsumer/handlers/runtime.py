@@ -16,14 +16,14 @@ from asyncconsumer.handlers.failures import Failures
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.injection import with_overrides
 from asyncconsumer.handlers.invoke import Call, caller, is_async
-from asyncconsumer.handlers.middleware import with_middlewares
+from asyncconsumer.handlers.middleware import Middleware, around_publish, with_middlewares
 from asyncconsumer.handlers.ordering import ORDERINGS, Ordering
 from asyncconsumer.handlers.partition_work import Item, first_of
 from asyncconsumer.handlers.publishing import collected
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.retry_topic import RetryTopic
 from asyncconsumer.handlers.threads import HandlerThreads
-from asyncconsumer.handlers.tracing import traced
+from asyncconsumer.handlers.tracing import TracedPublishing, traced
 from asyncconsumer.handlers.workers import Workers
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.types import TopicPartition
@@ -69,7 +69,10 @@ class HandlerRuntime:
             if self.retry_topic is None
             else self.retry_topic.queue
         )
-        self.publisher: Final = handler.publisher()
+        middlewares: list[Middleware] = [*options.middlewares]
+        if context.tracing and options.publish is not None:
+            middlewares.append(TracedPublishing())
+        self.publisher: Final = handler.publisher(around_publish(middlewares))
         function = handler.function if self.publisher is None else collected(handler.function)
         self._threads = (
             None if is_async(function) else HandlerThreads(handler.name, options.concurrency)
@@ -88,26 +91,45 @@ class HandlerRuntime:
             recorder=recorder,
             retry_topic=self.retry_topic,
         )
+        call = self._composed(function, middlewares, group, context)
+        self.workers: Final = Workers(
+            handler.name,
+            self.queue,
+            call,
+            self.failures,
+            recorder,
+            publishes=self.publisher is not None,
+        )
+
+    def _composed(
+        self,
+        function: Callable[..., Any],
+        middlewares: Sequence[Middleware],
+        group: str,
+        context: AppContext,
+    ) -> Call:
+        """Return the function to call with each item. The last step here is the outermost."""
         call = self._caller(function)
         if self.publisher is not None:
             call = self.publisher.call(call)
+        call = with_middlewares(call, middlewares, self._context_of)
         call = traced(call, group) if context.tracing else call
         if self.retry_topic is not None:
             call = self.retry_topic.call(call)
         if context.exactly_once is not None:
             call = self._in_transactions(call, context.exactly_once)
-        self.workers: Final = Workers(handler.name, self.queue, call, self.failures, recorder)
+        return call
 
     def _in_transactions(self, call: Call, exactly_once: ExactlyOnce) -> Call:
         if self.publisher is not None:
-            self.publisher.producer = exactly_once.collector
+            self.publisher.use(exactly_once.collector)
         return exactly_once.call(call, self.queue, self.failures.give_up)
 
     def _caller(self, function: Callable[..., Any]) -> Call:
         handler, options = self.handler, self.handler.handling
         overrides = {} if self._app is None else self._app.dependency_overrides
         batch = options.batch is not None
-        call = caller(
+        return caller(
             handler.name,
             function,
             with_overrides(handler.name, handler.arguments, overrides, batch=batch),
@@ -116,7 +138,6 @@ class HandlerRuntime:
             threads=self._threads,
             context_of=self._context_of,
         )
-        return with_middlewares(call, options.middlewares, self._context_of)
 
     def _context_of(self, item: Item) -> Context:
         """Return the context for a call with `item`. Call this in the task that makes the call."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from asyncconsumer.consumer.spans import attributes, place, sender_context, sender_links
 from asyncconsumer.errors import DeserializationFailed
 from asyncconsumer.handlers.invoke import Call
+from asyncconsumer.handlers.outgoing import OutgoingRecord, PublishNext
 from asyncconsumer.handlers.partition_work import Item, first_of
 
 if TYPE_CHECKING:
@@ -54,6 +55,33 @@ def traced(call: Call, group: str) -> Call:
                 raise
 
     return spanned
+
+
+class TracedPublishing:
+    """A middleware with a span for each record that a handler publishes.
+
+    The span is a child of the current one. The headers of the record carry it to its readers.
+    """
+
+    async def publish(self, call_next: PublishNext, record: OutgoingRecord) -> Any:  # noqa: ANN401
+        """Send a record in a span."""
+        from opentelemetry import propagate, trace
+
+        described = {**attributes(None, "send", "send"), "messaging.destination.name": record.topic}
+        with trace.get_tracer("asyncconsumer").start_as_current_span(
+            f"send {record.topic}",
+            kind=trace.SpanKind.PRODUCER,
+            attributes=described,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            headers: dict[str, str] = {}
+            propagate.inject(headers)
+            try:
+                return await call_next(record.with_headers(headers))
+            except Exception as error:
+                _record(span, error)
+                raise
 
 
 def _record(span: "Span", error: Exception) -> None:

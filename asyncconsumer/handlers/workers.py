@@ -29,7 +29,14 @@ class Workers:
     """The workers of one handler. The caller runs `work` in `concurrency` tasks."""
 
     def __init__(
-        self, handler: str, queue: WorkQueue, call: Call, failures: Failures, recorder: Recorder
+        self,
+        handler: str,
+        queue: WorkQueue,
+        call: Call,
+        failures: Failures,
+        recorder: Recorder,
+        *,
+        publishes: bool = False,
     ) -> None:
         self._handler = handler
         self._queue = queue
@@ -37,7 +44,7 @@ class Workers:
         self._failures = failures
         self._durations = recorder.histogram("handler_duration_seconds", handler)
         self._latest: WorkerState | None = None  # of the worker that made the last call
-        self._has_unpublished = False  # the handler returned a value that has no topic
+        self._logs_results = not publishes  # until the first value that has no topic
         self._single_calls = 0  # calls that must end without a wait before the next run
 
     async def work(self) -> None:
@@ -208,8 +215,8 @@ class Workers:
 
     def _log_unpublished(self, result: object) -> None:
         """Log an error, once, about a handler whose results have no topic."""
-        if not self._has_unpublished:
-            self._has_unpublished = True
+        if self._logs_results:
+            self._logs_results = False
             _log.error(
                 "handler %s returned %s, which is dropped: set `publish` to the topic of its "
                 "results, or return None",

@@ -1,13 +1,15 @@
-"""A middleware that reads CloudEvents in binary and in structured mode."""
+"""A middleware that reads CloudEvents in binary and in structured mode, and writes them."""
 
 import base64
 import binascii
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
-from asyncconsumer.errors import DeserializationFailed
+from asyncconsumer.errors import ConfigError, DeserializationFailed
 from asyncconsumer.handlers.context import Context
 from asyncconsumer.handlers.middleware import CallNext
+from asyncconsumer.handlers.outgoing import OutgoingRecord, PublishNext
 from asyncconsumer.records.decoding import Record
 
 _STRUCTURED: Final = b"application/cloudevents+json"
@@ -19,14 +21,59 @@ class CloudEvents:
 
     The handler reads attributes with ``Annotated[str, Header("ce_type")]``. An event in structured
     mode has the ``content-type`` ``application/cloudevents+json`` and becomes one in binary mode. A
-    record that is no CloudEvent, or lacks a required attribute, cannot be deserialized.
+    record that is no CloudEvent, or lacks a required attribute, cannot be deserialized. With
+    ``required=False`` it is passed on as it is.
+
+    With `source`, the records that the handler publishes become CloudEvents in binary mode, with
+    this source. `type` is their type, or a function of the record. The default is the topic. The
+    id names the record that the handler was called with, so a repeated result has the same id.
+    Headers that the handler has set remain, for example ``ce_type``.
     """
+
+    def __init__(
+        self,
+        *,
+        source: str | None = None,
+        type: str | Callable[[OutgoingRecord], str] | None = None,  # noqa: A002 - the attribute
+        content_type: str = "application/json",
+        required: bool = True,
+    ) -> None:
+        if type is not None and source is None:
+            raise ConfigError("`type` of CloudEvents needs the `source` of published events")
+        self._source = source
+        self._type = type
+        self._content_type = content_type
+        self._required = required
+
+    async def publish(self, call_next: PublishNext, record: OutgoingRecord) -> Any:  # noqa: ANN401
+        """Add the attributes of a CloudEvent to a record that the handler publishes."""
+        if self._source is None:
+            return await call_next(record)
+        kind = self._type(record) if callable(self._type) else self._type
+        read = record.context.record
+        attributes = {
+            "ce_specversion": "1.0",
+            "ce_id": f"{read.topic}-{read.partition}-{read.offset}-{record.index}",
+            "ce_source": self._source,
+            "ce_type": kind or record.topic,
+            "content-type": self._content_type,
+        }
+        missing = {name: text for name, text in attributes.items() if record.header(name) is None}
+        return await call_next(record.with_headers(missing))
 
     async def __call__(self, call_next: CallNext, context: Context) -> Any:  # noqa: ANN401
         """Call the handler with records in binary mode."""
         if isinstance(context.item, list):
-            return await call_next(context.with_item([_binary(each) for each in context.item]))
-        return await call_next(context.with_item(_binary(context.item)))
+            return await call_next(context.with_item([*map(self._binary, context.item)]))
+        return await call_next(context.with_item(self._binary(context.item)))
+
+    def _binary(self, record: Record) -> Record:
+        try:
+            return _binary(record)
+        except DeserializationFailed:
+            if self._required:
+                raise
+            return record
 
 
 def _binary(record: Record) -> Record:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from asyncconsumer.handlers.context import Context
 from asyncconsumer.handlers.middleware import CallNext
+from asyncconsumer.handlers.outgoing import OutgoingRecord, PublishNext
 from asyncconsumer.records.decoding import Record
 
 _log: Final = logging.getLogger(__name__)
@@ -18,6 +19,9 @@ class StructuredLogging:
     The fields are handler, topic, partition, offset, records, attempt, seconds, outcome and error,
     the type of an exception. Keys, values and headers are not logged. `fields` returns more fields
     of a record, and is responsible for what it reveals.
+
+    A record that the handler publishes has a line with handler, topic, bytes, attempt, outcome and
+    error, when it was passed to the producer.
     """
 
     def __init__(
@@ -44,6 +48,32 @@ class StructuredLogging:
             raise
         self._write(self._level, context, clock() - start, "processed", None)
         return result
+
+    async def publish(self, call_next: PublishNext, record: OutgoingRecord) -> Any:  # noqa: ANN401
+        """Log a record that the handler publishes."""
+        try:
+            delivery = await call_next(record)
+        except Exception as error:
+            self._write_outgoing(logging.WARNING, record, "not sent", type(error).__name__)
+            raise
+        self._write_outgoing(self._level, record, "sent", None)
+        return delivery
+
+    def _write_outgoing(
+        self, level: int, record: OutgoingRecord, outcome: str, error: str | None
+    ) -> None:
+        handler = record.context.handler
+        fields: dict[str, object] = {
+            "handler": handler,
+            "topic": record.topic,
+            "bytes": len(record.value or b""),
+            "attempt": record.context.attempt,
+            "outcome": outcome,
+            "error": error,
+        }
+        self._logger.log(
+            level, "handler %s: result %s to %s", handler, outcome, record.topic, extra=fields
+        )
 
     def _write(
         self, level: int, context: Context, seconds: float, outcome: str, error: str | None

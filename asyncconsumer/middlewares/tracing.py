@@ -5,11 +5,13 @@ from typing import Any
 from asyncconsumer.consumer.spans import check_tracing
 from asyncconsumer.handlers.context import Context
 from asyncconsumer.handlers.middleware import CallNext
-from asyncconsumer.handlers.tracing import traced
+from asyncconsumer.handlers.tracing import TracedPublishing, traced
 
 
-class Tracing:
+class Tracing(TracedPublishing):
     """A span around each call, in the trace of its record, for single handlers or routers.
+
+    A record that the handler publishes has a span, too, and its headers carry the trace.
 
     The option `tracing` of an app does the same for all handlers. It needs ``asyncconsumer[otel]``.
     """
