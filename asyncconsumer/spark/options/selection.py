@@ -2,13 +2,13 @@
 
 import json
 import re
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
+from asyncconsumer.spark.options.java_pattern import translate
 from asyncconsumer.types import TopicPartition
 
 _SYMBOLIC: Final = {"earliest": EARLIEST, "latest": LATEST}
@@ -27,6 +27,7 @@ class Matching:
     """All partitions of the topics whose name has a match of a regular expression anywhere.
 
     Spark's own source searches in the same way. Java's consumer matches the whole name instead.
+    The pattern is one of Python, see `java_pattern.translate`.
     """
 
     pattern: str
@@ -136,17 +137,17 @@ def selection(options: Mapping[str, str]) -> Selection:
         return SubscribedTopicNames(topics)
     if name == "assign":
         return Assigned(frozenset(_partitions(text)))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # Java's nested sets differ
-            re.compile(text)
-    except (re.error, FutureWarning) as error:
-        raise ConfigError(
-            f"`subscribePattern` {text!r} is not a regular expression of Python: {error}"
-        ) from None
     if not text:
         raise ConfigError("`subscribePattern` is empty. Set it to a regular expression.")
-    return Matching(text)
+    pattern = translate(text)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(
+            f"`subscribePattern` {text!r} has no counterpart in Python's regular expressions: "
+            f"{error}"
+        ) from None
+    return Matching(pattern)
 
 
 def limit(options: Mapping[str, str], which: str, default: int) -> Limit:

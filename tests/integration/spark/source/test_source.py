@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,6 +23,7 @@ from asyncconsumer.spark.source.offsets import from_json, to_json
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
 from asyncconsumer.types import TopicPartition
+from tests.spark.options.test_java_pattern import NAMES, PATTERNS
 from tests.support.helpers import delete_records, produce, until
 from tests.support.protobuf_messages import Line, Order, descriptor_set
 from tests.support.spark_queries import (
@@ -158,6 +160,13 @@ def test_rows_are_those_of_sparks_own_source(spark: SparkSession, world: World, 
     results = rows(tested)
     assert results == rows(own)
     assert len(results) == count
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_match_as_in_java(spark: SparkSession, pattern: str) -> None:
+    jvm: Any = SparkContext._jvm
+    java = jvm.java.util.regex.Pattern.compile(pattern)
+    assert [name for name in NAMES if java.matcher(name).find()] == PATTERNS[pattern]
 
 
 def test_compaction_leaves_gaps(spark: SparkSession, world: World) -> None:
