@@ -8,9 +8,6 @@ For `spark-submit`, create the file first:
     $ asyncconsumer spark-package asyncconsumer.zip
     $ spark-submit --py-files asyncconsumer.zip job.py
 
-For a streaming query, Spark also starts a Python process on the driver, which does not get these
-files. If the package is not installed there, set `PYTHONPATH=asyncconsumer.zip` for `spark-submit`.
-
 The archive does not contain pyarrow, which Spark's Python workers need as well. It is for the
 platform and Python version on which it was created. With another Python, executors need the
 dependencies installed and use the Python decoder: 8 us per record instead of 0.06 us. Each worker

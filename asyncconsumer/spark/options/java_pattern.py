@@ -242,7 +242,7 @@ class _Translator:
         return self._escaped() if char == "\\" else char
 
     def _fold(self, found: frozenset[str]) -> frozenset[str]:
-        """Return the set with the other case of its letters, if the flag `i` is on."""
+        """Return the set with both cases of its characters, if the flag `i` is on."""
         if not self._ignores_case:
             return found
         return found | {char.swapcase() for char in found}

@@ -1,11 +1,13 @@
 """The Spark data source `KafkaSource`. Its format name is "asyncconsumer"."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.options.source import SourceOptions, check, parse, parse_protobuf
+from asyncconsumer.spark.source.source_pickle import reduce_source
 from asyncconsumer.spark.source.worker_process import freeze_imports
 from asyncconsumer.spark.values.columns import check_columns, ddl
 from asyncconsumer.spark.values.factory import CORRUPT, check_nulls, check_typed, make_decoder
@@ -30,13 +32,16 @@ class KafkaSource(DataSource):
     `load()` with a single query.
 
     Each partition is read by a task of its own. With `recordsPerTask` one task reads small ranges
-    of several partitions, up to this number of records. Micro-batches are then faster, unless a slow
-    step follows without a shuffle.
+    of several partitions, up to this number of records. This makes micro-batches faster, unless a
+    slow step follows without a shuffle.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         freeze_imports()
+
+    def __reduce__(self) -> tuple[Callable[..., object], object]:
+        return reduce_source(type(self), self.options)
 
     @classmethod
     def name(cls) -> str:

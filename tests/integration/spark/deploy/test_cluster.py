@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from asyncconsumer.spark import KafkaSource, ship
-from asyncconsumer.spark.deploy import packaging
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers.spark import EXECUTORS, spark_session
 from asyncconsumer.testing.servers.spark_cluster import SparkCluster
@@ -63,8 +62,7 @@ def spark(
 ) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("bare")
     python = bare_python(folder / "python", without=("aiokafka", "cramjam"))
-    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as here:
-        here.setenv("PYTHONPATH", str(packaging.package("driver.zip").absolute()))
+    with contextlib.chdir(folder):
         config = {**EXECUTORS, "spark.task.maxFailures": "1"}
         with spark_session(cluster.master, config, python=str(python)) as session:
             session.dataSource.register(KafkaSource)
