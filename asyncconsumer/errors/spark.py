@@ -58,6 +58,17 @@ class MalformedTimestamp(ConsumerError):
         )
 
 
+class UnwritableRow(ConsumerError):
+    """A row of a Spark query cannot be written to Kafka, for example because its topic is null.
+
+    ``reason`` is worded as in Spark's own sink.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class SinkFailed(ConsumerError):
     """A sink failed at every attempt. The exception of the sink is the cause.
 

@@ -1,7 +1,7 @@
 """The options that begin with `kafka.`. They are properties of the Java consumer."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from asyncconsumer.config import (
     ConnectionConfig,
@@ -17,10 +17,19 @@ from asyncconsumer.spark.options import security
 PREFIX: Final = "kafka."
 _FETCH_BYTES: Final = 4 * 2**20  # one fetch makes one Spark batch, which should not be small
 
-_OPTION_NAMES: Final = {
+CONNECTION_NAMES: Final = {
     "bootstrap.servers": "bootstrap_servers",
     "allowed.hosts": "allowed_hosts",  # not a property of Java
     "client.id": "client_id",
+    "request.timeout.ms": "request_timeout_ms",
+    "connections.max.idle.ms": "connections_max_idle_ms",
+    "reconnect.backoff.ms": "reconnect_backoff_ms",
+    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
+    "socket.connection.setup.timeout.ms": "connect_timeout_ms",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+}
+"""Properties of all Java clients, and the options that they stand for."""
+_FETCH_NAMES: Final = {
     "isolation.level": "isolation_level",
     "check.crcs": "check_crcs",
     "client.rack": "client_rack",
@@ -28,12 +37,6 @@ _OPTION_NAMES: Final = {
     "fetch.max.bytes": "fetch_max_bytes",
     "fetch.max.wait.ms": "fetch_max_wait_ms",
     "max.partition.fetch.bytes": "max_partition_fetch_bytes",
-    "request.timeout.ms": "request_timeout_ms",
-    "connections.max.idle.ms": "connections_max_idle_ms",
-    "reconnect.backoff.ms": "reconnect_backoff_ms",
-    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
-    "socket.connection.setup.timeout.ms": "connect_timeout_ms",
-    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
 }
 _STRINGS: Final = (
     "bootstrap.servers",
@@ -86,7 +89,9 @@ _IGNORED: Final = frozenset(
 _API_TIMEOUT: Final = "default.api.timeout.ms"
 _API_TIMEOUT_MS: Final = 60_000
 _CIPHERS: Final = "ssl.cipher.suites"
-_KNOWN: Final = frozenset((*_OPTION_NAMES, *security.SUPPORTED, *_IGNORED, _API_TIMEOUT))
+_KNOWN: Final = frozenset(
+    (*CONNECTION_NAMES, *_FETCH_NAMES, *security.SUPPORTED, *_IGNORED, _API_TIMEOUT)
+)
 # accepted and ignored: properties of Java's own logins for tokens and tickets
 _LOGIN_PREFIXES: Final = ("sasl.login.", "sasl.oauthbearer.", "sasl.kerberos.")
 # Spark's own source refuses most of these as well, for the same reasons
@@ -133,14 +138,17 @@ def make_configs(kafka: Mapping[str, str]) -> tuple[ConnectionConfig, FetchConfi
 
     Each process makes its own configs, because a TLS context cannot be pickled.
     """
-    options = security.security_options(kafka)
+    options = connection_options(kafka)
     options["max_partition_fetch_bytes"] = _FETCH_BYTES
-    for java_name, name in _OPTION_NAMES.items():
-        if java_name in kafka:
-            options[name] = _parse_value(java_name, kafka[java_name].strip())
+    return split(options | _named(kafka, _FETCH_NAMES))
+
+
+def connection_options(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of `ConnectionConfig` for the `kafka.` properties."""
+    options = security.security_options(kafka) | _named(kafka, CONNECTION_NAMES)
     if "sasl_kerberos_service_name" in options and options.get("sasl_mechanism") != "GSSAPI":
         del options["sasl_kerberos_service_name"]
-    return split(options)
+    return options
 
 
 def is_property(name: str) -> bool:
@@ -151,6 +159,15 @@ def is_property(name: str) -> bool:
 def nearest_property(name: str) -> str | None:
     """Return the known property that `name` probably stands for, or None. Both without prefix."""
     return nearest_name(name, _KNOWN)
+
+
+def _named(kafka: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options that the properties `names` stand for, if they are set."""
+    return {
+        name: _parse_value(java_name, kafka[java_name].strip())
+        for java_name, name in names.items()
+        if java_name in kafka
+    }
 
 
 def _parse_value(name: str, text: str) -> str | int:

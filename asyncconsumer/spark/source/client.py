@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from asyncconsumer.aio.concurrency import for_each
+from asyncconsumer.aio.own_task import OwnTask
 from asyncconsumer.aio.retry_deadline import RetryDeadline
-from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.errors import AccessDenied, ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.direct.partition_reader import PartitionReader, ReadPolicy
@@ -42,26 +42,15 @@ class Client:
         self._timeout_ms = api_timeout_ms(kafka)
         self._session = KafkaClient(connection, patience_ms=self._timeout_ms)
         self._slot = self._session.brokers.new_slot()
-        self._closing = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = OwnTask(self._session, "kafka client")
 
     async def open(self) -> None:
-        """Connect to the cluster, in a task that outlives the calling task."""
-        opened = asyncio.Event()
-
-        async def run() -> None:
-            async with self._session:
-                opened.set()
-                await self._closing.wait()
-
-        self._task = start_task(asyncio.get_running_loop(), run(), "kafka client")
-        await opened.wait()
+        """Open the client for this call and all later ones."""
+        await self._task.open()
 
     async def close(self) -> None:
         """Close all connections."""
-        self._closing.set()
-        if self._task is not None:
-            await self._task
+        await self._task.close()
 
     async def partitions(
         self, selection: Selection, *, skip_missing: bool = False

@@ -1,11 +1,18 @@
 """The Spark data source `KafkaSource`. Its format name is "asyncconsumer"."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.options.sink import parse_sink
 from asyncconsumer.spark.options.source import SourceOptions, check, parse, parse_protobuf
 from asyncconsumer.spark.source.source_pickle import reduce_source
 from asyncconsumer.spark.source.worker_process import freeze_imports
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class KafkaSource(DataSource):
-    """A Kafka source for batch and streaming queries, with the options of Spark's own source.
+    """A Kafka source and sink for batch and streaming queries, with the options of Spark's own.
 
     A schema with fewer columns is faster to read: `.schema("value binary, offset bigint")`. With
     `valueFormat` the value is decoded to the struct that the schema declares. For Protobuf the
@@ -80,13 +87,28 @@ class KafkaSource(DataSource):
 
         return KafkaStreamReader(self._checked(schema, streaming=True), schema)
 
-    def writer(self, *_: object, **__: object) -> NoReturn:
-        """Raise ConfigError for `df.write` and `df.writeStream`. The source cannot write."""
-        raise ConfigError(
-            'The source "asyncconsumer" cannot write to Kafka. Use format("kafka") to write.'
-        )
+    def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
+        """Return the writer for `df.write`. Raise ConfigError if `overwrite` is set.
 
-    streamWriter = writer  # noqa: N815 - Spark's name
+        Topics are only appended to.
+        """
+        from asyncconsumer.spark.writer.writers import KafkaWriter
+
+        if overwrite:
+            raise ConfigError(
+                'Save mode Overwrite not allowed for Kafka. Set mode("append") to write records.'
+            )
+        return KafkaWriter(parse_sink(self.options), schema)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self,
+        schema: "StructType",
+        overwrite: bool,  # noqa: FBT001 - in complete mode, each result is appended
+    ) -> DataSourceStreamWriter:
+        """Return the writer for `df.writeStream`."""
+        from asyncconsumer.spark.writer.writers import KafkaStreamWriter
+
+        return KafkaStreamWriter(parse_sink(self.options), schema)
 
     def _checked(self, schema: "StructType", *, streaming: bool) -> SourceOptions:
         options = parse(self.options, streaming=streaming)

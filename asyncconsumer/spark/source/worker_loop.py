@@ -1,22 +1,35 @@
 """The event loop and the Kafka clients that a Spark Python process keeps between tasks.
 
-Python workers live longer than tasks. The event loop is kept for the next task, with one client for
-each set of options. The loop runs in the caller's thread, only while the caller waits for it. With
-a separate thread, each Arrow batch would pass between threads twice and move between CPU caches.
+Python workers live longer than tasks. The event loop is kept for the next task, with one client or
+producer for each set of options. The loop runs in the caller's thread, only while the caller waits
+for it. With a separate thread, each Arrow batch would pass between threads twice and move between
+CPU caches.
 """
 
 import asyncio
 import functools
 import os
-from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from asyncconsumer.spark.source.client import Client
 
-T = TypeVar("T")
 
-_MAX_CLIENTS: Final = 8
+class Resource(Protocol):
+    """A client or a producer, which stays open between tasks."""
+
+    async def open(self) -> None:
+        """Open it for this call and all later ones."""
+
+    async def close(self) -> None:
+        """Close its connections."""
+
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Resource)
+
+_MAX_RESOURCES: Final = 8
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -62,11 +75,11 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class WorkerLoop:
-    """An event loop with the Kafka clients that use it."""
+    """An event loop with the Kafka clients and producers that use it."""
 
     def __init__(self) -> None:
         self._loop = _Loop()
-        self._clients: dict[tuple[tuple[str, str], ...], Client] = {}
+        self._resources: dict[tuple[object, ...], Resource] = {}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine `work` on the loop and return its result."""
@@ -75,15 +88,26 @@ class WorkerLoop:
 
     def client(self, kafka: Mapping[str, str]) -> Client:
         """Return the client for these Kafka options. Open it if there is none yet."""
+        return self.resource(Client, kafka)
+
+    def resource(self, kind: Callable[[Mapping[str, str]], R], kafka: Mapping[str, str]) -> R:
+        """Return the resource of a class for these Kafka options. Open it if there is none yet."""
         self.run(asyncio.sleep(0))  # to notice connections that were closed meanwhile
-        key = tuple(sorted(kafka.items()))
-        client = self._clients.pop(key, None)
-        if client is None:
-            client = self.run(_open_client(kafka))
-        self._clients[key] = client  # in order of last use
-        if len(self._clients) > _MAX_CLIENTS:
-            self.run(self._clients.pop(next(iter(self._clients))).close())
-        return client
+        key = (kind, *sorted(kafka.items()))
+        resource = cast("R | None", self._resources.pop(key, None))
+        if resource is None:
+            resource = kind(kafka)
+            self.run(resource.open())
+        self._resources[key] = resource  # in order of last use
+        if len(self._resources) > _MAX_RESOURCES:
+            self.discard(next(iter(self._resources.values())))
+        return resource
+
+    def discard(self, resource: Resource) -> None:
+        """Close a resource, and never return it again."""
+        for key in [key for key, value in self._resources.items() if value is resource]:
+            del self._resources[key]
+        self.run(resource.close())
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         """Iterate over an async generator from synchronous code. Each step is a separate task."""
@@ -94,11 +118,19 @@ class WorkerLoop:
         finally:
             self.run(items.aclose())
 
+    def receive(self, items: Iterator[T]) -> Iterator[T]:
+        """Yield the items of a synchronous iterator. The clock is paused during the waits."""
+        while True:
+            with self._loop.pause():
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
+
     def close(self) -> None:
-        """Close the clients and the loop. Only tests call this, because workers just exit."""
-        for client in self._clients.values():
-            self.run(client.close())
-        self._clients.clear()
+        """Close the resources and the loop. Only tests call this, because workers just exit."""
+        for resource in list(self._resources.values()):
+            self.discard(resource)
         self._loop.close()
 
 
@@ -106,12 +138,6 @@ async def _next(items: AsyncGenerator[T, None]) -> tuple[T] | None:
     async for item in items:
         return (item,)
     return None
-
-
-async def _open_client(kafka: Mapping[str, str]) -> Client:
-    client = Client(kafka)
-    await client.open()
-    return client
 
 
 @functools.cache  # also keeps the parent's loop after a fork: closing it would affect the parent

@@ -178,12 +178,6 @@ class Growing:
         return {name: self.ids[name] for name in topics if name in self.ids}
 
 
-def test_writing_is_for_sparks_own() -> None:
-    for writer in (KafkaSource({}).writer, KafkaSource({}).streamWriter):
-        with pytest.raises(ConfigError, match=r'Use format\("kafka"\) to write'):
-            writer(StructType(), False)
-
-
 GIVEN = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 
 

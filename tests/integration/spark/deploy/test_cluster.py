@@ -78,7 +78,7 @@ def topic(kafka: KafkaHandle, spark: SparkSession) -> Topic:
 
 
 def test_the_package_is_shipped_and_reads(
-    spark: SparkSession, topic: Topic, tmp_path: Path, cluster: SparkCluster
+    spark: SparkSession, topic: Topic, tmp_path: Path, cluster: SparkCluster, kafka: KafkaHandle
 ) -> None:
     with pytest.raises(PySparkException, match="No module named 'a"):
         used(spark)
@@ -99,6 +99,13 @@ def test_the_package_is_shipped_and_reads(
     )
     query.awaitTermination()
     assert values(spark.read.parquet(str(tmp_path / "table"))) == list(range(RECORDS))
+    copies = asyncio.run(kafka.topic(partitions=2))
+    connection = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    writer = spark.read.parquet(str(tmp_path / "table")).drop("topic", "partition").write
+    writer.format("asyncconsumer").mode("append").options(**connection, topic=copies).save()
+    assert values(topic._replace(options=connection | {"subscribe": copies}).rows()) == list(
+        range(RECORDS)
+    )
     results = used(spark)
     assert {name for name, _, _ in results} == {"compiled"}
     assert all("/worker-" in file and "/asyncconsumer-" in file for _, file, _ in results)
