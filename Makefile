@@ -23,7 +23,7 @@ EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
 say     = @printf '\033[1m▸ %s\033[0m\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-newest test-python test-fast s3 check format bench fuzz simulate sanitize docs clean
+.PHONY: help demo test test-oldest test-newest test-python test-fast s3 check format bench fuzz simulate sanitize docs dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -130,6 +130,10 @@ docs: $(VENV)/.ready  ## build the documentation site into build/docs, offline a
 	$(say) 'the documentation site into build/docs'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
 	@echo '  search needs a server: $(BIN)/python -m http.server --directory build/docs'
+
+dist: $(VENV)/.ready  ## build the sdist and a wheel for each Python, and test each wheel
+	$(say) 'sdist and wheels into dist, each tested in an empty environment'
+	@$(BIN)/python -m tools.dist $(ARGS)
 
 clean:  ## remove what the other targets made (not the cache of server jars)
 	$(say) 'removing .venv, build and caches'

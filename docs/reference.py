@@ -33,6 +33,11 @@ OPTION_GROUPS: Final = (
 """Sections of the page, each with its options, where their defaults are, and who takes them."""
 
 _OPTIONS_INTRO: Final = """\
+---
+search:
+  boost: 3
+---
+
 # Options
 
 This page is generated from the options of the package. `asyncconsumer config explain NAME`
@@ -40,6 +45,9 @@ prints the same in a terminal. An option is a keyword argument, an environment v
 a file. [Configuration](../configuration.md) describes which one counts. The variable of an option
 is `ASYNCCONSUMER_` and its name in capitals. In a file, a name has underscores or Kafka's dots.
 """
+
+_MINOR: Final = "---\nsearch:\n  boost: 0.5\n---\n"
+"""Search results of the API come after those of guides."""
 
 _API_INTRO: Final = """\
 # API
@@ -181,7 +189,7 @@ def api_pages() -> dict[str, str]:
     for page, (title, _) in API_PAGES.items():
         entries = sorted(names[page], key=lambda name: (not name[0].isupper(), name))
         blocks = [f"::: asyncconsumer.{name}\n" for name in entries]
-        pages[f"reference/api-{page}.md"] = "\n".join([f"# {title}\n", *blocks])
+        pages[f"reference/api-{page}.md"] = "\n".join([_MINOR, f"# {title}\n", *blocks])
         listed = ", ".join(f"`{name}`" for name in entries)
         index.append(f"| [{title}](api-{page}.md) | {listed} |")
     for module in API_MODULES:
@@ -201,7 +209,13 @@ def _module_page(module: str) -> str:
     """Return the page of a module with its `__all__`, or with all that it defines."""
     imported = importlib.import_module(module)
     names = getattr(imported, "__all__", None)
-    lines = [f"# {module}\n", f"::: {module}", "    options:", "      show_root_heading: false"]
+    lines = [
+        _MINOR,
+        f"# {module}\n",
+        f"::: {module}",
+        "    options:",
+        "      show_root_heading: false",
+    ]
     if names is None:
         return "\n".join([*lines, ""])
     own = [name for name in names if _is_own(getattr(imported, name))]

@@ -16,7 +16,10 @@ ROOT: Final = Path(__file__).parents[1]
 DIAGRAMS: Final = ROOT / "build" / "diagrams"
 """Rendered diagrams, by the hash of their source. Rendering takes a second or more for each."""
 
-PAGES: Final = ("README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md")
+PAGES: Final = tuple(
+    f"{name}.md"
+    for name in ("README", "DESIGN", "CHANGELOG", "CONTRIBUTING", "RELEASING", "SECURITY")
+)
 """Pages of the site that are at the root of the repository."""
 
 CODE_PAGES: Final = {
@@ -85,7 +88,7 @@ def _diagram(source: str) -> str:
         "fontFamily": "sans-serif",
         "htmlLabels": False,
         "flowchart": {"htmlLabels": False},
-        "sequence": {"actorMargin": 12, "width": 110, "wrap": True, "mirrorActors": False},
+        "sequence": {"actorMargin": 30, "width": 150, "wrap": True, "mirrorActors": False},
     }
     name = hashlib.sha256(f"{mermaidx.__version__}{settings}{source}".encode()).hexdigest()[:16]
     path = DIAGRAMS / f"{name}.svg"

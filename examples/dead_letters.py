@@ -26,7 +26,7 @@ class Order(BaseModel):
     amount: int
 
 
-@app.handler(TOPIC, retry=Retry(3, delay_ms=100), dead_letter_topic=f"{TOPIC}.dead")
+@app.handler(TOPIC, retry=Retry(3, backoff_ms=100), dead_letter_topic=f"{TOPIC}.dead")
 async def bill(order: Order) -> None:
     """Bill an order. An exception is retried, and so is a value that is not an order."""
     if order.amount <= 0:

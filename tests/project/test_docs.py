@@ -116,3 +116,12 @@ def test_every_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
             silent.add(error.__name__)
     assert silent == set(), "extend docs/error_advice.py"
     assert error_advice.ADVICE.keys() - {error.__name__ for error in classes} == set()
+
+
+@pytest.mark.fast
+def test_the_plot_has_the_figures_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DOCS)
+    plots = importlib.import_module("plots")
+    for scheme in plots.SCHEMES:
+        drawn = (DOCS / f"benchmark-{scheme}.svg").read_text(encoding="utf-8")
+        assert drawn == plots.plot(scheme), "run `python docs/plots.py`"
