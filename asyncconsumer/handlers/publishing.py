@@ -26,6 +26,7 @@ from asyncconsumer.producer.producer import Producer, SendHeaders, pairs
 from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import RecordContext, Serializer, make_serializer
 from asyncconsumer.serdes.models import is_union, without_none
+from asyncconsumer.serdes.serializer import by_annotation
 
 _SEVERAL: Final = (
     list, tuple, Sequence, Iterable, Iterator, Generator, AsyncIterable, AsyncIterator,
@@ -37,8 +38,9 @@ _SEVERAL: Final = (
 class Outgoing:
     """A record that a handler publishes: ``Outgoing("billed", value=bill, key=bill.customer)``.
 
-    Without a key, the record has none. With `Publish.serializer`, the value is serialized by it,
-    and otherwise by its type.
+    Without a key, the record has none. With `Publish.serializer`, the value is serialized by it.
+    Otherwise its type selects the serializer, and an annotated type in the return annotation of the
+    handler names one: ``Annotated[Bill, registry.avro(Bill)] | Outgoing``.
     """
 
     topic: str
@@ -140,9 +142,7 @@ class ResultPublisher:
         self._key = options.key
         where = f"handler {name}"
         try:
-            kind = _result_type(function) if options.serializer is None else options.serializer
-            self._serialize: Final[Serializer] = make_serializer(kind)
-            self._serialize_any: Final = make_serializer(options.serializer)
+            self._serialize, self._serialize_any = _serializers(function, options.serializer)
             self._serialize_key: Final = make_serializer(options.key_serializer)
         except ConfigError as error:
             raise ConfigError(
@@ -241,7 +241,14 @@ def result_types(function: Callable[..., Any]) -> list[Any]:
     return [member for member in members if member not in (None, types.NoneType)]
 
 
-def _result_type(function: Callable[..., Any]) -> Any:  # noqa: ANN401
-    """Return the type of one result by the return annotation. None if it names no single type."""
+def _serializers(function: Callable[..., Any], serializer: Any) -> tuple[Serializer, Serializer]:  # noqa: ANN401
+    """Return the serializers of plain results, and of the values of `Outgoing` records.
+
+    Without `serializer`, the return annotation selects them.
+    """
+    if serializer is not None:
+        return (make_serializer(serializer),) * 2
     kinds = result_types(function)
-    return kinds[0] if len(kinds) == 1 and kinds[0] not in UNTYPED else None
+    of_any = by_annotation(kinds)
+    named = len(kinds) == 1 and kinds[0] not in UNTYPED
+    return make_serializer(kinds[0]) if named else of_any, of_any

@@ -69,9 +69,7 @@ class HandlerRuntime:
             if self.retry_topic is None
             else self.retry_topic.queue
         )
-        middlewares: list[Middleware] = [*options.middlewares]
-        if context.tracing and options.publish is not None:
-            middlewares.append(TracedPublishing())
+        middlewares = _middlewares(options, tracing=context.tracing)
         self.publisher: Final = handler.publisher(around_publish(middlewares))
         function = handler.function if self.publisher is None else collected(handler.function)
         self._threads = (
@@ -208,6 +206,12 @@ def runtime_of(runtimes: Sequence[HandlerRuntime], topic: str) -> HandlerRuntime
 def queue_of(runtimes: Sequence[HandlerRuntime], topic: str) -> WorkQueue:
     """Return the work queue of the handler that reads `topic`."""
     return runtime_of(runtimes, topic).queue
+
+
+def _middlewares(options: HandlerOptions, *, tracing: bool) -> list[Middleware]:
+    """Return the middlewares of a handler, with one for the spans of its results."""
+    traced_results = [TracedPublishing()] if tracing and options.publish is not None else []
+    return [*options.middlewares, *traced_results]
 
 
 def _retry_topic(

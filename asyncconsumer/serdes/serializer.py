@@ -5,7 +5,7 @@ import inspect
 import json
 import sys
 import types
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Annotated, Any, Final, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 from uuid import UUID
 
@@ -71,6 +71,28 @@ def make_serializer(form: Any) -> Serializer:  # noqa: ANN401 - all forms of `Se
         "struct, a dataclass), 'json', a function that returns bytes, or an object with "
         "serialize(value, place)"
     )
+
+
+def by_annotation(kinds: Iterable[Any]) -> Serializer:
+    """Return a serializer for values of several types, some of which are annotated.
+
+    The class of a value selects its annotated type, with the serializer in the metadata. Values of
+    other classes are serialized by their type.
+    """
+    annotated = [kind for kind in kinds if get_origin(kind) is Annotated]
+    serializers: dict[type, Serializer] = {}
+    for form in annotated:
+        kind = get_args(form)[0]
+        serializers[get_origin(kind) or kind] = make_serializer(form)
+    if not serializers:
+        return _by_type
+
+    def write(value: object, place: RecordContext) -> bytes | Awaitable[bytes | None] | None:
+        mine = (each for each in type(value).__mro__ if each in serializers)
+        chosen = next(mine, None)
+        return (_by_type if chosen is None else serializers[chosen])(value, place)
+
+    return write
 
 
 def _annotated(form: Any) -> Any:  # noqa: ANN401

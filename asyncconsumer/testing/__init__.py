@@ -1,9 +1,9 @@
 """Test support, for the tests of this project and of its users.
 
-`FakeKafka` is a cluster within the test process. `servers` starts real Kafka and ZooKeeper.
-`proxy` injects network faults between a client and a server. `virtual_time` runs asyncio on virtual
-time; `fake_kafka` and `fake_zookeeper` run there. `registry` is a fake schema registry. `plugin` is
-the pytest plugin.
+`FakeKafka` is a cluster within the test process, and `FakeRegistry` a schema registry. `servers`
+starts real Kafka and ZooKeeper. `proxy` injects network faults between a client and a server.
+`virtual_time` runs asyncio on virtual time; `fake_kafka` and `fake_zookeeper` run there. `plugin`
+is the pytest plugin.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from asyncconsumer.testing.client import FakeClient as FakeClient
     from asyncconsumer.testing.kafka import FakeKafka as FakeKafka
+    from asyncconsumer.testing.registry import FakeRegistry as FakeRegistry
     from asyncconsumer.testing.settling import NotSettled as NotSettled
     from asyncconsumer.testing.values import PublishedRecord as PublishedRecord
 
-__all__ = ["FakeClient", "FakeKafka", "NotSettled", "PublishedRecord"]
+__all__ = ["FakeClient", "FakeKafka", "FakeRegistry", "NotSettled", "PublishedRecord"]
 
 _MODULE_OF = {
     "FakeClient": "client",
     "FakeKafka": "kafka",
+    "FakeRegistry": "registry",
     "NotSettled": "settling",
     "PublishedRecord": "values",
 }

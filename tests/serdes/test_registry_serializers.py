@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry.protobuf import AsyncProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from asyncconsumer import ConsumerApp, Producer, Publish
+from asyncconsumer import ConsumerApp, Key, Outgoing, Producer, Publish
 from asyncconsumer.errors import ConfigError, SerializationFailed
 from asyncconsumer.serdes import RecordContext, SchemaRegistry, make_serializer
 from asyncconsumer.testing import FakeKafka
@@ -197,3 +197,60 @@ async def test_what_a_producer_and_a_handler_write_is_read_by_the_same_format(
         await kafka.settled()
         assert read == [MsgspecOrder(**FIELDS)]
         assert kafka.published("copies")[0].value == kafka.published("bills")[0].value
+
+
+async def test_each_type_of_a_union_has_its_own_format(registry: SchemaRegistry) -> None:
+    orders = registry.avro(PydanticOrder, schema=AVRO_ORDER)
+    bills = registry.json_schema(MsgspecOrder)
+    app = ConsumerApp(bootstrap_servers="k:1", group_id="billing")
+    order, bill = PydanticOrder(**FIELDS), MsgspecOrder(**FIELDS)
+
+    @app.handler("first", publish="results")
+    async def both(
+        value: str,
+    ) -> list[Annotated[PydanticOrder, orders] | Annotated[MsgspecOrder, bills] | str | Outgoing]:
+        return [order, bill, "text", Outgoing("others", value=bill)]
+
+    @app.handler("second", publish="bills")
+    async def optional(value: str) -> Annotated[MsgspecOrder, bills] | Outgoing | None:
+        return bill if value == "bill" else Outgoing("plain", value=order)
+
+    async with app.testing() as kafka:
+        await kafka.send("first", "x")
+        await kafka.send("second", "bill")
+        await kafka.send("second", "order")
+        await kafka.settled()
+        results = {
+            topic: kafka.published(topic) for topic in ("results", "others", "bills", "plain")
+        }
+
+    async def read(form: Any, topic: str, number: int) -> Any:
+        made = form.reader("value")(results[topic][number])
+        return made if isinstance(made, PydanticOrder | MsgspecOrder) else await made
+
+    assert await read(orders, "results", 0) == order
+    assert await read(bills, "results", 1) == bill
+    assert results["results"][2].value == b"text"
+    assert await read(bills, "others", 0) == bill
+    assert results["plain"][0].json() == FIELDS  # the annotation has no format for it
+    assert await read(bills, "bills", 0) == bill
+
+
+async def test_keys_have_formats_too(registry: SchemaRegistry) -> None:
+    keys = registry.json_schema(MsgspecOrder)
+    app = ConsumerApp(bootstrap_servers="k:1", group_id="billing")
+    seen: list[MsgspecOrder] = []
+
+    @app.handler("orders", publish=Publish("copies", key=lambda value: value, key_serializer=keys))
+    async def copy(value: Annotated[MsgspecOrder, keys]) -> MsgspecOrder:
+        return value
+
+    @app.handler("copies")
+    async def read(value: MsgspecOrder, key: Annotated[MsgspecOrder, Key, keys]) -> None:
+        seen.append(key)
+
+    async with FakeKafka() as kafka, app.testing(kafka):
+        async with Producer(value_serializer=keys, **kafka.producer_options) as producer:
+            await producer.send_and_wait("orders", MsgspecOrder(**FIELDS))
+        await kafka.settled()
+    assert seen == [MsgspecOrder(**FIELDS)]
