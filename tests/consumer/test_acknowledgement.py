@@ -173,6 +173,7 @@ ALL = [*SEEN, chunks, *UNSEEN]
 CALLS = [getmany, getone]  # all calls are one iteration
 WHOLE = [batches, chunks, getmany]  # acknowledged all at once
 MESSAGES = [{}, {"value_deserializer": bytes}]
+TRACED = {"tracing": True}
 every = pytest.mark.parametrize("read", ALL, ids=lambda read: read.__name__)
 every_and_calls = pytest.mark.parametrize("read", [*ALL, *CALLS], ids=lambda read: read.__name__)
 raw_or_made = pytest.mark.parametrize("options", MESSAGES, ids=["raw", "messages"])
@@ -229,7 +230,7 @@ async def test_leaving_the_block_without_an_error_acknowledges(
 
 
 @pytest.mark.parametrize("read", SEEN, ids=lambda read: read.__name__)
-@raw_or_made
+@pytest.mark.parametrize("options", [*MESSAGES, TRACED], ids=["raw", "messages", "traced"])
 @simulated([1])
 async def test_a_break_acknowledges(read: Any, options: dict[str, Any]) -> None:
     async with world(6) as cluster, make_consumer(cluster, **options) as consumer:
@@ -242,9 +243,10 @@ async def test_a_break_acknowledges(read: Any, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("read", UNSEEN, ids=lambda read: read.__name__)
+@pytest.mark.parametrize("options", [{}, TRACED], ids=["raw", "traced"])
 @simulated([1])
-async def test_what_ends_unseen_comes_again(read: Any) -> None:
-    async with world(6) as cluster, make_consumer(cluster) as consumer:
+async def test_what_ends_unseen_comes_again(read: Any, options: dict[str, Any]) -> None:
+    async with world(6) as cluster, make_consumer(cluster, **options) as consumer:
         seen: list[int] = []
         await read(consumer, until(2, seen))
         await asyncio.sleep(1)

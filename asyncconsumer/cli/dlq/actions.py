@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +30,8 @@ class ReplayPlan:
 
     selection: DeadLetterFilter
     limit: int | None
-    topic: str | None
+    topic: str | None  # for all of them
+    sources: frozenset[str]  # the topics to which they may be sent back
     edit: bool
     yes: bool
 
@@ -64,11 +66,17 @@ async def show(
 
 
 async def replay(queue: DeadLetterQueue, plan: ReplayPlan) -> None:
-    """Send dead letters back to their topics. Mark each as done after it was written."""
+    """Send dead letters back to their topics. Mark each as done after it was written.
+
+    Their headers can name any topic, because others may write to the dead letter topic, too. So
+    only those of the topics `plan.sources` are sent.
+    """
     dead_letters = await queue.read(plan.selection, limit=plan.limit)
     if plan.edit and dead_letters:
         dead_letters = await _edited(dead_letters)
     _print(dead_letters)
+    if plan.topic is None:
+        dead_letters = _of_sources(dead_letters, plan.sources)
     if not _confirmed(dead_letters, "sent back", yes=plan.yes):
         return
     forgotten = 0
@@ -104,6 +112,17 @@ async def drop(
         forgotten = await queue.finish(dead_letters)
         text.print_message(f"dropped {len(dead_letters)} dead letters", "green")
         _warn(forgotten)
+
+
+def _of_sources(dead_letters: list[DeadLetter], sources: frozenset[str]) -> list[DeadLetter]:
+    """Return the dead letters that came from these topics. Report all others."""
+    others = Counter(each.record.topic for each in dead_letters if each.record.topic not in sources)
+    if others:
+        counts = ", ".join(f"{topic} ({n})" for topic, n in sorted(others.items()))
+        text.print_message(
+            f"not sent are those that name another topic than --source does: {counts}", "yellow"
+        )
+    return [each for each in dead_letters if each.record.topic in sources]
 
 
 async def _edited(dead_letters: Sequence[DeadLetter]) -> list[DeadLetter]:

@@ -168,6 +168,10 @@ def replay(
         str | None,
         typer.Option(metavar="TOPIC", help="Send to this topic. Default: the original topics."),
     ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC", help="A topic that they may be sent back to. Repeatable."),
+    ] = None,
     edit: Annotated[
         bool, typer.Option("--edit", help="Open them in $EDITOR first. Removed lines stay.")
     ] = False,
@@ -175,14 +179,20 @@ def replay(
 ) -> None:
     """Send dead letters back to the topics that they came from, each once.
 
-    All groups that read these topics get the records again. The topics are those that the dead
-    letters name, so check the list before --yes.
+    All groups that read these topics get the records again. Whoever can write dead letters can
+    let them name any topic. So only those that name a --source are sent, or all of them with --to.
 
-    Example: asyncconsumer dlq replay orders.dlq --error Timeout --yes -b localhost:9092
+    Example: asyncconsumer dlq replay orders.dlq --source orders --yes -b localhost:9092
     """
     servers = (bootstrap_servers, properties, property_)
     request = _request(topic, servers, (error, handler, key), (older_than, newer_than), place)
-    plan = actions.ReplayPlan(request.selection, limit, to, edit=edit, yes=yes)
+    if (to is None) == (not source):
+        raise ConfigError(
+            "Name the topics to send to: those that the dead letters came from with --source, or "
+            "another one with --to."
+        )
+    sources = frozenset(source or ())
+    plan = actions.ReplayPlan(request.selection, limit, to, sources, edit=edit, yes=yes)
     request.run(lambda queue: actions.replay(queue, plan))
 
 

@@ -10,6 +10,7 @@ from asyncconsumer import SimpleConsumer
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.handlers.test_replay import Shop
 from tests.integration.cli.test_kafka_groups import run
+from tests.integration.handlers.test_replay import forge
 from tests.support.helpers import until
 from tests.support.real_apps import read, send
 
@@ -74,15 +75,30 @@ async def test_dead_letters_are_listed_by_filter_and_shown(shop: Shop) -> None:
 
 
 async def test_selected_dead_letters_are_sent_back_once(shop: Shop) -> None:
-    await dlq(shop, "replay", "--error", "'3'", code=1)
+    back = ("replay", "--source", shop.topic)
+    await dlq(shop, *back, "--error", "'3'", code=1)
     assert await sent(shop) == []
-    await dlq(shop, "replay", "--error", "'3'", "--yes")
+    await dlq(shop, *back, "--error", "'3'", "--yes")
     assert await sent(shop) == [(b"1", b"3", ())]
     assert await values(shop) == ["1", "4"]
-    await dlq(shop, "replay", "--error", "'3'", "--yes")
-    await dlq(shop, "replay", "--yes")
+    await dlq(shop, *back, "--error", "'3'", "--yes")
+    await dlq(shop, *back, "--yes")
     assert [value for _, value, _ in await sent(shop)] == [b"1", b"3", b"4"]
     assert await values(shop) == []
+
+
+async def test_only_topics_that_are_named_are_written_to(shop: Shop) -> None:
+    """A writer of dead letters must not gain the rights of the operator."""
+    payments = await shop.kafka.topic()
+    await forge(shop, topic=payments)
+    assert len(await listed(shop)) == 4
+    await dlq(shop, "replay", "--yes", code=1)
+    await dlq(shop, "replay", "--source", shop.topic, "--yes")
+    assert [value for _, value, _ in await sent(shop)] == [b"1", b"3", b"4"]
+    async with SimpleConsumer(shop.kafka.bootstrap_servers) as simple:
+        assert await simple.offsets_before(payments, 0) == 0
+    (left,) = await listed(shop)
+    assert left["topic"] == payments
 
 
 async def test_dead_letters_are_edited_before_they_are_sent(
@@ -95,11 +111,11 @@ async def test_dead_letters_are_edited_before_they_are_sent(
     editor.chmod(0o700)
     monkeypatch.setenv("EDITOR", str(editor))
     monkeypatch.delenv("VISUAL", raising=False)
-    await dlq(shop, "replay", "--key", "1", "--edit", "--yes")
+    await dlq(shop, "replay", "--source", shop.topic, "--key", "1", "--edit", "--yes")
     assert await sent(shop) == [(b"1", b"33", ())]
     assert await values(shop) == ["1", "4"]
     editor.write_text("""#!/bin/sh\necho '{"dead_letter": "9:9"}' > "$1"\n""")
-    await dlq(shop, "replay", "--edit", "--yes", code=1)
+    await dlq(shop, "replay", "--source", shop.topic, "--edit", "--yes", code=1)
     assert await values(shop) == ["1", "4"]
 
 
