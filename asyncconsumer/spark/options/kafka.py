@@ -79,11 +79,9 @@ _IGNORED: Final = frozenset(
         "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
         "ssl.keymanager.algorithm",
-        "ssl.keystore.password",
         "ssl.protocol",
         "ssl.provider",
         "ssl.secure.random.implementation",
-        "ssl.truststore.password",
     )
 )
 _API_TIMEOUT: Final = "default.api.timeout.ms"

@@ -1,9 +1,9 @@
 """The TLS and SASL properties of Java clients, translated to `ConnectionConfig`."""
 
-import re
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from asyncconsumer.config.jaas import parse_jaas
 from asyncconsumer.config.java_keys import token_provider
 from asyncconsumer.config.tokens import import_token_source, provider_of
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.options.key_stores import read_key_store
 
 TOKEN_PROVIDER: Final = "sasl.oauth.token.provider"  # noqa: S105 - the name of a property
 _HANDLER: Final = "sasl.login.callback.handler.class"
@@ -29,10 +30,7 @@ _TOKEN_PROVIDER_RULE: Final = (
     "a token, or of an aiokafka.abc.AbstractTokenProvider. The driver and executors import it"
 )
 
-_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
-_JAAS_OPTION: Final = re.compile(
-    r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|(\S+))"""
-)
+_MSK: Final = "AWS_MSK_IAM"
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -48,6 +46,8 @@ SUPPORTED: Final = {
     "ssl.truststore.location",
     "ssl.truststore.type",
     "ssl.truststore.certificates",
+    "ssl.truststore.password",
+    "ssl.keystore.password",
     "ssl.keystore.location",
     "ssl.keystore.type",
     "ssl.keystore.certificate.chain",
@@ -68,10 +68,13 @@ def security_options(kafka: Mapping[str, str]) -> dict[str, Any]:
     if protocol.startswith("SASL"):
         mechanism = kafka.get("sasl.mechanism", "GSSAPI").strip().upper()
         options["sasl_mechanism"] = mechanism
-        if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
-            options |= _login(kafka.get("sasl.jaas.config", ""), mechanism)
+        if mechanism == _MSK:  # its login module gets a token from the credentials of AWS
+            options["sasl_mechanism"] = "OAUTHBEARER"
+            options["sasl_oauth_token_provider"] = load_token_provider("asyncconsumer:MskIam")
         elif mechanism == "OAUTHBEARER":
             options |= _token_options(kafka)
+        elif mechanism in ("PLAIN", "GSSAPI") or mechanism.startswith("SCRAM"):
+            options |= _login(kafka, mechanism)
     if protocol.endswith("SSL"):
         options["ssl_context"] = context = _ssl_context(kafka)
         context.check_hostname = checks_host_names
@@ -133,37 +136,26 @@ def _checks_host_names(kafka: Mapping[str, str]) -> bool:
     return bool(algorithm)
 
 
-def _login(jaas: str, mechanism: str) -> dict[str, str]:
-    """Return the user name and password in a JAAS line.
-
-    An example is `...PlainLoginModule required username="u" ...;`.
-    """
-    module, rest = [*jaas.strip().rstrip(";").split(None, 1), "", ""][:2]
-    if module.rpartition(".")[2] not in _MODULES:
-        raise ConfigError(  # without the value, which has a password
-            f"`kafka.sasl.mechanism` {mechanism} needs `kafka.sasl.jaas.config` with "
-            f"{' or '.join(_MODULES)}, such as "
-            "'org.apache.kafka.common.security.plain.PlainLoginModule "
-            'required username="..." password="...";\'.'
-        )
-    values = {
-        name: double or single or bare for name, double, single, bare in _JAAS_OPTION.findall(rest)
-    }
-    for name in ("username", "password"):
-        if name not in values:
-            raise ConfigError(f'`kafka.sasl.jaas.config` needs {name}="...".')
-    unescaped = {name: re.sub(r"\\(.)", r"\1", values[name]) for name in ("username", "password")}
-    return {
-        "sasl_plain_username": unescaped["username"],
-        "sasl_plain_password": unescaped["password"],
-    }
+def _login(kafka: Mapping[str, str], mechanism: str) -> dict[str, str]:
+    """Return the options of a login in `sasl.jaas.config`, which only tickets do not need."""
+    jaas = kafka.get("sasl.jaas.config", "").strip()
+    if jaas:
+        return parse_jaas(jaas, mechanism)
+    if mechanism == "GSSAPI":
+        return {}
+    raise ConfigError(
+        f"`kafka.sasl.mechanism` {mechanism} needs `kafka.sasl.jaas.config`, such as "
+        "'org.apache.kafka.common.security.plain.PlainLoginModule "
+        'required username="..." password="...";\'.'
+    )
 
 
 def _ssl_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
     _check_truststore(kafka)
     try:
+        trusted = _trusted(kafka)
         context = ssl.create_default_context(
-            cafile=_pem(kafka, "truststore"), cadata=kafka.get("ssl.truststore.certificates")
+            cafile=trusted.get("cafile"), cadata=trusted.get("cadata")
         )
         _load_client_certificate(context, kafka)
         if (names := kafka.get("ssl.enabled.protocols")) is not None:
@@ -204,35 +196,78 @@ def _limit_versions(context: ssl.SSLContext, names: str) -> None:
     context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
+def _trusted(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Return where `ssl` finds the trusted certificates, or nothing for those of the system."""
+    if (certificates := kafka.get("ssl.truststore.certificates")) is not None:
+        return {"cadata": certificates}
+    if (data := _read_store(kafka, "truststore")) is None:
+        return {}
+    if _is_pem(data):
+        return {"cafile": kafka["ssl.truststore.location"]}
+    with _named(kafka, "truststore"):
+        store = read_key_store(data, kafka.get("ssl.truststore.password"))
+        if not store.trusted:
+            raise ConfigError("it has no trusted certificate.")
+    return {"cadata": "".join(store.trusted)}
+
+
 def _load_client_certificate(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
     """Load the client's certificate into the TLS context, if the properties have one."""
     password = kafka.get("ssl.key.password")
-    if (path := _pem(kafka, "keystore")) is not None:
-        context.load_cert_chain(path, password=password)
+    if (data := _read_store(kafka, "keystore")) is None:
+        chain, key = kafka.get("ssl.keystore.certificate.chain"), kafka.get("ssl.keystore.key")
+        if chain is None and key is None:
+            return
+        pem = f"{key or ''}\n{chain or ''}\n"
+    elif _is_pem(data):
+        context.load_cert_chain(kafka["ssl.keystore.location"], password=password)
         return
-    chain, key = kafka.get("ssl.keystore.certificate.chain"), kafka.get("ssl.keystore.key")
-    if chain is None and key is None:
-        return
+    else:
+        with _named(kafka, "keystore"):
+            store = read_key_store(data, kafka.get("ssl.keystore.password"), password)
+            if len(store.keys) != 1:
+                raise ConfigError(f"it must have one private key, and has {len(store.keys)}.")
+        ((key, certificates),) = store.keys
+        pem, password = "".join([key, *certificates]), None
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # `ssl` loads it from files only
-        file.write(f"{key or ''}\n{chain or ''}\n")
+        file.write(pem)
         file.flush()
         context.load_cert_chain(file.name, password=password)
 
 
-def _pem(kafka: Mapping[str, str], store: str) -> str | None:
+def _read_store(kafka: Mapping[str, str], store: str) -> bytes | None:
+    """Return the file of a key store or trust store, or None if none is set.
+
+    Raise ConfigError if `ssl.*.type` is a type that cannot be read. Otherwise the contents decide,
+    as for Java: its type JKS also reads PKCS12.
+    """
     location = kafka.get(f"ssl.{store}.location")
     if location is None:
         return None
     kind = kafka.get(f"ssl.{store}.type", "").strip().upper()
-    if kind != "PEM" and (kind or not _is_pem(location)):
+    data = Path(location).read_bytes()
+    allowed = ("", "PEM") if _is_pem(data) else ("", "JKS", "PKCS12")
+    if kind not in allowed:
+        form = "a PEM file" if _is_pem(data) else "not a PEM file"
         raise ConfigError(
-            f"`kafka.ssl.{store}.location` {location} must be a PEM file, got "
-            f"{kind or 'another format'}. Convert it with `keytool -importkeystore -deststoretype "
-            f"pkcs12` and `openssl pkcs12 -nodes`, and set `kafka.ssl.{store}.type` to PEM."
+            f"`kafka.ssl.{store}.type` is {kind}, and `kafka.ssl.{store}.location` {location} is "
+            f"{form}. The types are PEM, PKCS12 and JKS. Convert others with `keytool "
+            "-importkeystore -deststoretype pkcs12`."
         )
-    return location
+    return data
 
 
-def _is_pem(location: str) -> bool:
-    with Path(location).open("rb") as file:
-        return b"-----BEGIN" in file.read(64 * 1024)
+@contextmanager
+def _named(kafka: Mapping[str, str], store: str) -> Iterator[None]:
+    """Add the option and the file to ConfigErrors that are raised in the context."""
+    try:
+        yield
+    except ConfigError as error:
+        location = kafka[f"ssl.{store}.location"]
+        raise ConfigError(
+            f"`kafka.ssl.{store}.location` {location} cannot be used: {error}"
+        ) from None
+
+
+def _is_pem(data: bytes) -> bool:
+    return b"-----BEGIN" in data[: 64 * 1024]

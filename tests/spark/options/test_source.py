@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
+from asyncconsumer import MskIam
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.spark.options.kafka import make_configs
@@ -207,9 +208,22 @@ def test_a_login_as_java_has_it() -> None:
     for space in ("\n", "\t", "\r\n  "):
         broken = {**kafka, "sasl.jaas.config": line.replace(" ", space, 1)}
         assert make_configs(broken)[0].sasl_plain_username == "alice"
-    with pytest.raises(ConfigError, match="needs password") as caught:
-        make_configs({**kafka, "sasl.jaas.config": 'PlainLoginModule required username="alice";'})
+    with pytest.raises(ConfigError, match="must have a username and a password") as caught:
+        make_configs({**kafka, "sasl.jaas.config": 'ScramLoginModule required username="alice";'})
     assert "alice" not in str(caught.value)
+
+
+def test_the_login_of_aws_needs_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    java = "software.amazon.msk.auth.iam"
+    kafka = {
+        "bootstrap.servers": "a:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "sasl.jaas.config": f"{java}.IAMLoginModule required;",
+        "sasl.client.callback.handler.class": f"{java}.IAMClientCallbackHandler",
+    }
+    assert type(make_configs(kafka)[0].sasl_oauth_token_provider) is MskIam
 
 
 def test_certificates_are_pem_files(tmp_path: Path) -> None:
@@ -233,10 +247,10 @@ def test_certificates_are_pem_files(tmp_path: Path) -> None:
     assert context is not None
     assert not context.check_hostname
     for bad, message in (
-        ({"ssl.truststore.location": str(other)}, "must be a PEM file"),
+        ({"ssl.truststore.location": str(other)}, "is no PEM, PKCS12 or JKS file"),
         (
             {"ssl.truststore.location": str(trust), "ssl.truststore.type": "JKS"},
-            "must be a PEM file",
+            "type` is JKS, and .* is a PEM file",
         ),
         ({"ssl.truststore.location": str(tmp_path / "none.pem")}, "No such file"),
     ):

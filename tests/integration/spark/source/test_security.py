@@ -21,6 +21,7 @@ from asyncconsumer.testing.servers import (
     UnsecuredToken,
 )
 from asyncconsumer.testing.servers.listeners import PASSWORDS
+from tests.spark.options.test_key_stores import KEY_PASSWORD, PASSWORD, write_stores
 from tests.support.spark_queries import OWN, TESTED, fill, rows
 
 JAVA = "org.apache.kafka.common.security"
@@ -92,6 +93,33 @@ def mutual(kafka: Kafka) -> dict[str, str]:
         "kafka.ssl.keystore.type": "PEM",
         "kafka.ssl.keystore.location": str(kafka.certificates.client_file),
     }
+
+
+@pytest.fixture(scope="module")
+def stores(secured: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stores")
+    assert secured.certificates is not None
+    write_stores(folder, secured.certificates.authority_file, secured.certificates.client_file)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["jks", "pkcs12"])
+def test_stores_are_read_as_by_sparks_own_source(
+    spark: SparkSession, secured: Kafka, topic: str, stores: Path, kind: str
+) -> None:
+    options = {
+        **mutual(secured),
+        "kafka.ssl.truststore.type": kind.upper(),
+        "kafka.ssl.truststore.location": str(stores / f"trust.{kind}"),
+        "kafka.ssl.truststore.password": PASSWORD,
+        "kafka.ssl.keystore.type": kind.upper(),
+        "kafka.ssl.keystore.location": str(stores / f"keys.{kind}"),
+        "kafka.ssl.keystore.password": PASSWORD,
+        "kafka.ssl.key.password": KEY_PASSWORD if kind == "jks" else PASSWORD,
+    }
+    own, tested = (rows(frame(spark, source, topic, options)) for source in (OWN, TESTED))
+    assert tested == own
+    assert len(tested) == 20
 
 
 def frame(spark: SparkSession, source: str, topic: str, options: dict[str, str]) -> DataFrame:
