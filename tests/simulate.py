@@ -17,7 +17,14 @@ from typing import Final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from tests.support import schedules
-from tests.support.worlds import classic_group, fetch, handlers, kip848_group, zookeeper_group
+from tests.support.worlds import (
+    classic_group,
+    exactly_once,
+    fetch,
+    handlers,
+    kip848_group,
+    zookeeper_group,
+)
 
 WORLDS: Final[dict[str, schedules.Schedule]] = {
     "fetch": fetch.run_schedule,
@@ -25,6 +32,7 @@ WORLDS: Final[dict[str, schedules.Schedule]] = {
     "kip848": kip848_group.run_schedule,
     "classic": classic_group.run_schedule,
     "handlers": handlers.run_schedule,
+    "exactly-once": exactly_once.run_schedule,
 }
 
 

@@ -273,13 +273,12 @@ class _Attempt(NamedTuple):
         for plan in self.plans.values():
             yield from plan.outputs
 
-    def done(self) -> None:
-        """Forget the outputs, because they are written."""
-        for tp, plan in self.plans.items():
-            work = self.works.get(tp)
-            for each in plan.outputs:
-                if work is not None and work.outputs.get(each.offsets[0]) is each:
-                    del work.outputs[each.offsets[0]]
+    def done(self, tp: TopicPartition) -> None:
+        """Forget the outputs of a partition, because they are written."""
+        work = self.works.get(tp)
+        for each in self.plans[tp].outputs:
+            if work is not None and work.outputs.get(each.offsets[0]) is each:
+                del work.outputs[each.offsets[0]]
 
 
 class TransactionalOffsets:
@@ -359,13 +358,13 @@ class TransactionalOffsets:
         except ConsumerError as error:
             self._failed(attempt, sending, error)
             return error
-        self._done(attempt)
+        for tp in attempt.plans:
+            self._done(attempt, tp)
         return None
 
-    def _done(self, attempt: _Attempt) -> None:
-        attempt.done()
-        for tp, plan in attempt.plans.items():
-            self._committed[tp] = _key(plan.offset)
+    def _done(self, attempt: _Attempt, tp: TopicPartition) -> None:
+        attempt.done(tp)
+        self._committed[tp] = _key(attempt.plans[tp].offset)
 
     def _failed(self, attempt: _Attempt, sending: "_Sending", error: ConsumerError) -> None:
         """Decide how to continue after a transaction has failed. The next one repeats its work."""
@@ -395,18 +394,17 @@ class TransactionalOffsets:
     async def _resolve(self, attempt: _Attempt) -> None:
         """Find out whether a transaction without a result was committed.
 
-        A new epoch ends the transaction. Then the committed offsets show how it has ended. Those of
-        partitions that were revoked meanwhile do not matter.
+        A new epoch ends the transaction. Then the committed offsets show how it has ended. A
+        partition that is being revoked is committed once more, so it counts, too. If another member
+        owns a partition and has committed it since, its coordinator refuses the outputs.
         """
         async with self._parts.producer.transaction():
             pass
-        owned = [tp for tp, work in attempt.works.items() if work.state is not WorkState.OVER]
-        loaded = await self._stored.load(owned)
-        offsets = {tp: attempt.plans[tp].offset for tp in owned}
-        if all(
-            (offset := loaded[tp]) is not None and _key(offset) == _key(offsets[tp]) for tp in owned
-        ):
-            self._done(attempt)
+        loaded = await self._stored.load(attempt.plans)
+        for tp, plan in attempt.plans.items():
+            offset = loaded[tp]
+            if offset is not None and _key(offset) == _key(plan.offset):
+                self._done(attempt, tp)
         self._in_doubt = None
 
 

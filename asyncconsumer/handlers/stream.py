@@ -133,7 +133,6 @@ class HandlerStream(Stream):
             if self._went_back(chunk, seek):
                 continue
             queue, work = self._work[chunk.partition]
-            work.ledger.set_leader_epoch(chunk.leader_epoch)
             while await self._opened(records) and await queue.wait_for_room(work):
                 try:
                     more = self._submit_some(queue, work, records, chunk.leader_epoch)
@@ -196,15 +195,23 @@ class HandlerStream(Stream):
     def _submit_some(
         self, queue: WorkQueue, work: PartitionWork, records: Records, leader_epoch: int
     ) -> bool:
-        """Submit some of the records. Return whether there are more."""
+        """Submit some of the records. Return whether there are more.
+
+        While the last owner may have processed records, they are submitted one by one. Then the
+        leader epoch of each is known, although the batches of a chunk may have different ones.
+        """
         max_count, max_size = queue.room(work)
-        block = RecordBlock()
+        block, is_known = RecordBlock(), work.ledger.knows_finished
+        if is_known:
+            max_count = 1
         try:
             is_full = block.fill(records, min(max_count, _MAX_RECORDS), max_size)
             return is_full or bool(records.paused)
         finally:  # also if corrupt records follow
             if taken := block.records:
                 position = taken[-1].offset + 1
+                if is_known:
+                    work.ledger.set_leader_epoch(records.leader_epoch)
                 if self._on_consume is not None:
                     block = RecordBlock()
                     block.fill(map(self._on_consume, taken), len(taken), inf)

@@ -153,7 +153,7 @@ class PartitionQueue:
         oldest = self._waiting[0] if self._waiting else self._open
         if oldest is None:
             return inf
-        expiry = oldest.created_at + self._config.delivery_timeout_ms / 1000
+        expiry = self._expiry(oldest)
         if now < self._retry_at:
             return min(expiry, self._retry_at)
         linger_end = self._linger_end(oldest)
@@ -225,14 +225,13 @@ class PartitionQueue:
 
     def expire(self, now: float) -> int:
         """Fail the batches that waited too long. Return their bytes, which are free again."""
-        allowed = self._config.delivery_timeout_ms
-        latest, freed = now - allowed / 1000, 0
-        while self._waiting and self._waiting[0].created_at <= latest:
+        freed = 0
+        while self._waiting and self._expiry(self._waiting[0]) <= now:
             batch = self._waiting.popleft()
             if batch.attempts:
                 self._reset()
             freed += self._time_out(batch)
-        if self._open is not None and self._open.created_at <= latest:
+        if self._open is not None and self._expiry(self._open) <= now:
             batch, self._open = self._open, None
             freed += self._time_out(batch)
         return freed
@@ -257,6 +256,9 @@ class PartitionQueue:
     def _close_open(self, batch: ProducerBatch) -> None:
         self._waiting.append(batch)
         self._open = None
+
+    def _expiry(self, batch: ProducerBatch) -> float:
+        return batch.created_at + self._config.delivery_timeout_ms / 1000
 
     def _linger_end(self, batch: ProducerBatch) -> float:
         return batch.created_at + self._config.linger_ms / 1000

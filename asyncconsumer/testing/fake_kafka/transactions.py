@@ -103,6 +103,10 @@ class FakeTransactions:
         known.groups[received["group_id"]] |= offsets
         return NONE
 
+    def time_out(self, name: str) -> None:
+        """Fence a transactional id in a new epoch, as after the timeout of its transaction."""
+        self._fence(self.ids[name])
+
     def close(self) -> None:
         """Cancel all timers."""
         for known in self.ids.values():
@@ -200,10 +204,7 @@ class FakeTransactions:
     def _begin(self, name: str, known: TransactionalId) -> None:
         if not known.is_open:
             loop = asyncio.get_running_loop()
-            known.timer = loop.call_later(known.timeout, self._time_out, name)
-
-    def _time_out(self, name: str) -> None:
-        self._fence(self.ids[name])
+            known.timer = loop.call_later(known.timeout, self.time_out, name)
 
     def _fence(self, known: TransactionalId) -> None:
         """Abort an open transaction in a new epoch."""
