@@ -5,6 +5,7 @@ from typing import Final, Literal, NamedTuple
 
 PREFIX: Final = "asyncconsumer_"
 PARTITION: Final = ("topic", "partition")
+_QUERY: Final = ("query", "topic")
 
 SECONDS: Final = (
     0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
@@ -111,6 +112,9 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "feeder_refused_total": _counter("Parts of batches that the sink refused."),
     "feeder_abandoned_total": _counter("Parts of batches dropped after a rebalance or failure."),
     "feeder_failed_commits_total": _counter("Commits to the group that failed."),
+    # streaming queries of Spark
+    "query_lag_records": _gauge("Records that a streaming query has not read yet.", *_QUERY),
+    "query_lag_seconds": _gauge("Age of the oldest record that it has not read yet.", *_QUERY),
     # events
     "events_total": _counter("Events so far, by type.", "event"),
 }

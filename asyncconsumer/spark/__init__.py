@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from asyncconsumer.spark.sinks.iceberg import IcebergSink as IcebergSink
     from asyncconsumer.spark.sinks.landing import LandingFolder as LandingFolder
     from asyncconsumer.spark.sinks.protocol import Sink as Sink
+    from asyncconsumer.spark.source.lag_listener import LagListener as LagListener
+    from asyncconsumer.spark.source.lag_listener import TopicLag as TopicLag
     from asyncconsumer.spark.source.offsets import lag as lag
     from asyncconsumer.spark.source.source import KafkaSource as KafkaSource
 
@@ -28,9 +30,11 @@ __all__ = [
     "FeederStats",
     "IcebergSink",
     "KafkaSource",
+    "LagListener",
     "LandingFolder",
     "Sink",
     "SparkFeeder",
+    "TopicLag",
     "lag",
     "ship",
 ]
@@ -42,9 +46,11 @@ _MODULES: Final = {
     "FeederStats": "asyncconsumer.spark.feeder.feeder",
     "IcebergSink": "asyncconsumer.spark.sinks.iceberg",
     "KafkaSource": "asyncconsumer.spark.source.source",
+    "LagListener": "asyncconsumer.spark.source.lag_listener",
     "LandingFolder": "asyncconsumer.spark.sinks.landing",
     "Sink": "asyncconsumer.spark.sinks.protocol",
     "SparkFeeder": "asyncconsumer.spark.feeder.feeder",
+    "TopicLag": "asyncconsumer.spark.source.lag_listener",
     "lag": "asyncconsumer.spark.source.offsets",
     "ship": "asyncconsumer.spark.deploy.packaging",
 }

@@ -90,6 +90,8 @@ def test_every_metric_of_a_partition_or_handler_is_on_the_dashboard() -> None:
         "feeder_bytes_total",
         "feeder_batches_total",
         "feeder_failed_commits_total",
+        "query_lag_records",  # of Spark, not of a consumer
+        "query_lag_seconds",
     }
 
 

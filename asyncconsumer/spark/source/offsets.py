@@ -196,7 +196,7 @@ def lag(progress: Any) -> dict[str, float]:  # noqa: ANN401 - pyspark's progress
     values = progress if isinstance(progress, Mapping) else json.loads(progress.json)
     lags = []
     for source in values["sources"]:
-        latest, done = (_parse_progress(source.get(key)) for key in ("latestOffset", "endOffset"))
+        latest, done = (progress_offsets(source.get(key)) for key in ("latestOffset", "endOffset"))
         lags += [max(0, end - done.get(tp, 0)) for tp, end in latest.items()]
     if not lags:
         return {}
@@ -207,7 +207,7 @@ def lag(progress: Any) -> dict[str, float]:  # noqa: ANN401 - pyspark's progress
     }
 
 
-def _parse_progress(value: Any) -> Mapping[Any, int]:  # noqa: ANN401 - a dict, its JSON, or None
+def progress_offsets(value: Any) -> Mapping[Any, int]:  # noqa: ANN401 - a dict, its JSON, or None
     """Return the Kafka offsets in a query's progress report.
 
     Return an empty mapping for offsets of other sources, which may have any form.

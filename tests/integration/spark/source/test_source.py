@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asyncconsumer.consumer.simple import SimpleConsumer
-from asyncconsumer.spark import lag
+from asyncconsumer.spark import LagListener, TopicLag, lag
 from asyncconsumer.spark.source.offsets import from_json, to_json
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
@@ -729,10 +729,12 @@ async def test_topics_that_are_gone_or_recreated(kafka: KafkaHandle, both: Make)
     assert len(same(streams, failOnDataLoss="false")) == 28
 
 
-async def test_a_stream_that_runs_on(kafka: KafkaHandle, both: Make) -> None:
+async def test_a_stream_that_runs_on(spark: SparkSession, kafka: KafkaHandle, both: Make) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     _, tested = both(subscribe=topic, commitToGroup=group, maxOffsetsPerTrigger=1000)
     await fill(kafka, topic, 10, 2)
+    listener = LagListener()
+    spark.streams.addListener(listener)
     query = tested.start()
     try:
         query.processAllAvailable()
@@ -749,8 +751,11 @@ async def test_a_stream_that_runs_on(kafka: KafkaHandle, both: Make) -> None:
         assert to_json(from_json(source["endOffset"])) == source["latestOffset"]
         assert len(source["endOffset"]) == 2  # and an entry with the topic's id
         assert lag(progress)["maxOffsetsBehindLatest"] == 0
+        await until(lambda: listener.lag() == {str(query.id): {topic: TopicLag(0, 0.0)}})
     finally:
         query.stop()
+        await until(lambda: listener.lag() == {})
+        spark.streams.removeListener(listener)
     assert await committed(kafka, group, topic, 3) == [16, 16, 11]
 
 
