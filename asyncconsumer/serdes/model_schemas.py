@@ -37,14 +37,14 @@ class ModelSchemas(NamedTuple):
     definitions: dict[str, SchemaObject]
 
 
-def model_schemas(wanted: Iterable[Wanted], reference: str) -> ModelSchemas:
+def model_schemas(types: Iterable[Wanted], reference: str) -> ModelSchemas:
     """Return the schemas of types, with definitions that ``{reference}{name}`` refers to.
 
     A type that no installed package describes has an empty schema, which allows all values.
     """
     by_package: dict[str, list[Wanted]] = {"pydantic": [], "msgspec": []}
     by_type: dict[Wanted, SchemaObject] = {}
-    for each in dict.fromkeys(wanted):
+    for each in dict.fromkeys(types):
         kind = without_none(each.kind)
         if kind in _PLAIN:
             by_type[each] = dict(_PLAIN[kind])

@@ -4,10 +4,17 @@ import itertools
 import re
 import secrets
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from asyncconsumer.testing.proxy import TcpProxy
 from asyncconsumer.testing.servers import Admin, Broker, Kafka, ZooKeeper
+from asyncconsumer.testing.settling import SETTLE_SECONDS, settle
+
+if TYPE_CHECKING:
+    from asyncconsumer.producer.batch import RecordMetadata
+    from asyncconsumer.testing.values import HeadersToSend, PublishedRecord
+
+# pytest imports this module in all projects, so clients are imported when a test uses them
 
 _LONGEST_NAME: Final = 100  # of the 249 that Kafka allows, so that a test can append to the name
 
@@ -30,6 +37,8 @@ class KafkaHandle:
     def __init__(self, server: Kafka, test: str) -> None:
         self.server = server
         self._names = _Names(test)
+        self._groups: set[str] = set()
+        self._sent: set[str] = set()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -60,7 +69,58 @@ class KafkaHandle:
 
     def group(self) -> str:
         """Return a new name of a consumer group for this test."""
-        return self._names.fresh("group")
+        name = self._names.fresh("group")
+        self._groups.add(name)
+        return name
+
+    async def send(
+        self,
+        topic: str,
+        value: object = None,
+        *,
+        key: object = None,
+        headers: "HeadersToSend" = (),
+        partition: int | None = None,
+    ) -> "RecordMetadata":
+        """Write a record, wait until all in-sync replicas have it, and return its place.
+
+        A dict, a list or a model is written as JSON, text as UTF-8, and bytes as they are. No
+        value is a tombstone.
+        """
+        from asyncconsumer.producer.producer import Producer
+        from asyncconsumer.testing.values import encode_headers
+
+        self._sent.add(topic)
+        async with Producer[object, object](bootstrap_servers=self.bootstrap_servers) as producer:
+            return await producer.send_and_wait(
+                topic, value, key=key, headers=encode_headers(headers), partition=partition
+            )
+
+    async def read(self, topic: str) -> "list[PublishedRecord]":
+        """Return the records that a topic has now; none if it does not exist.
+
+        Records of several partitions are merged by their timestamps. Records of open and of
+        aborted transactions are left out.
+        """
+        from asyncconsumer.testing.cluster_reader import ClusterReader
+
+        async with ClusterReader(self.bootstrap_servers) as reader:
+            return await reader.records(topic)
+
+    async def settled(self, group: str | None = None, *, timeout: float = SETTLE_SECONDS) -> None:
+        """Wait until all records of the topics that `send` wrote to are committed.
+
+        This concerns all groups whose name `group` has returned, or the one that is passed. A group
+        reads those topics in which it has committed an offset. Each topic needs a group that reads
+        it.
+
+        Raise `NotSettled` with the pending records after `timeout` seconds.
+        """
+        from asyncconsumer.testing.cluster_reader import ClusterReader
+
+        groups = self._groups if group is None else {group}
+        async with ClusterReader(self.bootstrap_servers) as reader:
+            await settle(lambda: reader.behind(self._sent, groups), timeout)
 
 
 class KafkaWithZooKeeper(KafkaHandle):
