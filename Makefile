@@ -83,6 +83,8 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	@$(BIN)/python -m benchmarks.throughput $(ARGS)
 	$(say) 'benchmarks: options'
 	@$(BIN)/python -m benchmarks.options $(ARGS)
+	$(say) 'benchmarks: guarantees'
+	@$(BIN)/python -m benchmarks.guarantees
 	$(say) 'benchmarks: engine'
 	@$(BIN)/python -m benchmarks.engine $(ARGS)
 	$(say) 'benchmarks: faults'

@@ -28,6 +28,11 @@ CODE_PAGES: Final = {
 }
 """Folders of the repository that become a page with all of their files."""
 
+PICTURE: Final = re.compile(
+    r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img alt="([^"]*)" src="([^"]+)">\s*</picture>'
+)
+"""A picture for both color schemes. On the site the scheme of the page selects one."""
+
 LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".yml": "yaml", "": "dockerfile"}
 
 
@@ -74,6 +79,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             lambda match: match[1] + _site_path(posixpath.normpath(posixpath.join(base, match[2]))),
             markdown,
         )
+    markdown = PICTURE.sub(r"![\2](\3#only-light) ![\2](\1#only-dark)", markdown)
     return re.sub(r"(?s)```mermaid\n(.*?)```", lambda match: _diagram(match[1]), markdown)
 
 
