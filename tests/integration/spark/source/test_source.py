@@ -486,8 +486,11 @@ def test_protobuf_values_as_columns(
 def test_a_wrong_option_is_reported_at_load(spark: SparkSession, kind: str) -> None:
     reader = getattr(spark, kind).format(TESTED).option("kafka.bootstrap.servers", "localhost:1")
     reader = reader.option("subscribe", "t").option("startingOffsets", "first")
-    with pytest.raises(PySparkException, match="`startingOffsets` must be JSON"):
-        reader.load()
+    for hidden in ("false", "true"):
+        spark.conf.set("spark.sql.execution.pyspark.udf.hideTraceback.enabled", hidden)
+        with pytest.raises(PySparkException, match="`startingOffsets` must be JSON") as caught:
+            reader.load()
+        assert ("Traceback" in str(caught.value)) == (hidden == "false")
 
 
 def test_options_that_are_for_others_are_ignored(spark: SparkSession, world: World) -> None:
