@@ -1,5 +1,6 @@
 """The iterator of one `async for`, in pure Python. It reports how the loop was left."""
 
+import asyncio
 import inspect
 import sys
 import weakref
@@ -35,7 +36,7 @@ class IterationObserver(Protocol):
         """Handle that the loop is about to request its first item.
 
         It is called again after `Loop.begin_again`. If different tasks may ask for the items, it is
-        called before each item.
+        called again whenever the task changes.
         """
 
     def left(self, how: Exit) -> None:
@@ -54,7 +55,16 @@ class Loop(Generic[T]):
     or ``return``. In all other cases an error or an unknown exit is reported.
     """
 
-    __slots__ = ("__weakref__", "_begun", "_frame", "_generator", "_iteration", "_ready", "_source")
+    __slots__ = (
+        "__weakref__",
+        "_begun",
+        "_frame",
+        "_generator",
+        "_iteration",
+        "_ready",
+        "_source",
+        "_task",
+    )
 
     def __init__(self, source: Nexts[T], iteration: IterationObserver) -> None:
         self._begun = False
@@ -65,13 +75,14 @@ class Loop(Generic[T]):
         self._ready = False  # the next item needs no call of `begin`
         self._frame = 0  # the id of the statement's frame; holding the frame would keep it alive
         self._generator = False
+        self._task: weakref.ref[Any] | None = None  # asked last, if other tasks may ask next
         iteration.loop = weakref.ref(self)
 
     def __aiter__(self) -> "Loop[T]":
         return Loop(self._source, self._iteration.again())
 
     def __anext__(self) -> Awaitable[T]:
-        if not self._ready:
+        if not self._ready and not self._is_same_task():
             self._begin(_frame(1))
         return self._source.__anext__()
 
@@ -81,6 +92,14 @@ class Loop(Generic[T]):
         Another loop has read meanwhile.
         """
         self._ready = False
+        self._task = None
+
+    def _is_same_task(self) -> bool:
+        """Return whether the task that asked last asks again.
+
+        Then nothing has changed that `begin` would have to check.
+        """
+        return self._task is not None and self._task() is _current_task()
 
     def _begin(self, frame: FrameType) -> None:
         if not self._begun:
@@ -90,6 +109,9 @@ class Loop(Generic[T]):
                 self._generator = bool(frame.f_code.co_flags & inspect.CO_ASYNC_GENERATOR)
         self._iteration.begin()
         self._ready = bool(self._frame) and not self._generator
+        if not self._ready:
+            task = _current_task()
+            self._task = None if task is None else weakref.ref(task)
 
     def __del__(self) -> None:
         if self._begun:
@@ -101,6 +123,14 @@ class Loop(Generic[T]):
         if id(frame) == self._frame and _instruction(frame) == _POP_TOP:
             return "break"
         return "unknown" if self._generator else "error"
+
+
+def _current_task() -> "asyncio.Task[Any] | None":
+    """Return the task that runs, or None outside of an event loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 def _instruction(frame: FrameType) -> int:

@@ -3,16 +3,18 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pytest
 
 from asyncconsumer.records import decoding
 
 pytestmark = pytest.mark.fast
+
+T = TypeVar("T")
 
 
 class Numbers:
@@ -279,20 +281,73 @@ async def test_a_statement_begins_again_when_requested(decoder: ModuleType) -> N
     assert begun == [1, 1, 2, 2]
 
 
-async def test_anext_by_hand_and_a_generator_begin_each_time(decoder: ModuleType) -> None:
+async def in_a_task(work: Coroutine[Any, Any, T]) -> T:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work)
+    return task.result()
+
+
+async def each(loop: Any) -> AsyncGenerator[int, None]:
+    async for number in _only(loop):
+        yield number
+
+
+@pytest.mark.parametrize("form", ["by hand", "generator"])
+async def test_each_task_that_asks_begins(decoder: ModuleType, form: str) -> None:
     iteration = Iteration()
     loop = decoder.Loop(Numbers(), iteration)
-    assert [await anext(loop) for _ in range(3)] == [0, 1, 2]
-    assert iteration.begun == 3
-    inner = Iteration()
+    numbers = loop if form == "by hand" else each(loop)
+    begun = []
 
-    async def each() -> AsyncGenerator[int, None]:
-        async for number in _only(decoder.Loop(Numbers(), inner)):
-            yield number
+    async def ask(count: int) -> list[int]:
+        items = [await anext(numbers) for _ in range(count)]
+        begun.append(iteration.begun)
+        return items
 
-    async with aclosing(each()) as numbers:
-        assert [await anext(numbers) for _ in range(3)] == [0, 1, 2]
-    assert inner.begun == 3
+    assert await ask(2) == [0, 1]
+    assert await in_a_task(ask(2)) == [2, 3]
+    assert await in_a_task(ask(1)) == [4]
+    assert await ask(2) == [5, 6]
+    assert begun == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("form", ["by hand", "generator"])
+async def test_a_task_begins_again_when_requested(decoder: ModuleType, form: str) -> None:
+    iteration = Iteration()
+    loop = decoder.Loop(Numbers(), iteration)
+    numbers = loop if form == "by hand" else each(loop)
+    assert [await anext(numbers) for _ in range(2)] == [0, 1]
+    loop.begin_again()
+    assert [await anext(numbers) for _ in range(2)] == [2, 3]
+    assert iteration.begun == 2
+
+
+def test_without_an_event_loop_each_request_begins(decoder: ModuleType) -> None:
+    class Ready:
+        def __anext__(self) -> "Ready":
+            return self
+
+    iteration = Iteration()
+    loop = decoder.Loop(Ready(), iteration)
+    loop.__anext__()
+    loop.__anext__()
+    assert iteration.begun == 2
+
+
+async def test_a_loop_does_not_keep_the_task_that_asked(decoder: ModuleType) -> None:
+    loop = decoder.Loop(Numbers(), Iteration())
+
+    tasks: list[weakref.ref[Any]] = []
+
+    async def ask() -> int:
+        tasks.append(weakref.ref(asyncio.current_task()))
+        return int(await anext(loop))
+
+    assert await in_a_task(ask()) == 0
+    await asyncio.sleep(0)
+    gc.collect()
+    assert tasks[0]() is None
+    assert await in_a_task(ask()) == 1
 
 
 class _Once:

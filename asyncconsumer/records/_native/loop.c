@@ -13,12 +13,27 @@ typedef struct {
     PyObject *source;    /* an async iterator */
     PyObject *iteration; /* what is reported to */
     PyObject *weakrefs;
+    PyObject *task;      /* a weak reference to the task that asked last, if others may ask next; or NULL */
     const void *frame;   /* of the statement; never dereferenced, for it may be gone. NULL: not a statement */
     bool begun, ready, generator;
 } Loop;
 
 static PyTypeObject Loop_Type;
 static int get_anext = -1, pop_top = -1; /* opcodes */
+static PyObject *current_task; /* the function of asyncio */
+
+static bool refers_to(PyObject *reference, PyObject *object)
+{
+#if PY_VERSION_HEX < 0x030D0000
+    return PyWeakref_GetObject(reference) == object;
+#else
+    PyObject *found = NULL;
+    if (PyWeakref_GetRef(reference, &found) < 0)
+        PyErr_Clear();
+    Py_XDECREF(found);
+    return found == object;
+#endif
+}
 
 /* The instruction that a frame executes, or -1. */
 static int instruction_of(PyFrameObject *frame)
@@ -51,7 +66,7 @@ static PyObject *loop_of(PyObject *source, PyObject *iteration)
         return NULL;
     self->source = Py_NewRef(source);
     self->iteration = Py_NewRef(iteration);
-    self->weakrefs = NULL;
+    self->weakrefs = self->task = NULL;
     self->frame = NULL;
     self->begun = self->ready = self->generator = false;
     PyObject_GC_Track(self);
@@ -97,6 +112,40 @@ static PyObject *loop_aiter(Loop *self)
     return loop;
 }
 
+/* The task that runs, or NULL without an exception. */
+static PyObject *running_task(void)
+{
+    PyObject *task = PyObject_CallNoArgs(current_task);
+    if (task == NULL) {
+        PyErr_Clear(); /* no event loop runs */
+        return NULL;
+    }
+    if (task == Py_None)
+        Py_CLEAR(task);
+    return task;
+}
+
+/* Whether the task that asked last asks again. Then nothing changed that `begin` would have to check. */
+static bool same_task(const Loop *self)
+{
+    if (self->task == NULL)
+        return false;
+    PyObject *task = running_task();
+    bool same = task != NULL && refers_to(self->task, task);
+    Py_XDECREF(task);
+    return same;
+}
+
+static int remember_task(Loop *self)
+{
+    PyObject *task = running_task();
+    PyObject *reference = task == NULL ? NULL : PyWeakref_NewRef(task, NULL);
+    bool failed = task != NULL && reference == NULL;
+    Py_XDECREF(task);
+    Py_XSETREF(self->task, reference);
+    return failed ? -1 : 0;
+}
+
 static int loop_begin(Loop *self)
 {
     if (!self->begun) {
@@ -112,12 +161,12 @@ static int loop_begin(Loop *self)
         return -1;
     Py_DECREF(answer);
     self->ready = self->frame != NULL && !self->generator;
-    return 0;
+    return self->ready ? 0 : remember_task(self);
 }
 
 static PyObject *loop_anext(Loop *self)
 {
-    if (!self->ready && (loop_gone(self) < 0 || loop_begin(self) < 0))
+    if (!self->ready && (loop_gone(self) < 0 || (!same_task(self) && loop_begin(self) < 0)))
         return NULL;
     return Py_TYPE(self->source)->tp_as_async->am_anext(self->source);
 }
@@ -125,6 +174,7 @@ static PyObject *loop_anext(Loop *self)
 static PyObject *loop_begin_again(Loop *self, PyObject *nothing)
 {
     self->ready = false;
+    Py_CLEAR(self->task);
     Py_RETURN_NONE;
 }
 
@@ -142,6 +192,7 @@ static int loop_traverse(Loop *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->source);
     Py_VISIT(self->iteration);
+    Py_VISIT(self->task);
     return 0;
 }
 
@@ -150,6 +201,7 @@ static int loop_clear(Loop *self)
     self->ready = false;
     Py_CLEAR(self->source);
     Py_CLEAR(self->iteration);
+    Py_CLEAR(self->task);
     return 0;
 }
 
@@ -216,8 +268,20 @@ static int opcode_of(PyObject *names, const char *name)
     return found;
 }
 
+static int find_current_task(void)
+{
+    PyObject *asyncio = PyImport_ImportModule("asyncio");
+    if (asyncio == NULL)
+        return -1;
+    Py_XSETREF(current_task, PyObject_GetAttrString(asyncio, "current_task"));
+    Py_DECREF(asyncio);
+    return current_task == NULL ? -1 : 0;
+}
+
 int loop_prepare(PyObject *module)
 {
+    if (find_current_task() < 0)
+        return -1;
     PyObject *opcodes = PyImport_ImportModule("opcode");
     if (opcodes == NULL)
         return -1;
