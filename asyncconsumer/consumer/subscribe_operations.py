@@ -3,7 +3,7 @@
 import asyncio
 import re
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from asyncconsumer.aio.scope import Scope
@@ -86,10 +86,31 @@ class SubscribeOperations(OffsetOperations):
     async def unsubscribe(self) -> None:
         """Stop reading, commit acknowledged records and leave the group.
 
-        The consumer can subscribe again.
+        A call by the task that reads acknowledges the records that this task has in flight. The
+        consumer can subscribe again.
         """
+        self._acknowledge_by_reader()
         async with self._changes.one():
             await self._leave()
+
+    def stop(self) -> Awaitable[None]:
+        """End all loops over this consumer, commit acknowledged records and leave the group.
+
+        A loop ends when it asks for its next record. A call by the task that reads acknowledges the
+        records that this task has in flight. Nothing happens if the block of the consumer is over.
+
+        The stop begins without an `await`, so this may be a callback of `add_signal_handler`. Await
+        the result to wait until the group is left.
+        """
+        if self._scope.is_over:
+            return asyncio.sleep(0)
+        self._scope.check_open()
+        self._acknowledge_by_reader()
+        return asyncio.shield(self._scope.start(self.unsubscribe(), "stop"))
+
+    def _acknowledge_by_reader(self) -> None:
+        if self._current is not None:
+            self._current.runner.acknowledge_by_reader()
 
     def listen(self, listener: object) -> None:
         """Add a rebalance listener.

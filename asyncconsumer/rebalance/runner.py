@@ -93,13 +93,17 @@ class MembershipRunner:
         releasing = self.rebalancer.releasing
         requested = offsets
         if requested is None:
-            for stream in self.rebalancer.streams.all():
-                stream.acknowledge_by_reader()
+            self.acknowledge_by_reader()
             requested = {**self.rebalancer.finished(), **releasing}
         assigned = self.rebalancer.reading.keys() | releasing.keys()
         owned = {tp: offset for tp, offset in requested.items() if tp in assigned}
         self.committer.count_dropped(len(requested) - len(owned))
         return await self.committer.commit(owned, rewind=rewind and offsets is not None)
+
+    def acknowledge_by_reader(self) -> None:
+        """Acknowledge the records that the current task has in flight, if it reads a stream."""
+        for stream in self.rebalancer.streams.all():
+            stream.acknowledge_by_reader()
 
     def acknowledge_at_exit(self) -> None:
         """Acknowledge delivered records.
