@@ -10,6 +10,7 @@ from rich.console import Console
 
 from asyncconsumer.cli import text
 from asyncconsumer.cli.asyncapi import asyncapi_command
+from asyncconsumer.cli.bench.command import bench_app
 from asyncconsumer.cli.config import config_app
 from asyncconsumer.cli.consume.command import consume
 from asyncconsumer.cli.dashboard import dashboard_command
@@ -32,6 +33,7 @@ app = typer.Typer(
     "Exit codes: 0 success, 1 error, 2 wrong usage, 3 lag above the limit of `lag --fail-above`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 servers_app = typer.Typer(
     help="Run Kafka and ZooKeeper on this machine, for development and tests. Needs Java.",
@@ -50,6 +52,7 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 app.add_typer(dlq_app, name="dlq")
 app.add_typer(config_app, name="config")
+app.add_typer(bench_app, name="bench")
 app.add_typer(servers_app, name="servers")
 
 

@@ -9,7 +9,10 @@ from asyncconsumer.admin.admin import Admin
 from asyncconsumer.cli.properties import merge_properties
 from asyncconsumer.cli.signals import log_zookeeper_retries
 from asyncconsumer.config import ConnectionConfig
+from asyncconsumer.config.choices import CompressionType
 from asyncconsumer.config.external import ExternalOptions, convert_settings
+from asyncconsumer.config.option_docs import option_docs
+from asyncconsumer.config.options import ProducerOptions
 from asyncconsumer.config.setting import Setting
 from asyncconsumer.errors import ConfigError
 
@@ -50,6 +53,20 @@ def connection_options(options: dict[str, Any]) -> dict[str, Any]:
             "ASYNCCONSUMER_BOOTSTRAP_SERVERS."
         )
     return selected
+
+
+def producer_options(
+    options: dict[str, Any], compression: CompressionType | None
+) -> dict[str, Any]:
+    """Return those of the options that producers have. Raise ConfigError without an address.
+
+    Options of consumers are left out, because both may share a properties file. `compression`
+    overrides the option, unless it is None.
+    """
+    names = option_docs(ProducerOptions)
+    selected = connection_options(options)
+    selected |= {name: value for name, value in options.items() if name in names}
+    return selected if compression is None else selected | {"compression_type": compression}
 
 
 def admin_options(options: dict[str, Any]) -> dict[str, Any]:

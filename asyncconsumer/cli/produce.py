@@ -12,11 +12,10 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from asyncconsumer.cli import text
-from asyncconsumer.cli.connect import connection_options, read_options
+from asyncconsumer.cli.connect import producer_options, read_options
 from asyncconsumer.cli.progress import ProgressDisplay, show_progress
-from asyncconsumer.cli.shared_options import Bootstrap, PropertiesFile, Property
+from asyncconsumer.cli.shared_options import Bootstrap, Compression, PropertiesFile, Property
 from asyncconsumer.cli.signals import run_until_stopped
-from asyncconsumer.config.choices import CompressionType
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.producer.producer import Producer
 from asyncconsumer.records.record import Headers
@@ -76,9 +75,6 @@ Count = Annotated[
 Size = Annotated[
     int, typer.Option(min=1, metavar="BYTES", help="Size of the values of generated records.")
 ]
-Compression = Annotated[
-    CompressionType, typer.Option("--compression", "-z", help="Compression of batches.")
-]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print neither a progress bar nor the number.")
 ]
@@ -99,7 +95,7 @@ def produce_command(
     partition: Partition = None,
     count: Count = None,
     size: Size = 100,
-    compression: Compression = "none",
+    compression: Compression = None,
     quiet: Quiet = False,
 ) -> None:
     """Write each line of the input as a record.
@@ -109,8 +105,8 @@ def produce_command(
 
     Example: echo 'k1:hello' | asyncconsumer produce -t orders -K : -b localhost:9092
     """
-    connection = connection_options(read_options(bootstrap_servers, None, properties, property_))
-    options: dict[str, Any] = {"delivery_timeout_ms": _TIMEOUT_MS, **connection}
+    settings = read_options(bootstrap_servers, None, properties, property_)
+    options = {"delivery_timeout_ms": _TIMEOUT_MS, **producer_options(settings, compression)}
     common = InputRecord(
         None if key is None else key.encode(), None, _headers(header or ()), partition
     )
@@ -128,7 +124,7 @@ def produce_command(
             "write", enabled=count is not None and not quiet and sys.stderr.isatty()
         ) as bar:
             bar.expect(count or 0)
-            async with Producer(compression_type=compression, **options) as producer:
+            async with Producer(**options) as producer:
                 written = await _send(producer, topic, records, 1 if interactive else _BATCH, bar)
         if not quiet:
             text.print_message(f"% wrote {written} records to {topic}", "dim")

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from asyncconsumer.config.choices import CompressionType
+
 ZooKeeper = Annotated[
     str | None,
     typer.Option(
@@ -45,5 +47,9 @@ Property = Annotated[
         help="One option, such as security.protocol=SSL. Repeatable. "
         "Passwords belong in --properties.",
     ),
+]
+Compression = Annotated[
+    CompressionType | None,
+    typer.Option("--compression", "-z", help="Compression of batches. Default: none."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

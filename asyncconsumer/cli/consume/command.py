@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from asyncconsumer.cli.connect import connection_options, read_options
+from asyncconsumer.cli.connect import read_options
 from asyncconsumer.cli.consume.format import LETTERS, Format
 from asyncconsumer.cli.consume.printer import ConsumeOptions
 from asyncconsumer.cli.consume.printer import consume as print_records
@@ -187,8 +187,6 @@ def consume(
     With --zookeeper, join a group in ZooKeeper, in which Kafka's classic (Scala) consumers can be
     members. Ctrl-C or SIGTERM commits the printed records, leaves the group and exits with code 0.
 
-    Example: asyncconsumer consume -b localhost:9092 orders --from earliest --until end
-
     Example: asyncconsumer consume -b localhost:9092 orders --tail 10 -f '%o %k %s\\n'
 
     Example: asyncconsumer consume -b localhost:9092 orders --until end --parquet orders.parquet
@@ -196,14 +194,9 @@ def consume(
     names = [*(topics or ()), *(topic or ())]
     if not _is_zookeeper(zookeeper, properties, property_):
         kafka_options = read_options(bootstrap_servers, None, properties, property_)
-        connection_options(kafka_options)  # raises without an address
-        if blacklist:
-            raise ConfigError(
-                "--blacklist needs --zookeeper. Without it, use a pattern such as '^(?!audit).*'"
-            )
-        names = names or ([f"^{whitelist}"] if whitelist else [])
-        first = f"-{tail}" if tail is not None else start
-        selection = Selection(names, partition, first, "end" if to_end else until)
+        names = names or _pattern(whitelist, blacklist)
+        first, last = start if tail is None else f"-{tail}", "end" if to_end else until
+        selection = Selection(names, partition, first, last)
         output = OutputOptions(format_, json, arrow, parquet, value_format, registry, quiet)
         reading = ReadOptions(selection, key, grep, output, max_messages, timeout_ms)
         run_until_stopped(lambda: read(kafka_options, reading, group), stop_is_success=True)
@@ -214,6 +207,15 @@ def consume(
     chosen = select_topics(names, whitelist, blacklist)
     member = ConsumeOptions(chosen, streams, Format(format_), max_messages, timeout_ms, quiet=quiet)
     _run_member(config, member)
+
+
+def _pattern(whitelist: str | None, blacklist: str | None) -> list[str]:
+    """Return the topic pattern of --whitelist, for a consumer of Kafka. It has no blacklists."""
+    if blacklist:
+        raise ConfigError(
+            "--blacklist needs --zookeeper. Without it, use a pattern such as '^(?!audit).*'"
+        )
+    return [f"^{whitelist}"] if whitelist else []
 
 
 def _run_member(config: ClassicConfig, options: ConsumeOptions) -> None:

@@ -135,6 +135,7 @@ async def read(options: dict[str, Any], reading: ReadOptions, group: str | None)
 
     With `group`, join that group.
     """
+    connection_options(options)  # raises without an address
     if not reading.selection.topics:
         raise ConfigError("No topic is named. Name one, as in `consume orders`.")
     output = reading.output

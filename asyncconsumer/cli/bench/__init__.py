@@ -1,0 +1,1 @@
+"""The commands of `asyncconsumer bench`, which measure throughput and latency of a cluster."""
