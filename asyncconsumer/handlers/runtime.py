@@ -60,9 +60,7 @@ class HandlerRuntime:
         options, environment, recorder = handler.handling, context.environment, context.recorder
         self.handler: Final = handler
         self._app = context.app
-        self._writers = [
-            dead_letters[topic] for topic in options.writes_to if topic in dead_letters
-        ]
+        self._writers = [dead_letters[name] for name in options.writes_to if name in dead_letters]
         self.retry_topic: Final = _retry_topic(options, dead_letters, environment)
         self.queue: Final = (
             WorkQueue(options.limit, options.max_in_flight_bytes, partial(_order, options))

@@ -84,10 +84,10 @@ def _package_of(kind: Any) -> str | None:  # noqa: ANN401 - any type
 
 
 def _by_pydantic(
-    wanted: Iterable[Wanted], reference: str
+    types: Iterable[Wanted], reference: str
 ) -> tuple[dict[Wanted, SchemaObject], dict[str, SchemaObject]]:
     adapter = import_module("pydantic").TypeAdapter
-    inputs = [(each, each.mode, adapter(without_none(each.kind))) for each in wanted]
+    inputs = [(each, each.mode, adapter(without_none(each.kind))) for each in types]
     schemas, shared = adapter.json_schemas(
         inputs, by_alias=True, ref_template=reference + "{model}"
     )
@@ -112,9 +112,9 @@ def _with_plain_discriminators(schema: Any) -> Any:  # noqa: ANN401 - a part of 
 
 
 def _by_msgspec(
-    wanted: Iterable[Wanted], reference: str
+    types: Iterable[Wanted], reference: str
 ) -> tuple[dict[Wanted, SchemaObject], dict[str, SchemaObject]]:
-    each = list(wanted)
+    each = list(types)
     kinds = [without_none(kind) for kind, _ in each]
     made, definitions = import_module("msgspec.json").schema_components(
         kinds, ref_template=reference + "{name}"

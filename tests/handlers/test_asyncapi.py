@@ -82,9 +82,9 @@ def check_references(part: Any, document: Any) -> None:
     elif isinstance(part, dict):
         for name, each in part.items():
             if name == "$ref":
-                found = document
+                target = document
                 for step in each.removeprefix("#/").split("/"):
-                    found = found[step]
+                    target = target[step]
             else:
                 check_references(each, document)
 

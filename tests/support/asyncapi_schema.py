@@ -34,8 +34,8 @@ def schema() -> dict[str, Any]:
     with tarfile.open(package) as archive:
         member = archive.extractfile("package/schemas/3.0.0.json")
         assert member is not None
-        found: dict[str, Any] = json.load(member)
-        return found
+        schema: dict[str, Any] = json.load(member)
+        return schema
 
 
 def _download(package: Path) -> None:

@@ -56,7 +56,7 @@ class S3:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The same as environment variables, which have no name for `allow_http`."""
+        """The storage options as environment variables, which have no name for `allow_http`."""
         return {name.upper(): value for name, value in self.options.items() if "http" not in name}
 
     def folder(self) -> Path:

@@ -41,14 +41,14 @@ class Killed(BaseException):
 
 
 class Quick(LandingFolder):
-    """One that writes no Parquet, which would only take time."""
+    """A local landing folder that writes no Parquet, which would only take time."""
 
     def _write(self, name: str, part: BatchPart) -> None:
         (Path(self.folder) / "_pending" / name).touch()
 
 
 class QuickObjects(LandingFolder):
-    """The same in an object store."""
+    """A landing folder in an object store that writes no Parquet, which would only take time."""
 
     def _write(self, name: str, part: BatchPart) -> None:
         object_store.obstore.put(self._store._store, f"_pending/{name}", b"")  # type: ignore[attr-defined]
@@ -62,10 +62,10 @@ class Objects:
         self._tags = count()
 
     def put(self, _: object, path: str, content: bytes, *, mode: Any = None) -> dict[str, str]:
-        found = self.content.get(path)
-        if mode == "create" and found is not None:
+        stored = self.content.get(path)
+        if mode == "create" and stored is not None:
             raise AlreadyExistsError(path)
-        if isinstance(mode, dict) and (found is None or found[1] != mode["e_tag"]):
+        if isinstance(mode, dict) and (stored is None or stored[1] != mode["e_tag"]):
             raise PreconditionError(path)
         self.content[path] = bytes(content), str(next(self._tags))
         return {"e_tag": self.content[path][1]}
