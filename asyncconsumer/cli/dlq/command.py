@@ -179,8 +179,8 @@ def replay(
 ) -> None:
     """Send dead letters back to the topics that they came from, each once.
 
-    All groups that read these topics get the records again. Whoever can write dead letters can
-    let them name any topic. So only those that name a --source are sent, or all of them with --to.
+    All groups that read these topics get the records again. A forged dead letter can name any
+    topic. So only those that name a --source are sent, or all of them with --to.
 
     Example: asyncconsumer dlq replay orders.dlq --source orders --yes -b localhost:9092
     """
