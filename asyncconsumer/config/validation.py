@@ -24,6 +24,11 @@ _SYNONYMS: Final[Mapping[str, str]] = {
     "deserializer": "value_deserializer",
     "group": "group_id",
     "offset_reset": "auto_offset_reset",
+    "zk": "zookeeper_connect",
+    "zk_hosts": "zookeeper_connect",
+    "zookeeper": "zookeeper_connect",
+    "zookeeper_hosts": "zookeeper_connect",
+    "zookeepers": "zookeeper_connect",
 }
 
 

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from asyncconsumer import (
+    Admin,
     ConfigError,
     Consumer,
     ConsumerApp,
     ConsumerConnector,
+    Producer,
     RangeReader,
     SimpleConsumer,
 )
@@ -17,7 +19,8 @@ from asyncconsumer.config import MemberConfig
 
 pytestmark = pytest.mark.fast
 
-CLASSES: list[Callable[..., Any]] = [Consumer, ConsumerApp, SimpleConsumer, RangeReader]
+READERS: list[Callable[..., Any]] = [Consumer, ConsumerApp, SimpleConsumer, RangeReader]
+CLASSES: list[Callable[..., Any]] = [*READERS, Producer, Admin]
 
 
 @pytest.mark.parametrize("make", CLASSES)
@@ -31,7 +34,7 @@ def test_a_wrong_name_of_the_servers_is_reported_and_not_that_they_are_missing(
         make(**{name: "k:9092"})
 
 
-@pytest.mark.parametrize("make", CLASSES)
+@pytest.mark.parametrize("make", READERS)
 def test_a_wrong_name_is_reported_before_a_wrong_value(make: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match="Did you mean `fetch_min_bytes`"):
         make(bootstrap_servers="k:9092", check_crcs="yes", fetch_min_byte=1)
@@ -50,9 +53,11 @@ def test_servers_in_the_environment_need_from_env(monkeypatch: pytest.MonkeyPatc
     assert Consumer.from_env("orders").config.connection.bootstrap_servers
 
 
-def test_a_connector_takes_its_own_names() -> None:
+@pytest.mark.parametrize("name", ["zookeeper_connects", "zookeeper", "zookeeper.hosts", "zk"])
+def test_a_connector_takes_its_own_names(name: str) -> None:
+    make: Callable[..., Any] = ConsumerConnector
     with pytest.raises(ConfigError, match="Did you mean `zookeeper_connect`"):
-        ConsumerConnector(group_id="g", zookeeper_connects="z:2181")  # type: ignore[call-arg]
+        make(group_id="g", **{name: "z:2181"})
 
 
 @pytest.mark.parametrize(
