@@ -36,6 +36,7 @@ WITH_EXAMPLES = (
     "README.md",
     "docs/configuration.md",
     "docs/handlers.md",
+    "docs/migrating-from-faststream.md",
     "docs/producing.md",
     "docs/spark.md",
     "docs/testing.md",

@@ -1,4 +1,4 @@
-"""What the fixtures of real brokers offer to tests."""
+"""The fixtures of real brokers: sending, reading and waiting."""
 
 from contextlib import suppress
 from typing import Any
