@@ -38,7 +38,10 @@ from asyncconsumer.workers.worker import UNUSABLE
 
 Target = Annotated[
     str,
-    typer.Argument(metavar="MODULE:APP", help="The ConsumerApp to run, such as shop.orders:app."),
+    typer.Argument(
+        metavar="MODULE:APP",
+        help="The ConsumerApp or SparkFeeder to run, such as shop.orders:app.",
+    ),
 ]
 Workers = Annotated[
     int,
@@ -145,7 +148,7 @@ def run_command(
     recycle_memory: RecycleMemory = None,
     create_topics: CreateTopics = False,
 ) -> None:
-    """Run the handlers of an app in worker processes until stopped.
+    """Run the handlers of an app, or a feeder, in worker processes until stopped.
 
     Ctrl-C or SIGTERM finishes running handlers, commits and leaves the group. A second signal stops
     at once. SIGHUP reloads the code: new workers start, then the old ones finish. A worker that

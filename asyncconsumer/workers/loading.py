@@ -6,6 +6,7 @@ from typing import Final
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.app import ConsumerApp
+from asyncconsumer.workers.feeder_service import Feeder, FeederService
 
 _EXAMPLE: Final = "Name the app as in `asyncconsumer run shop.orders:app`."
 
@@ -21,6 +22,28 @@ def check_name(target: str) -> tuple[str, str]:
 
 def load(target: str) -> ConsumerApp:
     """Import and return the app that `target` names. Raise ConfigError if that fails."""
+    value = _find(target)
+    if not isinstance(value, ConsumerApp):
+        raise ConfigError(
+            f"{target} must be a ConsumerApp, and its type is {type(value).__name__}. {_EXAMPLE}"
+        )
+    return value
+
+
+def load_service(target: str) -> ConsumerApp | FeederService:
+    """Import the app or the feeder that `target` names. Raise ConfigError if that fails."""
+    value = _find(target)
+    if isinstance(value, ConsumerApp):
+        return value
+    if isinstance(value, Feeder):
+        return FeederService(value)
+    raise ConfigError(
+        f"{target} must be a ConsumerApp or a SparkFeeder, and its type is "
+        f"{type(value).__name__}. {_EXAMPLE}"
+    )
+
+
+def _find(target: str) -> object:
     module, attribute = check_name(target)
     try:
         value: object = importlib.import_module(module)
@@ -30,13 +53,10 @@ def load(target: str) -> ConsumerApp:
         try:
             value = getattr(value, name)
         except AttributeError:
-            apps = sorted(k for k, v in vars(value).items() if isinstance(v, ConsumerApp))
+            known_types = (ConsumerApp, Feeder)
+            apps = sorted(k for k, v in vars(value).items() if isinstance(v, known_types))
             known = f", only {', '.join(apps)}" if apps else ""
             raise ConfigError(f"{module} has no app {attribute!r}{known}. {_EXAMPLE}") from None
-    if not isinstance(value, ConsumerApp):
-        raise ConfigError(
-            f"{target} must be a ConsumerApp, and its type is {type(value).__name__}. {_EXAMPLE}"
-        )
     return value
 
 

@@ -19,7 +19,8 @@ from asyncconsumer.handlers.app import ConsumerApp
 from asyncconsumer.handlers.signals import signals
 from asyncconsumer.workers import logs
 from asyncconsumer.workers.control_pipe import ControlPipe, send_blocking
-from asyncconsumer.workers.loading import load
+from asyncconsumer.workers.feeder_service import FeederService
+from asyncconsumer.workers.loading import load_service
 from asyncconsumer.workers.process import APP_GRACE, CREATE_TOPICS
 from asyncconsumer.workers.recycling import resident_bytes
 from asyncconsumer.workers.system_signals import ignore_hangup
@@ -32,7 +33,9 @@ DRAINED, FAILED, UNUSABLE = range(3)  # exit codes
 class WorkerRuntime:
     """An app and the control pipe to its supervisor."""
 
-    def __init__(self, app: ConsumerApp, pipe: ControlPipe, grace_ms: int | None) -> None:
+    def __init__(
+        self, app: ConsumerApp | FeederService, pipe: ControlPipe, grace_ms: int | None
+    ) -> None:
         self._app = app
         self._pipe = pipe
         self._grace_ms = app.shutdown_grace_ms if grace_ms is None else grace_ms
@@ -58,6 +61,8 @@ class WorkerRuntime:
                     static = app.consumer.config.member.group_instance_id is not None
                     self._pipe.send(member=app.consumer.member_id)
                     self._pipe.send(up=True, static=static, grace=self._grace_ms / 1000)
+                    if isinstance(app, FeederService):
+                        await app.wait(self._stop_requested)
                     await self._stop_requested.wait()
                     drained = await app.drain(self._grace_ms)
         if not drained:
@@ -115,7 +120,7 @@ class WorkerRuntime:
             await asyncio.sleep(_SECONDS_BETWEEN_REPORTS)
 
 
-async def _work(app: ConsumerApp, end: socket.socket, grace_ms: int | None) -> int:
+async def _work(app: ConsumerApp | FeederService, end: socket.socket, grace_ms: int | None) -> int:
     pipe = await ControlPipe.open(end)
     try:
         return await WorkerRuntime(app, pipe, grace_ms).run()
@@ -157,7 +162,7 @@ def main(
     ignore_hangup()  # only the supervisor reloads
     end = socket.socket(fileno=int(descriptor))
     try:
-        app = load(target)
+        app = load_service(target)
         app.set_worker_number(int(number))
         if CREATE_TOPICS in flags:
             app.enable_topic_creation()

@@ -265,6 +265,16 @@ class SparkFeeder(Measured, AsyncResource):
         )
 
     @property
+    def consumer(self) -> Consumer[Any, Any]:
+        """The consumer that reads for the feeder."""
+        return self._consumer
+
+    @property
+    def grace_ms(self) -> int:
+        """The time in ms that writes in flight have when the feeder is closed."""
+        return round(self._grace.seconds * 1000)
+
+    @property
     def recorder(self) -> Recorder:
         """The recorder of counters and histograms, which is that of the consumer."""
         return self._consumer.recorder

@@ -21,7 +21,7 @@ class Grace:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds: Final = seconds
         self._end: float | None = None
 
     def end(self) -> float:
@@ -30,7 +30,7 @@ class Grace:
         The first call sets it.
         """
         if self._end is None:
-            self._end = asyncio.get_running_loop().time() + self._seconds
+            self._end = asyncio.get_running_loop().time() + self.seconds
         return self._end
 
 
