@@ -172,7 +172,8 @@ class SubscribeOperations(OffsetOperations):
             grace = self.config.member.revoke_grace_ms / 1000 if settles_after else 0.0
             return now() - empty_since >= settles_after + grace
 
-        await wait_until(is_final, every=_POLL_SECONDS)
+        with self._runner.waiting():
+            await wait_until(is_final, every=_POLL_SECONDS)
         return self.assignment
 
     async def wait_joined(self) -> None:
@@ -214,7 +215,8 @@ class SubscribeOperations(OffsetOperations):
                 active.runner.check()
                 return False
 
-            await wait_until(is_over, every=_POLL_SECONDS)
+            with active.runner.waiting():
+                await wait_until(is_over, every=_POLL_SECONDS)
 
     async def _change_to(self, spec: SubscriptionSpec) -> None:
         self._scope.check_open()

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
@@ -104,6 +105,17 @@ class MembershipRunner:
         """Acknowledge the records that the current task has in flight, if it reads a stream."""
         for stream in self.rebalancer.streams.all():
             stream.acknowledge_by_reader()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Return a context manager within which the current task waits for a rebalance.
+
+        If it is the task that reads, the rebalance does not wait for its records in flight.
+        """
+        with ExitStack() as stack:
+            for stream in self.rebalancer.streams.all():
+                stack.enter_context(stream.waiting_elsewhere())
+            yield
 
     def acknowledge_at_exit(self) -> None:
         """Acknowledge delivered records.

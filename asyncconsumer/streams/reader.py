@@ -107,6 +107,7 @@ class Reader:
         self._failed = False  # an error ended the loop, and nothing was requested since
         self.at_end = False  # the reader has reached the end of the stream
         self._waits = False  # a task waits for the next chunk
+        self._waits_elsewhere = False  # the reading task waits for a change of the assignment
 
     # --- iterations ------------------------------------------------------------------------------
 
@@ -217,6 +218,19 @@ class Reader:
         finally:
             self._waits = False
 
+    @contextmanager
+    def waiting_elsewhere(self) -> Iterator[None]:
+        """Return a context manager within which the current task asks for no item.
+
+        A rebalance that the reading task waits for must not wait for that task.
+        """
+        self._waits_elsewhere = self.is_current
+        self.asked.set()
+        try:
+            yield
+        finally:
+            self._waits_elsewhere = False
+
     def mark_ended(self) -> None:
         """Record that the reader has reached the end of the stream."""
         self.at_end = True
@@ -235,7 +249,7 @@ class Reader:
     @property
     def will_ask(self) -> bool:
         """Whether another task, which is still running, may ask for the next item."""
-        if self._failed:
+        if self._failed or self._waits_elsewhere:
             return False
         current, tasks = asyncio.current_task(), (self.owner, self.task)
         return current not in tasks and any(_lives(task) for task in tasks)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -293,6 +294,10 @@ class Stream:
         while self._is_busy_with(partitions) and self._reader.will_ask:
             self._reader.asked.clear()
             await self._reader.asked.wait()
+
+    def waiting_elsewhere(self) -> AbstractContextManager[None]:
+        """Return a context manager within which the current task asks this stream for no item."""
+        return self._reader.waiting_elsewhere()
 
     def acknowledge_by_reader(self) -> None:
         """Acknowledge all delivered records if the current task is the one that reads."""

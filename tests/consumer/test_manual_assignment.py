@@ -76,6 +76,40 @@ async def test_partitions_are_assigned_when_assign_returns() -> None:
         assert consumer.assignment == frozenset()
 
 
+@simulated([1, 2, 3])
+async def test_a_change_in_a_loop_does_not_wait_for_the_record_of_that_loop() -> None:
+    async with (
+        cluster_of_ten() as cluster,
+        make_consumer(cluster, (), partitions={A: 3}) as consumer,
+    ):
+        seen: list[tuple[int, int]] = []
+        async for record in consumer:
+            seen.append((record.partition, record.offset))
+            if len(seen) == 1:
+                async with asyncio.timeout(1):
+                    await consumer.assign({B: 7})
+            elif len(seen) == 3:
+                async with asyncio.timeout(1):
+                    await consumer.assign([A, B])
+            elif len(seen) == 6:
+                break
+        assert seen[:3] == [(0, 3), (1, 7), (1, 8)]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@simulated([1, 2, 3])
+async def test_a_loop_that_waits_for_its_assignment_holds_up_no_rebalance(protocol: Any) -> None:
+    async with coordinating(protocol) as cluster:
+        fill(cluster)
+        async with make_consumer(cluster, group_protocol=protocol) as consumer:
+            async for _ in consumer:
+                await consumer.subscribe("u")
+                async with asyncio.timeout(6):
+                    assert await consumer.wait_assigned() == {OTHER}
+                break
+            assert set((await consumer.committed([A, B])).values()) <= {0, None}
+
+
 @simulated([1, 2])
 @pytest.mark.parametrize("group", [None, "g"])
 async def test_assign_takes_the_offset_to_begin_at(group: str | None) -> None:
