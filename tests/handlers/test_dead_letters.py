@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -233,3 +234,23 @@ def test_what_no_text_can_hold_is_reported_all_the_same() -> None:
     """A path that is no UTF-8, for instance, as Python has it."""
     reported = dict(failure_headers(dead_letter(b"v"), Failure(ValueError("\udcff"))))
     assert reported["dlt.error.message"] == b"\\udcff"
+
+
+@simulated(seeds=range(2))
+async def test_dead_letters_go_to_allowed_hosts_only() -> None:
+    async with CompleteCluster(Random(1), brokers=2, topic_partitions=None) as cluster:
+        cluster.add_topic("dead", 1)
+        cluster.move_leader(TopicPartition("dead", 0), 2)
+        config = replace(
+            cluster.config(), bootstrap_servers="broker-1:9092", allowed_hosts="broker-1"
+        )
+        async with DeadLetterProducer(
+            "dead", config, randomness=Random(1), opener=cluster.open
+        ) as producer:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(60):
+                    await producer.write(dead_letter(b"x"), WRONG)
+            assert "allowed_hosts" in (producer.last_error or "")
+            assert cluster.brokers[1].connections
+            assert not cluster.brokers[2].connections
+            assert not cluster.brokers[2].requests
