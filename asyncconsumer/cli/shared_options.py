@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from asyncconsumer.config.choices import CompressionType
+from asyncconsumer.errors import ConfigError
 
 ZooKeeper = Annotated[
     str | None,
@@ -53,3 +54,25 @@ Compression = Annotated[
     typer.Option("--compression", "-z", help="Compression of batches. Default: none."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def refuse_password(
+    context: typer.Context, parameter: typer.CallbackParam, url: str | None
+) -> str | None:
+    """Return a URL. Raise ConfigError if it has a password and is on the command line.
+
+    All users of a machine can see command lines. The error does not repeat the URL.
+    """
+    assert parameter.name is not None
+    source = context.get_parameter_source(parameter.name)
+    is_visible = source is not None and source.name == "COMMANDLINE"
+    if url and is_visible and any(_has_login(part) for part in url.split(",")):
+        raise ConfigError(
+            f"--{parameter.name} has a login, and other users can see a command line. Set the "
+            f"variable {parameter.envvar} in its place."
+        )
+    return url
+
+
+def _has_login(url: str) -> bool:
+    return "@" in url.partition("://")[2].partition("/")[0]

@@ -83,6 +83,19 @@ def test_groups_says_what_is_wrong(arguments: list[str], message: str) -> None:
     assert message in problem("groups", *arguments)
 
 
+@pytest.mark.parametrize("url", ["https://user:sesame@h:8081", "http://h:1,http://sesame@h:2/a"])
+def test_a_url_with_a_login_is_refused_on_the_command_line_and_not_repeated(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["consume", "t", "-b", "k", "--format", "%q", "--value-format", "avro"]
+    message = problem(*arguments, "--registry", url)
+    assert "SCHEMA_REGISTRY_URL" in message
+    assert "sesame" not in message
+    monkeypatch.setenv("SCHEMA_REGISTRY_URL", url)
+    assert "unknown code" in problem(*arguments)
+    assert "unknown code" in problem(*arguments, "--registry", "https://h:8081/a@b")
+
+
 def test_the_command_line_counts_more_than_the_file(tmp_path: Path) -> None:
     file = tmp_path / "consumer.properties"
     file.write_text("zookeeper.connect=from-the-file:bad\ngroup.id=g\n")

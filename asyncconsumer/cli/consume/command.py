@@ -13,7 +13,14 @@ from asyncconsumer.cli.consume.printer import consume as print_records
 from asyncconsumer.cli.consume.reader import OutputOptions, ReadOptions, Selection, read
 from asyncconsumer.cli.consume.values import ValueFormat
 from asyncconsumer.cli.properties import make_config, merge_properties, storage_properties
-from asyncconsumer.cli.shared_options import Bootstrap, PropertiesFile, Property, Storage, ZooKeeper
+from asyncconsumer.cli.shared_options import (
+    Bootstrap,
+    PropertiesFile,
+    Property,
+    Storage,
+    ZooKeeper,
+    refuse_password,
+)
 from asyncconsumer.cli.signals import run_until_stopped
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.errors import ConfigError
@@ -110,6 +117,7 @@ Registry = Annotated[
     typer.Option(
         metavar="URL",
         envvar="SCHEMA_REGISTRY_URL",
+        callback=refuse_password,
         help="Schema registry of --value-format. A URL with a password belongs in the variable.",
     ),
 ]
