@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
@@ -23,6 +23,8 @@ from asyncconsumer.testing.fake_zookeeper import FakeZooKeeper
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.zookeeper import requests
+from tests.consumer.test_acknowledgement import UNSEEN, Failed, kept, statement
+from tests.consumer.test_acknowledgement import until as leave_at
 from tests.support.helpers import until
 
 pytestmark = pytest.mark.fast
@@ -186,6 +188,29 @@ async def test_what_was_fetched_ahead_can_be_cleared_and_comes_again() -> None:
                 await anext(records)
             stream.clear()
             assert (await anext(records)).offset == 2  # it was delivered, and not finished
+
+
+@pytest.mark.parametrize("read", [statement, *UNSEEN], ids=lambda read: read.__name__)
+@pytest.mark.parametrize("decoder", [None, bytes], ids=["raw", "messages"])
+@pytest.mark.parametrize("fail", [False, True], ids=["break", "error"])
+@simulated([1])
+async def test_streams_have_the_acknowledgement_rule_of_consumers(
+    read: Any, decoder: Any, *, fail: bool
+) -> None:
+    async with fakes(1) as world:
+        world.cluster.append("t", 0, 6)
+        async with world.connector() as connector:
+            made = connector.create_message_streams({"t": 1}, value_decoder=decoder)
+            stream: Any = await only(await made)
+            seen: list[int] = []
+            with suppress(Failed):
+                await read(stream, leave_at(2, seen, fail))
+            await asyncio.sleep(3)
+            known = read in (statement, kept) and not fail  # both end with a statement
+            assert world.committed(T0) == (3 if known else 2)
+            with suppress(Failed):
+                await read(stream, leave_at(5, seen, fail))
+            assert seen == [0, 1, 2, *([] if known else [2]), 3, 4, 5]
 
 
 @simulated(range(10))
