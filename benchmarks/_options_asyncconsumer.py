@@ -6,8 +6,8 @@ starts when the partitions are assigned, or with the first call of a handler.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 from asyncconsumer import Consumer as Member
@@ -72,6 +72,24 @@ async def by_hand(servers: str, topic: str, *, count: int, work: str) -> Figures
             seen += 1
             if seen == count:
                 break
+        return watch.figures(seen)
+
+
+async def generator(servers: str, topic: str, *, count: int) -> Figures:
+    """`async for` over an async generator around the consumer."""
+    seen = 0
+    async with _member(servers, topic) as consumer:
+
+        async def values() -> AsyncGenerator[bytes | None, None]:
+            async for record in consumer:
+                yield record.value
+
+        watch = Watch()
+        async with aclosing(values()) as generated:
+            async for _value in generated:
+                seen += 1
+                if seen == count:
+                    break
         return watch.figures(seen)
 
 
@@ -148,6 +166,7 @@ async def handler(
 CONSUMERS: Final[dict[str, Consumer]] = {
     "async for": each,
     "by hand": by_hand,
+    "generator": generator,
     "batches": batches,
     "getmany": getmany,
     "chunks": chunks,

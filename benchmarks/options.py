@@ -55,6 +55,7 @@ def contenders() -> dict[str, Contender]:
         result[f"{RAW}, {work}"] = _asyncconsumer(RAW, SLOW, deserializer=work)
         result[f"{RAW}, {work} by hand"] = _asyncconsumer("by hand", MEDIUM, work=work)
     result |= {
+        "generator": _asyncconsumer("generator", MEDIUM),
         f"{RAW}, manual commits": _asyncconsumer(RAW, MEDIUM, commit_policy="manual"),
         f"{RAW}, interceptor": _asyncconsumer(RAW, MEDIUM, intercepted=True),
         f"{RAW}, max_records": _asyncconsumer(RAW, MEDIUM, limited=True),
