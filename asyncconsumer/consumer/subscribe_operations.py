@@ -4,6 +4,7 @@ import asyncio
 import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from asyncconsumer.aio.scope import Scope
@@ -193,7 +194,7 @@ class SubscribeOperations(OffsetOperations):
         if isinstance(spec, ManualPartitions):
             return spec.issuperset(partitions)
         topics = {tp.topic for tp in partitions}.difference(
-            self._collaborators.co_assigned.values()
+            chain.from_iterable(self._collaborators.co_assigned.values())
         )
         if isinstance(spec, TopicSubscription):
             return topics <= spec.names

@@ -1,7 +1,7 @@
 """An active subscription: a membership, its stream, and the tasks that rebalance and commit."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -76,7 +76,7 @@ class Collaborators(NamedTuple):
     interceptors: Interceptors
     environment: Environment
     recorder: Recorder
-    co_assigned: Mapping[str, str] = {}
+    co_assigned: Mapping[str, Sequence[str]] = {}
     """The topic whose partitions are co-assigned with those of each source topic."""
     in_transactions: "TransactionalStore | None" = None
     """Returns the offset store of a consumer whose commits are transactions."""

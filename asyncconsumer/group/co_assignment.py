@@ -1,6 +1,6 @@
 """Partitions that are assigned and revoked together with source partitions, not by the group."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from asyncconsumer.group.membership import Assignment, Membership
@@ -10,11 +10,12 @@ from asyncconsumer.types import TopicPartition
 class CoAssignedMembership:
     """A membership that adds co-assigned partitions to each assignment of another membership.
 
-    `co_assigned` maps a source topic to the topic whose partitions with the same numbers are added.
+    `co_assigned` maps a source topic to the topics whose partitions with the same numbers are
+    added.
     An added partition is read from its beginning if it has no committed offset.
     """
 
-    def __init__(self, membership: Membership, co_assigned: Mapping[str, str]) -> None:
+    def __init__(self, membership: Membership, co_assigned: Mapping[str, Sequence[str]]) -> None:
         self._membership = membership
         self._co_assigned = co_assigned
 
@@ -22,8 +23,7 @@ class CoAssignedMembership:
         """Yield the assignments of the other membership, with co-assigned partitions added."""
         async for assignment in self._membership.assignments():
             sources = assignment.partitions
-            added = dict(self._pairs(sources))
-            streams = {added[tp]: number for tp, number in sources.items() if tp in added}
+            streams = {added: sources[tp] for tp, added in self._pairs(sources)}
             yield replace(
                 assignment,
                 partitions={**sources, **streams},
@@ -38,9 +38,9 @@ class CoAssignedMembership:
     def _pairs(
         self, partitions: Iterable[TopicPartition]
     ) -> Iterable[tuple[TopicPartition, TopicPartition]]:
-        """Yield each source partition together with its co-assigned partition."""
+        """Yield each source partition together with each of its co-assigned partitions."""
         for tp in partitions:
-            if (topic := self._co_assigned.get(tp.topic)) is not None:
+            for topic in self._co_assigned.get(tp.topic, ()):
                 yield tp, TopicPartition(topic, tp.partition)
 
     @property

@@ -237,7 +237,8 @@ class ConsumerApp(Declarations, WebMixin):
 
     def _seen_by(self) -> OnConsume | None:
         interceptors = Interceptors(self._options["interceptors"] or ())
-        return on_consume(interceptors, set(retry_topics(self._handlers).values()))
+        waiting = {topic for each in self._handlers for topic in each.handling.retry_topics}
+        return on_consume(interceptors, waiting)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run the coroutine `work` in the background. An exception that it raises stops the app."""
@@ -257,8 +258,8 @@ class ConsumerApp(Declarations, WebMixin):
 
     async def _read(self, partition: TopicPartition, stream: HandlerStream) -> None:
         mine = runtime_of(self._running, partition.topic)
-        if mine.retry_topic is not None and partition.topic != mine.retry_topic.topic:
-            await mine.retry_topic.caught_up(partition, self.consumer)
+        if mine.retry_topics is not None:
+            await mine.retry_topics.caught_up(partition, self.consumer)
         await stream.pump(skip_corrupt=mine.failures.skip_corrupt, seek=self._reader.go_back)
 
     def _fail(self, error: Exception) -> None:

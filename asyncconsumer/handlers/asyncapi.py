@@ -132,11 +132,12 @@ def _operations(handler: Handler) -> Iterator[_Operation]:
         written = list(_written(handler, how.publish, read))
         yield _Operation(f"{name}.publish", "send", how.publish.topic, written, handler)
     failed = read._replace(failed=True)
-    if how.retry_topic is not None:
-        again = _Operation(f"{name}.retry", "receive", how.retry_topic, [failed], handler)
+    for topic in how.retry_topics:
+        suffix = f".{topic}" if len(how.retry_topics) > 1 else ""
+        again = _Operation(f"{name}.retry{suffix}", "receive", topic, [failed], handler)
         yield again._replace(summary="Process records that failed again.")
         about = "Write records that failed, for a later attempt."
-        yield again._replace(name=f"{name}.park", action="send", summary=about)
+        yield again._replace(name=f"{name}.park{suffix}", action="send", summary=about)
     if how.dead_letter_topic is not None:
         topic, about = how.dead_letter_topic, "Write records that could not be processed."
         dead = _Operation(f"{name}.dead_letter", "send", topic, [failed], handler)

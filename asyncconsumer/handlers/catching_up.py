@@ -27,7 +27,7 @@ async def catch_up(
                 tp: runtime.queue
                 for tp in assigned
                 if tp.topic
-                != (runtime := runtime_of(runtimes, tp.topic)).handler.handling.retry_topic
+                not in (runtime := runtime_of(runtimes, tp.topic)).handler.handling.retry_topics
             }
             for tp, end in (await consumer.end_offsets(queues)).items():
                 await wait_until(partial(_is_processed, tp, end, consumer, queues[tp]))

@@ -24,7 +24,13 @@ from asyncconsumer.handlers.partition_work import (
 )
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.retry import Retry
-from asyncconsumer.handlers.retry_topic import BehindRetry, NotDue, RetryTopic, attempts_of
+from asyncconsumer.handlers.retry_topic import (
+    BehindRetry,
+    NotDue,
+    RetryTopic,
+    RetryTopics,
+    attempts_of,
+)
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.types import TopicPartition
@@ -52,7 +58,7 @@ class Failures:
         randomness: Random,
         events: EventBus,
         recorder: Recorder,
-        retry_topic: RetryTopic | None = None,
+        retry_topics: RetryTopics | None = None,
     ) -> None:
         self.counts: Final[Counter[str]] = Counter()
         self._handler = handler
@@ -64,7 +70,7 @@ class Failures:
         self._randomness = randomness
         self._events = events
         self._recorder = recorder
-        self._retry_topic = retry_topic
+        self._retry_topics = retry_topics
         self._log = RateLimitedLogger(_log)
         self._tracebacks = RateLimitedLogger(_log)
 
@@ -79,7 +85,7 @@ class Failures:
             self._queue.retry(work, item, error.seconds)
             return False
         if isinstance(error, BehindRetry):
-            await self._park(first, error, 0)
+            await self._park(first, error.topic, error, 0)
             return True
         if isinstance(error, NotADeadLetter):
             await self.give_up(first, error, 1)
@@ -93,22 +99,26 @@ class Failures:
     async def _failed(self, work: PartitionWork, item: Item, error: BaseException) -> bool:
         """Retry an item on which a handler or a deserializer failed, or give up its records."""
         first = first_of(item)
-        waited = self._retry_topic is not None and first.topic == self._retry_topic.topic
+        topics = self._retry_topics
+        current = None if topics is None else topics.find(first.topic)
+        following = None if topics is None else topics.next_after(first.topic)
+        waited = current is not None
+        source = original(first) if waited else first
         before = work.attempts.pop(first.offset, None)
         attempts = 1 + (before.times if before else attempts_of(first) if waited else 0)
         self.counts["failed"] += 1
         self._recorder.count_error("handler_errors_total", error, self._handler)
         if (wait := self._wait(attempts, error)) is not None:
             self.counts["retried"] += 1
-            if self._retry_topic is not None and not waited:
-                await self._park(first, error, attempts)
-                self._tell_of_retry(first, attempts, self._retry_topic.delay, error)
+            if following is not None:
+                await self._park(first, following, error, attempts)
+                self._tell_of_retry(source, attempts, following.delay, error)
                 return True
-            if self._retry_topic is not None:
-                wait = max(wait, self._retry_topic.delay)
+            if current is not None:
+                wait = max(wait, current.delay)
             # A record of the retry topic stays there, so it does not count as a pending retry.
             work.attempts[first.offset] = Attempts(attempts, None if waited else item)
-            self._tell_of_retry(original(first) if waited else first, attempts, wait, error)
+            self._tell_of_retry(source, attempts, wait, error)
             self._queue.retry(work, item, wait)
             return False
         self._log_traceback(first, attempts, error)
@@ -117,9 +127,14 @@ class Failures:
                 await self.give_up(original(record) if waited else record, error, attempts)
         return True
 
-    async def _park(self, record: Record, error: BaseException, attempts: int) -> None:
-        assert self._retry_topic is not None
-        await self._retry_topic.park(record, Failure(error, attempts, self._group, self._handler))
+    async def _park(
+        self, record: Record, topic: RetryTopic, error: BaseException, attempts: int
+    ) -> None:
+        """Write a record of the source topic or of a retry topic to a retry topic."""
+        assert self._retry_topics is not None
+        if self._retry_topics.find(record.topic) is not None:
+            record = original(record)
+        await topic.park(record, Failure(error, attempts, self._group, self._handler))
         self.counts["parked"] += 1
 
     def _wait(self, attempts: int, error: BaseException) -> float | None:

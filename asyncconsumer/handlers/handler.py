@@ -78,14 +78,15 @@ class HandlerOptions:
             )
 
     @property
-    def retry_topic(self) -> str | None:
-        """The topic in which failed records wait, or None if they wait in memory."""
-        return None if self.retry is None else self.retry.topic
+    def retry_topics(self) -> tuple[str, ...]:
+        """The topics in which failed records wait. There is none if they wait in memory."""
+        return () if self.retry is None else tuple(self.retry.delays_ms)
 
     @property
     def writes_to(self) -> set[str]:
         """The topics that this handler may write records to."""
-        return {topic for topic in (self.retry_topic, self.dead_letter_topic) if topic is not None}
+        dead = () if self.dead_letter_topic is None else (self.dead_letter_topic,)
+        return {*self.retry_topics, *dead}
 
     @property
     def limit(self) -> int:
@@ -130,13 +131,13 @@ class Handler:
             if self.handles(topic):
                 what = "dead_letter_topic" if topic == self.handling.dead_letter_topic else "retry"
                 raise ConfigError(f"handler {name} reads {topic!r}, which is its own {what}")
-        if self.handling.retry_topic is not None and (
+        if self.handling.retry_topics and (
             self.handling.ordering != "key" or self.handling.batch or len(self.topics) != 1
         ):
             raise ConfigError(
                 f"handler {name}: a retry topic needs ordering='key', one topic and no `batch`"
             )
-        if (both := self.handling.retry_topic) and both == self.handling.dead_letter_topic:
+        if (both := self.handling.dead_letter_topic) in self.handling.retry_topics:
             raise ConfigError(
                 f"handler {name}: {both!r} is its retry topic and its `dead_letter_topic`: dead "
                 "letters would be retried without end"
@@ -148,8 +149,8 @@ class Handler:
             return self
         how, expression = self.handling, self.pattern
         retry = how.retry
-        if retry is not None and retry.topic is not None:
-            retry = replace(retry, topic=prefix + retry.topic)
+        if retry is not None:
+            retry = retry.with_prefix(prefix)
         if expression is not None and prefix:
             expression = re.compile(f"{re.escape(prefix)}(?:{with_flags(expression)})")
         dead = None if how.dead_letter_topic is None else prefix + how.dead_letter_topic
@@ -205,7 +206,7 @@ def declared(
 def check_exactly_once(handlers: Sequence[Handler]) -> None:
     """Raise ConfigError if a handler has an option that does not work in transactions."""
     for handler in handlers:
-        if handler.handling.retry_topic is not None:
+        if handler.handling.retry_topics:
             raise ConfigError(
                 f"handler {handler.name}: a retry topic does not work with `exactly_once`, because "
                 "its records would be visible before their transaction. Use Retry without a topic, "
@@ -221,11 +222,9 @@ def check_apart(handler: Handler, other: Handler) -> None:
             "topic once. Call both functions from one handler, or use another `group_id`"
         )
     for mine, theirs in ((handler, other), (other, handler)):
-        waiting = mine.handling.retry_topic
-        if waiting is not None and (
-            theirs.handles(waiting) or waiting in theirs.handling.writes_to
-        ):
-            raise ConfigError(
-                f"the retry topic {waiting!r} of {mine.name} is used by {theirs.name} too: "
-                "each handler needs its own"
-            )
+        for waiting in mine.handling.retry_topics:
+            if theirs.handles(waiting) or waiting in theirs.handling.writes_to:
+                raise ConfigError(
+                    f"the retry topic {waiting!r} of {mine.name} is used by {theirs.name} too: "
+                    "each handler needs its own"
+                )

@@ -1,6 +1,7 @@
 """The retry policy of a handler."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -21,6 +22,10 @@ class Retry:
     With a `topic`, failed records wait in that retry topic, at least `delay_ms` before each
     attempt. The source partition continues and is committed meanwhile. The retry topic needs at
     least as many partitions as the source topic. Later records of a waiting key wait there, too.
+
+    `topic` can be a mapping of several retry topics to their delays in milliseconds, such as
+    ``{"orders.retry.1s": 1_000, "orders.retry.1h": 3_600_000}``. The first failure writes a record
+    to the first topic, the next one to the second topic, and so on.
     """
 
     attempts: int = 3
@@ -28,7 +33,7 @@ class Retry:
     max_backoff_ms: int = 30_000
     jitter: float = 0.2
     on: tuple[type[Exception], ...] = (Exception,)
-    topic: str | None = None
+    topic: str | Mapping[str, int] | None = None
     delay_ms: int = 10_000
 
     def __post_init__(self) -> None:
@@ -36,6 +41,7 @@ class Retry:
         whole_number("backoff_ms", self.backoff_ms, 0)
         whole_number("max_backoff_ms", self.max_backoff_ms, self.backoff_ms)
         whole_number("delay_ms", self.delay_ms, 0)
+        self._check_topics()
         if not 0 <= self.jitter <= 1:
             raise ConfigError(f"jitter must be from 0 to 1, got {self.jitter!r}")
         kinds: object = self.on
@@ -47,6 +53,37 @@ class Retry:
         for kind in every:
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
                 raise ConfigError(f"on must name kinds of Exception, got {kind!r}")
+
+    def _check_topics(self) -> None:
+        topics: object = self.topic
+        if topics is not None and not isinstance(topics, str | Mapping):
+            raise ConfigError(
+                f"`topic` of Retry must be a topic or a mapping of topics to delays, got {topics!r}"
+            )
+        for topic, delay_ms in self.delays_ms.items():
+            name: object = topic
+            if not isinstance(name, str) or not name:
+                raise ConfigError(f"`topic` of Retry must be the name of a topic, got {name!r}")
+            whole_number(f"the delay of {topic!r}", delay_ms, 0)
+        if len(self.delays_ms) > max(1, self.attempts - 1):
+            raise ConfigError(
+                f"{len(self.delays_ms)} retry topics need `attempts` of at least "
+                f"{len(self.delays_ms) + 1}, got {self.attempts}: a record has one attempt before "
+                "the first topic, and one after each delay"
+            )
+
+    @property
+    def delays_ms(self) -> Mapping[str, int]:
+        """The delays of the retry topics, in their order. Without a retry topic, it is empty."""
+        if self.topic is None:
+            return {}
+        return {self.topic: self.delay_ms} if isinstance(self.topic, str) else self.topic
+
+    def with_prefix(self, prefix: str) -> "Retry":
+        """Return a copy with `prefix` before the names of the retry topics."""
+        if self.topic is None or isinstance(self.topic, str):
+            return self if self.topic is None else replace(self, topic=prefix + self.topic)
+        return replace(self, topic={prefix + name: delay for name, delay in self.topic.items()})
 
     def wait(self, attempts: int, error: BaseException, randomness: Random) -> float | None:
         """Return the seconds until the next attempt, or None if no attempt is left for this error.

@@ -1,4 +1,4 @@
-"""A retry topic, in which failed records wait for their next attempt, in the order of their keys.
+"""Retry topics, in which failed records wait for their next attempt, in the order of their keys.
 
 A failed record is written to the partition of the retry topic with the same number. It then counts
 as processed in the source partition, so nothing there waits for it.
@@ -6,13 +6,19 @@ as processed in the source partition, so nothing there waits for it.
 Until the last waiting record of a key is processed, later records of that key are appended to the
 retry topic without a handler call.
 
-Retry partitions are co-assigned: the owner of a source partition also owns its retry partition. It
-reads the retry partition to its end before it starts the source partition, to know the keys.
+A handler may have several retry topics with different delays. A record that fails in one of them is
+written to the next one. All records of a key in a retry topic come before those of the same key in
+earlier retry topics, and before those in the source topic. So a record whose key waits in later
+topics is appended to the first of these.
+
+Retry partitions are co-assigned: the owner of a source partition also owns its retry partitions. It
+reads the retry partitions of later topics to their ends before it starts a partition, to know the
+keys.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -40,7 +46,11 @@ _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class BehindRetry(Exception):
-    """A record must wait in the retry topic, because earlier records of its key wait there."""
+    """A record must wait in a retry topic, because earlier records of its key wait there."""
+
+    def __init__(self, topic: "RetryTopic") -> None:
+        super().__init__(topic.topic)
+        self.topic = topic
 
 
 class NotDue(Exception):
@@ -60,43 +70,28 @@ class _Waiting:
 
 
 class RetryTopic:
-    """The retry topic of one handler, with its work queue. `writer` writes records to the topic."""
+    """One retry topic of a handler. `writer` writes records to the topic."""
 
     def __init__(
-        self,
-        topic: str,
-        writer: DeadLetterWriter,
-        limits: tuple[int, int],
-        *,
-        delay_ms: int,
-        now_ms: Callable[[], int],
+        self, topic: str, writer: DeadLetterWriter, *, delay_ms: int, now_ms: Callable[[], int]
     ) -> None:
         self.topic: Final = topic
         self.delay: Final = delay_ms / 1000
-        self.queue: Final = WorkQueue(*limits, lambda wake: KeyOrderWithRetries(self))
+        self.partitions: Mapping[TopicPartition, PartitionWork] = {}  # those of the work queue
         self._writer = writer
         self._now_ms = now_ms
         self._log = RateLimitedLogger(_log)
         self._keys: dict[int, tuple[PartitionWork | None, dict[bytes, _Waiting]]] = {}
 
-    def call(self, handle: Call) -> Call:
-        """Wrap a handler call, so that it gets records of the retry topic as they were originally.
+    def has(self, record: Record) -> bool:
+        """Return whether records with the key of `record` wait, in its partition of this topic."""
+        return record.key is not None and record.key in self._waiting(record.partition)
 
-        Records that must wait raise `NotDue` or `BehindRetry`.
-        """
-
-        def begin(record: Any) -> Any:  # noqa: ANN401 - as `Call`
-            if record.topic == self.topic:
-                if (wait := self._wait(record)) > 0:
-                    raise NotDue(wait)
-                attempts_elsewhere.set(self._attempts(record))
-                return handle(original(record))
-            attempts_elsewhere.set(0)
-            if record.key is not None and record.key in self._waiting(record.partition):
-                raise BehindRetry
-            return handle(record)
-
-        return begin
+    def begin(self, record: Record) -> None:
+        """Note the attempts of a record of this topic. Raise `NotDue` if it may not be tried."""
+        if (wait := self._wait(record)) > 0:
+            raise NotDue(wait)
+        attempts_elsewhere.set(self._attempts(record))
 
     def _wait(self, record: Record) -> float:
         """Return the seconds until a record may be tried, at most the delay of the topic.
@@ -171,7 +166,7 @@ class RetryTopic:
                 return
 
     def _work(self, partition: int) -> PartitionWork | None:
-        return self.queue.partitions.get(TopicPartition(self.topic, partition))
+        return self.partitions.get(TopicPartition(self.topic, partition))
 
     def _waiting(self, partition: int) -> dict[bytes, _Waiting]:
         """Return the waiting records of a partition by key. A new assignment starts without any."""
@@ -194,32 +189,81 @@ class RetryTopic:
         return not work.ledger.is_unfinished(offset)
 
 
-class KeyOrderWithRetries(KeyOrder):
-    """The ordering "key" for a handler with a retry topic.
+class RetryTopics:
+    """The retry topics of a handler in the order of its attempts, with its work queue."""
 
-    It tells the `RetryTopic` which of its records wait and which are processed.
+    def __init__(self, topics: Sequence[RetryTopic], limits: tuple[int, int]) -> None:
+        self.queue: Final = WorkQueue(*limits, lambda wake: KeyOrderWithRetries(self))
+        self._topics = topics
+        self._numbers = {each.topic: number for number, each in enumerate(topics)}
+        for each in topics:
+            each.partitions = self.queue.partitions
+
+    def find(self, topic: str) -> RetryTopic | None:
+        """Return the retry topic with this name, or None."""
+        number = self._numbers.get(topic)
+        return None if number is None else self._topics[number]
+
+    def next_after(self, topic: str) -> RetryTopic | None:
+        """Return the retry topic for records of `topic` that fail; None after the last one."""
+        return next(iter(self._after(topic)), None)
+
+    def _after(self, topic: str) -> Sequence[RetryTopic]:
+        """Return the retry topics after `topic`: all of them if it is the source topic."""
+        return self._topics[self._numbers.get(topic, -1) + 1 :]
+
+    def call(self, handle: Call) -> Call:
+        """Wrap a handler call, so that it gets records of retry topics as they were originally.
+
+        Records that must wait raise `NotDue` or `BehindRetry`.
+        """
+
+        def begin(record: Any) -> Any:  # noqa: ANN401 - as `Call`
+            current = self.find(record.topic)
+            source = record if current is None else original(record)
+            for later in self._after(record.topic):
+                if later.has(record):
+                    raise BehindRetry(later)
+            if current is None:
+                attempts_elsewhere.set(0)
+            else:
+                current.begin(record)
+            return handle(source)
+
+        return begin
+
+    async def caught_up(self, tp: TopicPartition, consumer: Consumer) -> None:
+        """Wait until the partitions of `tp` in all later retry topics are read to their ends."""
+        for later in self._after(tp.topic):
+            await later.caught_up(tp, consumer)
+
+
+class KeyOrderWithRetries(KeyOrder):
+    """The ordering "key" for a handler with retry topics.
+
+    It tells each `RetryTopic` which of its records wait and which are processed.
     """
 
-    def __init__(self, retry_topic: RetryTopic) -> None:
-        self._retry_topic = retry_topic
+    def __init__(self, topics: RetryTopics) -> None:
+        self._topics = topics
 
     def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
-        """Note that records of the retry topic wait."""
-        if self.follows_each(work):
-            self._retry_topic.add(records)
+        """Note that records of a retry topic wait."""
+        if (topic := self._topics.find(work.partition.topic)) is not None:
+            topic.add(records)
 
     def follows_each(self, work: PartitionWork) -> bool:
-        """Return whether the partition belongs to the retry topic."""
-        return work.partition.topic == self._retry_topic.topic
+        """Return whether the partition belongs to a retry topic."""
+        return self._topics.find(work.partition.topic) is not None
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
         """Make the next record of a key ready.
 
-        Note that a record of the retry topic is processed.
+        Note that a record of a retry topic is processed.
         """
-        if self.follows_each(work):
+        if (topic := self._topics.find(work.partition.topic)) is not None:
             assert not isinstance(item, list)
-            self._retry_topic.remove(item)
+            topic.remove(item)
         super().done(work, item, ready)
 
 

@@ -21,7 +21,7 @@ from asyncconsumer.handlers.ordering import ORDERINGS, Ordering
 from asyncconsumer.handlers.partition_work import Item, first_of
 from asyncconsumer.handlers.publishing import collected
 from asyncconsumer.handlers.queue import WorkQueue
-from asyncconsumer.handlers.retry_topic import RetryTopic
+from asyncconsumer.handlers.retry_topic import RetryTopic, RetryTopics
 from asyncconsumer.handlers.threads import HandlerThreads
 from asyncconsumer.handlers.tracing import TracedPublishing, traced
 from asyncconsumer.handlers.workers import Workers
@@ -61,11 +61,11 @@ class HandlerRuntime:
         self.handler: Final = handler
         self._app = context.app
         self._writers = [dead_letters[name] for name in options.writes_to if name in dead_letters]
-        self.retry_topic: Final = _retry_topic(options, dead_letters, environment)
+        self.retry_topics: Final = _retry_topics(options, dead_letters, environment)
         self.queue: Final = (
             WorkQueue(options.limit, options.max_in_flight_bytes, partial(_order, options))
-            if self.retry_topic is None
-            else self.retry_topic.queue
+            if self.retry_topics is None
+            else self.retry_topics.queue
         )
         middlewares = _middlewares(options, tracing=context.tracing)
         self.publisher: Final = handler.publisher(around_publish(middlewares))
@@ -85,7 +85,7 @@ class HandlerRuntime:
             randomness=environment.randomness,
             events=context.events,
             recorder=recorder,
-            retry_topic=self.retry_topic,
+            retry_topics=self.retry_topics,
         )
         call = self._composed(function, middlewares, group, context)
         self.workers: Final = Workers(
@@ -110,8 +110,8 @@ class HandlerRuntime:
             call = self.publisher.call(call)
         call = with_middlewares(call, middlewares, self._context_of)
         call = traced(call, group) if context.tracing else call
-        if self.retry_topic is not None:
-            call = self.retry_topic.call(call)
+        if self.retry_topics is not None:
+            call = self.retry_topics.call(call)
         if context.exactly_once is not None:
             call = self._in_transactions(call, context.exactly_once)
         return call
@@ -196,7 +196,7 @@ def runtime_of(runtimes: Sequence[HandlerRuntime], topic: str) -> HandlerRuntime
     named = [
         runtime
         for runtime in runtimes
-        if topic in runtime.handler.topics or topic == runtime.handler.handling.retry_topic
+        if topic in runtime.handler.topics or topic in runtime.handler.handling.retry_topics
     ]
     return (named or [runtime for runtime in runtimes if runtime.handler.handles(topic)])[0]
 
@@ -212,18 +212,16 @@ def _middlewares(options: HandlerOptions, *, tracing: bool) -> list[Middleware]:
     return [*options.middlewares, *traced_results]
 
 
-def _retry_topic(
+def _retry_topics(
     options: HandlerOptions, writers: Mapping[str, DeadLetterWriter], environment: Environment
-) -> RetryTopic | None:
+) -> RetryTopics | None:
     if options.retry is None or options.retry.topic is None:
         return None
-    return RetryTopic(
-        options.retry.topic,
-        writers[options.retry.topic],
-        (options.limit, options.max_in_flight_bytes),
-        delay_ms=options.retry.delay_ms,
-        now_ms=environment.now_ms,
-    )
+    tiers = [
+        RetryTopic(topic, writers[topic], delay_ms=delay_ms, now_ms=environment.now_ms)
+        for topic, delay_ms in options.retry.delays_ms.items()
+    ]
+    return RetryTopics(tiers, (options.limit, options.max_in_flight_bytes))
 
 
 def _order(options: HandlerOptions, wake: Callable[[], None]) -> Ordering:

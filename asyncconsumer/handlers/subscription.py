@@ -20,7 +20,7 @@ class AppConsumer(Consumer[Any, Any]):
     def __init__(
         self,
         *topics: str,
-        co_assigned: Mapping[str, str],
+        co_assigned: Mapping[str, Sequence[str]],
         recorder: Recorder,
         in_transactions: TransactionalStore | None = None,
         **options: Any,  # noqa: ANN401 - checked by the consumer
@@ -88,12 +88,12 @@ def reads(handlers: Sequence[Handler], topic: str) -> bool:
     )
 
 
-def retry_topics(handlers: Sequence[Handler]) -> dict[str, str]:
+def retry_topics(handlers: Sequence[Handler]) -> dict[str, tuple[str, ...]]:
     """Return a mapping of source topics to their retry topics. Topics without one are left out."""
     return {
-        topic: handler.handling.retry_topic
+        topic: handler.handling.retry_topics
         for handler in handlers
-        if handler.handling.retry_topic is not None
+        if handler.handling.retry_topics
         for topic in handler.topics
     }
 

@@ -151,7 +151,7 @@ class AppUnderTest(AsyncResource):
         retries = retry_topics(self._handlers)
         for topic in sorted({topic for handler in self._handlers for topic in handler.topics}):
             count = self._kafka.partition_count(topic)
-            if (retry := retries.get(topic)) is not None:
+            for retry in retries.get(topic, ()):
                 self._kafka.ensure_partitions(retry, count)
 
     # --- for `settled` ---------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class AppUnderTest(AsyncResource):
 
     def waits(self, tp: TopicPartition, committed: int) -> bool:
         """Return whether all records of a retry topic's partition wait for their next attempt."""
-        if tp.topic not in retry_topics(self._handlers).values():
+        if not any(tp.topic in handler.handling.retry_topics for handler in self._handlers):
             return False
         end = self._kafka.cluster.end(tp)
         return any(_waits(runtime.queue, tp, committed, end) for runtime in self._running())

@@ -84,9 +84,9 @@ async def check_topics(handlers: Sequence[Handler], consumer: AppConsumer) -> No
 def _needed_topics(handlers: Iterable[Handler]) -> Iterator[NeededTopic]:
     for handler in handlers:
         name, how = handler.name, handler.handling
-        if how.retry_topic is not None:
+        for topic in how.retry_topics:
             [source] = handler.topics
-            yield NeededTopic(how.retry_topic, name, "retry topic", source)
+            yield NeededTopic(topic, name, "retry topic", source)
         if how.dead_letter_topic is not None:
             yield NeededTopic(how.dead_letter_topic, name, "dead letter topic")
         if isinstance(how.publish, Publish) and how.publish.topic is not None:

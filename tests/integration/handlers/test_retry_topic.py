@@ -164,8 +164,8 @@ GROUPS: dict[str, dict[str, Any]] = {
 class Kept:
     """The work of the apps of one group on records in order of key."""
 
-    def __init__(self, kafka: KafkaHandle, topic: str, waiting: str, how: dict[str, Any]) -> None:
-        self.kafka, self.topic, self.waiting, self.how = kafka, topic, waiting, how
+    def __init__(self, kafka: KafkaHandle, topic: str, retry: Retry, how: dict[str, Any]) -> None:
+        self.kafka, self.topic, self.retry, self.how = kafka, topic, retry, how
         self.group = kafka.group()
         self.failed: Counter[tuple[str, int]] = Counter()
         self.done: dict[str, list[int]] = {f"key{n}": [] for n in range(KEYS)}
@@ -173,9 +173,8 @@ class Kept:
 
     def app(self) -> ConsumerApp:
         app = make_app(self.kafka, group_id=self.group, **self.how)
-        retry = Retry(10, backoff_ms=10, topic=self.waiting, delay_ms=300)
 
-        @app.handler(self.topic, retry=retry)
+        @app.handler(self.topic, retry=self.retry)
         async def handle(record: Record) -> None:
             key, value = (record.key or b"").decode(), int(record.value or b"")
             if set(range(value)) - set(self.done[key]):
@@ -197,12 +196,17 @@ class Kept:
         return all(set(each) == set(range(OF_EACH)) for each in self.done.values())
 
 
-@pytest.mark.parametrize("how", GROUPS.values(), ids=list(GROUPS))
+@pytest.mark.parametrize(
+    ("how", "delays_ms"),
+    [*((how, [300]) for how in GROUPS.values()), (GROUPS["cooperative"], [200, 500])],
+    ids=[*GROUPS, "two retry topics"],
+)
 async def test_keys_keep_their_order_though_members_come_and_go_while_records_wait(
-    kafka: KafkaHandle, how: dict[str, Any]
+    kafka: KafkaHandle, how: dict[str, Any], delays_ms: list[int]
 ) -> None:
-    topic, waiting = await kafka.topic(partitions=3), await kafka.topic(partitions=3)
-    stored = Kept(kafka, topic, waiting, how)
+    topic = await kafka.topic(partitions=3)
+    waiting = {await kafka.topic(partitions=3): delay_ms for delay_ms in delays_ms}
+    stored = Kept(kafka, topic, Retry(10, backoff_ms=10, topic=waiting), how)
     await stored.send(range(2))
     async with stored.app():
         await until(lambda: len(stored.failed) == KEYS)  # all wait
