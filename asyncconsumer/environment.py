@@ -1,11 +1,12 @@
 """The injected dependencies of a consumer: transports, random numbers and clocks."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from asyncconsumer.aio.suspensions import ClockOffsets, system_offsets
 from asyncconsumer.aio.wall_clock import wall_clock_ms
@@ -35,25 +36,26 @@ class Environment:
 
     @classmethod
     def current(cls) -> "Environment":
-        """Return the environment for a new object: the real one, unless `run` is calling."""
+        """Return the environment for a new object: the real one, unless another one is in use."""
         return _CURRENT.get() or cls()
 
-    @classmethod
-    def pop(cls, options: Any) -> "Environment":  # noqa: ANN401 - a dict of any TypedDict
-        """Remove the environment from the keyword arguments of a constructor, and return it.
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let new objects use this environment until the end of the block.
 
-        `FakeKafka.options` has one. Other callers pass none, and get the current environment.
+        This concerns objects of the current task, and of tasks that are started in the block.
         """
-        environment: Environment | None = options.pop("environment", None)
-        return environment or cls.current()
+        before = _CURRENT.get()
+        _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.set(before)  # no `reset`, because the block may end in another context
 
     def run(self, function: Callable[..., T], *args: object, **options: object) -> T:
         """Call a function, such as a class, whose new objects use this environment."""
-        token = _CURRENT.set(self)
-        try:
+        with self.in_use():
             return function(*args, **options)
-        finally:
-            _CURRENT.reset(token)
 
     def virtual_clock(self) -> Callable[[], float] | None:
         """Return the virtual clock of the event loop, or None if the loop uses real time.

@@ -48,7 +48,7 @@ class Admin(TopicOperations, GroupOperations, AsyncResource):
         retry_timeout_ms: int = 10_000,
         **options: Unpack[AdminOptions],
     ) -> None:
-        environment = Environment.pop(options)
+        environment = Environment.current()
         refuse_tls_options(options)
         refuse_unknown(options, ConnectionConfig)
         whole_number("retry_timeout_ms", retry_timeout_ms, 0)

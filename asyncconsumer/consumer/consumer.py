@@ -84,7 +84,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         config: ConsumerConfig | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        environment = Environment.pop(options)
+        environment = Environment.current()
         refuse_both(config, options)
         config = config or ConsumerConfig.from_options(**options)
         listeners = ListenerList(None if listener is None else checked(listener))

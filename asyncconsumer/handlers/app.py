@@ -108,7 +108,7 @@ class ConsumerApp(Declarations, WebMixin):
     """
 
     def __init__(self, **options: Unpack[AppKeywords]) -> None:
-        environment = Environment.pop(options)
+        environment = Environment.current()
         settings = AppSettings.of(options)
         super().__init__(middlewares=settings.middlewares)
         self._settings = settings

@@ -16,7 +16,6 @@ from typing_extensions import TypeVar
 
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.retry_deadline import RetryDeadline
-from asyncconsumer.aio.wall_clock import wall_clock_ms
 from asyncconsumer.config import (
     ProducerConfig,
     ProducerOptions,
@@ -26,6 +25,7 @@ from asyncconsumer.config import (
 )
 from asyncconsumer.config.external import ExternalOptions, StrPath
 from asyncconsumer.config.option_docs import option_docs
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import (
     BrokerError,
     ClosedError,
@@ -34,7 +34,6 @@ from asyncconsumer.errors import (
     UnknownTopicOrPartition,
 )
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.metadata import Topic
 from asyncconsumer.net.pool import BrokerOpener, BrokerPool
 from asyncconsumer.producer.batch import RecordDelivery, RecordMetadata
@@ -81,8 +80,8 @@ class Producer(AsyncResource, Generic[K, V]):
         value_serializer: Serializable[V] | None = None,
         config: ProducerConfig | None = None,
         randomness: Random | None = None,
-        opener: BrokerOpener = open_connection,
-        now_ms: Callable[[], int] = wall_clock_ms,
+        opener: BrokerOpener | None = None,
+        now_ms: Callable[[], int] | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         refuse_both(config, options)
@@ -90,10 +89,13 @@ class Producer(AsyncResource, Generic[K, V]):
         sending = self.config.sending
         self._write_key: Final[Serializer] = make_serializer(key_serializer)
         self._write_value: Final[Serializer] = make_serializer(value_serializer)
-        self._randomness = randomness or Random()  # noqa: S311 - for jitter and partitions
-        self._now_ms = now_ms
+        environment = Environment.current()
+        self._randomness = randomness or environment.randomness  # for jitter and partitions
+        self._now_ms = now_ms or environment.now_ms
         self._brokers = BrokerPool(
-            self.config.connection, randomness=self._randomness, opener=opener
+            self.config.connection,
+            randomness=self._randomness,
+            opener=opener or environment.open_broker,
         )
         self._cluster = Cluster(self._brokers, randomness=self._randomness)
         self._buffer = SendBuffer(sending.max_buffered_bytes)

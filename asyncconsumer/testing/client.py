@@ -1,9 +1,11 @@
 """The network of one client of a fake cluster."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from random import Random
-from typing import Any, Final
+from typing import Final
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConnectFailed, ConnectionLost
@@ -14,15 +16,18 @@ from asyncconsumer.types import Address
 _SECONDS_TO_REFUSE: Final = 0.01
 
 
-class FakeClient:
-    """A process of a test: a consumer, a producer or an app that gets its `options`."""
+class FakeClient(AsyncResource):
+    """A process of a test, with its own network.
+
+    Consumers, producers and apps that are created in its ``async with`` block belong to it.
+    """
 
     def __init__(self, cluster: CompleteCluster, randomness: Random) -> None:
         self._cluster = cluster
         self._online = True
         self._connections: list[BrokerConnection] = []
         self._environment = Environment(
-            open_broker=self._open,
+            open_broker=self._connect,
             randomness=randomness,
             clock=asyncio.get_running_loop().time,  # so no threads are started
             now_ms=cluster.now_ms,
@@ -33,23 +38,8 @@ class FakeClient:
         """Transports, random numbers and clocks of this client."""
         return self._environment
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The keyword arguments for a consumer or an app."""
-        return {
-            "bootstrap_servers": self._cluster.bootstrap_servers,
-            "environment": self._environment,
-        }
-
-    @property
-    def producer_options(self) -> dict[str, Any]:
-        """The keyword arguments for a `Producer`."""
-        return {
-            "bootstrap_servers": self._cluster.bootstrap_servers,
-            "opener": self._environment.open_broker,
-            "randomness": self._environment.randomness,
-            "now_ms": self._environment.now_ms,
-        }
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.enter_context(self._environment.in_use())
 
     def disconnect(self) -> None:
         """Cut this client off from all brokers, as if its process died or lost its network.
@@ -65,7 +55,7 @@ class FakeClient:
         """Restore the network of this client."""
         self._online = True
 
-    async def _open(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
+    async def _connect(self, address: Address, config: ConnectionConfig) -> BrokerConnection:
         if not self._online:
             await asyncio.sleep(_SECONDS_TO_REFUSE)
             raise ConnectFailed(address, "the test disconnected the client")

@@ -52,8 +52,9 @@ class Tested(Protocol):
 class FakeKafka(AsyncResource):
     """A Kafka cluster within the test process, without sockets, threads and files.
 
-    Consumers, producers and apps run their production code on it. They get `options` or
-    `producer_options` as keyword arguments. `ConsumerApp.testing` opens a FakeKafka for an app.
+    Consumers, producers and apps that are created in its ``async with`` block run their production
+    code on it, with its `bootstrap_servers` or with `options`. `ConsumerApp.testing` opens a
+    FakeKafka for an app.
 
     A topic is created when it is first used, with `partitions` partitions. With
     ``auto_create_topics=False`` only `create_topic` creates one. On a virtual event loop
@@ -91,6 +92,7 @@ class FakeKafka(AsyncResource):
             )
         )
         self._client = self.client()
+        await stack.enter_async_context(self._client)
 
     # --- clients ---------------------------------------------------------------------------------
 
@@ -107,24 +109,20 @@ class FakeKafka(AsyncResource):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keyword arguments for a consumer or an app."""
-        assert self._client is not None, "enter the `async with` block of the FakeKafka first"
-        return self._client.options
-
-    @property
-    def producer_options(self) -> dict[str, Any]:
-        """The keyword arguments for a `Producer`."""
-        assert self._client is not None, "enter the `async with` block of the FakeKafka first"
-        return self._client.producer_options
+        """The option `bootstrap_servers`, as keyword arguments: ``**kafka.options``."""
+        return {"bootstrap_servers": self.bootstrap_servers}
 
     @property
     def environment(self) -> Environment:
-        """Transports, random numbers and clocks of the clients with `options`."""
+        """Transports, random numbers and clocks of the clients that are created in the block."""
         assert self._client is not None, "enter the `async with` block of the FakeKafka first"
         return self._client.environment
 
     def client(self) -> FakeClient:
-        """Return a client with its own network, which the test can cut."""
+        """Return a client with its own network, which the test can cut.
+
+        Objects that are created in its ``async with`` block belong to it.
+        """
         return FakeClient(self.cluster, Random(self._randomness.random()))  # noqa: S311
 
     def expire_members(self, group: str) -> int:

@@ -20,7 +20,7 @@ PRODUCE, INIT_PRODUCER_ID = 0, 22
 async def test_sequence_numbers_that_are_always_refused_cause_few_requests(
     error: type[Any],
 ) -> None:
-    async with FakeKafka() as kafka, Producer(**kafka.producer_options) as producer:
+    async with FakeKafka() as kafka, Producer(**kafka.options) as producer:
         await kafka.create_topic("t")
         kafka.cluster.fail_next(PRODUCE, error.code, times=100_000)
         delivery = await producer.send("t", b"v")

@@ -1,4 +1,7 @@
-"""The pairs of examples in docs/migrating-from-faststream.md. test_readme.py runs the second blocks."""
+"""The pairs of examples in docs/migrating-from-faststream.md.
+
+test_readme.py runs the second one of each pair.
+"""
 
 import re
 from pathlib import Path

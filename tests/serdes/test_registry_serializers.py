@@ -192,7 +192,7 @@ async def test_what_a_producer_and_a_handler_write_is_read_by_the_same_format(
         return value
 
     async with FakeKafka() as kafka, app.testing(kafka):
-        async with Producer(value_serializer=orders, **kafka.producer_options) as producer:
+        async with Producer(value_serializer=orders, **kafka.options) as producer:
             await producer.send_and_wait("orders", PydanticOrder(**FIELDS))
         await kafka.settled()
         assert read == [MsgspecOrder(**FIELDS)]
@@ -250,7 +250,7 @@ async def test_keys_have_formats_too(registry: SchemaRegistry) -> None:
         seen.append(key)
 
     async with FakeKafka() as kafka, app.testing(kafka):
-        async with Producer(value_serializer=keys, **kafka.producer_options) as producer:
+        async with Producer(value_serializer=keys, **kafka.options) as producer:
             await producer.send_and_wait("orders", MsgspecOrder(**FIELDS))
         await kafka.settled()
     assert seen == [MsgspecOrder(**FIELDS)]

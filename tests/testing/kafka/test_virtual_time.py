@@ -1,10 +1,12 @@
 """Apps and consumers that are tested without a broker, in virtual time."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from asyncconsumer import Consumer, ConsumerApp, Producer, Record, Retry, TopicPartition
+from asyncconsumer import Admin, Consumer, ConsumerApp, Producer, Record, Retry, TopicPartition
+from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.testing import FakeKafka
 from asyncconsumer.testing.fake_kafka.broker import Fate
@@ -53,7 +55,7 @@ async def test_a_producer_writes_each_record_once_though_responses_are_lost() ->
     async with FakeKafka(partitions=2, brokers=2) as kafka:
         for fate in (Fate.LOST_AFTER, Fate.LOST_BEFORE, Fate.LOST_AFTER):
             kafka.cluster.lose_next(PRODUCE, fate)
-        async with Producer(compression_type="gzip", **kafka.producer_options) as producer:
+        async with Producer(compression_type="gzip", **kafka.options) as producer:
             for number in range(10):
                 await producer.send("orders", {"id": number}, key=str(number))
         ids = sorted(record.json()["id"] for record in kafka.published("orders"))
@@ -148,9 +150,10 @@ async def test_a_member_that_dies_loses_its_partitions() -> None:
         seen.append(record.value)
 
     async with app.testing(partitions=2) as kafka:
-        process = kafka.client()
-        other = Consumer("orders", group_id="billing", **process.options)
-        async with other:
+        async with (
+            kafka.client() as process,
+            Consumer("orders", group_id="billing", **kafka.options) as other,
+        ):
             await other.wait_assigned()
             assert len(app.consumer.assignment) == 1
             process.disconnect()
@@ -159,3 +162,33 @@ async def test_a_member_that_dies_loses_its_partitions() -> None:
             await kafka.settled(timeout=300)
             process.reconnect()
         assert set(seen) == {b"0", b"1"}
+
+
+@simulated(seeds=range(2))
+async def test_objects_with_default_options_run_on_the_fake_of_their_block() -> None:
+    async with FakeKafka() as kafka:
+        reading: dict[str, Any] = {
+            "group_id": "billing",
+            "auto_offset_reset": "earliest",
+            **kafka.options,
+        }
+        async with (
+            Producer(bootstrap_servers=kafka.bootstrap_servers) as producer,
+            Admin(bootstrap_servers=kafka.bootstrap_servers) as admin,
+            Consumer("orders", **reading) as consumer,
+        ):
+            await producer.send_and_wait("orders", "an order")
+            record = await anext(aiter(consumer))
+            assert record.value == b"an order"
+            assert 0 <= kafka.cluster.now_ms() - record.timestamp < 10_000  # of virtual time
+            assert "orders" in await admin.topics()
+    assert Environment.current().clock is None  # real again
+
+
+async def test_the_block_of_a_fake_may_end_in_another_task() -> None:
+    """As in fixtures of pytest, whose end may run in a task of its own."""
+    kafka = FakeKafka()
+    async with asyncio.TaskGroup() as group:
+        await group.create_task(kafka.__aenter__())
+        assert Environment.current().clock is None
+        await group.create_task(kafka.__aexit__(None, None, None))
