@@ -1,4 +1,4 @@
-"""What clients do with a record in work, a cancelled wait and a blocked event loop.
+"""The guarantees of clients: a record in work, a cancelled wait and a blocked event loop.
 
     python -m benchmarks.guarantees
 

@@ -59,6 +59,7 @@ ADVICE: Final = {
     "UnsupportedBroker": "Update the broker, or do not use the feature that the message names.",
     "UnsupportedCompression": "Choose another `compression_type`, or update the broker.",
     "UnsupportedForMessageFormat": "Start at an offset instead of a time.",
+    "UnwritableRow": "Correct the query, so that each row has a topic and the columns of a record.",
     "UnsupportedVersion": "Update the broker, or do not use the feature.",
     "WrongCredentials": "Check `sasl_plain_username`, `sasl_plain_password` and `sasl_mechanism`.",
     "WrongHost": "Connect by a name that is in the certificate, or issue one for this name.",

@@ -23,6 +23,7 @@ from asyncconsumer.spark.source.offsets import from_json, to_json
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
 from asyncconsumer.types import TopicPartition
+from examples import spark_stream
 from tests.spark.options.test_java_pattern import NAMES, PATTERNS
 from tests.support.helpers import delete_records, produce, until
 from tests.support.protobuf_messages import Line, Order, descriptor_set
@@ -809,3 +810,20 @@ def test_a_stream_has_no_end(spark: SparkSession, kafka: KafkaHandle) -> None:
     assert isinstance(data, DataFrame)
     with pytest.raises(Exception, match="`endingOffsets` applies to batch queries only"):
         data.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination(30)
+
+
+def test_the_example_continues_at_its_checkpoint(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = asyncio.run(kafka.topic())
+    servers = kafka.bootstrap_servers
+    folders = str(tmp_path / "table"), str(tmp_path / "checkpoints")
+    for amount in (1, 2):
+        order = json.dumps({"customer": "ann", "amount": amount}).encode()
+        asyncio.run(produce(topic, [order], bootstrap_servers=servers))
+        spark_stream.run(spark, servers, topic, *folders)
+    assert [row.amount for row in spark.read.parquet(folders[0]).orderBy("amount").collect()] == [
+        1,
+        2,
+    ]
+    assert "ann" in capsys.readouterr().out
