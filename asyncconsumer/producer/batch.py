@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 from asyncconsumer.errors import ConsumerError
@@ -159,16 +159,3 @@ def withdraw(delivery: RecordDelivery) -> ProducerBatch:
     batch = delivery._current()  # noqa: SLF001 - of the same module
     batch.withdrawn |= {delivery._index}  # noqa: SLF001
     return batch
-
-
-async def wait_written(deliveries: Iterable[RecordDelivery]) -> None:
-    """Wait until all records are written or have failed. Raise the error of the first that failed.
-
-    This is faster than awaiting each delivery, because records share batches.
-    """
-    batches = dict.fromkeys(delivery._batch for delivery in deliveries)  # noqa: SLF001
-    for batch in batches:
-        await batch.wait()
-    for batch in batches:
-        if (error := batch.first_error()) is not None:
-            raise error

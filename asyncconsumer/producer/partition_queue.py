@@ -28,7 +28,7 @@ from asyncconsumer.records.record import Headers
 from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 NOT_IDEMPOTENT: Final = BatchProducer()
 """The producer fields if a broker issues no producer id."""
@@ -127,6 +127,30 @@ class PartitionQueue:
             self._close_open(batch)
             return delivery, grown, True
         return delivery, grown, is_new
+
+    def extend(
+        self,
+        records: "Iterable[tuple[bytes | None, bytes | None, Headers]]",
+        timestamp_ms: int,
+        now: float,
+    ) -> tuple[list[ProducerBatch], int]:
+        """Append many records as `append` does. Return their batches and their size in bytes."""
+        batch, limit = self._open, self._config.max_batch_bytes
+        before = 0 if batch is None else batch.size
+        batches = [] if batch is None else [batch]
+        for key, value, headers in records:
+            if batch is not None:
+                expected = (len(key) if key else 0) + (len(value) if value else 0)
+                if batch.size + expected + _RECORD_OVERHEAD > limit:
+                    self._close_open(batch)
+                    batch = None
+            if batch is None:
+                self._created += 1
+                batch = ProducerBatch(self.tp, self._created, now)
+                batches.append(batch)
+            batch.size = batch.encoder.append(timestamp_ms, key, value, headers)
+            self._open = batch
+        return batches, sum(batch.size for batch in batches) - before
 
     def take(self, now: float, *, flush: bool) -> ProducerBatch | None:
         """Return the next batch to send now, encoded and counted as in flight."""

@@ -2,16 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncconsumer.errors import ConfigError, UnwritableRow
+from asyncconsumer.producer.bulk import OutgoingRecord
 from asyncconsumer.records.record import Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-OutgoingRecord: TypeAlias = tuple[str, bytes | None, bytes | None, Headers, int | None]
-"""Topic, key, value, headers and partition of a record to send."""
 
 _BYTES: Final = ("string", "binary")
 _TYPES: Final = {

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from asyncconsumer.aio.own_task import OwnTask
-from asyncconsumer.producer.batch import RecordDelivery, wait_written
+from asyncconsumer.producer.bulk import BulkDelivery, send_bulk
 from asyncconsumer.producer.producer import Producer
 from asyncconsumer.spark.options.sink import SinkOptions, producer_config
 from asyncconsumer.spark.source.worker_loop import worker_loop
@@ -41,7 +41,7 @@ def write_batches(
     loop = worker_loop()
     open_producer = loop.resource(WorkerProducer, options.kafka)
     try:
-        sent: list[RecordDelivery] = []
+        sent = BulkDelivery()
         for batch in loop.receive(batches):
             sent = loop.run(_send(open_producer.producer, columns, batch, after=sent))
         loop.run(_finish(open_producer.producer, sent))
@@ -55,24 +55,18 @@ async def _send(
     columns: RecordColumns,
     batch: "pa.RecordBatch",
     *,
-    after: list[RecordDelivery],
-) -> list[RecordDelivery]:
-    """Send the rows of a batch, and return their deliveries.
+    after: BulkDelivery,
+) -> BulkDelivery:
+    """Send the rows of a batch, and return their delivery.
 
-    Then wait for the previous batch, whose deliveries are `after`. So at most two batches are not
+    Then wait for the previous batch, whose delivery is `after`. So at most two batches are not
     written, and the network is busy while Spark makes the next one.
     """
-    send_now, send_bytes = producer.send_now, producer.send_bytes
-    sent: list[RecordDelivery] = []
-    for topic, key, value, headers, partition in columns.records(batch):
-        delivery = send_now(topic, key, value, headers, partition)
-        if delivery is None:
-            delivery = await send_bytes(topic, key, value, headers, partition)
-        sent.append(delivery)
-    await wait_written(after)
+    sent = await send_bulk(producer, columns.records(batch))
+    await after.wait()
     return sent
 
 
-async def _finish(producer: Producer[bytes, bytes], sent: list[RecordDelivery]) -> None:
+async def _finish(producer: Producer[bytes, bytes], sent: BulkDelivery) -> None:
     await producer.flush()
-    await wait_written(sent)
+    await sent.wait()
