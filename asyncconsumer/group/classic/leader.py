@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from asyncconsumer.aio.threads import call_in_daemon_thread
 from asyncconsumer.errors import ConfigError, InconsistentGroupProtocol, MalformedConsumerProtocol
 from asyncconsumer.group.assignors import Assignor, MemberSubscription, Racks
 from asyncconsumer.protocol.subscription_codec import (
@@ -13,6 +15,7 @@ from asyncconsumer.protocol.subscription_codec import (
 from asyncconsumer.types import Address, MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
+_MAX_BYTES_AT_ONCE: Final = 64 * 1024  # of subscriptions that are decoded without a thread
 
 
 class JoinResult(NamedTuple):
@@ -148,6 +151,19 @@ def decode_subscriptions(members: Iterable[Mapping[str, Any]]) -> dict[str, Memb
         except MalformedConsumerProtocol as error:
             _log.error("member %s gets no partition: %s", instance or member_id, error)
     return subscriptions
+
+
+async def decode_in_thread_if_large(
+    members: Sequence[Mapping[str, Any]],
+) -> dict[str, MemberSubscription]:
+    """Return the subscription of each member, as `decode_subscriptions` does.
+
+    Other members may send large ones. A thread decodes those, because this takes 0.1 s per MB.
+    """
+    decode = partial(decode_subscriptions, members)
+    if sum(len(row["metadata"] or b"") for row in members) <= _MAX_BYTES_AT_ONCE:
+        return decode()
+    return await call_in_daemon_thread("asyncconsumer subscriptions", decode)
 
 
 def encode_assignments(

@@ -27,7 +27,7 @@ from asyncconsumer.group.classic.heartbeats import HeartbeatResult, Heartbeats
 from asyncconsumer.group.classic.leader import (
     GroupLeader,
     JoinResult,
-    decode_subscriptions,
+    decode_in_thread_if_large,
     encode_assignments,
 )
 from asyncconsumer.group.classic.leader_return import LeaderReturn
@@ -329,7 +329,7 @@ class ClassicMembership(AsyncResource):
         if not joined.leads:
             self._topics.follow()
             return {}
-        subscriptions = decode_subscriptions(joined.members)
+        subscriptions = await decode_in_thread_if_large(joined.members)
         topics = {topic for member in subscriptions.values() for topic in member.topics}
         partitions = await self._topics.partition_counts(sorted(topics))
         if not joined.decides:
