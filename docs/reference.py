@@ -44,6 +44,11 @@ This page is generated from the options of the package. `asyncconsumer config ex
 prints the same in a terminal. An option is a keyword argument, an environment variable or a line of
 a file. [Configuration](../configuration.md) describes which one counts. The variable of an option
 is `ASYNCCONSUMER_` and its name in capitals. In a file, a name has underscores or Kafka's dots.
+
+A `ConsumerApp` has more keyword arguments, which are not options of the environment:
+[`AppKeywords`](api-handlers.md#asyncconsumer.AppKeywords). Handlers have those of
+[`handler`](api-handlers.md#asyncconsumer.ConsumerApp.handler). [Spark](../spark.md) has the options
+of the data source.
 """
 
 _MINOR: Final = "---\nsearch:\n  boost: 0.5\n---\n"

@@ -60,6 +60,11 @@ async def test_a_worker_with_dead_letters(kafka: KafkaHandle, program: Program) 
     [value] = await consume(dead, 1, bootstrap_servers=kafka.bootstrap_servers)
     assert json.loads(value)["number"] == 2
     assert await program.ends() == 0, program.observed
+    program.start(COMMAND, "replay", "examples.dead_letters:app", "--yes")
+    assert await program.ends(how=None) == 0, program.observed
+    topic = program.environment["TOPIC"]
+    values = await consume(topic, 3, bootstrap_servers=kafka.bootstrap_servers)
+    assert sorted(json.loads(value)["number"] for value in values) == [1, 2, 2]
 
 
 async def test_an_exactly_once_pipeline(kafka: KafkaHandle, program: Program) -> None:
