@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 
 from pydantic import BaseModel
 
@@ -28,14 +28,12 @@ class Order(BaseModel):
 
 
 async def main() -> None:
-    """Store orders until the task is cancelled."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    """Store orders until SIGTERM."""
     consumer = Consumer.from_env(TOPIC, value_deserializer=Order, auto_offset_reset="earliest")
     with closing(sqlite3.connect(STORE, timeout=30)) as store:
         store.execute("CREATE TABLE IF NOT EXISTS orders (number INT, customer TEXT)")
         async with consumer:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
             async for record in consumer:  # asking for the next record acknowledges this one
                 order = record.value
                 if order is None:  # a record without a value
@@ -46,5 +44,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with suppress(asyncio.CancelledError):
-        asyncio.run(main())
+    asyncio.run(main())

@@ -17,7 +17,6 @@ python -m examples.zookeeper_migration
 import asyncio
 import os
 import signal
-from contextlib import suppress
 
 from asyncconsumer import Consumer
 
@@ -26,14 +25,11 @@ TOPIC = os.environ.get("TOPIC", "orders")
 
 async def main() -> None:
     """Print records until SIGTERM. The loop is the same for both kinds of groups."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with Consumer.from_env(TOPIC, auto_offset_reset="earliest") as consumer:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
         async for record in consumer:
             print(record.partition, record.offset, flush=True)
 
 
 if __name__ == "__main__":
-    with suppress(asyncio.CancelledError):
-        asyncio.run(main())
+    asyncio.run(main())
