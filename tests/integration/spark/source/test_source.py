@@ -15,6 +15,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.listener import QueryProgressEvent
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asyncconsumer.consumer.simple import SimpleConsumer
@@ -737,8 +738,6 @@ async def test_a_stream_that_runs_on(spark: SparkSession, kafka: KafkaHandle, bo
     topic, group = await kafka.topic(partitions=2), kafka.group()
     _, tested = both(subscribe=topic, commitToGroup=group, maxOffsetsPerTrigger=1000)
     await fill(kafka, topic, 10, 2)
-    listener = LagListener()
-    spark.streams.addListener(listener)
     query = tested.start()
     try:
         query.processAllAvailable()
@@ -755,11 +754,11 @@ async def test_a_stream_that_runs_on(spark: SparkSession, kafka: KafkaHandle, bo
         assert to_json(from_json(source["endOffset"])) == source["latestOffset"]
         assert len(source["endOffset"]) == 2  # and an entry with the topic's id
         assert lag(progress)["maxOffsetsBehindLatest"] == 0
-        await until(lambda: listener.lag() == {str(query.id): {topic: TopicLag(0, 0.0)}})
+        listener = LagListener()  # not added: the threads of py4j for listeners stay
+        listener.onQueryProgress(QueryProgressEvent(progress))
+        assert listener.lag() == {str(query.id): {topic: TopicLag(0, 0.0)}}
     finally:
         query.stop()
-        await until(lambda: listener.lag() == {})
-        spark.streams.removeListener(listener)
     assert await committed(kafka, group, topic, 3) == [16, 16, 11]
 
 
