@@ -85,7 +85,7 @@ async def test_an_exactly_once_pipeline(kafka: KafkaHandle, program: Program) ->
 
 async def test_a_spark_feeder(kafka: KafkaHandle, program: Program) -> None:
     await send(kafka, program, *({"number": n} for n in range(20)))
-    program.start(sys.executable, "-m", "examples.spark_feeder")
+    program.start(COMMAND, "run", "examples.spark_feeder:feeder")
     folder = Path(program.environment["FOLDER"])
 
     def rows() -> int:
