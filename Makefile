@@ -11,6 +11,11 @@ VERSIONS ?= tested
 ifneq ($(VERSIONS),tested)
 VENV   := $(VENV)-$(VERSIONS)
 endif
+# another version of Spark gets a folder of its own, too
+SPARK ?=
+ifneq ($(SPARK),)
+VENV   := $(VENV)-spark-$(SPARK)
+endif
 PIP    := install --quiet --disable-pip-version-check
 INSTALL_tested = $(PIP) -c constraints.txt
 INSTALL_oldest = $(PIP) -c $(VENV)/oldest.txt
@@ -23,7 +28,7 @@ EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
 say     = @printf '\033[1m▸ %s\033[0m\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-newest test-python test-fast s3 check format bench fuzz simulate sanitize docs dist clean
+.PHONY: help demo test test-oldest test-newest test-python test-spark test-fast s3 check format bench fuzz simulate sanitize docs dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +61,13 @@ test-newest:  ## run every test with the newest allowed dependencies
 
 test-python:  ## run every test on another Python (PYTHON=python3.13)
 	@$(MAKE) --no-print-directory test
+
+# pyspark 4.0 leaves sockets to the garbage collector
+test-spark: $(VENV)/.ready  ## run the tests of the Spark source and sink on another Spark (SPARK=4.0.1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pyspark==$(or $(SPARK),$(error set SPARK, such as SPARK=4.0.1))'
+	$(say) 'the Spark source and sink on Spark $(SPARK)'
+	@$(BIN)/python -m pytest tests/integration/spark/source/test_source.py tests/integration/spark/writer \
+	  -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning $(ARGS)
 
 test-fast: $(VENV)/.ready  ## run the quick tests that need no server
 	$(say) 'the quick tests that need no server'

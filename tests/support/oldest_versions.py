@@ -19,12 +19,22 @@ def requirements() -> list[str]:
 
 
 def constraints(requirements: Iterable[str]) -> Iterator[str]:
-    """Yield one constraint per requirement: exactly its lower bound, without extras."""
+    """Yield one constraint for each package: exactly its lower bound, without extras.
+
+    Of several lower bounds the newest counts, because tests may need more than users do.
+    """
+    bounds: dict[str, str] = {}
     for text in requirements:
         match = re.match(r"([\w.-]+)(?:\[[\w,-]+\])?>=([\w.]+)", text)
         if match is None:
             raise ValueError(f"the requirement {text!r} has no lower bound")
-        yield f"{match[1]}=={match[2]}"
+        bounds[match[1]] = max(bounds.get(match[1], "0"), match[2], key=_numbers)
+    for name, version in bounds.items():
+        yield f"{name}=={version}"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
 
 
 if __name__ == "__main__":

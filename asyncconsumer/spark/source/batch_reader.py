@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from asyncconsumer.spark.options.source import SourceOptions
 from asyncconsumer.spark.source.batch_tasks import (
@@ -17,6 +17,7 @@ from asyncconsumer.spark.source.batch_tasks import (
 from asyncconsumer.spark.source.client import Client
 from asyncconsumer.spark.source.pushdown import PushedFilters
 from asyncconsumer.spark.source.resolve import check_complete
+from asyncconsumer.spark.source.spark_api import Filter
 from asyncconsumer.spark.source.task import UnpickleHook, read_task
 from asyncconsumer.spark.source.task_planning import ranges_to_sample
 from asyncconsumer.spark.source.worker_loop import worker_loop

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from pyspark.sql.datasource import (
+from asyncconsumer.fetch.list_offsets import milliseconds
+from asyncconsumer.spark.source.spark_api import (
     EqualTo,
     Filter,
     GreaterThan,
@@ -20,8 +21,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from asyncconsumer.fetch.list_offsets import milliseconds
 from asyncconsumer.spark.source.worker_process import is_running
 from asyncconsumer.types import OffsetRange, TopicPartition
 

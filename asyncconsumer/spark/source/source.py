@@ -83,9 +83,17 @@ class KafkaSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802
         """Return the reader for `spark.readStream`."""
+        from asyncconsumer.spark.source.spark_api import LIMITS_BATCHES
+
+        options = self._checked(schema, streaming=True)
+        if not LIMITS_BATCHES:
+            from asyncconsumer.spark.source import earlier_streams
+
+            earlier_streams.refuse_limits(options)
+            return earlier_streams.EarlierStreamReader(options, schema)
         from asyncconsumer.spark.source.stream_reader import KafkaStreamReader
 
-        return KafkaStreamReader(self._checked(schema, streaming=True), schema)
+        return KafkaStreamReader(options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
         """Return the writer for `df.write`. Raise ConfigError if `overwrite` is set.

@@ -10,13 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.spark.options.selection import includes_latest
@@ -37,6 +30,13 @@ from asyncconsumer.spark.source.offsets import (
     with_start,
 )
 from asyncconsumer.spark.source.resolve import check_complete, drop_missing, resolve
+from asyncconsumer.spark.source.spark_api import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from asyncconsumer.spark.source.task import Task, UnpickleHook, read_task
 from asyncconsumer.spark.source.task_planning import plan_tasks, ranges_to_sample
 from asyncconsumer.spark.source.worker_loop import worker_loop
@@ -79,14 +79,7 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         must return the same offsets.
         """
         if self._initial is None:
-            client = self._client()
-
-            async def find() -> Offsets:
-                partitions = await client.partitions(self._options.selection)
-                check_complete(self._options.starting, partitions)
-                return await resolve(client, self._options.starting, partitions)
-
-            self._initial = to_json(worker_loop().run(find()))
+            self._initial = to_json(self._find_initial())
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -219,6 +212,16 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
 
     def _client(self) -> Client:
         return worker_loop().client(self._options.kafka)
+
+    def _find_initial(self) -> Offsets:
+        client = self._client()
+
+        async def ask() -> Offsets:
+            partitions = await client.partitions(self._options.selection)
+            check_complete(self._options.starting, partitions)
+            return await resolve(client, self._options.starting, partitions)
+
+        return worker_loop().run(ask())
 
     def _find_latest(self) -> _Latest:
         client = self._client()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.spark.values.arrow_types import arrow_schema, arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -43,9 +44,7 @@ def check_nulls(schema: "StructType", value_format: str | None) -> None:
 
 def make_decoder(options: "SourceOptions", schema: "StructType") -> "Decoder":
     """Return the decoder of values for the `valueFormat` option."""
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    kind = to_arrow_type(schema["value"].dataType, timezone="UTC")
+    kind = arrow_type(schema["value"].dataType)
     if options.value_format == "json":
         from asyncconsumer.spark.values.json import JsonDecoder
 
@@ -61,11 +60,9 @@ def make_decoder(options: "SourceOptions", schema: "StructType") -> "Decoder":
 
 def make_batches(options: "SourceOptions", schema: "StructType") -> "ArrowBatches":
     """Return the converter of records to Arrow batches for a query's options and schema."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from asyncconsumer.spark.values.columns import Columns
 
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = arrow_schema(schema)
     if options.value_format is None:
         return Columns(arrow)
     from asyncconsumer.spark.values.decoder import TypedColumns

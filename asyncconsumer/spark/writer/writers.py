@@ -11,6 +11,7 @@ from pyspark.sql.datasource import (
 )
 
 from asyncconsumer.spark.options.sink import SinkOptions
+from asyncconsumer.spark.values.arrow_types import arrow_type
 from asyncconsumer.spark.writer.columns import RecordColumns
 
 if TYPE_CHECKING:
@@ -75,7 +76,6 @@ def batches_of(
 ) -> "Iterator[pa.RecordBatch]":
     """Yield rows as Arrow batches. Columns that are not written are null."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_type
 
     while chunk := list(islice(rows, _MAX_ROWS)):
         arrays = [pa.nulls(len(chunk))] * len(schema)
@@ -83,5 +83,5 @@ def batches_of(
             values = [row[position] for row in chunk]
             if name == "headers":  # Arrow would take a Row for a list of pairs
                 values = [pairs and [pair and pair.asDict() for pair in pairs] for pairs in values]
-            arrays[position] = pa.array(values, to_arrow_type(schema[position].dataType))
+            arrays[position] = pa.array(values, arrow_type(schema[position].dataType))
         yield pa.record_batch(arrays, names=schema.names)

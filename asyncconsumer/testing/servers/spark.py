@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 
 SPARK: Final = "4.2.0"
 """The newest Spark whose Kafka source is on Maven Central."""
+_OF_OLDER: Final = {"4.0": "4.0.4", "4.1": "4.1.3"}
 SCALA: Final = "2.13"
 """The Scala version of pyspark's jars. Without it a worker looks for the folders of a build."""
 
 # by hand: it says that it depends on a token provider of its own version, which was never published
+_KAFKA_SOURCE: Final = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}"
 _JARS: Final = (
-    f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{SPARK}",
     f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA}:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
@@ -70,7 +72,10 @@ EXECUTORS: Final = {
 
 async def kafka_source_jars(progress: maven.Progress = maven.no_progress) -> list[Path]:
     """Return the paths of the jars of Spark's own Kafka source that pyspark does not contain."""
-    return await _alone(f"Spark {SPARK} Kafka source", _JARS, progress)
+    minor = metadata.version("pyspark").rpartition(".")[0]
+    version = _OF_OLDER.get(minor, SPARK)
+    jars = [f"{_KAFKA_SOURCE}:{version}", *_JARS]
+    return await _alone(f"Spark {version} Kafka source", jars, progress)
 
 
 async def delta_jars(progress: maven.Progress = maven.no_progress) -> list[Path]:

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asyncconsumer.consumer.simple import SimpleConsumer
 from asyncconsumer.spark import LagListener, TopicLag, lag
 from asyncconsumer.spark.source.offsets import from_json, to_json
+from asyncconsumer.spark.source.spark_api import LIMITS_BATCHES, VERSION
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
 from asyncconsumer.types import TopicPartition
@@ -42,6 +43,11 @@ from tests.support.spark_queries import (
 )
 
 Options = Callable[[World], dict[str, Any]]
+
+needs_filters = pytest.mark.skipif(
+    VERSION.startswith("4.0"), reason="Spark 4.0 has no filter pushdown"
+)
+needs_limits = pytest.mark.skipif(not LIMITS_BATCHES, reason="Spark before 4.2 has no limits")
 
 
 @pytest.fixture(scope="module")
@@ -307,6 +313,7 @@ def test_isolation_levels_do_not_share_a_client(spark: SparkSession, world: Worl
         assert frame(spark, TESTED, world.kafka, **options).count() == count
 
 
+@needs_filters
 def test_filters_are_handed_down_where_spark_does_so(spark: SparkSession, world: World) -> None:
     since = f"timestamp >= timestamp_millis({T0 + 60_000}) and key is not null"
     queries = ["partition = 1", "offset > 20 and partition in (0, 2)", since, "partition = 9"]
@@ -604,6 +611,7 @@ def same(streams: list[Stream], **options: Any) -> Rows:
     return tested
 
 
+@needs_limits
 async def test_a_stream_goes_on_where_it_was(kafka: KafkaHandle, both: Make) -> None:
     topic = await kafka.topic(partitions=2)
     streams = both(subscribe=topic, maxOffsetsPerTrigger=35, includeHeaders="true")
@@ -734,6 +742,7 @@ async def test_topics_that_are_gone_or_recreated(kafka: KafkaHandle, both: Make)
     assert len(same(streams, failOnDataLoss="false")) == 28
 
 
+@needs_limits
 async def test_a_stream_that_runs_on(spark: SparkSession, kafka: KafkaHandle, both: Make) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     _, tested = both(subscribe=topic, commitToGroup=group, maxOffsetsPerTrigger=1000)
@@ -762,6 +771,7 @@ async def test_a_stream_that_runs_on(spark: SparkSession, kafka: KafkaHandle, bo
     assert await committed(kafka, group, topic, 3) == [16, 16, 11]
 
 
+@needs_limits
 async def test_a_group_commits_all_that_a_stream_has_read(kafka: KafkaHandle, both: Make) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     _, tested = both(subscribe=topic, commitToGroup=group)
@@ -780,6 +790,7 @@ async def committed(kafka: KafkaHandle, group: str, topic: str, count: int) -> l
     return [result[tp] for tp in places]
 
 
+@needs_limits
 async def test_a_stream_waits_for_enough(kafka: KafkaHandle, both: Make) -> None:
     topic = await kafka.topic()
     _, tested = both(subscribe=topic, minOffsetsPerTrigger=20, maxTriggerDelay="10m")
