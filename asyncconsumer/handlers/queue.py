@@ -303,12 +303,14 @@ class WorkQueue:
         A run that waits in its handler is interrupted, because only one worker can be in a run.
         """
         self._interrupt_waiting_run()
-        return next(iter(self.startable), None)
+        startable = self.startable
+        if (work := next(iter(startable), None)) is not None:
+            del startable[work]
+            startable[work] = None  # the other partitions come next
+        return work
 
     def begin_run(self, task: asyncio.Task[Any], state: WorkerState, work: PartitionWork) -> None:
         """Begin a run: the worker processes the records of the partition `work` in order."""
-        del self.startable[work]
-        self.startable[work] = None  # the other partitions come next
         state.work, state.item, state.waited = work, None, False
         self.running[task] = self._run = state
         if not self._run_checked:

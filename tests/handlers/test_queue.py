@@ -207,6 +207,19 @@ async def test_bytes_are_bounded_as_well() -> None:
         assert bench.queue.has_room(work)
 
 
+@pytest.mark.parametrize("ordering", ["key", "none"])
+@simulated(seeds=range(3))
+async def test_a_backlog_of_one_partition_does_not_delay_the_others(ordering: str) -> None:
+    async with open_bench(ordering=ordering, concurrency=4) as bench:
+        for tp, count in ((A, 1000), (B, 100)):
+            records = [record(tp.partition * 1000 + n, b"%d" % n, tp) for n in range(count)]
+            submit(bench.queue, bench.queue.open(tp, records[0].offset, None), records)
+        await settle()
+        while len(bench.begun) < 200:
+            await bench.finish(*bench.words)
+        assert 80 <= sum(offset >= 1000 for offset in bench.begun) <= 100
+
+
 # --- holding and losing --------------------------------------------------------------------------
 
 
