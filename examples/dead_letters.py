@@ -28,7 +28,7 @@ class Order(BaseModel):
 
 @app.handler(TOPIC, retry=Retry(3, backoff_ms=100), dead_letter_topic=f"{TOPIC}.dead")
 async def bill(order: Order) -> None:
-    """Bill an order. An exception is retried, and so is a value that is not an order."""
+    """Bill an order. A value that is not an order becomes a dead letter without a retry."""
     if order.amount <= 0:
         raise ValueError("an order must have a positive amount")
     print(f"billed {order.number}", flush=True)
