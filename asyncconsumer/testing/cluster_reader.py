@@ -82,7 +82,7 @@ class ClusterReader(AsyncResource):
         lookup = OffsetLookup(
             self._client.leaders, dict.fromkeys(tps, timestamp), committed_only=True
         )
-        return {tp: found.offset for tp, found in (await lookup.run()).items()}
+        return {tp: position.offset for tp, position in (await lookup.run()).items()}
 
     async def _committed(
         self, group: str, tps: Collection[TopicPartition]

@@ -159,16 +159,16 @@ class _Translator:
             self._at += 2
             return "\\" + rest[0]
         self._at += 1
-        found = self._escaped()
-        return re.escape(found) if isinstance(found, str) else _emit(found)
+        chars = self._escaped()
+        return re.escape(chars) if isinstance(chars, str) else _emit(chars)
 
     def _escaped(self) -> str | frozenset[str]:
         """Return what the escape after a backslash stands for: one character, or a set."""
         char = self._text[self._at]
         if match := _PROPERTY.match(self._text, self._at):
             self._at = match.end()
-            found = self._fold(self._property(match[1] or match[2]))
-            return _NAME - found if char == "P" else found
+            chars = self._fold(self._property(match[1] or match[2]))
+            return _NAME - chars if char == "P" else chars
         if (match := _HEX.match(self._text, self._at)) or (
             match := _OCTAL.match(self._text, self._at)
         ):
@@ -177,8 +177,8 @@ class _Translator:
             return chr(int(digits, 8 if match.re is _OCTAL else 16))
         self._at += 1
         if char.lower() in _ESCAPES:
-            found = _ESCAPES[char.lower()]
-            return found if char.islower() else _NAME - found
+            chars = _ESCAPES[char.lower()]
+            return chars if char.islower() else _NAME - chars
         if char in _CONTROLS:
             return _CONTROLS[char]
         if char == "R":
@@ -189,10 +189,10 @@ class _Translator:
 
     def _property(self, name: str) -> frozenset[str]:
         plain = name.lower()
-        found = _UNCASED.get(plain, _UNCASED.get(_PREFIXES.sub("", plain)))
-        if found is None:
+        chars = _UNCASED.get(plain, _UNCASED.get(_PREFIXES.sub("", plain)))
+        if chars is None:
             raise self._refused(f"\\p{{{name}}}")
-        return found
+        return chars
 
     # --- classes ---------------------------------------------------------------------------------
 
@@ -241,11 +241,11 @@ class _Translator:
         self._at += 1
         return self._escaped() if char == "\\" else char
 
-    def _fold(self, found: frozenset[str]) -> frozenset[str]:
+    def _fold(self, chars: frozenset[str]) -> frozenset[str]:
         """Return the set with both cases of its characters, if the flag `i` is on."""
         if not self._ignores_case:
-            return found
-        return found | {char.swapcase() for char in found}
+            return chars
+        return chars | {char.swapcase() for char in chars}
 
     def _refused(self, part: str) -> ConfigError:
         return ConfigError(
@@ -254,7 +254,7 @@ class _Translator:
         )
 
 
-def _emit(found: frozenset[str]) -> str:
-    if not found:
+def _emit(chars: frozenset[str]) -> str:
+    if not chars:
         return r"[^\s\S]"  # matches nothing
-    return f"[{''.join(map(re.escape, sorted(found)))}]"
+    return f"[{''.join(map(re.escape, sorted(chars)))}]"

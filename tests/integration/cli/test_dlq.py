@@ -97,8 +97,8 @@ async def test_only_topics_that_are_named_are_written_to(shop: Shop) -> None:
     assert [value for _, value, _ in await sent(shop)] == [b"1", b"3", b"4"]
     async with SimpleConsumer(shop.kafka.bootstrap_servers) as simple:
         assert await simple.offsets_before(payments, 0) == 0
-    (left,) = await listed(shop)
-    assert left["topic"] == payments
+    (remaining,) = await listed(shop)
+    assert remaining["topic"] == payments
 
 
 async def test_dead_letters_are_edited_before_they_are_sent(

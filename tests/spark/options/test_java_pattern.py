@@ -40,8 +40,8 @@ PATTERNS: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_names_that_match_in_java(pattern: str) -> None:
-    found = re.compile(translate(pattern))
-    assert [name for name in NAMES if found.search(name)] == PATTERNS[pattern]
+    compiled = re.compile(translate(pattern))
+    assert [name for name in NAMES if compiled.search(name)] == PATTERNS[pattern]
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,10 @@ class ExactlyOnceWorld:
         numbers = defaultdict[bytes | None, list[int]](list)
         for record in self.results():
             numbers[record.key].append(int(record.value or b""))
-        for key, found in numbers.items():
-            repeated = [number for number, count in Counter(found).items() if count > 1]
+        for key, results in numbers.items():
+            repeated = [number for number, count in Counter(results).items() if count > 1]
             assert not repeated, f"key {key!r}: repeated results {repeated}"
-            assert found == sorted(found), f"key {key!r}: {found}"
+            assert results == sorted(results), f"key {key!r}: {results}"
 
     def is_done(self) -> bool:
         return len(self.results()) >= self.sent
