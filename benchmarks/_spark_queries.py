@@ -65,6 +65,15 @@ class Queries:
     def parquet(self, contender: str, load: "Load") -> None:
         self._batch(contender, load).write.mode("overwrite").parquet(str(self._folder / "table"))
 
+    def write(self, contender: str, load: "Load") -> None:
+        """Write as many records of 100 bytes with keys to the topic of the load."""
+        rows = self._spark.range(0, load.records, 1, load.partitions).selectExpr(
+            "cast(id AS string) AS key", "repeat('x', 100) AS value"
+        )
+        writer = rows.write.format(SOURCES[contender][0]).mode("append")
+        writer = writer.option("kafka.bootstrap.servers", self._servers)
+        writer.option("topic", load.topic).save()
+
     def stream_to_noop(self, contender: str, load: "Load", **limits: str) -> list[float]:
         """The seconds that each micro-batch took."""
         return self._stream(contender, load, "noop", **limits)

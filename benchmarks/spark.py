@@ -1,4 +1,4 @@
-"""Spark reading Kafka: the source against Spark's own, as it comes and tuned, in the same run.
+"""Spark and Kafka: source and sink against Spark's own, as it comes and tuned, in the same run.
 
     python -m benchmarks.spark [--quick] [--json] [--rounds N] [--case NAME ...] [--as-it-comes]
 
@@ -65,6 +65,8 @@ CASES: Final = {
     "stream, aggregate": Case(Queries.stream_to_aggregate, _STREAM),
     "stream to parquet": Case(Queries.stream_to_parquet, _STREAM),
 }
+WRITE: Final = "write to Kafka"
+_WARM_WRITES: Final = 3  # rounds
 MICRO: Final = f"micro-batches of {_SMALL:,}"
 
 
@@ -209,6 +211,24 @@ def measure_micro(queries: Queries, load: Load, rounds: int) -> list[Result]:
     return [Result(MICRO, contender, {MS: results}, _FEW) for contender, results in taken.items()]
 
 
+def measure_writes(queries: Queries, load: Load, rounds: int) -> list[Result]:
+    """Both sinks in turn, to one topic. Settings of consumers do not tune Spark's own sink."""
+    taken: dict[str, list[Sample]] = {ASYNCCONSUMER: [], OWN: []}
+    for number in range(rounds + _WARM_WRITES):
+        for contender in sorted(taken, reverse=number % 2 == 1):
+            sample = timed(partial(queries.write, contender, load), load.records)
+            if number >= _WARM_WRITES:
+                taken[contender].append(sample)
+                note(
+                    f"  {WRITE}, round {number}: {contender}: "
+                    f"{load.records / sample.seconds:,.0f} records/s, "
+                    f"{sample.cpu / load.records * 1e6:.2f} µs CPU"
+                )
+    promises = {OWN: {RATE: 1.0}}
+    name = f"{WRITE}, {load.name}"
+    return [Result(name, each, _figures(samples), promises) for each, samples in taken.items()]
+
+
 def ratios(results: Sequence[Result]) -> list[Ratio]:
     own = {result.case: result for result in results if result.contender == ASYNCCONSUMER}
     return [
@@ -253,11 +273,13 @@ async def run(
         Load("10 million x 100 B", int(10_000_000 * scale), plain, partitions=_PARTITIONS),
         Load("500,000 x 1 KB", int(500_000 * scale), kilobyte, partitions=_PARTITIONS),
     ]
+    written = Load("1 million x 100 B", int(1_000_000 * scale), plain, partitions=_PARTITIONS)
     small = Load("300,000 x 100 B", 300_000, plain, partitions=_PARTITIONS)
     names = [name for name in CASES if name.startswith(tuple(chosen))]
     jars = await kafka_source_jars()
     async with Kafka() as kafka:
-        micro = MICRO.startswith(tuple(chosen))
+        micro, write = (case.startswith(tuple(chosen)) for case in (MICRO, WRITE))
+        await kafka.admin.create_topic(written.topic, partitions=_PARTITIONS)
         for load in [*loads * bool(names), *[small] * micro]:
             note(f"filling {load.name} ...")
             await fill_with_copies(kafka, load)
@@ -271,6 +293,8 @@ async def run(
                 results = [
                     result for name in names for result in measure(queries, name, loads, rounds)
                 ]
+                if write:
+                    results += measure_writes(queries, written, rounds)
                 return results + (measure_micro(queries, small, rounds) if micro else [])
 
         return await asyncio.to_thread(work)
@@ -281,7 +305,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--scale", type=float, help="of all numbers of records")
     parser.add_argument(
-        "--case", action="append", help=f"those that begin so: {', '.join([*CASES, MICRO])}"
+        "--case", action="append", help=f"those that begin so: {', '.join([*CASES, WRITE, MICRO])}"
     )
     parser.add_argument(
         "--as-it-comes", action="store_true", help="without the settings that the README recommends"

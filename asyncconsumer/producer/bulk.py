@@ -64,9 +64,10 @@ def _grouped(
     """Return the records by partition. Those without a key share one for each topic."""
     groups: dict[tuple[str, int], list[Any]] = defaultdict(list)
     sticky = {topic: partitioner.move_on() for topic, partitioner in partitioners.items()}
+    of_key = {topic: partitioner.of_key for topic, partitioner in partitioners.items()}
     for topic, key, value, headers, partition in records:
         if partition is None:
-            number = sticky[topic] if key is None else partitioners[topic].of_key(key)
+            number = sticky[topic] if key is None else of_key[topic](key)
         elif partition in partitioners[topic].topic.partitions:
             number = partition
         else:

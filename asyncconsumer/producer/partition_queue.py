@@ -138,18 +138,21 @@ class PartitionQueue:
         batch, limit = self._open, self._config.max_batch_bytes
         before = 0 if batch is None else batch.size
         batches = [] if batch is None else [batch]
-        for key, value, headers in records:
-            if batch is not None:
-                expected = (len(key) if key else 0) + (len(value) if value else 0)
-                if batch.size + expected + _RECORD_OVERHEAD > limit:
-                    self._close_open(batch)
-                    batch = None
-            if batch is None:
-                self._created += 1
-                batch = ProducerBatch(self.tp, self._created, now)
-                batches.append(batch)
-            batch.size = batch.encoder.append(timestamp_ms, key, value, headers)
-            self._open = batch
+        size = limit if batch is None else batch.size  # as if a full batch came before
+        try:
+            for key, value, headers in records:
+                expected = size + (len(key) if key else 0) + (len(value) if value else 0)
+                if batch is None or expected + _RECORD_OVERHEAD > limit:
+                    if batch is not None:
+                        batch.size = size
+                        self._close_open(batch)
+                    self._created += 1
+                    batch = ProducerBatch(self.tp, self._created, now)
+                    batches.append(batch)
+                size = batch.encoder.append(timestamp_ms, key, value, headers)
+        finally:
+            if batch is not None and batch.encoder.count:  # the first record may be refused
+                batch.size, self._open = size, batch
         return batches, sum(batch.size for batch in batches) - before
 
     def take(self, now: float, *, flush: bool) -> ProducerBatch | None:
