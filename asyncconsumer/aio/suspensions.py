@@ -8,12 +8,14 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
+
+from asyncconsumer.aio.wall_clock import wall_clock
 
 _CLOCK_DRIFT: Final = 0.1  # part of a timeout
 _MIN_JUMP: Final = 0.1  # seconds; smaller jumps are normal clock corrections
 _MAX_JUMPS: Final = 64
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class ClockOffsets(NamedTuple):
@@ -26,10 +28,10 @@ class ClockOffsets(NamedTuple):
 def system_offsets() -> ClockOffsets:
     """Return the current offsets of the system's clocks."""
     monotonic = time.monotonic()
-    wall = datetime.now(UTC).timestamp() - monotonic
-    if (clock := getattr(time, "CLOCK_BOOTTIME", None)) is None:
+    wall = wall_clock() - monotonic
+    if _BOOTTIME is None:
         return ClockOffsets(0.0, wall)
-    return ClockOffsets(time.clock_gettime(clock) - monotonic, wall)
+    return ClockOffsets(time.clock_gettime(_BOOTTIME) - monotonic, wall)
 
 
 class _ClockJump(NamedTuple):
@@ -73,5 +75,7 @@ class Suspensions:
         With `certain`, a jump of the wall clock alone does not count.
         """
         self.check()
+        if not self._jumps:
+            return 0.0
         jumps = (jump for jump in self._jumps if jump.detected_at >= when)
         return sum(jump.boottime if certain else jump.largest for jump in jumps)

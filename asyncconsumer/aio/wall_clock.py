@@ -1,8 +1,13 @@
 """The system's wall clock."""
 
-from datetime import UTC, datetime
+import time
+
+
+def wall_clock() -> float:
+    """Return the seconds since 1970."""
+    return time.time()  # noqa: TID251 - this is where other modules get it from
 
 
 def wall_clock_ms() -> int:
     """Return the milliseconds since 1970."""
-    return int(datetime.now(UTC).timestamp() * 1000)
+    return int(wall_clock() * 1000)
