@@ -23,9 +23,9 @@ Transform = Callable[[pa.Table], pa.Table]
 
 
 class WriteIntent(NamedTuple):
-    """A declaration, committed before a batch is written, of the offset at which the batch ends.
+    """A declaration of the offset at which the next batch of a partition ends.
 
-    It also has the topic's id.
+    It is committed before the batch is written, together with the topic's id.
     """
 
     end: int
@@ -34,11 +34,7 @@ class WriteIntent(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PartitionFeed:
-    """The feeding of one partition to the sink.
-
-    It begins when the partition is assigned. It ends when the partition is revoked or is read from
-    another offset.
-    """
+    """The state of one assigned partition, until it is revoked or read from another offset."""
 
     partition: TopicPartition
     position: int | None  # end of the records in batches; None before the first record
@@ -69,12 +65,15 @@ class PartitionFeed:
         self.topic_id = topic_id
 
     def hold(self, first: int) -> None:
-        """Note that not all records read since offset `first` are in micro-batches yet."""
+        """Record that records from offset `first` on were read and are not all in batches yet.
+
+        Until `release` is called, `all_written` is False.
+        """
         self.holding = True
         self.first = first if self.first is None else self.first
 
     def release(self) -> None:
-        """Note that all records that were read are in micro-batches."""
+        """Record that every record that was read is in a batch."""
         self.holding = False
 
     def end(self) -> None:
@@ -89,7 +88,7 @@ class PartitionFeed:
         self.gap = gap
 
     def mark_written(self, end: int) -> None:
-        """Note that the sink has every record before `end`."""
+        """Record that the sink has every record before offset `end`."""
         self.written = end
 
 
@@ -151,7 +150,7 @@ class BatchPart:
 class FeedBatch:
     """Records that are written to the sink together.
 
-    If the sink is `apart`, they are of one partition.
+    If the sink has `apart` set, all records of a batch are of one partition.
     """
 
     parts: Mapping[TopicPartition, BatchPart]
@@ -279,11 +278,12 @@ _ALL: Final = TopicPartition("", -1)
 
 
 class Collector:
-    """The batches to which records are still added.
+    """The open batches, to which records are still added.
 
-    There is one for all partitions, or one for each if the sink is `apart`.
+    One batch collects the records of all partitions. If the sink has `apart` set, each partition
+    has a batch of its own.
 
-    The collector neither waits nor reads a clock.
+    The collector neither waits nor reads a clock, so callers pass the time.
     """
 
     def __init__(
@@ -375,10 +375,10 @@ class Collector:
         return next((batch for batch in self._open.values() if batch.deadline <= now), None)
 
     def any(self) -> OpenBatch | None:
-        """Return any open batch that may be written now, or None.
+        """Return an open batch that may be written now, or None.
 
-        A batch that continues a `WriteIntent` must first reach the declared end, so it is not
-        returned.
+        A batch that repeats a `WriteIntent` is not returned, because it must end at the declared
+        offset.
         """
         return next((batch for batch in self._open.values() if batch.deadline < inf), None)
 
@@ -389,7 +389,7 @@ class Collector:
     def take(self, batch: OpenBatch) -> tuple[FeedBatch, dict[TopicPartition, PartitionFeed]]:
         """Close an open batch.
 
-        Return it as a batch to write, together with the feeds of its partitions.
+        Return it as a batch to write, and the feed of each of its partitions.
         """
         self._open = {key: other for key, other in self._open.items() if other is not batch}
         parts = {

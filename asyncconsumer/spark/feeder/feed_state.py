@@ -74,7 +74,8 @@ class FeedState:
     def feed_for(self, partition: TopicPartition, first: int) -> PartitionFeed:
         """Return the feed of a partition, for records that begin at offset `first`.
 
-        Raise `SinkOffsetConflict` if the records are before the position of the feed.
+        Raise `SinkOffsetConflict` if `first` is before the position of the feed. Raise `SinkFailed`
+        if the partition has no feed, because the sink did not return its offsets in time.
         """
         feed = self.feeds.get(partition)
         if feed is None:
@@ -89,9 +90,10 @@ class FeedState:
     # --- for the consumer ------------------------------------------------------------------------
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Start a feed for each partition after its data in the sink.
+        """Start a feed for each partition, which reads from the end of the sink's data.
 
-        The rebalance waits for this.
+        The rebalance waits until all feeds have started. Raise `SinkFailed` if the sink does not
+        return its offsets in time.
         """
         try:
             async with asyncio.timeout(self._seconds):
@@ -100,13 +102,16 @@ class FeedState:
             raise self._timeout_error() from None
 
     async def start_feeds(self, partitions: Collection[TopicPartition]) -> None:
-        """Start a feed for each partition after its data in the sink, without a timeout."""
+        """Start a feed for each partition, which reads from the end of the sink's data.
+
+        Unlike `on_partitions_assigned`, this method has no time limit.
+        """
         self._events = self._events or self._consumer.events()
         await self._start_feeds(partitions, {})
 
     @property
     def _seconds(self) -> float:
-        """The seconds that a rebalance may wait for this listener."""
+        """The seconds that this rebalance listener may use: a fraction of `listener_timeout_ms`."""
         return self._consumer.config.member.listener_timeout_ms / 1000 * _TIMEOUT_FRACTION
 
     def _timeout_error(self) -> SinkFailed:
@@ -116,7 +121,7 @@ class FeedState:
     async def _start_feeds(
         self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int]
     ) -> None:
-        """Start a feed for each partition after its offset in the sink.
+        """Start a feed for each partition, which reads from its offset in the sink.
 
         A partition without an offset in the sink begins at its offset in `starts`, or at the
         consumer's position.
@@ -143,9 +148,10 @@ class FeedState:
                 self._wakeup.set()
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait for the writes of these partitions in flight, and drop their other records.
+        """Wait for the started writes of these partitions, and drop their other records.
 
-        The next owner of the partitions reads the dropped records again.
+        The next owner of the partitions reads the dropped records again. Writes that do not end in
+        time are abandoned.
         """
         feeds = self._remove_feeds(partitions)
         try:
@@ -201,7 +207,7 @@ class FeedState:
     async def gaps(self) -> AsyncIterator[PartitionFeed]:
         """Yield each feed whose next records were deleted from the log.
 
-        Its `gap` is set to the first of them.
+        The attribute `gap` of the feed is set to the offset of the first deleted record.
 
         Raise `SinkOffsetConflict` for a re-created topic, because its records cannot follow the old
         ones.
@@ -223,9 +229,10 @@ class FeedState:
                 yield feed
 
     async def pass_gap(self, feed: PartitionFeed) -> bool:
-        """Continue a feed after its deleted records. Return False if data loss is not allowed.
+        """Wait until all fetched records before the gap are collected, then continue after the gap.
 
-        All fetched records before the gap are collected first, because they cannot be read again.
+        The wait is needed because records before the gap cannot be fetched again. Return False if
+        data loss is not allowed. Return True without a seek if the feed has ended meanwhile.
         """
         partition = feed.partition
         await wait_until(lambda: self.feeds.get(partition) is not feed or self._is_at_gap(feed))
@@ -234,12 +241,13 @@ class FeedState:
         return self._skip_gap(feed)
 
     def blocked_feed(self, error: OffsetUnavailable) -> PartitionFeed | None:
-        """Set the gap of the feed that `error` is about.
+        """Set the gap of the feed whose partition `error` names.
 
-        Return that feed if it cannot continue after the gap, and None otherwise.
+        Return the feed if data loss is not allowed. Return None if reading continues after the gap.
+        Raise `error` if it does not report deleted records.
 
-        With ``auto_offset_reset="none"`` this error reports deleted records, after all records
-        before them.
+        With ``auto_offset_reset="none"`` the consumer raises this error at the first deleted
+        record.
         """
         feed = self.feeds.get(TopicPartition(error.topic, error.partition))
         if feed is None or feed.position is None or error.offset > error.latest:
@@ -268,7 +276,8 @@ class FeedState:
     def skip_corrupt(self, error: CorruptRecords) -> bool:
         """Seek past the corrupt records that `error` reports.
 
-        Return False if the option ``on_poison`` does not allow that.
+        Return False, without a seek, if the option ``on_poison`` is not "skip" or the offset after
+        the records is unknown.
         """
         if self._consumer.config.delivery.on_poison != "skip" or error.resume is None:
             return False
@@ -299,7 +308,7 @@ class FeedState:
         """Drop the collected records of the feeds in `starts`, and start new feeds.
 
         The new feeds start after the sink's data. A partition without data in the sink starts at
-        its offset in `starts`. Parts are rejected if another writer wrote, if a partition was
+        its offset in `starts`. A sink rejects records if another writer wrote, if a partition was
         revoked, or if the sink or the group lost data.
         """
         names = ", ".join(str(feed.partition) for feed in starts)

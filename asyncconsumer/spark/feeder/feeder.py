@@ -232,7 +232,8 @@ class SparkFeeder(Measured, AsyncResource):
     def _is_written_to(self, tp: TopicPartition, end: int) -> bool:
         """Return whether the sink has all records of `tp` before `end`.
 
-        Raise an error if the feeder has failed.
+        Return True if another member owns `tp`. If the answer is no and the feeder has failed,
+        raise the feeder's error.
         """
         if self._has_all(tp, end):
             return True
@@ -271,7 +272,7 @@ class SparkFeeder(Measured, AsyncResource):
 
     @property
     def grace_ms(self) -> int:
-        """The time in ms that writes in flight have when the feeder is closed."""
+        """The time in ms in which records are still written when the feeder is closed."""
         return round(self._grace.seconds * 1000)
 
     @property
@@ -287,7 +288,7 @@ class SparkFeeder(Measured, AsyncResource):
     def _has_all(self, tp: TopicPartition, end: int) -> bool:
         """Return whether the sink has every record of `tp` before `end`.
 
-        Return True if another member owns `tp`.
+        Return True if `tp` is not assigned to this consumer, because another member writes it.
         """
         if tp not in self._consumer.assignment:
             return True  # another member writes it
@@ -295,12 +296,15 @@ class SparkFeeder(Measured, AsyncResource):
         return position is not None and position >= end
 
     def _written_end(self, tp: TopicPartition) -> int | None:
-        """Return the offset after the last record of `tp` in the sink, or None without any."""
+        """Return the offset before which the sink has all records of `tp`, or None."""
         position, written = self._written_position(tp), self._state.feeds[tp].written
         return written if position is None else max(position, written or 0)
 
     def _written_position(self, tp: TopicPartition) -> int | None:
-        """Return the read position in `tp`, or None if the sink lacks a record before it."""
+        """Return the consumer's position in `tp`, or None.
+
+        Return None if the sink lacks a record before the position, or if `tp` is not assigned.
+        """
         feed = self._state.feeds.get(tp)
         if feed is None or not feed.all_written:
             return None
@@ -318,9 +322,10 @@ class SparkFeeder(Measured, AsyncResource):
             self._failure.set(error)
 
     async def _read_until_end(self) -> ConsumerError | PartitionFeed:
-        """Read until the consumer ends or fails. Return the reason.
+        """Read until the consumer ends or fails, or deleted records block a partition.
 
-        The reason is an error, or the `PartitionFeed` whose next records were deleted from the log.
+        Return the consumer's error, a `ClosedError` after its regular end, or the blocked
+        `PartitionFeed`.
         """
         while True:
             try:
@@ -354,7 +359,10 @@ class SparkFeeder(Measured, AsyncResource):
         feed.release()
 
     async def _finish(self, reason: ConsumerError | PartitionFeed) -> None:
-        """Write all collected records, then stop the feeder with `reason`."""
+        """Write all collected records, then stop the feeder.
+
+        `reason` is the error to raise, or the feed whose next records were deleted from the log.
+        """
         await self._write_all()
         self._failure.set(
             self._state.deleted_error(reason) if isinstance(reason, PartitionFeed) else reason
@@ -367,7 +375,7 @@ class SparkFeeder(Measured, AsyncResource):
         await self._writes.wait_ended()
 
     async def _watch_clock(self) -> None:
-        """Write the batches that are older than `max_wait_ms`, even if they are small."""
+        """Write each batch `max_wait_ms` after its first record, even if the batch is small."""
         now = asyncio.get_running_loop().time
         while True:
             await self._batch_open.wait()
@@ -379,9 +387,9 @@ class SparkFeeder(Measured, AsyncResource):
                 self._batch_open.set()
 
     async def _watch_log(self, reading: asyncio.Task[None]) -> None:
-        """Handle each range of deleted records: continue after it, or stop the feeder.
+        """Start a task for each range of deleted records, which seeks past it or stops the feeder.
 
-        `reading` is the task that reads records.
+        `reading` is the task that reads records. It is cancelled if the feeder stops.
         """
         try:
             async for feed in self._state.gaps():
@@ -395,9 +403,9 @@ class SparkFeeder(Measured, AsyncResource):
             await self._finish(feed)
 
     async def _commit_gaps(self) -> None:
-        """Commit the read position if no record lies between it and the last written record.
+        """Commit the read positions that are past the last written record of their partition.
 
-        Offsets of transaction markers may lie between them, for example. Without this commit the
+        Offsets of transaction markers may lie between the two, for example. Without this commit the
         group would always show a lag.
         """
         committed: dict[TopicPartition, int] = {}

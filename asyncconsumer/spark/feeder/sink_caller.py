@@ -15,9 +15,9 @@ _MIN_DELAY, _MAX_DELAY = 0.1, 5.0  # seconds between retries
 
 
 class Grace:
-    """The time limit for all steps of closing a feeder together.
+    """The time limit that all steps of closing a feeder share.
 
-    The time runs from the first step on.
+    It runs from the first call of `end`.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -25,9 +25,9 @@ class Grace:
         self._end: float | None = None
 
     def end(self) -> float:
-        """Return the moment at which the grace period ends, by the loop's clock.
+        """Return the time, by the loop's clock, at which the grace period ends.
 
-        The first call sets it.
+        The first call starts the grace period.
         """
         if self._end is None:
             self._end = asyncio.get_running_loop().time() + self.seconds

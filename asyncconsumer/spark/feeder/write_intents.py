@@ -30,7 +30,10 @@ _NOT_OWNED: Final = NothingClaimed, IllegalGeneration, UnknownMemberId, FencedMe
 
 
 class WriteIntents:
-    """The commits of a feeder. Write intents are declared only if they are `needed`."""
+    """The commits of a feeder to its group.
+
+    Write intents are declared only if `needed` is set, for sinks that store no offsets.
+    """
 
     def __init__(self, consumer: Consumer[Any, Any], *, needed: bool) -> None:
         self.failed = 0  # number of failed commits; the data is in the sink nevertheless

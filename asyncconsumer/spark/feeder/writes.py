@@ -25,7 +25,7 @@ class WriteObserver(Protocol):
     async def before_write(self, batch: FeedBatch) -> Collection[TopicPartition]:
         """Return the partitions of `batch` that must not be written.
 
-        Another member may own them already.
+        Another member may already own these partitions.
         """
 
     async def on_written(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -71,7 +71,7 @@ class Counts:
 
 
 class FailureState:
-    """The first error that stops a feeder. The event `ended` is set together with it."""
+    """The first error that stops a feeder. The event `ended` is set when the error is stored."""
 
     def __init__(self) -> None:
         self.ended: Final = asyncio.Event()
@@ -81,7 +81,7 @@ class FailureState:
     def set(self, error: Exception) -> None:
         """Store the error, unless an earlier one is stored.
 
-        A `ClosedError` ends the feeder without an error.
+        A `ClosedError` stops the feeder, and `check` does not raise it.
         """
         self._reason = self._reason or error
         self.ended.set()
@@ -100,9 +100,9 @@ class FailureState:
 
 
 class PreparedWrite(NamedTuple):
-    """A batch that is prepared for publishing, with its feeds.
+    """A batch that is prepared for publishing, with the feeds of its partitions.
 
-    It belongs to one pending write, or to several merged ones.
+    It is the batch of one pending write, or the merged batches of several.
     """
 
     ready: PreparedBatch
@@ -115,7 +115,7 @@ class PreparedWrite(NamedTuple):
     def merge(self, other: "PreparedWrite", sink: MergingSink) -> "PreparedWrite | None":
         """Return one prepared write for this one and `other`, which follows it.
 
-        Return None if they cannot be merged.
+        Return None if a feed of either has ended, or if the sink cannot merge the batches.
         """
         feeds = {**self.feeds, **other.feeds}
         # a failed write between the two has ended its feeds: its records would be missing
@@ -154,20 +154,20 @@ class PendingWrite:
         return self.prepared
 
     def mark_publishing(self) -> None:
-        """Note that the sink is being asked to publish the batch."""
+        """Record that the sink was asked to publish the batch."""
         self.publishing = True
 
     def blocks(self, other: "PendingWrite") -> bool:
         """Return whether `other` must wait for this write.
 
-        It must if it continues a partition of this write.
+        It must wait if both writes have records of the same live feed.
         """
         return self.batch is not None and any(
             feed.alive and self.feeds.get(tp) is feed for tp, feed in other.feeds.items()
         )
 
     def release(self) -> None:
-        """Drop the references to the batch after the write has ended."""
+        """Drop the batch and the prepared data after the write has ended, to free their memory."""
         self.batch = self.prepared = None
 
 
@@ -199,7 +199,7 @@ class WriteQueue:
         return [write.batch for write in self._writes if write.batch is not None and write.needed]
 
     async def wait_slot(self) -> None:
-        """Wait until fewer than `limit` writes are in flight."""
+        """Wait until fewer than `limit` writes are in flight, so that `start` may be called."""
         while len(self.in_flight) >= self._limit:
             await self._changed.wait()
 
@@ -212,7 +212,7 @@ class WriteQueue:
     ) -> None:
         """Start the write of a batch, as a task of `scope`.
 
-        The caller must await `wait_slot` before.
+        The caller must await `wait_slot` before, because this method does not check the limit.
         """
         write = PendingWrite(feeds, batch)
         scope.start(self._run(write, observer), f"write {batch.id}")
@@ -221,7 +221,10 @@ class WriteQueue:
             feed.sent = True
 
     def abandon(self, feeds: Collection[PartitionFeed]) -> None:
-        """End these feeds, and wake the tasks that wait for their writes."""
+        """End these feeds, so that none of their unpublished records is written.
+
+        Wake the tasks that wait for writes of these feeds.
+        """
         for feed in feeds:
             feed.end()
         self._notify()
@@ -263,9 +266,9 @@ class WriteQueue:
     ) -> Mapping[PartitionFeed, int]:
         """Prepare and publish one batch.
 
-        Return the end offset in the sink for each feed that was written.
-
-        The result includes the feeds of writes that were merged into this one.
+        Return the end offset in the sink for each feed that was written, including those of merged
+        writes. Return an empty mapping if the write failed, was rejected or was merged into
+        another.
         """
         batch, merged = write.batch, [write]
         assert batch is not None

@@ -82,10 +82,11 @@ class _Translator:
     # --- groups ----------------------------------------------------------------------------------
 
     def _alternatives(self) -> str:
-        """Translate up to the end of the group.
+        """Return the translation of the text up to the end of the current group.
 
-        Java's flags in the middle apply to the rest of the group, also after `|`. Python has them
-        for a group of their own only, so each alternative gets such groups.
+        In Java, flags inside a group, such as `(?i)`, apply to the rest of the group, even after
+        `|`. Python accepts them only as a group, such as `(?i:...)`. So such a group is opened in
+        each alternative that follows the flags.
         """
         outer = self._ignores_case
         flags: list[str] = []
@@ -163,7 +164,10 @@ class _Translator:
         return re.escape(chars) if isinstance(chars, str) else _emit(chars)
 
     def _escaped(self) -> str | frozenset[str]:
-        """Return what the escape after a backslash stands for: one character, or a set."""
+        """Return the character or, for a class such as `\\d`, the set that an escape stands for.
+
+        The backslash was read already.
+        """
         char = self._text[self._at]
         if match := _PROPERTY.match(self._text, self._at):
             self._at = match.end()

@@ -39,8 +39,8 @@ class KeyStore:
 def read_key_store(data: bytes, password: str | None, key_password: str | None = None) -> KeyStore:
     """Return the contents of a store in a JKS or PKCS12 file.
 
-    `key_password` is the one of the private keys, by default that of the store. Raise ConfigError
-    if the file cannot be read. The message has no secrets.
+    `password` is that of the store. `key_password` is that of its private keys, by default the
+    same. Raise ConfigError if the file cannot be read. The message has no secrets.
     """
     if data.startswith(_JKS):
         return _Jks(data, password, key_password or password).read()

@@ -118,9 +118,10 @@ def load_token_provider(name: str, scope: str = "") -> AbstractTokenProvider:
 
 
 def _checks_host_names(kafka: Mapping[str, str]) -> bool:
-    """Return whether a broker's certificate must have its host name.
+    """Return whether a broker's certificate must contain the broker's host name.
 
-    It need not if `ssl.endpoint.identification.algorithm` is empty.
+    Return False if `ssl.endpoint.identification.algorithm` is empty. Raise ConfigError for another
+    algorithm than https, and for an unknown trust manager.
     """
     value = kafka.get(_IDENTIFICATION, "https")
     if (algorithm := value.strip().lower()) not in ("https", ""):
@@ -137,7 +138,10 @@ def _checks_host_names(kafka: Mapping[str, str]) -> bool:
 
 
 def _login(kafka: Mapping[str, str], mechanism: str) -> dict[str, str]:
-    """Return the options of a login in `sasl.jaas.config`, which only tickets do not need."""
+    """Return the login options in `sasl.jaas.config`.
+
+    Return an empty dict if GSSAPI is used without them. Raise ConfigError for other mechanisms.
+    """
     jaas = kafka.get("sasl.jaas.config", "").strip()
     if jaas:
         return parse_jaas(jaas, mechanism)
@@ -166,7 +170,10 @@ def _ssl_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _check_truststore(kafka: Mapping[str, str]) -> None:
-    """Raise ConfigError if the system's certificate authorities would be trusted by mistake."""
+    """Raise ConfigError if the `ssl.truststore.*` properties contradict each other.
+
+    Otherwise the system's certificate authorities would be trusted by mistake.
+    """
     certificates, location = (
         kafka.get(f"ssl.truststore.{name}") for name in ("certificates", "location")
     )
@@ -197,7 +204,10 @@ def _limit_versions(context: ssl.SSLContext, names: str) -> None:
 
 
 def _trusted(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Return where `ssl` finds the trusted certificates, or nothing for those of the system."""
+    """Return the arguments `cafile` or `cadata` of `ssl.create_default_context`.
+
+    Return an empty dict to trust the system's certificate authorities.
+    """
     if (certificates := kafka.get("ssl.truststore.certificates")) is not None:
         return {"cadata": certificates}
     if (data := _read_store(kafka, "truststore")) is None:
@@ -259,7 +269,7 @@ def _read_store(kafka: Mapping[str, str], store: str) -> bytes | None:
 
 @contextmanager
 def _named(kafka: Mapping[str, str], store: str) -> Iterator[None]:
-    """Add the option and the file to ConfigErrors that are raised in the context."""
+    """Add the option and the file name to each ConfigError that is raised in the context."""
     try:
         yield
     except ConfigError as error:

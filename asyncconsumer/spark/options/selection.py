@@ -71,10 +71,10 @@ class OffsetBound:
 class TimeBound:
     """A limit at the first offset at or after a timestamp.
 
-    The timestamp is for all partitions, or one for each.
+    `times` is one timestamp for all partitions, or a mapping with one for each.
 
-    If a partition has no record as new, resolving the limit fails. With `or_latest` the limit is
-    the end of the partition instead.
+    If a partition has no record at or after the timestamp, the limit is the end of the partition.
+    With `or_latest=False` the lookup fails instead.
     """
 
     times: Mapping[TopicPartition, int] | int
@@ -91,7 +91,10 @@ SELECTIONS: Final = frozenset(name.lower() for name in _SELECTIONS)
 
 
 def includes_latest(limit: Limit) -> bool:
-    """Return whether a limit contains LATEST, so that it depends on the time of its lookup."""
+    """Return whether resolving `limit` may give the end of the log.
+
+    The end of the log changes with each lookup.
+    """
     match limit:
         case StartBound(offset):
             return offset == LATEST
@@ -102,7 +105,7 @@ def includes_latest(limit: Limit) -> bool:
 
 
 def restrict(limit: Limit, partitions: Collection[TopicPartition]) -> Limit:
-    """Return `limit` without the offsets or timestamps of other partitions."""
+    """Return `limit` with the offsets or timestamps of `partitions` only."""
     match limit:
         case OffsetBound(offsets):
             return replace(limit, offsets=_of(offsets, partitions))
@@ -118,9 +121,9 @@ def _of(
 
 
 def selection(options: Mapping[str, str]) -> Selection:
-    """Return what one of the options `subscribe`, `subscribePattern` and `assign` selects.
+    """Return the selected topics or partitions, from `subscribe`, `subscribePattern` or `assign`.
 
-    Raise ConfigError unless exactly one of them is set.
+    Raise ConfigError unless exactly one of these options is set.
     """
     chosen = [name for name in _SELECTIONS if name.lower() in options]
     if len(chosen) != 1:

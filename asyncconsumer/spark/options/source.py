@@ -179,7 +179,10 @@ def _parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 def _check_not_lost(options: Mapping[str, str]) -> None:
-    """Raise ConfigError for a table of `CREATE TABLE ... USING`, whose options Spark drops."""
+    """Raise ConfigError if neither the bootstrap servers nor any topics are given.
+
+    Spark drops the options of a table that was created by `CREATE TABLE ... USING`.
+    """
     if "kafka.bootstrap.servers" not in options and SELECTIONS.isdisjoint(options):
         raise ConfigError(
             "`kafka.bootstrap.servers` is missing, and so is the selection of topics. A table that "

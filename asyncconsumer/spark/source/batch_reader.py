@@ -89,7 +89,11 @@ async def _since(
     since_ms: int,
     bounds: dict[TopicPartition, tuple[int, int]],
 ) -> list[OffsetRange]:
-    """Return the windows without the records before the first one at or after `since_ms`."""
+    """Return the windows without the records before a time.
+
+    In each partition the first remaining record is the first one at or after `since_ms`. `bounds`
+    are the offsets that the query reads.
+    """
     tps = [TopicPartition(window.topic, window.partition) for window in windows]
     since = await client.list_offsets(dict.fromkeys(tps, since_ms))
     return [

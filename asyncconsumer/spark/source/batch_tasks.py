@@ -73,7 +73,8 @@ class BatchTask(InputPartition):
     async def _existing(self, client: Client, options: SourceOptions) -> frozenset[TopicPartition]:
         """Return the partitions that exist now.
 
-        All of the query for the task with `unplanned`, otherwise at least those of the windows.
+        A task with `unplanned` looks up all partitions that the query selects. Other tasks look up
+        only the topics of their windows.
         """
         if self.unplanned is not None:
             return await client.partitions(options.selection)
@@ -88,9 +89,10 @@ def plan_batch(
     options: SourceOptions,
     record_bytes: Mapping[str, int],
 ) -> list[list[OffsetRange]]:
-    """Return the windows of each task, divided by the records that are between `bounds` now.
+    """Return the windows of each task, so that tasks have similar numbers of records.
 
-    A partition without records joins another task, because a task costs a few milliseconds.
+    Only records between `bounds` are counted. A partition without records joins another task,
+    because a task costs a few milliseconds.
     """
     windows = list(windows)
     ranges = {window: offsets for window in windows for offsets in cut([window], bounds)}
@@ -117,7 +119,10 @@ def _widen(part: OffsetRange, window: OffsetRange, offsets: OffsetRange) -> Offs
 async def resolve_bounds(
     client: Client, options: SourceOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the starting and ending offset that the options mean now, by partition."""
+    """Return the starting and ending offset of each partition, which are looked up now.
+
+    `options` are those of the query. Raise ConfigError if a start is after the end.
+    """
     starts = await resolve(client, restrict(options.starting, partitions), partitions)
     ends = await resolve(client, restrict(options.ending, partitions), partitions)
     for tp in sorted(starts):
@@ -142,9 +147,9 @@ def cut(
 
 
 def planned_ids(options: SourceOptions, topic_ids: Mapping[str, UUID]) -> Mapping[str, UUID]:
-    """Return the topic ids that a task must check, which are none if no offset is given.
+    """Return the topic ids that a task must check.
 
-    Given offsets do not apply to a topic that is re-created after planning.
+    Return no ids if no option gives an offset: only such offsets are wrong for a re-created topic.
     """
     limits = (options.starting, options.ending)
     return topic_ids if any(isinstance(bound, OffsetBound) for bound in limits) else {}

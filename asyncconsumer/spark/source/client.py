@@ -110,7 +110,7 @@ class Client:
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Call `ask` until it succeeds, and return its result.
 
-        Raise the error after a time limit, which is shorter for unknown topics.
+        After a time limit raise the last error. The limit is shorter for unknown topics.
         """
         deadline, topic_deadline = (
             RetryDeadline(milliseconds, self._session.randomness)
@@ -155,7 +155,7 @@ class Client:
     def reader(self, offsets: OffsetRange, *, alone: bool = True) -> PartitionReader:
         """Return a reader of the range `offsets`. All readers share one connection to each broker.
 
-        Set `alone` only if no other task uses the event loop meanwhile.
+        Pass `alone=False` if other tasks use the event loop while the reader is used.
         """
         return PartitionReader(
             TopicPartition(offsets.topic, offsets.partition),

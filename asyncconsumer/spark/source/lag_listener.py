@@ -113,9 +113,10 @@ class _LogEnds:
         self._ends: list[tuple[float, int]] = []
 
     def update(self, now: float, end: int, position: int) -> float:
-        """Add a log end. Return for how many seconds the record at `position` has been there.
+        """Add the log end `end`, reported at the time `now`.
 
-        Return 0 if the log ends at `position`.
+        Return for how many seconds the log has contained the record at `position`, interpolated
+        between reports. Return 0 if the log ends at `position`.
         """
         ends = self._ends
         if ends and end < ends[-1][1]:

@@ -28,8 +28,8 @@ class Log(Protocol):
 async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]) -> Offsets:
     """Return the offset in each partition that `limit` stands for.
 
-    A limit is EARLIEST, LATEST, given offsets or a timestamp. Given ones must name exactly the
-    `partitions`, see `check_complete`.
+    A limit is EARLIEST, LATEST, given offsets or a timestamp. Given offsets and timestamps must
+    name exactly the `partitions`, see `check_complete`.
     """
     match limit:
         case StartBound(place):
@@ -54,10 +54,10 @@ async def drop_missing(
     ask: Callable[[Collection[TopicPartition]], Awaitable[Offsets]],
     partitions: Collection[TopicPartition],
 ) -> Offsets:
-    """Return what `ask` returns for those of the partitions that exist.
+    """Return the result of `ask` for all partitions that exist.
 
     `ask` fails for all partitions if one is unknown. In that case it is called for each partition
-    alone.
+    alone, and unknown partitions are left out.
     """
     try:
         return await ask(partitions)

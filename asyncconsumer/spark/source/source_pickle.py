@@ -17,7 +17,10 @@ _STREAM_RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def reduce_source(source: type, options: Mapping[str, str]) -> tuple[Callable[..., Any], Any]:
-    """Return what `__reduce__` of a data source must return to be found by that process."""
+    """Return the result for `__reduce__` of a data source of the class `source`.
+
+    The process that unpickles it can then import the class.
+    """
     folders = [str(_FOLDER)]
     if (dependencies := str(_FOLDER.with_name(DEPENDENCIES))) in sys.path:
         folders.append(dependencies)
@@ -27,9 +30,10 @@ def reduce_source(source: type, options: Mapping[str, str]) -> tuple[Callable[..
 def _restore(
     runner: str, folders: list[str], module: str, name: str, options: Mapping[str, str]
 ) -> Any:  # noqa: ANN401 - a data source
-    """Return the data source, whose module may not be importable yet.
+    """Import the class `name` from `module`, and return the data source with these options.
 
-    This function must not use globals of its module.
+    In the Python process of a streaming query, which runs the module `runner`, the `folders` are
+    added to `sys.path` first. This function must not use globals of its module.
     """
     import importlib
     import sys

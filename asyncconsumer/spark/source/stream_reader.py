@@ -128,9 +128,10 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return limit_offsets(start, latest, log_starts, max_offsets)
 
     def _is_early(self, offsets: int) -> bool:
-        """Return whether the next micro-batch should wait for more records than `offsets`.
+        """Return whether the next micro-batch waits for more than the available `offsets`.
 
-        It waits for up to `maxTriggerDelay`.
+        It waits for `minOffsetsPerTrigger`, for up to `maxTriggerDelay` after the previous
+        micro-batch.
         """
         now, min_offsets = time.monotonic(), self._options.min_offsets_per_trigger or 0
         delay_ms = (now - self._last_trigger) * 1000
@@ -142,13 +143,17 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Limit the query to the records that exist when its first micro-batch is planned.
 
-        The end offsets are not looked up in this call, because Spark asks for the start later. With
-        `latest` as the start of an active topic, the query would start after its end.
+        The end offsets are not looked up in this call, because Spark asks for the start offsets
+        later. With `startingOffsets` "latest" on an active topic, that start would be after the
+        end.
         """
         self._available_now = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Return the last known end offsets, which Spark shows in the query's progress."""
+        """Return the last known end offsets, or None before the first lookup.
+
+        Spark shows them in the query's progress.
+        """
         return None if self._latest is None else to_json(self._latest.offsets)
 
     # --- tasks -----------------------------------------------------------------------------------

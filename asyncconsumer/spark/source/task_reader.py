@@ -38,9 +38,9 @@ class ArrowBatches(Protocol):
 
 
 class _Prefetcher:
-    """Readers of the ranges that follow the current one.
+    """The readers of the ranges after the one that is being read.
 
-    Their first fetches are already in flight.
+    The first fetch of each reader is in flight.
     """
 
     def __init__(self, client: Client) -> None:
@@ -48,7 +48,10 @@ class _Prefetcher:
         self._readers: dict[OffsetRange, PartitionReader] = {}
 
     async def prefetch(self, ranges: Iterable[OffsetRange]) -> None:
-        """Send the first fetch of each next range, up to `_MAX_PREFETCH_BYTES` in total."""
+        """Send the first fetch of each range, up to `_MAX_PREFETCH_BYTES` in total.
+
+        At least one fetch is sent, even if its range is larger.
+        """
         room = _MAX_PREFETCH_BYTES
         for offsets in ranges:
             if offsets.start >= offsets.end:
@@ -155,7 +158,10 @@ def _partition(offsets: OffsetRange) -> TopicPartition:
 
 
 def _report(error: ConsumerError, offsets: OffsetRange, *, fail_on_data_loss: bool) -> None:
-    """Raise a DataLoss error for the range `offsets` if `fail_on_data_loss`. Log it otherwise."""
+    """Raise a DataLoss error for the range `offsets`.
+
+    Log it instead if `fail_on_data_loss` is not set.
+    """
     tp = _partition(offsets)
     details = f"offsets {offsets.start} to {offsets.end} of {tp} cannot be read: {error}"
     loss = DataLoss("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", details)

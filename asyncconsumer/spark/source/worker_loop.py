@@ -17,13 +17,13 @@ from asyncconsumer.spark.source.client import Client
 
 
 class Resource(Protocol):
-    """A client or a producer, which stays open between tasks."""
+    """A client or a producer that stays open between tasks."""
 
     async def open(self) -> None:
-        """Open it for this call and all later ones."""
+        """Connect to the cluster. The connections stay open until `close` is called."""
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close all connections."""
 
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Pause the clock, except while the loop runs."""
+        """Pause the clock within this context, except while the loop runs."""
         self._update()
         self._pauses += 1
         try:
@@ -87,11 +87,14 @@ class WorkerLoop:
         return result
 
     def client(self, kafka: Mapping[str, str]) -> Client:
-        """Return the client for these Kafka options. Open it if there is none yet."""
+        """Return the client with these Kafka options. Open a new one if none is open."""
         return self.resource(Client, kafka)
 
     def resource(self, kind: Callable[[Mapping[str, str]], R], kafka: Mapping[str, str]) -> R:
-        """Return the resource of a class for these Kafka options. Open it if there is none yet."""
+        """Return the resource with these Kafka options. Open a new one if none is open.
+
+        `kind` is the class of the resource.
+        """
         self.run(asyncio.sleep(0))  # to notice connections that were closed meanwhile
         key = (kind, *sorted(kafka.items()))
         resource = cast("R | None", self._resources.pop(key, None))

@@ -30,7 +30,10 @@ def is_running(module: str) -> bool:
 
 
 def freeze_imports() -> None:
-    """Exclude all loaded modules from garbage collection. Does nothing outside of workers."""
+    """Exclude all loaded modules from garbage collection.
+
+    Do nothing outside of Spark's Python processes.
+    """
     global _frozen_modules
     if len(sys.modules) > _frozen_modules and is_running(_WORKER_DAEMON):
         _frozen_modules = len(sys.modules)

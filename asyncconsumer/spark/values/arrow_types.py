@@ -25,5 +25,8 @@ def arrow_schema(schema: "StructType") -> "pa.Schema":
 
 
 def _zone(convert: "Callable[..., object]") -> dict[str, Any]:
-    """Return the argument for UTC. Before Spark 4.2 there is none, and UTC is the default."""
+    """Return the keyword argument of `convert` that selects UTC.
+
+    Return no argument before Spark 4.2, in which `convert` always uses UTC.
+    """
     return {"timezone": "UTC"} if "timezone" in inspect.signature(convert).parameters else {}

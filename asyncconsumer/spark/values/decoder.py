@@ -20,7 +20,10 @@ _COERCED_AT_ONCE: Final = 512  # values that are coerced one by one if some cann
 
 
 class Undecodable(Exception):
-    """At least one value of a column cannot be decoded. The error does not tell which one."""
+    """An error for a column with at least one value that cannot be decoded.
+
+    It does not tell which value.
+    """
 
 
 class Decoder(Protocol):

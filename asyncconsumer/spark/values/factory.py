@@ -31,7 +31,10 @@ def check_typed(declared: Sequence[tuple[str, str]], value_format: str) -> None:
 
 
 def check_nulls(schema: "StructType", value_format: str | None) -> None:
-    """Raise ConfigError if a column that may have nulls is NOT NULL. The query would fail."""
+    """Raise ConfigError if a column that may have nulls is declared NOT NULL.
+
+    Otherwise the query would fail at the first null.
+    """
     for field, nullable in zip(schema.fields, schema.toNullable().fields, strict=True):
         is_json = field.name == "value" and value_format == "json"
         is_strict = not field.nullable or (is_json and field.dataType != nullable.dataType)

@@ -57,10 +57,10 @@ async def _send(
     *,
     after: BulkDelivery,
 ) -> BulkDelivery:
-    """Send the rows of a batch, and return their delivery.
+    """Start the delivery of the rows of a batch, and return that delivery.
 
-    Then wait for the previous batch, whose delivery is `after`. So at most two batches are not
-    written, and the network is busy while Spark makes the next one.
+    Before returning, wait until `after`, the delivery of the previous batch, is complete. So at
+    most two batches are in flight, and the network is busy while Spark makes the next batch.
     """
     sent = await send_bulk(producer, columns.records(batch))
     await after.wait()

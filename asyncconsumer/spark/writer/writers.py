@@ -29,7 +29,7 @@ _StreamWriter: Any = (
 
 
 class _Writer:
-    """The part that both writers share."""
+    """The common base of the writers of batch and of streaming queries."""
 
     def __init__(self, options: SinkOptions, schema: "StructType") -> None:
         declared = [(field.name, field.dataType.simpleString()) for field in schema.fields]
