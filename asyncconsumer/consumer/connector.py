@@ -45,8 +45,9 @@ _GRACE: Final = 10.0  # seconds for the last commit and for leaving the group
 class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
     """A consumer like Kafka's ZookeeperConsumerConnector, with asynchronous streams.
 
-    ZooKeeper supplies the brokers. For newer Kafka versions, set ``bootstrap_servers``. Streams
-    can be created once. They end with `shutdown` or with the ``async with`` block.
+    The broker addresses are read from ZooKeeper, unless ``bootstrap_servers`` is set. Newer Kafka
+    versions, which do not register in ZooKeeper, need that option. Streams can be created once.
+    They end with `shutdown` or with the ``async with`` block.
     """
 
     def __init__(
@@ -112,7 +113,8 @@ class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
     ) -> dict[str, list[MessageStream[K, V]]]:
         """Create the given number of streams of each topic, and wait for the first assignment.
 
-        Partitions are divided among all streams of the group. Surplus streams get none.
+        Return the streams by topic. Partitions are divided among all streams of the group. If a
+        topic has fewer partitions than streams, some streams get no partition.
         """
         if not topics:
             raise ConfigError("create_message_streams needs a topic, for example {'orders': 2}")
@@ -191,7 +193,7 @@ class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
 
     @property
     def rebalances(self) -> int:
-        """The number of assignments claimed so far. An unchanged assignment does not count."""
+        """The number of changes of this member's assignment so far."""
         return 0 if self._member is None else self._member.rebalances
 
     async def shutdown(self) -> None:

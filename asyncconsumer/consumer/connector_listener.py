@@ -15,16 +15,19 @@ class RebalanceListener:
     async def before_releasing_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """Called before partitions are released.
 
-        Reading them has stopped, and they are committed.
+        Their records are not delivered any more, and their acknowledged offsets are committed.
         """
 
     async def before_starting_fetchers(
         self, consumer_id: str, owners: Mapping[TopicPartition, str]
     ) -> None:
-        """Called before new partitions are fetched. `owners` has the owner of each partition."""
+        """Called before newly assigned partitions are fetched.
+
+        `consumer_id` is this member. `owners` maps each partition to the consumer id of its owner.
+        """
 
     async def partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Called after the session has ended.
+        """Called after the ZooKeeper session has expired.
 
         Other members may own the partitions, so nothing is committed.
         """

@@ -204,7 +204,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
 
     @property
     def is_open(self) -> bool:
-        """Whether the ``async with`` block is running."""
+        """Whether the ``async with`` block of the consumer is running."""
         return self._scope.is_open
 
     def _dashboard(self, http_hosts: Iterable[str]) -> Asgi:
@@ -223,14 +223,15 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     def __aiter__(self) -> AsyncIterator[Message[K, V]]:
         """Return an iterator over records, or over messages if there are deserializers.
 
-        A consumer can be read in only one of the ways that it offers.
+        A consumer is read in only one way: with ``async for``, `batches`, `getmany`, `getone`,
+        `chunks`, `arrow`, `streams` or `partitions`.
         """
         return aiter(self._whole)
 
     def batches(
         self, max_records: int = 500, max_wait_ms: int = 100
     ) -> AsyncIterator[list[Message[K, V]]]:
-        """Return an iterator over lists of up to `max_records` records, of any partitions.
+        """Return an iterator over lists of up to `max_records` records, which mix partitions.
 
         After its first record, a batch waits up to `max_wait_ms` for more. Asking for the next
         batch acknowledges the whole batch.
@@ -240,10 +241,11 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[Message[K, V]]]:
-        """Return the buffered records by partition. If there are none, wait up to `timeout_ms`.
+        """Return up to `max_records` buffered records by partition.
 
-        With `partitions`, only these are read, until the next call. The next call or `commit`
-        acknowledges the returned records.
+        If none are buffered, wait up to `timeout_ms`, and return an empty mapping after that. With
+        `partitions`, only records of these are returned. The next call or `commit` acknowledges the
+        returned records.
         """
         self._check_callable("getmany()")
         return await self._whole.getmany(
@@ -251,9 +253,10 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         )
 
     async def getone(self, *partitions: TopicPartition) -> Message[K, V]:
-        """Return the next record. If partitions are given, return one of theirs.
+        """Wait for the next record and return it.
 
-        The next call or `commit` acknowledges the record.
+        With `partitions`, return a record of one of these. The next call or `commit` acknowledges
+        the record.
         """
         self._check_callable("getone()")
         return await self._whole.getone(*partitions)
@@ -262,9 +265,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         self.config.delivery.refuse(name, "max_records", "idle_timeout_ms", "stop_at")
 
     def chunks(self) -> AsyncIterator[decoding.Records]:
-        """Return an iterator over chunks.
-
-        A chunk has the raw records of a partition from one fetch.
+        """Return an iterator over chunks, each with the raw records of a partition from one fetch.
 
         A chunk is iterated with a plain ``for``, which is cheaper than ``async for``.
         """
@@ -290,8 +291,8 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     def streams(self, number: int) -> list[ConsumerStream[K, V]]:
         """Return `number` streams that divide the assignment, to be read by as many tasks.
 
-        With `stop_at`, a stream without partitions ends with the last stream, because a rebalance
-        may assign one to it.
+        With the option `stop_at`, all streams end together. A stream without partitions waits for
+        the others, because a rebalance may assign a partition to it.
         """
         whole_number("number", number, 1)
         self.config.delivery.refuse("streams()", "max_records", "idle_timeout_ms")
@@ -320,7 +321,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         return CancelSafeIterator(take)
 
     def by_partition(self, kind: StreamKind[S]) -> PartitionRoutes[S]:
-        """Read each partition by a stream of its own, which `kind` opens. Return these streams.
+        """Create a stream for each assigned partition by calling `kind`. Return the routes to them.
 
         `ConsumerApp` uses this with its own class of streams.
         """
@@ -381,9 +382,9 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         return ConsumerStream(stream, policy, partition)
 
     def _adapt(self, stream: BatchedStream, policy: DeliveryPolicy) -> DeliveryPolicy:
-        """Return the delivery policy of a stream.
+        """Return the delivery policy to use for `stream`, which is `policy` by default.
 
-        Subclasses with other interfaces override this.
+        Subclasses that deliver other types of records override this.
         """
         return policy
 
@@ -415,7 +416,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         """Return an async context manager that commits offsets in a transaction of the producer.
 
         The transaction covers all records delivered by the end of the block. If it is aborted, they
-        are redelivered. The producer has a ``transactional_id``, and may be aiokafka's, too.
+        are redelivered. The producer needs a ``transactional_id``. It may be aiokafka's producer.
         """
         config = self.config
         if config.delivery.commit_policy != "manual" or config.zookeeper is not None:
@@ -462,7 +463,10 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         return self._end_of(partition, "high_watermark")
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Return the last stable offset of the last fetch response, or None before it."""
+        """Return the last stable offset in the last fetch response.
+
+        Return None before the first response.
+        """
         return self._end_of(partition, "last_stable_offset")
 
     def _end_of(self, partition: TopicPartition, which: str) -> int | None:

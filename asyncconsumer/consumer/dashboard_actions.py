@@ -8,7 +8,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class Pausable(Protocol):
-    """A consumer, as far as it is paused and resumed."""
+    """The interface of a consumer whose partitions the dashboard pauses and resumes."""
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -26,7 +26,10 @@ class Pausable(Protocol):
 
 
 class ConsumerActions:
-    """The actions on a consumer of this process, which `consumer` returns while it is open."""
+    """The actions of the dashboard on a consumer of this process.
+
+    The function `consumer` returns the consumer, or raises ClosedError while it is not open.
+    """
 
     available: tuple[str, ...] = ("pause", "resume")
 
@@ -35,14 +38,17 @@ class ConsumerActions:
 
     @property
     def paused(self) -> tuple[str, ...]:
-        """The topics with a paused partition."""
+        """The topics with a paused partition. Empty while the consumer is not open."""
         try:
             return tuple(sorted({tp.topic for tp in self._consumer().paused}))
         except ClosedError:
             return ()
 
     async def perform(self, name: str, topic: str) -> str:
-        """Pause or resume the partitions of a topic that this process reads."""
+        """Pause or resume the assigned partitions of a topic. Return a text about what was done.
+
+        `name` is "pause" or "resume". Raise ConfigError if no partition of the topic is assigned.
+        """
         consumer = self._consumer()
         partitions = sorted(tp for tp in consumer.assignment if tp.topic == topic)
         if not partitions:

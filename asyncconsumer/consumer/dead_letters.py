@@ -1,4 +1,4 @@
-"""The writing of records that could not be processed to a dead letter topic or a retry topic."""
+"""A producer that writes records whose processing failed to a dead letter or retry topic."""
 
 import asyncio
 import logging
@@ -57,7 +57,7 @@ class _PendingDeadLetter:
 
     @property
     def is_parked(self) -> bool:
-        """Whether the record is written to a retry topic. Then its partition is given."""
+        """Whether the record is written to a retry topic. Then its `partition` is set."""
         return self.partition is not None
 
 
@@ -89,14 +89,14 @@ class DeadLetterWriter(Protocol):
         """The reason why records cannot be written now, or None."""
 
     def reach_by(self, connection: ConnectionConfig) -> None:
-        """Set the connection options, before the first record."""
+        """Set the options for connections to the brokers. Call this before the first `write`."""
 
     async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
         """Write a failed record. Return its offset, or -1 if it is not known yet."""
 
 
 class DeadLetterProducer(AsyncResource):
-    """A writer of failed records, to which it adds failure headers. The first record opens it.
+    """A writer that adds failure headers to records. It opens its producer for the first record.
 
     A failed write is retried until it succeeds. Until then the caller waits, so the original record
     is not acknowledged or committed.
@@ -142,13 +142,17 @@ class DeadLetterProducer(AsyncResource):
         return None
 
     def reach_by(self, connection: ConnectionConfig) -> None:
-        """Set the connection options. The brokers may become known only after the constructor."""
+        """Set the options for connections to the brokers.
+
+        The constructor's options may lack the addresses, which a ZooKeeper group reads when it
+        opens.
+        """
         self._connection = connection
 
     def check_topic(self) -> None:
-        """Check in the background whether the topic exists.
+        """Start a check in the background for whether the topic exists.
 
-        If it does not, `trouble` tells that.
+        If the topic does not exist, `trouble` says so.
         """
         self._to_check = True
         self._wanted.set()
@@ -196,7 +200,7 @@ class DeadLetterProducer(AsyncResource):
                     await self._check(producer)
 
     async def _check(self, producer: Producer) -> None:
-        """Wait until the topic exists."""
+        """Wait until the topic exists. While it does not, `trouble` says so."""
         for delay in self._delays():
             try:
                 await producer.partitions_for(self.topic)
@@ -211,7 +215,7 @@ class DeadLetterProducer(AsyncResource):
         return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._environment.randomness)
 
     async def _write(self, dead_letter: _PendingDeadLetter) -> int:
-        """Write a dead letter, and return its offset. Repeat this after errors."""
+        """Write a dead letter, and return its offset. Retry after every error."""
         await self._opened.wait()
         assert self._producer is not None
         delays = self._delays()
@@ -228,7 +232,7 @@ class DeadLetterProducer(AsyncResource):
         return offset
 
     async def _write_once(self, producer: Producer, dead_letter: _PendingDeadLetter) -> int:
-        """Write a dead letter, and return its offset. The producer repeats temporary errors."""
+        """Write a dead letter, and return its offset. Only retriable errors are retried."""
         await producer.partitions_for(self.topic)
         record = dead_letter.record
         delivery = await producer.send_bytes(
@@ -282,7 +286,10 @@ def _without_failure_headers(headers: Headers) -> Headers:
 
 
 def dead_letter_headers(record: Record, failure: Failure) -> Headers:
-    """Return all headers of a dead letter."""
+    """Return the headers of a dead letter: those of `record`, then those of its failure.
+
+    Failure headers of an earlier failure are left out.
+    """
     return (*_without_failure_headers(record.headers), *failure_headers(record, failure))
 
 

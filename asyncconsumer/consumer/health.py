@@ -49,7 +49,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether the assignment is known, and records are read unless it is empty."""
+        """Whether the assignment is known and its records are being read. It may be empty."""
         return self.state in (HealthState.IDLE, HealthState.CONSUMING)
 
     @property
@@ -59,11 +59,11 @@ class Health:
 
 
 class ObservableMembership(Membership, Protocol):
-    """A membership that can tell an empty assignment from a missing one."""
+    """A membership that distinguishes an empty assignment from one that is not received yet."""
 
     @property
     def awaiting_assignment(self) -> bool:
-        """Whether the member waits for its first assignment or for a new one."""
+        """Whether the member waits for the group to send its first assignment or a new one."""
 
 
 def health_of(
@@ -87,7 +87,7 @@ def health_of(
 
 
 def with_topics(health: Health, topics: TopicCheck) -> Health:
-    """Return `health`. If subscribed topics are missing, change its state and reason."""
+    """Return `health`, with another state and reason if subscribed topics do not exist."""
     if not health.ready:
         return health
     if (reason := topics.reason) is not None:

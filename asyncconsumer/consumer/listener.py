@@ -33,14 +33,14 @@ class ConsumerRebalanceListener:
     ) -> Awaitable[None] | None:
         """Called before partitions are released.
 
-        Reading them has stopped, and they may be committed.
+        Their records are not delivered any more. Their offsets may be committed here.
         """
         return None
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
         """Called for partitions that other members may own already.
 
-        They cannot be committed any more.
+        The offsets of these partitions cannot be committed any more.
         """
         return None
 
@@ -53,9 +53,9 @@ class ListenerList(list[object]):
         self._main = main  # the argument of the constructor or of `subscribe`
 
     def replace(self, listener: object) -> None:
-        """Replace the listener that the constructor or an earlier call has set.
+        """Replace the listener that the constructor or an earlier call of `replace` has set.
 
-        Append it if there is none.
+        If there is none, `listener` is appended.
         """
         index = self.index(self._main) if self._main in self else len(self)
         self[index : index + 1] = [listener]
@@ -63,7 +63,10 @@ class ListenerList(list[object]):
 
 
 def checked(listener: object) -> object:
-    """Return the listener. Raise an error if it has none of the methods, as after a misspelling."""
+    """Return the listener. Raise ConfigError if it has none of the listener methods.
+
+    This finds a misspelled method name.
+    """
     if not any(callable(getattr(listener, name, None)) for name in _METHODS):
         raise ConfigError(
             f"{listener!r} is not a rebalance listener. It needs one of {', '.join(_METHODS)}"
@@ -74,7 +77,7 @@ def checked(listener: object) -> object:
 def listeners(listening: Sequence[object], timeout_ms: int) -> Listeners:
     """Return the callbacks for the rebalancer. Methods that a listener lacks are not called.
 
-    The list is read at each change, because listeners may be added later.
+    `listening` is read again at each rebalance, because listeners may be added later.
     """
 
     def of(name: str) -> Callable[[Collection[TopicPartition]], Awaitable[None]]:

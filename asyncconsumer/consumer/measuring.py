@@ -39,9 +39,10 @@ def measurements_of(
 def _ages(
     recorder: Recorder, rebalancer: Rebalancer, lag: Mapping[TopicPartition, int | None]
 ) -> Iterator[tuple[TopicPartition, float]]:
-    """Yield the age in seconds of the oldest unprocessed record of each partition, if known.
+    """Yield each partition with the age in seconds of its oldest unprocessed record, if known.
 
-    If that record was not fetched yet, it is younger than the records delivered last.
+    If that record was not fetched yet, it is younger than the records delivered last. Their age is
+    used instead.
     """
     now, meters = recorder.now_ms(), dict(recorder.meters())
     for tp, (stream, *_) in rebalancer.reading.items():

@@ -52,7 +52,10 @@ class GroupMember(LeavableMembership, AbstractAsyncContextManager["GroupMember",
 
     @property
     def settles_after(self) -> float:
-        """The seconds after which an empty assignment is final, if other members revoke at once."""
+        """The seconds after which an empty assignment is final.
+
+        This assumes that other members revoke partitions without delay.
+        """
 
     @property
     def topics(self) -> frozenset[str]:
@@ -60,7 +63,10 @@ class GroupMember(LeavableMembership, AbstractAsyncContextManager["GroupMember",
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """The heartbeat request for other threads, and the coordinator's address, or None."""
+        """The coordinator's address and a heartbeat request for the watchdog's thread, or None.
+
+        It is None while this member has no session with the coordinator.
+        """
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
         """Record that a heartbeat, which another thread sent at `sent_at`, had no error."""
@@ -70,7 +76,7 @@ class GroupMember(LeavableMembership, AbstractAsyncContextManager["GroupMember",
 
 
 def assignors(config: MemberConfig) -> list[Assignor]:
-    """Return the assignors that the options name or contain."""
+    """Return the assignors of `partition_assignment_strategy`, which has names or objects."""
     if not config.strategies:
         raise ConfigError(
             "`partition_assignment_strategy` is empty. Name at least one of "

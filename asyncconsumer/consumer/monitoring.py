@@ -10,7 +10,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class MonitoringOperations(ABC):
-    """The part of a consumer that reports what its fetch engine does."""
+    """A base class of `Consumer` with methods that report what its fetch manager does."""
 
     _scope: Scope
 

@@ -29,7 +29,7 @@ _POLL_SECONDS: Final = 0.01
 
 
 class OffsetOperations(ABC):
-    """The part of a `Consumer` that deals with offsets."""
+    """A base class of `Consumer` with methods for commits, positions, seeks and offset queries."""
 
     def __init__(self, config: ConsumerConfig, collaborators: Collaborators) -> None:
         self.config: Final = config
@@ -51,11 +51,14 @@ class OffsetOperations(ABC):
     @property
     @abstractmethod
     def _direct_offsets(self) -> UnsubscribedOffsets | None:
-        """The offset store of the group, if nothing is subscribed."""
+        """The offsets of the group while nothing is subscribed, otherwise None."""
 
     @abstractmethod
     def _user_seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Seek to the offset of each partition, as the user requested."""
+        """Seek to the offset of each partition at the request of the user.
+
+        Subclasses extend this to drop state that a seek makes invalid.
+        """
 
     @property
     def _rebalancer(self) -> Rebalancer:
@@ -65,7 +68,7 @@ class OffsetOperations(ABC):
     def connection(self) -> ConnectionConfig:
         """The connection options.
 
-        The brokers may come from ZooKeeper in place of `bootstrap_servers`.
+        For a ZooKeeper group, `bootstrap_servers` may have the broker addresses from ZooKeeper.
         """
         return self._lookups.connection
 
@@ -103,8 +106,8 @@ class OffsetOperations(ABC):
         in flight. A call by another task commits only the records that are acknowledged already.
 
         Return the committed offsets. Partitions that are not assigned any more are left out, and
-        their new owners continue from the last commit. An `asyncconsumer.Offset` may carry
-        metadata.
+        their new owners continue from the last commit. An offset may be an `asyncconsumer.Offset`
+        with metadata.
         """
         self._check_commits()
         if (direct := self._direct_offsets) is not None:
@@ -119,7 +122,10 @@ class OffsetOperations(ABC):
     async def committed(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of the partitions, or of the assignment if None."""
+        """Return the committed offset of each partition, or None for a partition without one.
+
+        Without `partitions`, return those of the assignment.
+        """
         self._check_commits()
         requested = self.assignment if partitions is None else partitions_of(partitions)
         if (direct := self._direct_offsets) is not None:
@@ -129,7 +135,8 @@ class OffsetOperations(ABC):
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset of the partition's next record to deliver.
 
-        Wait while it is looked up.
+        If it is not known yet, wait until the committed offset or the start of reading is looked
+        up.
         """
         while (position := self.position_now(partition)) is None:
             self._runner.check()
@@ -143,11 +150,14 @@ class OffsetOperations(ABC):
         return position
 
     def position_now(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the partition's next record, or None while it is looked up."""
+        """Return the offset of the partition's next record to deliver.
+
+        Return None while it is not known.
+        """
         return self._rebalancer.position(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue the partition at `offset`. Records that were fetched before are dropped."""
+        """Set the offset of the partition's next record. Drop its records that are buffered."""
         if not is_offset(offset):
             raise ConfigError(
                 f"cannot seek to {offset!r} of {partition}: an offset is a whole number from 0 on. "

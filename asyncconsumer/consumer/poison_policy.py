@@ -13,7 +13,7 @@ Unreadable: TypeAlias = CorruptRecords | DeserializationFailed
 
 
 class PoisonPolicy(NamedTuple):
-    """The handling of unreadable records that the user chose, for all streams of a consumer."""
+    """The policy of the option `on_poison` for unreadable records, shared by all streams."""
 
     policy: str
     events: EventBus
@@ -22,19 +22,19 @@ class PoisonPolicy(NamedTuple):
     group: str = ""  # for the headers of dead letters
 
     def raises(self, error: Unreadable) -> bool:
-        """Return whether the error is raised to the reader, and not handled.
+        """Return whether the error is raised to the reader. Otherwise `apply` handles it.
 
         Retriable errors are always raised. So are errors of corrupt batches whose length is
-        unknown.
+        unknown, because the next batch cannot be found.
         """
         endless = isinstance(error, CorruptRecords) and error.resume is None
         return self.policy == "raise" or error.retriable or endless
 
     async def apply(self, error: Unreadable, is_there: Callable[[], bool]) -> None:
-        """Handle an unreadable record or batch whose error is not raised.
+        """Handle an unreadable record or batch for which `raises` returned False.
 
-        `is_there` says whether the reader is still at the same chunk. While a dead letter is
-        written, the partition may be lost, or the user may seek.
+        `is_there` returns whether the reader is still at the chunk of the error. While a dead
+        letter is written, the partition may be lost, or the user may seek.
         """
         record = _record_of(error)
         partition = TopicPartition(record.topic, record.partition)
@@ -46,9 +46,9 @@ class PoisonPolicy(NamedTuple):
 
 
 def _record_of(error: Unreadable) -> Record:
-    """Return the record that an error is about.
+    """Return the record that could not be read.
 
-    For a corrupt batch, it is an empty record at its offset.
+    For a corrupt batch, return an empty record at the offset of the batch.
     """
     if isinstance(error, CorruptRecords):
         return Record(error.topic, error.partition, error.offset)

@@ -27,7 +27,7 @@ def check_terminal() -> None:
 class Bar:
     """A progress bar that polls the positions of partitions.
 
-    Offsets that are added to the log later are not counted.
+    The total is up to the ends of `stop_at`, or else up to the last known high watermarks.
     """
 
     def __init__(self, title: str, rebalancer: Rebalancer, manager: FetchManager) -> None:
@@ -72,7 +72,7 @@ class Bar:
                 show()
 
     def look(self) -> tuple[int, int]:
-        """Return the number of offsets read, and that number plus those still to read."""
+        """Return the number of offsets read so far, and the total to read."""
         progress, to_come = self._manager.progress(), 0
         for tp, routed in self._rebalancer.reading.items():
             with suppress(NotAssigned):

@@ -37,7 +37,10 @@ class RangeReader(AsyncResource):
     """
 
     def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - checks names
-        """Report a wrong option name before a missing `bootstrap_servers` raises TypeError."""
+        """Check the names of the options before Python checks the arguments.
+
+        Otherwise a TypeError about missing `bootstrap_servers` would hide a misspelled option.
+        """
         positional = {"bootstrap_servers": servers[0]} if servers else {}
         check_names({**options, **positional}, _OWN_OPTIONS)
         return super().__new__(cls)

@@ -80,7 +80,10 @@ class SimpleConsumer(AsyncResource):
     """
 
     def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - checks names
-        """Report a wrong option name before a missing `bootstrap_servers` raises TypeError."""
+        """Check the names of the options before Python checks the arguments.
+
+        Otherwise a TypeError about missing `bootstrap_servers` would hide a misspelled option.
+        """
         positional = {"bootstrap_servers": servers[0]} if servers else {}
         check_names({**options, **positional}, _OWN_OPTIONS)
         return super().__new__(cls)
@@ -124,7 +127,7 @@ class SimpleConsumer(AsyncResource):
         return sorted(metadata.partitions)
 
     async def find_leader(self, topic: str, partition: int) -> Leader:
-        """Return the leader of a partition, from fresh metadata. Do not retry."""
+        """Return the leader of a partition, from fresh metadata. Errors are not retried."""
         return (await self._session.cluster.refresh([topic])).leader(
             TopicPartition(topic, partition)
         )
@@ -187,7 +190,10 @@ class SimpleConsumer(AsyncResource):
         return results
 
     def _changed(self, size: int | None, wait_ms: int | None, least: int | None) -> FetchConfig:
-        """Return the fetch options with the arguments of one fetch, validated together."""
+        """Return the fetch options with the given arguments in place of their values.
+
+        An argument of None leaves its option unchanged. The result is validated.
+        """
         own = {
             "max_partition_fetch_bytes": size,
             "fetch_max_wait_ms": wait_ms,
@@ -277,16 +283,16 @@ class SimpleConsumer(AsyncResource):
     async def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of a Kafka group without joining it.
+        """Return the committed offset of each partition, or None for a partition without one.
 
-        An offset may be None.
+        The consumer does not join the group.
         """
         return await self._offsets_of(group).load(partitions)
 
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets for a Kafka group without joining it.
 
-        Kafka refuses if the group has members.
+        Kafka rejects the commit while the group has members.
         """
         for tp, offset in offsets.items():
             _check_offset(tp, offset, 0, "Commit the offset of the next record to read, from 0 on")
@@ -308,9 +314,9 @@ class SimpleConsumer(AsyncResource):
     ) -> PartitionStream:
         """Return a stream of a partition that continues across leader changes.
 
-        It starts at `offset`, EARLIEST or LATEST. Use ``async for record in simple.read("orders",
-        0)``. Its `chunks()` and `arrow()` are cheaper. Without `end` the stream has no end. With
-        one it stops before that offset, and with ``end=LATEST`` at the current end of the log.
+        It starts at `offset`, EARLIEST or LATEST. Iterate over it with ``async for``. Its
+        `chunks()` and `arrow()` are cheaper. Without `end` the stream has no end. Otherwise it ends
+        before the offset `end`. ``end=LATEST`` stands for the current end of the log.
         """
         tp = TopicPartition(topic, partition)
         for place in (offset, 0 if end is None else end):

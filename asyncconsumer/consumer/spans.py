@@ -41,7 +41,7 @@ def sender_context(headers: Iterable[tuple[str, bytes | None]]) -> "Context":
 
 
 def sender_links(records: Iterable[Any]) -> "list[Link]":
-    """Return links to the spans of the producers of records, for the span of a batch."""
+    """Return links to the producers' spans of these records, for the span of a batch."""
     from opentelemetry import trace
 
     senders = (
@@ -52,7 +52,10 @@ def sender_links(records: Iterable[Any]) -> "list[Link]":
 
 
 def attributes(group: str | None, operation: str, kind: str) -> Attributes:
-    """Return the span attributes of the OpenTelemetry conventions for messaging."""
+    """Return the attributes of a span by OpenTelemetry's semantic conventions for messaging.
+
+    `operation` and `kind` become ``messaging.operation.name`` and ``messaging.operation.type``.
+    """
     named: Attributes = {} if group is None else {"messaging.consumer.group.name": group}
     return {
         "messaging.system": "kafka",
@@ -63,7 +66,7 @@ def attributes(group: str | None, operation: str, kind: str) -> Attributes:
 
 
 def place(topic: str, partition: int) -> Attributes:
-    """Return the attributes that say which partition a span is about."""
+    """Return the span attributes that name a topic and a partition."""
     return {
         "messaging.destination.name": topic,
         "messaging.destination.partition.id": str(partition),
@@ -71,10 +74,11 @@ def place(topic: str, partition: int) -> Attributes:
 
 
 class ItemSpans:
-    """The spans of the items of one reader: from the delivery of an item until the next request.
+    """The spans of the items that one reader processes, one span for each item.
 
-    The span of a record is a child of its producer's span. The span of a batch has links to them.
-    It is the current span while the body of the loop runs.
+    A span lasts from the delivery of an item until the next request. The span of a record is a
+    child of its producer's span. The span of a batch has links to the producers' spans. The span is
+    the current one while the body of the loop runs.
     """
 
     def __init__(self, group: str | None) -> None:
@@ -85,7 +89,7 @@ class ItemSpans:
         self._open: tuple[Span, Context] | None = None  # and the context before it
 
     def begin(self, item: object) -> None:
-        """Start the span of an item, and make it the current one."""
+        """Start the span of an item, and make it OpenTelemetry's current span."""
         from opentelemetry import context, trace
 
         described = attributes(self._group, "process", "process")
@@ -111,7 +115,10 @@ class ItemSpans:
         context.attach(trace.set_span_in_context(span))
 
     def end(self, *, failed: bool = False) -> None:
-        """End the span of the last item, if it is not ended."""
+        """End the span of the last item. Do nothing if it has ended already.
+
+        With `failed`, the span gets the status ERROR.
+        """
         from opentelemetry import context, trace
 
         if self._open is None:
@@ -125,7 +132,7 @@ class ItemSpans:
 
 
 class TracedSource(ObservingSource, Generic[T]):
-    """The source of a loop, with a span for each item."""
+    """A source of items for a loop, which wraps another source and starts a span for each item."""
 
     def __init__(self, source: LoopSource[T], spans: ItemSpans) -> None:
         self._source = source

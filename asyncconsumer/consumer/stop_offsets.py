@@ -15,9 +15,9 @@ from asyncconsumer.types import TopicPartition
 async def ends_of(config: ConsumerConfig, spec: SubscriptionSpec, kafka: KafkaClient) -> Ends:
     """Return a function that returns the end offsets of partitions, as `stop_at` defines them.
 
-    A `stop_at` mapping gives the ends of its partitions. The log ends of all other known partitions
-    are queried now, and a partition that is assigned later keeps this end. Partitions that are not
-    known now, as those of a pattern, are queried when they are assigned.
+    A `stop_at` mapping gives the ends of its partitions. For all others, the end is the log end
+    when it is queried. Partitions of named topics and manual partitions are queried by this call.
+    Partitions of a pattern, and those created later, are queried when they are assigned.
     """
     stop = config.delivery.stop_at
     if stop is None:

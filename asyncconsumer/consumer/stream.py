@@ -31,7 +31,7 @@ Way = Literal["records", "batches", "calls", "chunks", "arrow"]
 
 
 class _ReturnedBatch:
-    """The result of the last `getmany` or `getone`, which the next call acknowledges."""
+    """The records that the last `getmany` or `getone` returned. The next call acknowledges them."""
 
     in_hand = False
 
@@ -73,8 +73,8 @@ class DeliveryPolicy(NamedTuple):
 class ConsumerStream(Generic[K, V]):
     """A stream of records. Read it with ``async for``, `batches()`, `chunks()` or `arrow()`.
 
-    Choose one of these ways. Asking for the next item acknowledges the one before. A cancelled wait
-    loses nothing.
+    Choose one of these ways. Asking for the next item acknowledges the one before. Cancelling a
+    request loses no item.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ConsumerStream(Generic[K, V]):
         return self._stream.remaining
 
     def _apply_policy(self, error: Exception) -> Awaitable[None] | None:
-        """Return a coroutine that handles an unreadable record, or None to raise the error."""
+        """Return a coroutine that handles an unreadable record, or None to raise `error`."""
         if not isinstance(error, CorruptRecords | DeserializationFailed):
             return None
         if self._how.poison.raises(error):
@@ -123,7 +123,7 @@ class ConsumerStream(Generic[K, V]):
     def batches(
         self, max_records: int = 500, max_wait_ms: int = 100
     ) -> AsyncIterator[list[Message[K, V]]]:
-        """Return an iterator over lists of up to `max_records` records, of any partitions.
+        """Return an iterator over lists of up to `max_records` records, which mix partitions.
 
         After its first record, a batch waits up to `max_wait_ms` for more. Asking for the next
         batch acknowledges the whole batch.
@@ -140,10 +140,11 @@ class ConsumerStream(Generic[K, V]):
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int = 500
     ) -> dict[TopicPartition, list[Message[K, V]]]:
-        """Return the buffered messages by partition. If there are none, wait up to `timeout_ms`.
+        """Return up to `max_records` buffered messages by partition.
 
-        With `partitions`, only these are read, until the next call. The next call or `commit`
-        acknowledges the returned messages.
+        If none are buffered, wait up to `timeout_ms`, and return an empty mapping after that. With
+        `partitions`, only messages of these are returned. The next call or `commit` acknowledges
+        the returned messages.
         """
         whole_number("timeout_ms", timeout_ms, 0)
         whole_number("max_records", max_records, 1)
@@ -157,9 +158,10 @@ class ConsumerStream(Generic[K, V]):
         return messages
 
     async def getone(self, *partitions: TopicPartition) -> Message[K, V]:
-        """Return the next message. If partitions are given, return one of theirs.
+        """Wait for the next message and return it.
 
-        The next call or `commit` acknowledges the message.
+        With `partitions`, return a message of one of these. The next call or `commit` acknowledges
+        the message.
         """
         return (await self._get(partitions, None, 1))[0]
 
@@ -182,9 +184,7 @@ class ConsumerStream(Generic[K, V]):
         return batch
 
     def chunks(self) -> AsyncIterator[decoding.Records]:
-        """Return an iterator over chunks.
-
-        A chunk has the raw records of a partition from one fetch.
+        """Return an iterator over chunks, each with the raw records of a partition from one fetch.
 
         A chunk is iterated with a plain ``for``, which is cheaper than ``async for``.
         """
@@ -211,7 +211,7 @@ class ConsumerStream(Generic[K, V]):
         return self._loop(batches, partial(self._prepare, way="arrow"))
 
     def end_span(self) -> None:
-        """End the span of the last item, if there is one."""
+        """End the OpenTelemetry span of the last item, if there is one."""
         if self._spans is not None:
             self._spans.end()
 
@@ -223,12 +223,10 @@ class ConsumerStream(Generic[K, V]):
         return self._stream.iterate(source, prepare)
 
     def _prepare(self, again: bool, *, way: Way = "records") -> None:  # noqa: FBT001 - one caller
-        """Prepare an iteration in the given way.
+        """Prepare an iteration of the kind `way`. Seek back to records that were left over.
 
-        Seek back to records that an earlier one left over.
-
-        These are records that the earlier iteration took from the stream and did not deliver. With
-        `again`, they include delivered records that are not acknowledged.
+        Left over are records that an earlier iteration took from the stream and did not deliver.
+        With `again`, they include delivered records that are not acknowledged.
         """
         stream = self._stream
         offsets = stream.leftover(whole=way == "chunks")

@@ -42,7 +42,7 @@ _POLL_SECONDS: Final = 0.01
 
 
 class SubscribeOperations(OffsetOperations):
-    """The part of a `Consumer` that manages its subscription."""
+    """A base class of `Consumer` with methods that manage its subscription."""
 
     def __init__(self, config: ConsumerConfig, collaborators: Collaborators) -> None:
         super().__init__(config, collaborators)
@@ -53,7 +53,7 @@ class SubscribeOperations(OffsetOperations):
 
     @abstractmethod
     def _read_from(self, stream: BatchedStream | None) -> None:
-        """Let the consumer deliver the records of `stream` from now on."""
+        """Deliver the records of `stream` from now on, or none if it is None."""
 
     async def subscribe(
         self,
@@ -63,8 +63,8 @@ class SubscribeOperations(OffsetOperations):
     ) -> None:
         """Subscribe to topics or to a pattern. This replaces the previous subscription.
 
-        A listener replaces the one that the constructor or an earlier `subscribe` was given.
-        `wait_assigned` waits for the partitions. Without a group_id all partitions are assigned
+        `listener` replaces the listener of the constructor or of an earlier `subscribe`. Await
+        `wait_assigned` to wait for the partitions. Without a group_id, all partitions are assigned
         when this returns.
         """
         spec = parse_subscription(topics, pattern, None)
@@ -98,10 +98,11 @@ class SubscribeOperations(OffsetOperations):
         """End all loops over this consumer, commit acknowledged records and leave the group.
 
         A loop ends when it asks for its next record. A call by the task that reads acknowledges the
-        records that this task has in flight. Nothing happens if the block of the consumer is over.
+        records that this task has in flight. Nothing happens after the ``async with`` block.
 
-        The stop begins without an `await`, so this may be a callback of `add_signal_handler`. Await
-        the result to wait until the group is left.
+        The stop begins at the call, before the result is awaited. A callback of
+        `add_signal_handler` may therefore call this. Await the result to wait until the group is
+        left.
         """
         if self._scope.is_over:
             return asyncio.sleep(0)
@@ -116,7 +117,7 @@ class SubscribeOperations(OffsetOperations):
     def listen(self, listener: object) -> None:
         """Add a rebalance listener.
 
-        It is called after the earlier ones, from the next change on.
+        From the next rebalance on, it is called after the listeners that were added before.
         """
         self._collaborators.listeners.append(checked(listener))
 
@@ -153,8 +154,8 @@ class SubscribeOperations(OffsetOperations):
     async def wait_assigned(self) -> frozenset[TopicPartition]:
         """Wait until partitions of the current subscription are assigned, and return them.
 
-        The result is empty only if the group has none for this member. In protocols that revoke
-        step by step, this is certain after `revoke_grace_ms` and some heartbeats.
+        The result is empty only if the group assigns none to this member. In protocols that revoke
+        partitions step by step, this is certain only after `revoke_grace_ms` and some heartbeats.
         """
         now = asyncio.get_running_loop().time
         empty_since: float | None = None
@@ -182,14 +183,14 @@ class SubscribeOperations(OffsetOperations):
         await self._runner.joined()
 
     async def topics(self) -> frozenset[str]:
-        """Return the names of all topics of the cluster that this consumer may see."""
+        """Return the names of all topics of the cluster that this consumer may describe."""
         self._scope.check_open()
         return frozenset(await self._resources.kafka.cluster.topic_names())
 
     def _is_subscribed(
         self, active: ActiveSubscription, partitions: Iterable[TopicPartition]
     ) -> bool:
-        """Return whether all of the partitions belong to the current subscription."""
+        """Return whether the current subscription includes all of the partitions."""
         spec = active.spec
         if isinstance(spec, ManualPartitions):
             return spec.issuperset(partitions)

@@ -65,7 +65,7 @@ class OpenStream(Protocol):
     """A function that opens a stream for a subscription."""
 
     def __call__(self, kind: StreamKind[S]) -> S:
-        """Return a new stream, which `kind` creates."""
+        """Return the stream that `kind` returns for the channel and the options of the consumer."""
 
 
 class Collaborators(NamedTuple):
@@ -84,7 +84,7 @@ class Collaborators(NamedTuple):
     def runner(self, membership: Member) -> Membership:
         """Return the membership for the rebalancer.
 
-        It adds co-assigned partitions, if there are any.
+        If topics are co-assigned, it adds the co-assigned partitions to each assignment.
         """
         if not self.co_assigned:
             return membership
@@ -131,7 +131,7 @@ class ActiveSubscription(NamedTuple):
         return not isinstance(self.membership, ZooKeeperMembership)
 
     def changed_to(self, spec: SubscriptionSpec) -> "ActiveSubscription":
-        """Change the membership to the subscription `spec`. Return the changed object.
+        """Let the membership subscribe to `spec`. Return this subscription with the new `spec`.
 
         Call this only if `takes` has returned True for `spec`.
         """
@@ -149,7 +149,7 @@ class ActiveSubscription(NamedTuple):
 
     @property
     def is_assigned(self) -> bool:
-        """Whether the current subscription has its assignment, and no rebalance is running."""
+        """Whether the subscription has its assignment and no rebalance is running."""
         rebalancer = self.runner.rebalancer
         at_rest = rebalancer.rebalanced.is_set() and rebalancer.idle.is_set()
         return at_rest and self.membership.is_current
@@ -175,7 +175,7 @@ async def join(
     connected: Resources,
     scope: Scope,
 ) -> ActiveSubscription:
-    """Open the subscription of `topics`, and start its tasks in `scope`."""
+    """Join the group for the subscription in `topics`, and start its tasks in `scope`."""
     spec, kafka, manager = topics.spec, connected.kafka, connected.manager
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     membership = _membership(spec, config, parts, coordinator, connected, scope)
@@ -183,7 +183,7 @@ async def join(
     committer = Committer(store, manager.events.counts, manager.recorder)
 
     def nothing_comes() -> bool:
-        """Return whether the consumer is healthy, so that no records means an empty log."""
+        """Return whether the consumer is healthy, so that a missing record means the log's end."""
         return health_of(membership, rebalancer, manager).state in _AT_REST
 
     open_stream = _opener(config, parts, connected, membership, nothing_comes)
@@ -224,7 +224,10 @@ async def join(
 async def _enter(
     stack: AsyncExitStack, config: ConsumerConfig, parts: Collaborators, membership: Member
 ) -> None:
-    """Open the member, if Kafka coordinates its group, and the thread for its heartbeats."""
+    """Open the membership in `stack`, if Kafka coordinates its group.
+
+    Start the thread that sends its heartbeats while the event loop is blocked.
+    """
     if isinstance(membership, GrouplessMembership | ZooKeeperMembership):
         return
     await stack.enter_async_context(membership)
@@ -253,7 +256,7 @@ def _onlookers(
 def store_without_members(
     config: ConsumerConfig, parts: Collaborators, connected: Resources
 ) -> OffsetStore:
-    """Return the offset store of the group, for a consumer that is not a member."""
+    """Return the offset store of the group, for a consumer that did not join the group."""
     kafka = connected.kafka
     coordinator = Coordinator(config.member.group_id or "", kafka.brokers, kafka.cluster)
     return _opened_store(config, parts, coordinator, ManualMembership(()), connected)

@@ -24,7 +24,7 @@ class SubscriptionLock:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Return an async context manager that holds the lock for one change."""
+        """Return an async context manager that holds the lock during one change."""
         while not self._at_rest.is_set():
             await self._at_rest.wait()
         self._at_rest.clear()
@@ -40,7 +40,7 @@ class SubscriptionLock:
     async def leaving(self, leave: Callable[[], Awaitable[None]]) -> None:
         """Call `leave`, which leaves the group.
 
-        If another task is leaving already, wait for that task.
+        If another task is leaving the group already, wait until that task is done instead.
         """
         if not self._left.is_set():
             await self._left.wait()

@@ -19,7 +19,7 @@ _SECONDS_TO_CREATE: Final = 0.5
 
 
 class TopicCheck:
-    """The missing topics of a subscription. The check is repeated while nothing is assigned."""
+    """The missing topics of a subscription. `run` repeats the lookup of these topics."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, spec: SubscriptionSpec) -> None:
         self.missing: frozenset[str] = frozenset()  # topics that do not exist
@@ -41,9 +41,9 @@ class TopicCheck:
         return f"{noun} {names} {verb} not exist. Create the missing topics, or check the names"
 
     async def look(self, spec: SubscriptionSpec | None = None) -> None:
-        """Look up which topics are missing. If a topic may not be read, raise its error.
+        """Look up which subscribed topics do not exist.
 
-        If `spec` is given, it replaces the subscription.
+        If this consumer may not read a topic, raise its error. `spec` replaces the subscription.
         """
         spec = self.spec if spec is None else spec
         if isinstance(spec, TopicSubscription):
@@ -61,7 +61,7 @@ class TopicCheck:
     async def run(self, assigned: Callable[[], bool]) -> None:
         """Repeat the lookup while topics are missing, or while nothing is assigned.
 
-        `assigned` tells whether any partition is assigned.
+        `assigned` returns whether any partition is assigned.
         """
         while True:
             creating = self._creates and self.missing

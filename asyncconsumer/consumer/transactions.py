@@ -23,11 +23,12 @@ _SECONDS_TO_COMMIT: Final = 10.0  # after a cancellation during the commit
 class TransactionalProducer(Protocol):
     """The interface of aiokafka's producer, started with a ``transactional_id``.
 
-    Its transactions cannot name the member, so the group accepts offsets of a fenced member.
+    It sends no member id with the offsets. The group therefore cannot reject the offsets of a
+    member that was fenced.
     """
 
     def transaction(self) -> Any:  # noqa: ANN401 - untyped there
-        """Return an async context manager that commits a transaction.
+        """Return an async context manager that begins and commits a transaction.
 
         After an exception it aborts the transaction.
         """
@@ -35,14 +36,11 @@ class TransactionalProducer(Protocol):
     async def send_offsets_to_transaction(
         self, offsets: Mapping[Any, Any], group_id: str, /
     ) -> object:
-        """Let the current transaction commit these offsets for the group."""
+        """Add offsets of the group to the current transaction, which commits them."""
 
 
 class Transactions:
-    """The transactions of a consumer.
-
-    There is one at a time, and rebalances may occur between them.
-    """
+    """The transactions that commit the offsets of a consumer. Only one runs at a time."""
 
     def __init__(
         self, group_id: str, membership: Membership, rebalancer: Rebalancer, manager: FetchManager
@@ -86,12 +84,12 @@ class Transactions:
             self._rebalancer.forget_revoked()
 
     def group_metadata(self) -> GroupMetadata:
-        """Return the group and its member, as which a transaction commits offsets."""
+        """Return the group id and the identity of the member, for TxnOffsetCommit requests."""
         member = getattr(self._membership, "identity", None)
         return GroupMetadata.of(self._group_id, OUTSIDER if member is None else member)
 
     def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offsets at which to continue, none of them after the last transaction.
+        """Return `offsets`, none of them after the partition's last committed transaction.
 
         Records after the last transaction are not processed, even if they are acknowledged.
         """
@@ -101,7 +99,7 @@ class Transactions:
         return {tp: min(offset, bases.get(tp, offset)) for tp, offset in offsets.items()}
 
     def moved(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that the user has changed the positions of these partitions with a seek.
+        """Forget the committed offsets of partitions that the user moved with a seek.
 
         Their next transaction starts at the new positions.
         """
@@ -124,7 +122,7 @@ class Transactions:
             raise TransactionFenced(self._group_id, gone)
 
     def _handed_out(self, bases: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the positions of partitions with records delivered since the last transaction."""
+        """Return the position of each partition that has delivered records since `bases`."""
         positions = {tp: self._rebalancer.position(tp) for tp in self._rebalancer.reading}
         return {
             tp: position
@@ -133,7 +131,7 @@ class Transactions:
         }
 
     def _bases(self) -> dict[TopicPartition, int]:
-        """Return the offset up to which transactions were committed for each partition.
+        """Return the offset that the last transaction committed for each assigned partition.
 
         Before the first transaction it is the partition's start offset.
         """
@@ -143,9 +141,9 @@ class Transactions:
         return {place[0]: self._done[place] for place in current.items() if place in self._done}
 
     def _are_done(self, done: dict[tuple[TopicPartition, int], int]) -> None:
-        """Store the offsets of a committed transaction.
+        """Add the offsets of a committed transaction, by partition and start of its assignment.
 
-        Drop partitions that are not assigned any more.
+        Drop the offsets of partitions that are not assigned any more.
         """
         current = self._assignments().items()
         self._done = {
@@ -153,7 +151,7 @@ class Transactions:
         } | done
 
     def _acknowledge(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Acknowledge the records of each stream that has delivered only committed ones."""
+        """Acknowledge the records of each stream that has delivered no record after `committed`."""
         for stream in self._rebalancer.streams.all():
             positions = {tp: stream.position(tp) for tp in committed}
             if all(
@@ -174,7 +172,7 @@ async def _add_offsets(
     offsets: Mapping[TopicPartition, int],
     group: GroupMetadata,
 ) -> None:
-    """Let a transaction commit offsets."""
+    """Add the offsets of `group` to a transaction of `producer`, which commits them."""
     if isinstance(producer, Producer):
         await transaction.send_offsets(offsets, group)
         return

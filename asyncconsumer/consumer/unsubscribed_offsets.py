@@ -13,7 +13,7 @@ from asyncconsumer.types import TopicPartition
 class UnsubscribedOffsets:
     """The offsets of a group, for a consumer that has no subscription at the moment.
 
-    Kafka refuses these commits while the group has members.
+    Kafka rejects these commits while the group has members.
     """
 
     def __init__(self, store: OffsetStore) -> None:

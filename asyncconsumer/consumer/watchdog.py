@@ -29,7 +29,7 @@ _BLOCKED_AFTER: Final = 2.0  # seconds without activity of the event loop
 
 
 class Heartbeating(Protocol):
-    """A member whose heartbeats another thread may send for it."""
+    """A member for which the watchdog's thread can send heartbeats."""
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
@@ -42,11 +42,11 @@ class Heartbeating(Protocol):
 class Watchdog(AsyncResource):
     """A thread that watches the event loop in which its ``async with`` block runs.
 
-    It wakes up every half second, as does the loop's own thread. While the loop is blocked, this
+    The event loop and this thread each wake up every half second. While the loop is blocked, this
     thread sends heartbeats on its own connections, for at most `max_blocked` seconds. After that
-    the member loses its partitions, as a hung program should. A C extension that holds the GIL
-    blocks this thread as well. Then the session ends, and the member's deadline prevents further
-    delivery.
+    the group reassigns the partitions, as it should for a program that hangs. A C extension that
+    holds the GIL blocks this thread as well. Then the session ends, and the member's deadline
+    prevents further delivery.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Watchdog(AsyncResource):
                     await self._beat(brokers)
 
     async def _beat(self, brokers: BrokerPool) -> None:
-        """Send one heartbeat for the member, over the connections `brokers`."""
+        """Send one heartbeat for the member, over connections of `brokers`."""
         if (heartbeat := self._member.heartbeat) is None:
             return
         address, message = heartbeat
@@ -148,7 +148,10 @@ class Watchdog(AsyncResource):
 
 
 class _WatchedMember(NamedTuple):
-    """The watched event loop, its thread, and futures of the watchdog's start and end."""
+    """A member to send heartbeats for, its event loop and the thread of that loop.
+
+    Two futures tell the loop that the watchdog has started and ended.
+    """
 
     loop: asyncio.AbstractEventLoop
     thread: int

@@ -26,7 +26,10 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
 class ZooKeeperGroup(AsyncResource):
-    """A ZooKeeper group in one process. It has a session within its ``async with`` block."""
+    """The parts of a ZooKeeper group that one consumer uses.
+
+    It has a ZooKeeper session within its ``async with`` block.
+    """
 
     def __init__(self, config: ClassicConfig, environment: Environment) -> None:
         self._config = config

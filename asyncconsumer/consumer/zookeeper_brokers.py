@@ -22,7 +22,7 @@ _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class ZooKeeperBrokers:
-    """The addresses of live brokers, at their listeners for the security protocol in use."""
+    """The addresses of live brokers, for the security protocol that this consumer uses."""
 
     def __init__(self, session: ZooKeeperSession, security_protocol: str) -> None:
         self._session = session
@@ -40,9 +40,9 @@ class ZooKeeperBrokers:
         raise AssertionError("changes have no end")
 
     async def follow(self, cluster: Cluster) -> NoReturn:
-        """Pass changed addresses to `cluster`.
+        """Watch the addresses in ZooKeeper, and pass each change to `cluster`.
 
-        An empty list is ignored, because brokers may return.
+        An empty list is ignored, because the brokers may register again.
         """
         while True:
             try:

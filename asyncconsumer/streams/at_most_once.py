@@ -18,8 +18,8 @@ Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartiti
 class AtMostOnceStream(BatchedStream):
     """A stream that commits a whole chunk and then delivers it. Delivery acknowledges a record.
 
-    A member that leaves normally commits the offset that it reached, which may be smaller. A member
-    that crashes loses the rest of the chunk.
+    A member that leaves the group normally commits the offset after the last delivered record. If a
+    member crashes, the rest of its chunk is not delivered to any member.
     """
 
     def __init__(

@@ -37,7 +37,10 @@ def first_offsets(records: Iterable[HasOffset]) -> dict[TopicPartition, Offset]:
 
 
 def starts(batch: Sequence[HasOffset]) -> list[int]:
-    """Return the indexes in a batch at which the partition of the records changes."""
+    """Return each index in `batch` whose record is of another partition than the one before.
+
+    The index 0 is included.
+    """
     return [
         index
         for index, record in enumerate(batch)
@@ -55,7 +58,7 @@ def _partition_of(error: ConsumerError | None) -> tuple[str, int] | None:
 
 
 class BatchWaits(NamedTuple):
-    """The seconds for which a batch waits for its first record and for more records."""
+    """The seconds that a batch waits for its first record, and after that for more records."""
 
     first: float | None  # for the first record; None waits without a limit
     more: float  # for further records
@@ -65,7 +68,7 @@ class BatchWaits(NamedTuple):
 class Runs:
     """The indexes at which runs of records of one partition begin in a batch.
 
-    `collected` is that of the batch being collected, `delivered` that of the last delivered batch.
+    `collected` is for the batch being collected, `delivered` for the last delivered batch.
     """
 
     collected: list[int] = field(default_factory=list)
@@ -75,8 +78,8 @@ class Runs:
 class BatchedStream(Stream):
     """A stream with batches. Asking for the next batch acknowledges the whole previous batch.
 
-    Taking records for a batch advances the position of the stream. This class therefore excludes
-    records of the current batch from `finished`.
+    Taking records for a batch advances the position of the stream. `finished` therefore leaves out
+    the records of the current batch, which are not acknowledged.
     """
 
     def __init__(
@@ -93,12 +96,12 @@ class BatchedStream(Stream):
         self._trouble: ConsumerError | None = None  # to be raised by the next call
 
     async def next_batch(self, limit: int, waits: BatchWaits) -> list[Any]:
-        """Return up to `limit` records.
+        """Return up to `limit` records for one batch.
 
-        Return none at the end of the stream, or if none came within `waits.first`. If the caller is
-        cancelled, the next batch has the records collected so far. Records of a partition that is
-        lost meanwhile are dropped. If none remain, another batch is begun, because an empty batch
-        would mean the end.
+        Return an empty list at the end of the stream, or if no record came within `waits.first`. If
+        the caller is cancelled, the next call returns the records collected so far. Records of a
+        partition that is lost meanwhile are dropped. If none remain, another batch is begun,
+        because an empty batch would mean the end.
         """
         if not self._batch:
             self.acknowledge()
@@ -164,7 +167,7 @@ class BatchedStream(Stream):
         return False
 
     async def _fill(self, least: int, limit: int) -> None:
-        """Collect records until there are at least `least`, but no more than `limit`."""
+        """Collect records until the batch has at least `least`, but no more than `limit`."""
         while len(self._batch) < least:
             if not self._take(limit - len(self._batch)):
                 self._add(await anext(self._records))
@@ -218,7 +221,10 @@ class BatchedStream(Stream):
         return super()._is_busy_with(partitions) or not self._first.keys().isdisjoint(partitions)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop all state of a partition and its collected records. Commit nothing more for it."""
+        """Drop all state of a partition and its collected records.
+
+        No offset of the partition is committed any more.
+        """
         super().forget(partition)
         self._first.pop(partition, None)
         if _partition_of(self._trouble) == partition:

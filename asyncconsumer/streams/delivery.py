@@ -36,7 +36,7 @@ class Delivery:
         self._acknowledged = self._counted = chunk.records.next_offset
 
     def begin(self, *, whole: bool) -> None:
-        """Record that delivery of the chunk begins, as a whole or record by record."""
+        """Record that delivery of the chunk begins. `whole` is False for record by record."""
         chunk = self.chunk
         is_first = self.is_new and chunk is not None and self._counted <= chunk.offset
         if is_first and chunk is not None and chunk.meter is not None:
@@ -50,13 +50,13 @@ class Delivery:
             self._whole = False
 
     def finish_chunk(self, chunk: Chunk) -> None:
-        """Record that a chunk was read to its end and is acknowledged."""
+        """Record that all records of a chunk were read and are acknowledged."""
         self._finish(chunk, chunk.next_offset)
 
     def suspend(self) -> Chunk:
-        """Return the current chunk, to be delivered later.
+        """Remove the current chunk and return it, so that it can be delivered later.
 
-        It is acknowledged up to its position.
+        Its records before its position count as acknowledged.
         """
         assert self.chunk is not None
         chunk = self.chunk
@@ -68,12 +68,15 @@ class Delivery:
         self._finished[chunk.partition] = Offset(offset, leader_epoch=chunk.leader_epoch)
 
     def drop(self) -> None:
-        """Forget the chunk. Its records that are not acknowledged yet stay so."""
+        """Remove the current chunk. Delivered records are not acknowledged by this."""
         self.count()
         self.chunk, self.is_new = None, False
 
     def count(self) -> None:
-        """Count the records delivered since the last call, and their share of the chunk's bytes."""
+        """Add the records delivered since the last call, and their bytes, to the chunk's meter.
+
+        Their bytes are estimated as their share of the chunk's offsets.
+        """
         chunk = self.chunk
         if chunk is None or chunk.meter is None:
             return
@@ -95,7 +98,7 @@ class Delivery:
 
     @property
     def unacknowledged_chunk(self) -> Chunk | None:
-        """The current chunk, or None if all of its records are acknowledged."""
+        """The current chunk, or None if there is none or all of its records are acknowledged."""
         chunk = self.chunk
         if chunk is None or self._acknowledged >= chunk.next_offset:
             return None

@@ -1,4 +1,4 @@
-"""The limits for the time that a stream waits for its next chunk."""
+"""Limits of the time that a stream waits for its next chunk."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from asyncconsumer.errors import ConsumerTimeout
 class IdleTimeout(NamedTuple):
     """The time without a chunk after which a stream ends or raises ConsumerTimeout.
 
-    With `may_end` the stream ends, as soon as `may_end` returns True. Without it, the stream
-    raises.
+    With `may_end`, the stream ends when the time is over and `may_end` returns True. If it returns
+    False, the wait begins again. Without `may_end`, the stream raises.
     """
 
     ms: int
@@ -33,11 +33,11 @@ class IdleTimeout(NamedTuple):
 
 
 class NothingYet(Exception):
-    """No chunk arrived before the deadline of a wait."""
+    """An internal signal that no chunk arrived before the deadline of a wait."""
 
 
 class Until(NamedTuple):
-    """A loop time after which only a buffered chunk is returned."""
+    """A deadline in loop time for the next chunk. After it, only a buffered chunk is returned."""
 
     deadline: float
 

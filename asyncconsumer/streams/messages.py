@@ -17,7 +17,7 @@ class MessageStream(Generic[K, V]):
     """A stream for ``async for message in stream``, the counterpart of Kafka's KafkaStream.
 
     Without decoders it delivers the records themselves, which is faster. With decoders it delivers
-    a `Message` for each record. Messages are acknowledged in the same way as in a `Consumer`.
+    a `Message` for each record. Asking for the next message acknowledges the one before.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class MessageStream(Generic[K, V]):
     def _prepare(self, again: bool) -> None:  # noqa: FBT001 - called by the reader
         """Prepare a new iteration.
 
-        With `again`, seek back to records that an earlier one did not acknowledge.
+        With `again`, seek back to the records that an earlier iteration did not acknowledge.
         """
         if again and self.records.unacknowledged():
             self.clear()

@@ -18,23 +18,23 @@ _holder: Final[ContextVar["asyncio.Task[Any] | None"]] = ContextVar("asyncconsum
 
 
 class Source(Protocol):
-    """An async iterator that knows whether its last item is still in use."""
+    """An async iterator that knows whether its last item is still being processed."""
 
     @property
     def in_hand(self) -> bool:
-        """Whether an item was delivered and no other one was requested since."""
+        """Whether an item was delivered and no next item was requested since."""
 
 
 class ObservingSource(Source, abc.ABC):
-    """A source that observes how its loop is left."""
+    """A source with a method that its loop calls when it was left."""
 
     @abc.abstractmethod
     def left(self, how: Exit) -> None:
-        """Note how the loop was left."""
+        """Called when the loop was left. `how` is "break", "error" or another reason."""
 
 
 class HeldRecords(Protocol):
-    """The part of a stream that its reader uses."""
+    """The attributes and methods of a stream that its `Reader` uses."""
 
     @property
     def is_unacknowledged(self) -> bool:
@@ -51,7 +51,8 @@ class HeldRecords(Protocol):
 class Iteration:
     """One iteration over a stream, by an ``async for`` statement or by direct ``anext`` calls.
 
-    Iterations of one family belong to one iterator object, which the user keeps and loops over.
+    Iterations with the same `family` belong to one iterator object. The user keeps that object and
+    loops over it several times.
     """
 
     __slots__ = ("__weakref__", "family", "loop", "prepare", "reader", "source", "task")
@@ -85,7 +86,7 @@ class Iteration:
         return Iteration(self.reader, self.source, self.prepare, self.family)
 
     def superseded(self) -> None:
-        """Let the loop call `begin` before its next item, because another iteration reads now."""
+        """Make the loop call `begin` before its next item, because another iteration reads now."""
         if self.loop is not None and (loop := self.loop()) is not None:
             loop.begin_again()
 
@@ -114,7 +115,8 @@ class Reader:
     def begin(self, iteration: Iteration) -> None:
         """Make `iteration` the one that reads the stream.
 
-        The item in flight is redelivered unless `iteration` continues the previous one.
+        The item in flight is redelivered unless `iteration` continues the previous one. Raise
+        ConcurrentRead if another task is reading.
         """
         self._check_alone(iteration)
         active = self._active
@@ -141,7 +143,7 @@ class Reader:
             self._abandoned = True
 
     def exit(self) -> None:
-        """Acknowledge the item in flight when the block ends without an error.
+        """Acknowledge the item in flight when the ``async with`` block ends without an error.
 
         The item stays unacknowledged if its loop ended with an error. The same holds if its task
         failed, was cancelled, or is another task that still runs.
@@ -160,7 +162,7 @@ class Reader:
     def _continues(self, iteration: Iteration) -> bool:
         """Return whether `iteration` continues the active one.
 
-        If so, its request acknowledges the last item.
+        Then its request acknowledges the last item. Otherwise the item is redelivered.
         """
         active = self._active
         if self.gave_up or active is None:
@@ -222,7 +224,7 @@ class Reader:
     def waiting_elsewhere(self) -> Iterator[None]:
         """Return a context manager within which the current task asks for no item.
 
-        A rebalance that the reading task waits for must not wait for that task.
+        If the reading task waits for a rebalance, the rebalance must not wait for that task.
         """
         self._waits_elsewhere = self.is_current
         self.asked.set()
@@ -248,7 +250,7 @@ class Reader:
 
     @property
     def will_ask(self) -> bool:
-        """Whether another task, which is still running, may ask for the next item."""
+        """Whether another task that reads the stream still runs, and may ask for the next item."""
         if self._failed or self._waits_elsewhere:
             return False
         current, tasks = asyncio.current_task(), (self.owner, self.task)

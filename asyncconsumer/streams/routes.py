@@ -15,7 +15,10 @@ S = TypeVar("S", bound=Stream)
 
 
 class TopicRoutes:
-    """Fixed streams for each topic of a static subscription, or the same streams for all topics."""
+    """The streams of a subscription, which exist as long as the subscription.
+
+    They are given for each topic, or all topics use the same streams.
+    """
 
     def __init__(self, streams: Mapping[str, list[Stream]] | Sequence[Stream]) -> None:
         # distinguished once here, not for each of thousands of partitions
@@ -23,7 +26,7 @@ class TopicRoutes:
         self._of_all = None if isinstance(streams, Mapping) else streams
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
-        """Return the stream with this number that reads the partition."""
+        """Return the stream that reads the partition: the stream `number` of its topic."""
         if self._of_all is not None:
             return self._of_all[number]
         return self._by_topic[partition.topic][number]
@@ -55,7 +58,10 @@ class SharedRoutes(TopicRoutes):
         self._loads: Counter[Stream] = Counter()  # how many partitions each has
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
-        """Return the stream that reads the partition. The first call chooses it."""
+        """Return the stream that reads the partition. The first call chooses it.
+
+        `number` is not used.
+        """
         if partition not in self._places:
             stream = min(self.all(), key=lambda stream: (stream.is_over, self._loads[stream]))
             self._places[partition] = stream
@@ -79,7 +85,10 @@ class PartitionRoutes(Generic[S]):
         self._ending: ConsumerError | None = None
 
     def of(self, partition: TopicPartition, number: int) -> S:
-        """Return the stream that reads the partition. The first call opens it."""
+        """Return the stream that reads the partition. The first call opens it.
+
+        `number` is not used.
+        """
         stream = self._streams.get(partition)
         if stream is None:
             stream = self._streams[partition] = self._open()
@@ -99,7 +108,7 @@ class PartitionRoutes(Generic[S]):
             stream.channel.close()
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """Close all streams, and those that are opened later."""
+        """Close all streams. Streams that are opened after this are closed, too."""
         self._ending = self._ending or error or ClosedError("the consumer was closed")
         self._changed.set()
         for stream in self._streams.values():

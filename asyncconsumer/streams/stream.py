@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Fence(Protocol):
-    """An object that knows until when a member certainly owns its partitions."""
+    """The interface of a membership that knows until when it certainly owns its partitions."""
 
     @property
     def deadline(self) -> float:
@@ -51,8 +51,8 @@ class LoopSource(Source, Protocol[T_co]):
 class Stream:
     """A stream of records: ``async for record in stream``, `chunks()` or `arrow()`.
 
-    A reader uses one of these ways and stays with it. Asking for the next record, chunk or batch
-    acknowledges the one before. Cancelling the wait for the next one loses nothing.
+    A reader uses only one of these ways. Asking for the next record, chunk or batch acknowledges
+    the one before. Cancelling the wait for the next one loses nothing.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Stream:
         return self._delivery.is_unacknowledged
 
     def unacknowledged(self) -> dict[TopicPartition, int]:
-        """Detach the reading task. Return the offsets at which to begin the redelivery.
+        """Detach the reading task. Return the offsets at which redelivery begins.
 
         Only partitions with delivered records that are not acknowledged are in the result.
         """
@@ -209,9 +209,10 @@ class Stream:
         return again
 
     def leftover(self, *, whole: bool) -> dict[TopicPartition, int]:
-        """Return the offset at which to fetch the rest of a partly read chunk again.
+        """Return the offset at which to fetch the rest of a partly read chunk again, by partition.
 
-        A loop over records can continue within a chunk that was read as records. No other loop can.
+        The result is empty if the next loop can continue within the chunk. Only a loop over records
+        (`whole` is False) can, and only in a chunk that was read record by record.
         """
         chunk = self._delivery.begun
         if chunk is None or (self._records.current is chunk.records and not whole):
@@ -219,7 +220,7 @@ class Stream:
         return {chunk.partition: self.finished()[chunk.partition]}
 
     def begin(self, partition: TopicPartition, start: int) -> None:
-        """Prepare to read a partition that this stream was chosen for.
+        """Prepare to read a partition that was routed to this stream.
 
         `start` is the committed offset, EARLIEST or LATEST.
         """
@@ -232,13 +233,17 @@ class Stream:
         return self._delivery.finished()
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the last delivered record of a partition, or None."""
+        """Return the offset after the last delivered record of a partition.
+
+        Return None if no record of it was delivered.
+        """
         return self._delivery.position(partition)
 
     def oldest_timestamp(self, partition: TopicPartition) -> int | None:
-        """Return the time of the oldest buffered record that is not acknowledged, or None.
+        """Return the time in ms of the partition's oldest buffered chunk that is not acknowledged.
 
-        It is the time in milliseconds of the first record of its chunk, or -1 if there is none.
+        It is the time of the first record in the chunk, or -1 if it has none. Without such a chunk,
+        return None.
         """
         chunk = self._delivery.unacknowledged_chunk
         if chunk is None or chunk.partition != partition:
@@ -246,7 +251,7 @@ class Stream:
         return None if chunk is None else chunk.timestamp
 
     def count_delivered(self) -> None:
-        """Count the records that were delivered of the chunk that is being read."""
+        """Add the delivered records of the current chunk to the partition's meter."""
         self._delivery.count()
 
     @property
@@ -255,9 +260,9 @@ class Stream:
         return self._delivery.chunk
 
     async def is_certain(self) -> bool:
-        """Wait until this member certainly owns its partitions. Return True.
+        """Wait until this member certainly owns its partitions, and return True.
 
-        Return False if the channel was closed, because ownership is never certain again.
+        If the channel is closed, return False, because ownership cannot become certain any more.
         """
         now = asyncio.get_running_loop().time
         while self._fence is not None and now() >= self._fence.deadline:
@@ -286,10 +291,9 @@ class Stream:
     async def settled(self, partitions: Collection[TopicPartition]) -> None:
         """Wait until the delivered records of these partitions are acknowledged.
 
-        They must be on hold.
-
-        Return at once if the reading task has ended or is the current task, because neither will
-        ask for the next item.
+        Call `hold` for these partitions before, or more records may be delivered meanwhile. If the
+        reading task has ended or is the current task, return at once, because it will not ask for
+        the next item.
         """
         while self._is_busy_with(partitions) and self._reader.will_ask:
             self._reader.asked.clear()
@@ -322,7 +326,7 @@ class Stream:
     def forget(self, partition: TopicPartition) -> None:
         """Drop all state of a partition that another member owns now.
 
-        Nothing is committed for it any more.
+        No offset of the partition is committed any more.
         """
         self._delivery.forget(partition)
         self._on_hold.discard(partition)
@@ -341,15 +345,14 @@ class Stream:
     def interrupt(self, error: ConsumerError | None) -> None:
         """Raise `error` once to the reader when it waits for the next item.
 
-        None withdraws an error.
+        None withdraws an error that was not raised yet.
         """
         self.channel.interrupt(error)
 
     async def _refill(self, *, again: bool = True) -> decoding.Records | None:
-        """Return the next records.
+        """Return the records of the next chunk, or None at the end of the stream.
 
-        If the delivery of the current ones had to wait, return those again.
-
+        If the delivery of the current chunk was suspended, return its remaining records again.
         Callers that read whole chunks pass ``again=False``. For them the next request acknowledges
         the whole chunk, which must not be returned twice.
         """
@@ -390,7 +393,7 @@ class Stream:
     async def _continues(self, chunk: Chunk, *, again: bool) -> bool:
         """Acknowledge the delivered part of a chunk. Return whether to deliver the rest of it.
 
-        A chunk that paused stays current, because its remaining records are next.
+        A chunk whose partition was paused stays current, because its remaining records are next.
         """
         self._acknowledge_delivered()
         await self._waited_at_fence()
@@ -408,7 +411,7 @@ class Stream:
         return unfinished and self._delivery.chunk is chunk
 
     async def _before_first(self, chunk: Chunk) -> None:
-        """Do the work that must precede the delivery of a chunk. Subclasses override this."""
+        """Called before the first record of a chunk is delivered. Subclasses override this."""
 
     def _is_on_hold(self, chunk: Chunk) -> bool:
         return chunk.partition in self._on_hold
@@ -435,7 +438,7 @@ class Stream:
         self._records.deadline = min(self._fence.deadline, now() + POLL_SECONDS)
 
     def _close_chunk(self, chunk: Chunk) -> bool:
-        """Release a chunk. Return False if it was released or dropped before."""
+        """Release the buffer of a chunk. Return False if it was released or dropped before."""
         chunk.records.close()
         self._delivery.drop()
         return self.channel.done(chunk)
