@@ -42,7 +42,7 @@ class FakeClient(AsyncResource):
         stack.enter_context(self._environment.in_use())
 
     def disconnect(self) -> None:
-        """Cut this client off from all brokers, as if its process died or lost its network.
+        """Break all connections of this client and refuse new ones, as if its network failed.
 
         A group keeps a disconnected member until its session times out.
         """
@@ -52,7 +52,7 @@ class FakeClient(AsyncResource):
             connection.close(ConnectionLost(connection.address, "the test disconnected the client"))
 
     def reconnect(self) -> None:
-        """Restore the network of this client."""
+        """Let this client connect again. Broken connections stay closed."""
         self._online = True
 
     async def _connect(self, address: Address, config: ConnectionConfig) -> BrokerConnection:

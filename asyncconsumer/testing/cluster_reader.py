@@ -1,4 +1,4 @@
-"""The records of a real cluster and the committed offsets of its groups, as tests look at them."""
+"""A reader for tests: the records of a real cluster, and those that groups have not committed."""
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping
@@ -36,7 +36,10 @@ class ClusterReader(AsyncResource):
         await stack.enter_async_context(self._client)
 
     async def records(self, topic: str) -> list[PublishedRecord]:
-        """Return the records of a topic, merged by their timestamps. None if it does not exist."""
+        """Return the records of a topic, merged by their timestamps.
+
+        Return an empty list if the topic does not exist.
+        """
         tps = await self._partitions(topic)
         starts = await self._offsets(tps, EARLIEST)
         ends = await self._offsets(tps, LATEST)
@@ -44,10 +47,10 @@ class ClusterReader(AsyncResource):
         return list(heapq.merge(*partitions, key=attrgetter("timestamp")))
 
     async def behind(self, topics: Iterable[str], groups: Collection[str]) -> list[str]:
-        """Return descriptions of the records that groups have not committed.
+        """Return a line for each partition with records that a group has not committed.
 
-        A group reads a topic if it has committed offsets there. A topic that no group reads has its
-        own description.
+        A group counts as a reader of a topic if it has committed an offset there. A topic without a
+        reader in `groups` gets a line of its own.
         """
         return [line for topic in sorted(topics) for line in await self._behind(topic, groups)]
 

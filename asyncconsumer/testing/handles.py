@@ -110,9 +110,9 @@ class KafkaHandle:
     async def settled(self, group: str | None = None, *, timeout: float = SETTLE_SECONDS) -> None:
         """Wait until all records of the topics that `send` wrote to are committed.
 
-        This concerns all groups whose name `group` has returned, or the one that is passed. A group
-        reads those topics in which it has committed an offset. Each topic needs a group that reads
-        it.
+        Only groups whose names came from `group()` count, or only the one that is passed. A group
+        counts as a reader of the topics in which it has committed an offset. Each topic needs a
+        reader.
 
         Raise `NotSettled` with the pending records after `timeout` seconds.
         """

@@ -34,19 +34,21 @@ _LATENCY: Final = (0.0002, 0.002)  # of virtual time; on a real clock there is n
 
 
 class Tested(Protocol):
-    """An app under test. `settled` waits for it, too."""
+    """The interface of an app under test, for which `FakeKafka.settled` waits."""
 
     def check(self) -> None:
-        """Raise the error of the app, if it failed."""
+        """Raise the app's error if the app has failed."""
 
     def waits(self, tp: TopicPartition, committed: int) -> bool:
         """Return whether all records of a retry topic's partition wait for their next attempt."""
 
     async def commit(self) -> None:
-        """Commit what is processed, without the wait for the next automatic commit."""
+        """Commit the offsets of processed records now, before the next automatic commit."""
 
     def describe(self) -> Iterable[str]:
-        """Return what the app is busy with."""
+        """Return one line for each handler with work in progress, for the message of
+        `NotSettled`.
+        """
 
 
 class FakeKafka(AsyncResource):
@@ -203,7 +205,7 @@ class FakeKafka(AsyncResource):
         return [PublishedRecord.of(record) for record in merged]
 
     async def read(self, topic: str) -> list[PublishedRecord]:
-        """Return the same as `published`, as the fixtures for real brokers do."""
+        """Return the result of `published`. The fixtures for real brokers have the same method."""
         return self.published(topic)
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
@@ -261,9 +263,9 @@ class FakeKafka(AsyncResource):
                 yield from (TopicPartition(name, each.number) for each in topic.partitions)
 
     def watch(self, tested: Tested) -> None:
-        """Let `settled` wait for an app, too."""
+        """Add an app, for which `settled` waits from now on."""
         self._tested.append(tested)
 
     def forget(self, tested: Tested) -> None:
-        """Undo `watch`, after the app was closed."""
+        """Remove an app that `watch` added, after it was closed."""
         self._tested.remove(tested)

@@ -1,4 +1,4 @@
-"""The wait until everything that a test sent is processed and committed."""
+"""The wait of `settled`: until all records that a test sent are processed and committed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +19,7 @@ class NotSettled(AssertionError):
 
 
 async def settle(pending: Callable[[], Awaitable[Sequence[str]]], seconds: float) -> None:
-    """Wait until nothing is pending. `pending` describes what is."""
+    """Wait until `pending` returns no lines. Raise `NotSettled` with its lines after a timeout."""
     remaining: Sequence[str] = ["nothing was checked"]
     pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE[is_virtual()], Random(0))  # noqa: S311
     try:
@@ -37,6 +37,9 @@ def is_virtual() -> bool:
 
 
 def unread(group: str, place: object, count: int, first: int) -> str:
-    """Return the description of records that a group has not committed."""
+    """Return a line on the `count` records of a partition that a group has not committed.
+
+    `first` is the offset of the first of them.
+    """
     records = "1 record" if count == 1 else f"{count} records"
     return f"group {group!r} has not committed {records} of {place}, from offset {first}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class State(enum.Enum):
-    """The process state of a broker."""
+    """The state of a broker's process. The values describe it for humans."""
 
     UP = "it answers"
     FROZEN = "it does nothing; the system below it still takes connections and bytes"
@@ -27,7 +27,7 @@ class State(enum.Enum):
 
 
 class Fate(enum.Enum):
-    """The outcome of a request and of its connection."""
+    """A fault that a test injects into a request. The values describe it for humans."""
 
     LOST_BEFORE = "the connection breaks before it is looked at"
     LOST_AFTER = "the connection breaks where the answer should have been sent"
@@ -45,7 +45,10 @@ class Request(NamedTuple):
     loses_answer: bool
 
     def answer(self, body: bytes, *, pause: float = 0.0) -> None:
-        """Send the response. `pause` is the delay in seconds before the next request is handled."""
+        """Send the response, or break the connection if the test injected the loss of the response.
+
+        `pause` is the delay in seconds before the next request of the connection is handled.
+        """
         if self.loses_answer:
             self.broker.drop(self.transport)
         else:
@@ -61,7 +64,7 @@ class Handler(NamedTuple):
 
 
 class Rules:
-    """The settings that all brokers of a cluster share."""
+    """The settings and injected faults that all brokers of a cluster share."""
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class Rules:
         }
 
     def trouble(self, api: int, node_id: int) -> int:
-        """Return the injected error code for a request, or 0."""
+        """Remove and return the next injected error code for an API at a broker, or return 0."""
         for index, (key, code, node) in enumerate(self.troubles):
             if key == api and node in (None, node_id):
                 del self.troubles[index]
@@ -95,7 +98,7 @@ class Rules:
         return 0
 
     def fate(self, api: int) -> Fate | None:
-        """Return the injected outcome for a request, or None."""
+        """Remove and return the next injected `Fate` for an API, or return None."""
         for index, (key, fate) in enumerate(self.fates):
             if key == api:
                 del self.fates[index]
@@ -104,7 +107,7 @@ class Rules:
 
 
 class FakeBroker:
-    """A broker of a FakeCluster. The methods that change it are those of the cluster."""
+    """A broker of a FakeCluster. Tests inject faults through the methods of the cluster."""
 
     def __init__(
         self, endpoint: BrokerEndpoint, rules: Rules, view: View, sessions: Sessions
@@ -147,7 +150,11 @@ class FakeBroker:
     async def accept(
         self, address: Address, config: "ConnectionConfig", connection: "BrokerConnection"
     ) -> None:
-        """Accept a connection, fail, or block until the timeout, as TCP and ApiVersions do."""
+        """Accept a connection, as TCP and ApiVersions do.
+
+        Raise ConnectFailed if the broker is down or has another address. If the broker is frozen or
+        unreachable, wait for `connect_timeout_ms` before raising it.
+        """
         allowed = config.connect_timeout_ms / 1000
         try:
             async with asyncio.timeout(allowed):
@@ -162,7 +169,7 @@ class FakeBroker:
         self._wires[FakeTransport(connection, self)] = None
 
     def left(self, transport: FakeTransport) -> None:
-        """Forget a transport that the client closed."""
+        """Remove a transport that the client closed from the open connections."""
         self._wires.pop(transport, None)
 
     def drop(self, transport: FakeTransport) -> None:
@@ -171,14 +178,18 @@ class FakeBroker:
         transport.end()
 
     def cut(self, *, politely: bool = False) -> None:
-        """Close all connections."""
+        """Close all connections. `politely` closes them without an error, as a shutdown does."""
         for transport in list(self._wires):
             transport.end(politely=politely)
         if self.reachable:
             self._wires.clear()
 
     def turn(self, state: State) -> None:
-        """Change the process state and apply the consequences."""
+        """Change the process state.
+
+        DOWN closes all connections and fetch sessions. UP handles the requests that arrived while
+        the broker was frozen.
+        """
         self.state = state
         self._door.set()
         if state is State.DOWN:
@@ -193,7 +204,10 @@ class FakeBroker:
                 transport.serve()
 
     def link(self, *, reachable: bool) -> None:
-        """Break or restore the link to the clients. Frames in transit wait."""
+        """Break or restore the link to the clients.
+
+        A broken link delays frames until it is restored.
+        """
         self.reachable = reachable
         self._door.set()
         if reachable:
@@ -203,14 +217,14 @@ class FakeBroker:
     # --- requests --------------------------------------------------------------------------------
 
     def when_running(self, step: Callable[[], None]) -> None:
-        """Run the callback now, or after the broker is thawed."""
+        """Call `step` now, or when a frozen broker is thawed. A broker that goes down drops it."""
         if self.running:
             step()
         else:
             self._postponed.append(step)
 
     def handle(self, received: ReceivedRequest, transport: FakeTransport) -> None:
-        """Handle a request. The response may follow later."""
+        """Pass a request to the handler of its API, which sends the response now or later."""
         self.requests[received.api] += 1
         handler = self.rules.handlers[received.api]
         code = self.rules.trouble(received.api, self.node_id) if self.rules.troubles else 0

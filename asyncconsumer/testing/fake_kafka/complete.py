@@ -89,7 +89,10 @@ class CompleteCluster(GroupCluster):
         return {name: subscribed for name, subscribed in topics.items() if subscribed}
 
     def expire_members(self, group: str) -> int:
-        """Remove all members of a group, as after their session timeouts. Return their number."""
+        """Remove all members of a group, as if their sessions had timed out.
+
+        Return their number.
+        """
         return self.consumer_groups.expire(group) + (
             self.groups[group].expire() if group in self.groups else 0
         )

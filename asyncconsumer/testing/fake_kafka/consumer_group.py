@@ -38,7 +38,10 @@ class Member:
 
     @property
     def holds(self) -> Partitions:
-        """The partitions that no other member may get: the assigned and the revoking ones."""
+        """The assigned and the revoking partitions of the member.
+
+        No other member may get them before the member has confirmed their revocation.
+        """
         return self.assigned | self.revoking
 
 
@@ -53,20 +56,20 @@ class Group:
     seen: Mapping[str, Partitions] = field(default_factory=dict)  # of the last target
 
     def holder(self, partition: tuple[UUID, int]) -> str | None:
-        """Return the id of the member that holds a partition."""
+        """Return the id of the member that has a partition assigned or revokes it, or None."""
         return next(
             (member_id for member_id, member in self.members.items() if partition in member.holds),
             None,
         )
 
     def static(self, instance_id: str | None) -> Member | None:
-        """Return the static member with this instance id."""
+        """Return the static member with this instance id, or None."""
         if instance_id is None:
             return None
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
 
     def subscribed(self, names: Iterable[str]) -> set[str]:
-        """Return those of the topics that a member reads."""
+        """Return the names, of those in `names`, to which at least one member is subscribed."""
         return {
             name
             for name in names
@@ -75,13 +78,19 @@ class Group:
         }
 
     def remove(self, member: Member) -> None:
-        """Remove a member and free its partitions."""
+        """Remove a member, so that its partitions can be assigned to others.
+
+        Raise the group epoch.
+        """
         del self.members[member.member_id]
         self.target.pop(member.member_id, None)
         self.epoch += 1
 
     def replace(self, old: Member, member_id: str) -> Member:
-        """Give a static member its new id. Its assignment stays."""
+        """Replace a static member by one with a new member id and the same assignment.
+
+        Return it.
+        """
         del self.members[old.member_id]
         new = Member(member_id, old.instance_id, 0, 0, old.topics, old.regex)
         new.assigned, new.subscribed = old.assigned, True
@@ -90,7 +99,11 @@ class Group:
         return new
 
     def divide(self, topics: Mapping[str, Partitions], matches: Callable[[str, str], bool]) -> None:
-        """Compute a new target if members, subscriptions or topics have changed."""
+        """Compute a new target assignment if members, subscriptions or topics have changed.
+
+        `topics` maps names to partitions. `matches` tells whether a regular expression matches a
+        name.
+        """
         subscriptions = {
             member_id: frozenset(
                 name
@@ -107,7 +120,11 @@ class Group:
             self.target_epoch = self.epoch
 
     def reconcile(self, member: Member, owned: Partitions | None) -> None:
-        """Move a member towards its target, as far as revocations are confirmed."""
+        """Move the assignment of a member towards its target.
+
+        `owned` are the partitions that the member reports, or None if the heartbeat has none. The
+        member must first confirm revocations by leaving the revoked partitions out of `owned`.
+        """
         if member.state is State.UNREVOKED:
             if owned is None or owned & member.revoking:
                 return

@@ -51,7 +51,7 @@ _ASSIGNORS: Final = (None, "uniform", "range")
 
 
 class _Refused(Exception):
-    """An error response."""
+    """An error response to ConsumerGroupHeartbeat, with its error code and message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(code, message)
@@ -60,7 +60,7 @@ class _Refused(Exception):
 
 
 class ConsumerGroups(Coordinators):
-    """The KIP-848 groups of a cluster. Their state survives their coordinators.
+    """The KIP-848 groups of a cluster. A change of the coordinator keeps their state.
 
     A member is removed if it sends no heartbeat for `session_timeout` seconds, or if it does not
     revoke partitions within its own rebalance timeout.
@@ -79,11 +79,14 @@ class ConsumerGroups(Coordinators):
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
-        """The handlers for a FakeCluster."""
+        """The handlers of the group APIs by API key, for `FakeCluster(handlers=...)`."""
         return {**super().handlers, 68: handler(CONSUMER_GROUP_HEARTBEAT, self._answer)}
 
     def holder(self, group_id: str, view: View, tp: TopicPartition) -> str | None:
-        """Return the member that holds a partition, as the coordinator knows it."""
+        """Return the id of the member that has a partition assigned or revokes it, or None.
+
+        `view` is the cluster state that maps topic names to ids.
+        """
         topic = view.topics.get(tp.topic)
         if topic is None or group_id not in self.groups:
             return None
@@ -172,7 +175,10 @@ class ConsumerGroups(Coordinators):
     # --- timeouts --------------------------------------------------------------------------------
 
     def _wait_for(self, group_id: str, member: Member, *, restart: bool = True) -> None:
-        """Restart the session timer, and the rebalance timer while partitions are being revoked."""
+        """Restart the session timer of a member.
+
+        Run the rebalance timer only while the member must revoke partitions. `restart` restarts it.
+        """
         self._start("session", group_id, member, self._session_timeout)
         if member.state is not State.UNREVOKED:
             self._stop("rebalance", group_id, member)
@@ -206,7 +212,7 @@ class ConsumerGroups(Coordinators):
     # --- commits ---------------------------------------------------------------------------------
 
     def refusal(self, group_id: str, member_id: str, generation: int) -> int:
-        """Return the error code of a commit, or 0."""
+        """Return the error code for an OffsetCommit of a member, or 0 to accept it."""
         members = self.groups[group_id].members if group_id in self.groups else {}
         if generation < 0 and not members:
             return NONE
@@ -216,7 +222,7 @@ class ConsumerGroups(Coordinators):
 
 
 def _check(received: Row) -> None:
-    """Reject requests that are invalid in any state of the group."""
+    """Raise `_Refused` for a heartbeat that is invalid in any state of the group."""
     joining = received["member_epoch"] == JOIN_EPOCH
     if received["rack_id"] == "":
         raise _Refused(INVALID_REQUEST, "RackId can't be empty.")
@@ -235,7 +241,7 @@ def _check(received: Row) -> None:
 
 
 def _member(group: Group, received: Row) -> Member:
-    """Return the member that sent a request. It must exist."""
+    """Return the member that sent a heartbeat. Raise `_Refused` if it is unknown or fenced."""
     member_id, instance = received["member_id"], received["instance_id"]
     if instance is not None:
         static = group.static(instance)
@@ -249,7 +255,10 @@ def _member(group: Group, received: Row) -> Member:
 
 
 def _joined(group: Group, received: Row) -> Member:
-    """Return the member that sent a request. It may be new."""
+    """Return the member that sent a heartbeat with epoch 0, and add it to the group if it is new.
+
+    Raise `_Refused` if a live member has the same instance id.
+    """
     member_id, instance = received["member_id"], received["instance_id"]
     static = group.static(instance)
     if static is not None and static.member_id != member_id:
@@ -271,7 +280,7 @@ def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
 
 
 def _subscribe(member: Member, received: Row) -> bool:
-    """Apply a changed subscription, and return whether the target must change."""
+    """Store the subscription of a heartbeat. Return whether it is new or has changed."""
     before = (member.topics, member.regex) if member.subscribed else None
     member.subscribed = True
     if received["subscribed_topic_names"] is not None:

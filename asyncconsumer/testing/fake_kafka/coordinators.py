@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Fate(enum.Enum):
-    """The outcome of a group request."""
+    """The fault of one group request, or DONE. The values describe it for humans."""
 
     DONE = "it is answered"
     LOST_BEFORE = "its connection breaks before it is looked at"
@@ -32,8 +32,8 @@ class Fate(enum.Enum):
 class Coordinators:
     """The coordinator of each group, and committed offsets.
 
-    `fates` has the outcomes of the next requests, the last first. `on_commit` is called with each
-    offset before it is committed.
+    `fates` are the outcomes of the next requests; the last item is used first. `on_commit` is
+    called with each offset before it is committed.
     """
 
     def __init__(self, randomness: Random) -> None:
@@ -46,7 +46,7 @@ class Coordinators:
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
-        """The handlers for a FakeCluster."""
+        """The handlers of the group APIs by API key, for `FakeCluster(handlers=...)`."""
         return {
             8: handler(OFFSET_COMMIT, self._commit),
             9: handler(OFFSET_FETCH, self._fetch),
@@ -66,20 +66,26 @@ class Coordinators:
         self._nodes[group_id] = node_id
 
     def refusal(self, group_id: str, member_id: str, generation: int) -> int:
-        """Return the error code of a commit, or 0. A group without members accepts any commit."""
+        """Return the error code for an OffsetCommit of a member, or 0 to accept it.
+
+        This class accepts all commits, because its groups have no members.
+        """
         return NONE
 
     # --- lost requests and responses -------------------------------------------------------------
 
     def lose_before(self, request: Request) -> bool:
-        """Draw the outcome of a request, and return whether the request is lost."""
+        """Take the next outcome from `fates`. If it is LOST_BEFORE, break the connection.
+
+        Return whether the connection was broken, so that the caller must not handle the request.
+        """
         self._fate = self.fates.pop() if self.fates else Fate.DONE
         if self._fate is Fate.LOST_BEFORE:
             request.transport.end()
         return self._fate is Fate.LOST_BEFORE
 
     def lose_after(self, request: Request) -> None:
-        """Drop the response if that is the outcome of the request."""
+        """Break the connection before the response if the outcome of this request is LOST_AFTER."""
         if self._fate is Fate.LOST_AFTER:
             request.transport.end()
 

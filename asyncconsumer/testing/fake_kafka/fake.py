@@ -104,13 +104,16 @@ class FakeCluster(Topics, AsyncResource):
     # --- brokers ---------------------------------------------------------------------------------
 
     def kill(self, node_id: int) -> None:
-        """Kill a broker. Its connections break. Leaders change after the failover time."""
+        """Kill a broker.
+
+        Its connections break. Other brokers become leaders after the failover time.
+        """
         broker = self._broker(node_id)
         broker.turn(State.DOWN)
         asyncio.get_running_loop().call_later(self.failover, self._notice, broker)
 
     def start(self, node_id: int) -> None:
-        """Start a broker that was killed. It is in sync at once."""
+        """Start a broker that was killed. Its replicas are in sync at once."""
         broker = self._broker(node_id)
         if broker.state is State.DOWN:
             broker.view = self.view
@@ -119,31 +122,34 @@ class FakeCluster(Topics, AsyncResource):
             broker.turn(State.UP)
 
     def freeze(self, node_id: int) -> None:
-        """Freeze a broker. It still accepts connections, and answers no request."""
+        """Freeze a running broker. It answers no request until `thaw`."""
         broker = self._broker(node_id)
         if broker.state is State.UP:
             broker.turn(State.FROZEN)
 
     def thaw(self, node_id: int) -> None:
-        """Resume a frozen broker."""
+        """Resume a frozen broker, which then handles the requests that have arrived."""
         broker = self._broker(node_id)
         if broker.state is State.FROZEN:
             broker.turn(State.UP)
 
     def black_hole(self, node_id: int) -> None:
-        """Drop all packets to and from a broker. The broker keeps running."""
+        """Deliver no frame to or from a broker until `restore`. The broker keeps running."""
         self._broker(node_id).link(reachable=False)
 
     def restore(self, node_id: int) -> None:
-        """Restore the link to a broker. Held frames arrive, because TCP retransmits them."""
+        """Restore the link to a broker. Delayed frames arrive, because TCP retransmits them."""
         self._broker(node_id).link(reachable=True)
 
     def reset_connections(self, node_id: int, *, politely: bool = False) -> None:
-        """Reset all connections to a broker. `politely` closes them as a shutdown does."""
+        """Reset all connections to a broker. With `politely`, close them without an error."""
         self._broker(node_id).cut(politely=politely)
 
     def change_address(self, node_id: int, address: Address | None = None) -> Address:
-        """Change the address of a broker, by default to a new port. Its connections break."""
+        """Change the address of a broker, by default to the next port. Return the new address.
+
+        The connections of the broker break.
+        """
         broker = self._broker(node_id)
         host, port = broker.endpoint.address
         address = address or Address(host, port + 1)
@@ -154,50 +160,53 @@ class FakeCluster(Topics, AsyncResource):
         return address
 
     def drop_sessions(self, node_id: int) -> None:
-        """Drop all fetch sessions of a broker."""
+        """Remove all fetch sessions of a broker, as if others had evicted them."""
         self._broker(node_id).sessions.clear()
 
     def slow(self, node_id: int, seconds: float) -> None:
-        """Add latency in seconds to each frame of a broker. 0 removes it."""
+        """Add `seconds` of latency to each frame to or from a broker. 0 removes it."""
         self._broker(node_id).slowness = seconds
 
     def throttle(self, node_id: int, seconds: float) -> None:
-        """Make a broker answer its next fetch with a throttle time and no records."""
+        """Answer the next Fetch request to a broker without records and with this throttle time."""
         self._broker(node_id).throttled.append(seconds)
 
     def go_stale(self, node_id: int) -> None:
-        """Stop updates of leaders and logs to a broker until `catch_up`.
+        """Stop the propagation of cluster changes to a broker until `catch_up`.
 
-        The broker returns old metadata, still acts as the leader of partitions that moved, and
-        does not know new partitions. As a replica it lags.
+        The broker returns old metadata, still acts as the leader of partitions that moved, and does
+        not know new partitions. As a replica it lags.
         """
         self._broker(node_id).view = self.view.copy()
 
     def catch_up(self, node_id: int) -> None:
-        """Give a stale broker the updates that it missed."""
+        """Give a stale broker the current cluster state, and wake the fetches that wait there."""
         broker = self._broker(node_id)
         old, broker.view = broker.view, self.view
         for view in (old, self.view):
             view.changed()
 
     def fail_next(self, api: int, code: int, *, node_id: int | None = None, times: int = 1) -> None:
-        """Answer the next requests of an API with an error code, on one node or on any.
+        """Answer the next `times` requests of an API with an error code, at one broker or at any.
 
-        The code is set for each partition or topic of the response. Codes of fetch sessions are
-        set for the whole response.
+        The code is set for each partition or topic of the response. Error codes of fetch sessions
+        are set for the whole response.
         """
         self._rules.troubles += [(api, code, node_id)] * times
 
     def forget_troubles(self) -> None:
-        """Remove all injected error codes."""
+        """Remove the error codes that `fail_next` injected."""
         self._rules.troubles.clear()
 
     def lose_next(self, api: int, fate: Fate) -> None:
-        """Break the connection at the next request of an API, before or after it is handled."""
+        """Break the connection at the next request of an API.
+
+        `fate` tells whether it breaks before or after the request is handled.
+        """
         self._rules.fates.append((api, fate))
 
     def forget_fates(self) -> None:
-        """Remove all injected outcomes."""
+        """Remove the faults that `lose_next` injected."""
         self._rules.fates.clear()
 
     def _broker(self, node_id: int) -> FakeBroker:

@@ -79,7 +79,7 @@ class _Cursor:
 
 
 def decode(data: bytes, position: int, version: int) -> DecodedFetch:
-    """Decode a request whose body begins at an index."""
+    """Return the Fetch request in `data`, whose body begins at the index `position`."""
     cursor = _Cursor(
         data, position if version >= _WITHOUT_REPLICA else position + 4, flexible=version >= 12
     )
@@ -128,7 +128,7 @@ def encode(
     parts: dict[Key, Part],
     endpoints: list[BrokerEndpoint],
 ) -> bytes:
-    """Encode a response. `outcome` is its error code and its session id."""
+    """Return the body of a Fetch response. `outcome` is its error code and its session id."""
     flexible = version >= _FLEXIBLE
     out = [_INT_32.pack(throttle_ms)]
     if version >= _WITH_SESSION:

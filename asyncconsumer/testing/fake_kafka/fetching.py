@@ -32,7 +32,10 @@ _OF_THE_WHOLE: Final = (
 
 
 def answer_fetch(request: Request) -> None:
-    """Answer at once, or after enough bytes are available, or after the wait time."""
+    """Handle a Fetch request.
+
+    Send the response at once, when `min_bytes` are available, or after `max_wait`.
+    """
     fetch = decode(request.received.data, request.start, request.received.version)
     broker = request.broker
     context = broker.sessions.context(
@@ -47,7 +50,7 @@ FETCH: Final = Handler(API.versions, API.flexible_since, answer_fetch)
 
 
 class Fetch:
-    """A fetch request at a broker."""
+    """A Fetch request that a broker handles, until its response is sent."""
 
     def __init__(self, request: Request, fetch: DecodedFetch, context: Context) -> None:
         self._request = request
@@ -60,7 +63,11 @@ class Fetch:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Read the logs, and answer if a broker would answer now."""
+        """Read the logs. Send the response if it has enough bytes or may not wait.
+
+        Otherwise send it after a change of the partitions that yields enough bytes, or after
+        `max_wait`.
+        """
         self._sort()
         parts = self._read()
         if self._fetch.max_wait <= 0 or not parts or self._enough(parts):
@@ -76,7 +83,7 @@ class Fetch:
         self._request.transport.on_end(self._forget)
 
     def _sort(self) -> None:
-        """Split the partitions into readable ones and rejected ones."""
+        """Divide the requested partitions into those to read and those that get an error code."""
         for key, (name, ask) in self._context.requested.items():
             if self._request.code:
                 self._refused[key] = Part(self._request.code, aborted=[])
@@ -162,7 +169,7 @@ class Fetch:
         return Part(NONE, log.high, log.stable, log.start, aborted, data=data)
 
     def _no_access(self, partition: Partition, epoch: int) -> int:
-        """Return the error code if this broker does not serve a partition, otherwise 0."""
+        """Return the error code if this broker must not serve a partition to the client, or 0."""
         node = self._broker.node_id
         if node not in partition.replicas:
             return NOT_LEADER_OR_FOLLOWER
@@ -188,14 +195,18 @@ class Fetch:
         self._request.answer(encode(version, 0, (error, session), changed, endpoints))
 
     def _throttle(self, seconds: float) -> None:
-        """Answer without records, and mute the connection for the throttle time."""
+        """Send a response without records. Handle the next request after the throttle time."""
         context = self._context._replace(wants_session=False)
         error, session, _ = self._broker.sessions.finish(context, {}, by_id=False)
         body = encode(self._fetch.version, int(seconds * 1000), (error, session), {}, [])
         self._request.answer(body, pause=seconds)
 
     def _tell_leaders(self, parts: dict[Key, Part]) -> tuple[dict[Key, Part], list[BrokerEndpoint]]:
-        """Return the partitions with their leaders (since KIP-951), and the addresses of these."""
+        """Return the partitions to send, and the addresses of the leaders in them.
+
+        A partition has its leader only if the leader has moved and the request has the version for
+        it (KIP-951).
+        """
         if self._fetch.version < _TELLS_LEADERS:
             return {key: part._replace(leader=None) for key, part in parts.items()}, []
         known, endpoints = self._broker.view.endpoints, {}
@@ -210,7 +221,7 @@ class Fetch:
 
 
 def epoch_trouble(partition: Partition, epoch: int) -> int:
-    """Return the error code if the leader epochs of client and broker differ, otherwise 0."""
+    """Return the error code if the client's leader epoch is not the broker's, or 0."""
     if epoch in (-1, partition.epoch):
         return NONE
     return FENCED_LEADER_EPOCH if epoch < partition.epoch else UNKNOWN_LEADER_EPOCH

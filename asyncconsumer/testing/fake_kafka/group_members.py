@@ -11,7 +11,10 @@ from asyncconsumer.testing.fake_kafka.tables import Reply
 
 @dataclass(slots=True, eq=False)
 class GroupMember:
-    """A member. `join` and `sync` are its pending requests."""
+    """A member of a classic group.
+
+    `join` and `sync` send the responses to its pending JoinGroup and SyncGroup requests.
+    """
 
     id: str
     instance: str | None
@@ -25,11 +28,11 @@ class GroupMember:
 
     @property
     def waits(self) -> bool:
-        """Whether a request of the member is pending."""
+        """Whether a JoinGroup or SyncGroup request of the member is pending."""
         return self.join is not None or self.sync is not None
 
     def description(self, protocol: str) -> dict[str, Any]:
-        """Return the entry of this member in the response to the leader."""
+        """Return the entry of this member in the JoinGroup response to the leader."""
         return {
             "member_id": self.id,
             "group_instance_id": self.instance,
@@ -37,7 +40,7 @@ class GroupMember:
         }
 
     def expect(self, timer: asyncio.TimerHandle) -> None:
-        """Replace the session timer."""
+        """Replace the session timer by `timer`."""
         self.rest()
         self.timer = timer
 
@@ -48,21 +51,24 @@ class GroupMember:
             self.timer = None
 
     def join_again(self, received: "GroupMember", reply: Reply) -> None:
-        """Store a JoinGroup request and its subscription."""
+        """Store a pending JoinGroup request.
+
+        `received` has the protocols and timeout of the request. `reply` sends the response.
+        """
         self.protocols, self.rebalance, self.join = received.protocols, received.rebalance, reply
 
     def wait_for_share(self, reply: Reply) -> None:
-        """Store a SyncGroup request."""
+        """Store a pending SyncGroup request. `reply` sends its response."""
         self.sync = reply
 
     def tell_joined(self, values: dict[str, Any]) -> None:
-        """Answer the pending JoinGroup, if any."""
+        """Send the response to the pending JoinGroup request, if there is one."""
         reply, self.join = self.join, None
         if reply is not None:
             reply(values)
 
     def tell_share(self, values: dict[str, Any]) -> None:
-        """Answer the pending SyncGroup, if any."""
+        """Send the response to the pending SyncGroup request, if there is one."""
         reply, self.sync = self.sync, None
         if reply is not None:
             reply(values)
@@ -72,7 +78,7 @@ class GroupMember:
         self.assignment = assignment
 
     def refuse(self, code: int) -> None:
-        """Answer pending requests with an error."""
+        """Answer pending JoinGroup and SyncGroup requests with an error code."""
         self.tell_joined(join_answer(code, member_id=self.id))
         self.tell_share(sync_answer(code))
 
@@ -92,7 +98,7 @@ class Stored(NamedTuple):
 
 @dataclass(slots=True)
 class CoordinatorStorage:
-    """State that survives coordinators: stored groups and committed offsets."""
+    """The state of groups that a change of the coordinator keeps: members and committed offsets."""
 
     groups: dict[str, Stored] = field(default_factory=dict)
     loaded: dict[str, object] = field(default_factory=dict)

@@ -53,7 +53,7 @@ _STATE_NAMES: Final = {
 
 
 class FakeGroup:
-    """A group at one broker, loaded from the storage. `unload` ends it there."""
+    """A group at the broker that coordinates it. It begins with the state in the storage."""
 
     def __init__(
         self, name: str, broker: FakeBroker, storage: CoordinatorStorage, randomness: Random
@@ -73,7 +73,10 @@ class FakeGroup:
             self._expect(member)
 
     def unload(self) -> None:
-        """Answer pending requests with an error, because another broker coordinates the group."""
+        """Answer pending requests with an error, and ignore all timers from then on.
+
+        This is called when another broker becomes the coordinator.
+        """
         for member in self.members.values():
             member.rest()
             member.refuse(NOT_COORDINATOR)
@@ -137,7 +140,11 @@ class FakeGroup:
         self._prepare()
 
     def _replace(self, old: GroupMember, new: GroupMember, version: int, reply: Reply) -> None:
-        """Give a static member a new id. Its place in the group stays."""
+        """Replace a static member, `old`, by `new` with a new member id, and fence `old`.
+
+        The new one keeps the assignment, and the leadership if `old` was the leader. In a stable
+        group no rebalance follows.
+        """
         old.refuse(FENCED_INSTANCE_ID)
         old.rest()
         new = replace(new, id=self._new_id(new.instance), assignment=old.assignment)
@@ -161,7 +168,7 @@ class FakeGroup:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Start a rebalance: wait until all members have joined."""
+        """Start a rebalance, unless one has started. Wait until all members have sent JoinGroup."""
         for member in self.members.values():
             member.tell_share(sync_answer(REBALANCE_IN_PROGRESS))
         if self.phase is not Phase.PREPARING:
@@ -177,7 +184,10 @@ class FakeGroup:
             self._begin_generation()
 
     def _begin_generation(self) -> None:
-        """Start a generation with the joined members. Static members keep their places."""
+        """Start a generation with the members that have sent JoinGroup, and answer them.
+
+        Other members are removed, except static ones.
+        """
         if self.phase is not Phase.PREPARING:
             return
         self._stop_waiting()
@@ -305,7 +315,7 @@ class FakeGroup:
         }
 
     def expire(self) -> int:
-        """Remove all members, as after their session timeouts. Return their number."""
+        """Remove all members, as if their sessions had timed out. Return their number."""
         members = list(self.members.values())
         for member in members:
             if member.id in self.members:
@@ -313,7 +323,7 @@ class FakeGroup:
         return len(members)
 
     def _trouble(self, member_id: str, instance: str | None, generation: int | None = None) -> int:
-        """Return the error code for an unknown or fenced member, otherwise 0."""
+        """Return the error code for a request of a wrong member or generation, otherwise 0."""
         if instance is not None and (holder := self._holder(instance)) and holder != member_id:
             return FENCED_INSTANCE_ID
         if member_id not in self.members:
@@ -323,7 +333,7 @@ class FakeGroup:
         return NONE
 
     def _holder(self, instance: str | None) -> str:
-        """Return the member id that belongs to an instance id, if any."""
+        """Return the member id that belongs to an instance id, or ""."""
         if instance is None:
             return ""
         return next(
@@ -344,7 +354,7 @@ class FakeGroup:
         return max(dict.fromkeys(votes), key=votes.count)
 
     def _expect(self, member: GroupMember) -> None:
-        """Restart the session of a member."""
+        """Restart the session timer of a member."""
         member.expect(self._after(member.session, self._silent, member))
 
     def _silent(self, member: GroupMember) -> None:
@@ -367,7 +377,7 @@ class FakeGroup:
             self._prepare()
 
     def _not_joined(self, member_id: str) -> None:
-        """Forget a member id that did not join in time."""
+        """Remove a member id that was returned with MEMBER_ID_REQUIRED and has not joined."""
         if (timer := self._pending.pop(member_id, None)) is not None:
             timer.cancel()
             self._begin_if_all_are_there()
@@ -393,7 +403,10 @@ class FakeGroup:
     def _after(
         self, seconds: float, step: Callable[..., None], *args: object
     ) -> asyncio.TimerHandle:
-        """Schedule a callback. A frozen broker delays it, and `unload` drops it."""
+        """Call `step` after `seconds`.
+
+        A frozen broker delays the call, and `unload` prevents it.
+        """
 
         def act() -> None:
             if self._storage.loaded[self.name] is not self:

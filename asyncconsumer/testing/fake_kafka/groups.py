@@ -59,10 +59,10 @@ FIND_COORDINATOR: Final = Api(
 
 
 class GroupCluster(FakeCluster):
-    """A FakeCluster with coordinators. The memory of a coordinator dies with its broker.
+    """A FakeCluster that coordinates classic groups. A killed coordinator loses its memory.
 
-    `storage` has the state that survives: committed offsets, and groups as of the last completed
-    rebalance.
+    `storage` has the state that the next coordinator loads: committed offsets, and groups as of the
+    last completed rebalance.
     """
 
     def __init__(
@@ -94,7 +94,10 @@ class GroupCluster(FakeCluster):
     def move_coordinator(
         self, group: str, node_id: int | None = None, *, loading: float = 0.0
     ) -> int:
-        """Move a group to another coordinator, which loads it first. Return its node id."""
+        """Move a group to another coordinator, by default a random one, and return its node id.
+
+        Requests get an error for `loading` seconds, until the new coordinator has loaded the group.
+        """
         others = [node for node in self.view.endpoints if node != self.coordinator(group)]
         if node_id is None:
             node_id = self.randomness.choice(sorted(others) or [self.coordinator(group)])
@@ -161,7 +164,7 @@ class GroupCluster(FakeCluster):
         }
 
     def _refusal(self, request: Request, group: str) -> int:
-        """Return the error code if this broker does not coordinate a group, otherwise 0."""
+        """Return the error code if this broker does not coordinate or still loads a group, or 0."""
         if request.code:
             return request.code
         if self.coordinator(group) != request.broker.node_id:

@@ -55,7 +55,7 @@ class Batch(NamedTuple):
         return self.stamps or range(self.timestamp, self.timestamp + self.next - self.base)
 
     def moved(self, base: int, epoch: int) -> Self:
-        """Return the batch with the offset and the leader epoch that a leader gives it."""
+        """Return the batch with the base offset and the leader epoch that a leader assigns."""
         data = bytearray(self.data)
         _BASE_OFFSET.pack_into(data, 0, base)
         _LEADER_EPOCH.pack_into(data, _LEADER_EPOCH_AT, epoch)
@@ -151,11 +151,11 @@ class ProducerState:
         return ProducerState(self.epoch, self.written)
 
     def find(self, first: int, last: int) -> WrittenBatch | None:
-        """Return the batch with these sequence numbers, if it was written before."""
+        """Return the earlier batch with these first and last sequence numbers, or None."""
         return next((row for row in self.written if (row.first, row.last) == (first, last)), None)
 
     def add(self, batch: WrittenBatch) -> None:
-        """Note a written batch."""
+        """Add a written batch to the last batches."""
         self.written = [*self.written[1 - _REMEMBERED :], batch]
 
 
@@ -189,7 +189,7 @@ class Log:
     # --- writing ---------------------------------------------------------------------------------
 
     def begin_epoch(self, epoch: int) -> None:
-        """Start a leader epoch. An epoch without records is removed."""
+        """Start a leader epoch at the log end. An earlier epoch without records is removed."""
         self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
         self.epochs.append((epoch, self.end))
 
@@ -199,7 +199,7 @@ class Log:
         self.end = batch.next
 
     def truncate(self, end: int) -> None:
-        """Truncate the log to an offset. Batches are removed as a whole."""
+        """Remove the records from offset `end` on. A batch that spans it is removed as a whole."""
         while self.batches and self.batches[-1].next > end:
             self.end = self.batches.pop().base
         self.start = min(self.start, self.end)
@@ -210,7 +210,7 @@ class Log:
             state.written = [batch for batch in state.written if batch.base < self.end]
 
     def delete_before(self, start: int) -> None:
-        """Set the log start offset. A batch that spans it stays whole."""
+        """Set the log start offset. A batch that spans it stays whole, as in a real log."""
         self.start = max(self.start, min(start, self.high))
         self.batches = self.batches[self._index(self.start) :]
         later = [entry for entry in self.epochs if entry[1] > self.start]
@@ -220,13 +220,14 @@ class Log:
     # --- reading ---------------------------------------------------------------------------------
 
     def has(self, offset: int) -> bool:
-        """Return whether an offset is in range. The log end offset is in range."""
+        """Return whether an offset may be fetched. The log end offset may."""
         return self.start <= offset <= self.end
 
     def read(self, offset: int, size: int, *, at_least_one: bool, end: int | None = None) -> bytes:
-        """Return the batches from `offset` to `end`. The last one is cut off at `size` bytes.
+        """Return the batches from `offset` to `end`, cut off at `size` bytes.
 
-        If the first batch does not fit, return nothing, or that batch with `at_least_one`.
+        A first batch that is larger than `size` is returned whole with `at_least_one`. Otherwise
+        the result is empty.
         """
         batches: list[bytes] = []
         end = self.high if end is None else end
@@ -244,7 +245,7 @@ class Log:
         return batches[0] if len(batches) == 1 else b"".join(batches)
 
     def aborted_between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return producer id and first offset of the aborted transactions in a range."""
+        """Return producer id and first offset of each aborted transaction in a range of offsets."""
         return [
             (transaction.producer, transaction.first)
             for transaction in self.aborted
@@ -268,11 +269,14 @@ class Log:
         return last.base + last.timestamps.index(moment), moment, last.epoch
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of an offset."""
+        """Return the leader epoch of the record at an offset, or -1."""
         return max((epoch for epoch, began in self.epochs if began <= offset), default=UNDEFINED)
 
     def end_of_epoch(self, requested: int) -> tuple[int, int]:
-        """Return the last epoch up to the requested one and its end offset, or -1 twice."""
+        """Return the last epoch up to `requested`, and its end offset.
+
+        Return -1 twice without one.
+        """
         if requested == UNDEFINED or not self.epochs:
             return UNDEFINED, UNDEFINED
         if requested == self.epochs[-1][0]:

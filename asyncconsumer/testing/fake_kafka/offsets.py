@@ -23,7 +23,7 @@ from asyncconsumer.testing.fake_kafka.tables import handler
 
 
 def _refusal(broker: FakeBroker, partition: Partition | None, epoch: int) -> int:
-    """Return the error code if this broker does not serve a partition, otherwise 0."""
+    """Return the error code if this broker does not lead a partition, otherwise 0."""
     if partition is None:
         return UNKNOWN_TOPIC_OR_PARTITION
     if broker.node_id not in partition.replicas:
@@ -63,7 +63,10 @@ def _offset(request: Request, name: str, row: dict[str, Any], *, committed: bool
 
 
 def _look_up(partition: Partition, moment: int, *, committed: bool) -> tuple[int, int, int]:
-    """Return offset, timestamp and leader epoch."""
+    """Return offset, timestamp and leader epoch for a timestamp, EARLIEST or LATEST.
+
+    With `committed`, LATEST is the last stable offset.
+    """
     log = partition.log
     if moment == LATEST:
         return log.stable if committed else log.high, -1, partition.epoch

@@ -32,7 +32,7 @@ _SEQUENCES: Final = 2**31
 
 
 class _Refused(Exception):
-    """A partition's error code."""
+    """An error code of a partition in the Produce response."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -63,7 +63,7 @@ class _ProducedHeader(NamedTuple):
 
 
 class FakeProducing:
-    """The Produce API of a cluster. `max_message_bytes` is the largest batch."""
+    """The Produce API of a cluster. A batch larger than `max_message_bytes` is rejected."""
 
     def __init__(
         self, view: View, may_write: MayWrite, write_batch: Callable[[TopicPartition, Batch], int]
@@ -75,7 +75,7 @@ class FakeProducing:
 
     @property
     def handlers(self) -> dict[int, Handler]:
-        """The handlers for a FakeCluster."""
+        """The handlers by API key, for `FakeCluster(handlers=...)`."""
         return {PRODUCE.key: handler(PRODUCE, self._produce)}
 
     def _produce(self, request: Request, received: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +110,12 @@ class FakeProducing:
         }
 
     def _log(self, broker: FakeBroker, tp: TopicPartition) -> Log:
-        """Return the log that a broker leads. A stale broker has no followers that confirm."""
+        """Return the log of a partition.
+
+        Raise `_Refused` if the broker does not lead the partition.
+
+        A stale broker is refused as well, because its followers would not confirm a write.
+        """
         partition = self._view.find(*tp)
         if partition is None:
             raise _Refused(UNKNOWN_TOPIC_OR_PARTITION)
@@ -119,7 +124,10 @@ class FakeProducing:
         return partition.log
 
     def _append(self, log: Log, tp: TopicPartition, data: bytes) -> int:
-        """Append a batch, unless it was written before. Return the offset of its first record."""
+        """Append a batch, unless it was written before. Return the offset of its first record.
+
+        Raise `_Refused` if the batch is too large, corrupt or out of sequence.
+        """
         header, stamps = _parsed(tp, data)
         if len(data) > self.max_message_bytes:
             raise _Refused(MESSAGE_TOO_LARGE)
@@ -138,7 +146,10 @@ class FakeProducing:
 
 
 def _parsed(tp: TopicPartition, data: bytes) -> tuple[_ProducedHeader, tuple[int, ...]]:
-    """Return the header of the only batch, and the timestamps of its records."""
+    """Return the header of the only batch in `data`, and the timestamps of its records.
+
+    Raise `_Refused` if `data` is not exactly one valid batch.
+    """
     if len(data) < _HEADER.size:
         raise _Refused(CORRUPT_MESSAGE)
     header = _ProducedHeader(*_HEADER.unpack_from(data))
@@ -153,7 +164,10 @@ def _parsed(tp: TopicPartition, data: bytes) -> tuple[_ProducedHeader, tuple[int
 
 
 def _checked(log: Log, header: _ProducedHeader) -> WrittenBatch | None:
-    """Check epoch and sequence of a batch. Return the written batch if this is a repetition."""
+    """Return the earlier batch if this one repeats it, otherwise None.
+
+    Raise `_Refused` if the producer epoch or the sequence number is wrong.
+    """
     state = log.producers.get(header.producer)
     if state is None or header.producer_epoch > state.epoch:
         if state is not None and header.sequence:

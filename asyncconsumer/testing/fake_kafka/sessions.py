@@ -18,7 +18,7 @@ Key = tuple[str | bytes, int]  # name or id of a topic, and a partition number
 
 
 class Ask(NamedTuple):
-    """A partition of a fetch request."""
+    """The parameters of one partition in a Fetch request."""
 
     epoch: int
     offset: int
@@ -27,7 +27,7 @@ class Ask(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A partition of a fetch response."""
+    """The result for one partition in a Fetch response."""
 
     error: int = NONE
     high: int = -1
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Cached:
-    """A partition of a session: its last request and its last response."""
+    """A partition of a fetch session: its last requested parameters and last returned offsets."""
 
     name: str | None  # of a topic with an id; kept even if another topic takes the name
     ask: Ask
@@ -50,7 +50,7 @@ class Cached:
     start: int = -1
 
     def news(self, part: Part) -> bool:
-        """Return whether an incremental response must include a partition, and store it."""
+        """Return whether an incremental response must include `part`, and store its offsets."""
         sent = self.high, self.start
         self.high, self.start = part.high, part.start  # -1 of an error: sent again after the error
         return bool(
@@ -63,7 +63,7 @@ class Cached:
 
 
 class Session:
-    """A fetch session, with its partitions in the order of reading."""
+    """A fetch session. Its partitions are in the order in which they are read."""
 
     def __init__(self, number: int, *, by_id: bool, partitions: dict[Key, Cached]) -> None:
         self.id = number
@@ -72,7 +72,7 @@ class Session:
         self.partitions = partitions
 
     def update(self, asks: dict[Key, Ask], forgotten: list[Key], names: dict[bytes, str]) -> None:
-        """Apply the changes of a request."""
+        """Apply an incremental Fetch request: add or change `asks`, and remove `forgotten`."""
         for key, ask in asks.items():
             if (cached := self.partitions.get(key)) is not None:
                 cached.ask = ask
@@ -84,7 +84,11 @@ class Session:
             cached.name = cached.name or name_of(key, names)
 
     def select(self, parts: dict[Key, Part]) -> dict[Key, Part]:
-        """Return the changed partitions. Those with records move to the end, for fairness."""
+        """Return the partitions that an incremental response must include.
+
+        Those with records move to the end of the session, so that the others are read first next
+        time.
+        """
         changed = {}
         for key, part in parts.items():
             cached = self.partitions.get(key)
@@ -97,7 +101,10 @@ class Session:
 
 
 def name_of(key: Key, names: dict[bytes, str]) -> str | None:
-    """Return the topic name of a key, or None for an unknown topic id."""
+    """Return the topic name of a key, or None for an unknown topic id.
+
+    A key has a topic name or, in newer versions of Fetch, a topic id.
+    """
     return key[0] if isinstance(key[0], str) else names.get(key[0])
 
 
@@ -107,7 +114,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class Context(NamedTuple):
-    """The partitions of a fetch, with or without a session."""
+    """The partitions to read for a Fetch request, and its fetch session, if it has one."""
 
     error: int
     requested: dict[Key, tuple[str | None, Ask]]
@@ -117,7 +124,7 @@ class Context(NamedTuple):
 
 
 class Sessions:
-    """The fetch sessions of a broker. `room` is the maximum number."""
+    """The fetch sessions of a broker, at most `room`."""
 
     def __init__(self, randomness: Random, room: int) -> None:
         self.room = room
@@ -139,7 +146,10 @@ class Sessions:
         forgotten: list[Key],
         names: dict[bytes, str],
     ) -> Context:
-        """Return the context of a request with this session id and epoch."""
+        """Return the partitions to read for a Fetch request with this session id and epoch.
+
+        An invalid session gives a context with an error code.
+        """
         number, epoch = session_epoch
         if epoch in (_INITIAL, _FINAL):
             self._sessions.pop(number, None)  # a full request closes the session that it names
@@ -163,7 +173,10 @@ class Sessions:
     def finish(
         self, context: Context, parts: dict[Key, Part], *, by_id: bool
     ) -> tuple[int, int, dict[Key, Part]]:
-        """Return error code, session id and partitions of the response."""
+        """Return error code, session id and partitions of the Fetch response.
+
+        A requested session is created here. An incremental response gets only changed partitions.
+        """
         if context.error:
             return context.error, 0, {}
         if (session := context.session) is not None:

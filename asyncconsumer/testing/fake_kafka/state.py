@@ -29,14 +29,14 @@ class Partition:
         )
 
     def led_by(self, leader: int) -> None:
-        """Set a leader, or none, in a new leader epoch."""
+        """Set the leader's node id, or -1 for none, and start a new leader epoch."""
         self.leader = leader
         self.epoch += 1
         if leader >= 0:
             self.log.begin_epoch(self.epoch)
 
     def changed(self) -> None:
-        """Notify the fetches that wait for this partition."""
+        """Call all `watchers`: the fetches that wait for this partition."""
         for watcher in list(self.watchers):
             watcher()
 
@@ -60,7 +60,7 @@ class BrokerEndpoint(NamedTuple):
 
 
 class View:
-    """The cluster state. A stale broker has a copy."""
+    """The cluster state that brokers use. A stale broker uses a copy, which is not updated."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
@@ -97,7 +97,7 @@ class View:
                 partition.changed()
 
     def topic(self, name: str) -> Topic:
-        """Return a topic that a test names. It must exist."""
+        """Return a topic by its name. Raise an error if it does not exist."""
         try:
             return self.topics[name]
         except KeyError:
@@ -105,7 +105,7 @@ class View:
             raise ConfigError(f"no topic {name!r} in the fake cluster: there are {known}") from None
 
     def partition(self, tp: TopicPartition) -> Partition:
-        """Return a partition that a test names. It must exist."""
+        """Return a partition. Raise an error if it does not exist."""
         partitions = self.topic(tp[0]).partitions
         if not 0 <= tp[1] < len(partitions):
             raise ConfigError(
@@ -114,7 +114,7 @@ class View:
         return partitions[tp[1]]
 
     def find(self, name: str, number: int) -> Partition | None:
-        """Return a partition that a request names, if it exists."""
+        """Return a partition, or None if it does not exist."""
         topic = self.topics.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):
             return None

@@ -16,15 +16,19 @@ Reply: TypeAlias = Callable[[dict[str, Any]], None]
 
 
 def handler(api: Api, values: Callable[[Request, dict[str, Any]], dict[str, Any]]) -> Handler:
-    """Return a Handler for an API. `values` maps the fields of a request to those of the response.
+    """Return a Handler that answers each request of an API at once.
 
-    A response has the fields of all versions. Fields that the version lacks are left out.
+    `values` returns the fields of the response for a request and its fields. It returns the fields
+    of all versions. Fields that the version of the request lacks are left out.
     """
     return later(api, lambda request, received, reply: reply(values(request, received)))
 
 
 def later(api: Api, begin: Callable[[Request, dict[str, Any], Reply], None]) -> Handler:
-    """Return a Handler for an API with delayed responses. `begin` gets a reply function."""
+    """Return a Handler for an API, whose responses may be delayed.
+
+    `begin` is called with a request, its fields and a function that sends the response.
+    """
     structs = {struct.API_VERSION: struct for struct in api.structs()}
 
     def answer(request: Request) -> None:
@@ -47,7 +51,7 @@ def _named(schema: Schema, data: BytesIO) -> dict[str, Any]:
 
 
 def _by_name(kind: Any, value: Any) -> Any:  # noqa: ANN401 - the schema is untyped
-    """Return a decoded value with its rows as dictionaries."""
+    """Return a decoded value in which each row of the schema `kind` is a dictionary."""
     if isinstance(kind, Schema):
         pairs = zip(kind.names, kind.fields, value, strict=True)
         return {name: _by_name(field, item) for name, field, item in pairs}
@@ -57,7 +61,7 @@ def _by_name(kind: Any, value: Any) -> Any:  # noqa: ANN401 - the schema is unty
 
 
 def _arranged(kind: Any, value: Any) -> Any:  # noqa: ANN401 - the schema is untyped
-    """Return dictionaries as rows in the order of a schema."""
+    """Return a value in which each dictionary is a row, in the field order of the schema."""
     if isinstance(kind, Schema):
         return [
             {} if name == TAGS else _arranged(field, value[name])

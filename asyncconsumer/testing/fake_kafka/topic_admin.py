@@ -18,7 +18,7 @@ _DEFAULT_PARTITIONS: Final = 1  # for a request with -1, as that of a new broker
 
 
 def topic_handlers(topics: Topics) -> dict[int, Handler]:
-    """Return the handlers of the APIs, which change `topics`."""
+    """Return the handlers of CreateTopics and CreatePartitions, which change `topics`."""
 
     def create(name: str, row: dict[str, Any]) -> int:
         if name in topics.view.topics:
@@ -44,7 +44,10 @@ def topic_handlers(topics: Topics) -> dict[int, Handler]:
 def _each(
     change: Callable[[str, dict[str, Any]], int],
 ) -> Callable[[Request, dict[str, Any]], dict[str, Any]]:
-    """Return the response function that calls `change` for each topic of a request."""
+    """Return a function that calls `change` for each topic of a request and returns the response.
+
+    `change` gets the name and the row of the topic, and returns an error code.
+    """
 
     def answer(request: Request, received: dict[str, Any]) -> dict[str, Any]:
         rows = [

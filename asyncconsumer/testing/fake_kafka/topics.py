@@ -32,7 +32,10 @@ class Topics:
     # --- topics ----------------------------------------------------------------------------------
 
     def add_topic(self, name: str, partitions: int = 1, *, replicas: int | None = None) -> UUID:
-        """Create a topic with spread leaders. By default all brokers are replicas."""
+        """Create a topic, with the leaders spread over the brokers. Return its id.
+
+        By default all brokers are replicas.
+        """
         if name in self.view.topics:
             raise ConfigError(f"topic {name!r} is in the fake cluster already")
         self._made[name] = self._made.get(name, 0) + 1
@@ -56,7 +59,10 @@ class Topics:
             partition.changed()
 
     def recreate_topic(self, name: str, partitions: int | None = None) -> UUID:
-        """Delete a topic and re-create it with another id, between two requests."""
+        """Delete a topic and create it again with another id, between two requests.
+
+        Return the id.
+        """
         topic = self.view.remove(name)
         replicas = len(topic.partitions[0].replicas)
         topic_id = self.add_topic(name, partitions or len(topic.partitions), replicas=replicas)
@@ -127,7 +133,10 @@ class Topics:
         return range(first, log.end - 1)
 
     def append_batch(self, tp: TopicPartition, batch: Batch) -> int:
-        """Append an encoded batch, replicate it, and return its first offset."""
+        """Append an encoded batch, replicate it, and return its first offset.
+
+        The leader assigns the offset, so that of `batch` is ignored.
+        """
         partition = self.view.partition(tp)
         base = partition.log.end
         partition.log.add(batch.moved(base, partition.epoch))
@@ -135,7 +144,7 @@ class Topics:
         return base
 
     def replicate(self, tp: TopicPartition) -> None:
-        """Let all replicas catch up, so that all records are readable."""
+        """Let all replicas catch up with the leader, so that all its records are readable."""
         partition = self.view.partition(tp)
         partition.log.high = partition.log.end
         partition.changed()
@@ -202,7 +211,11 @@ class Topics:
         return partition.log.end
 
     def lose_replica(self, node_id: int) -> None:
-        """Remove a dead broker as a replica. In-sync replicas become the leaders, if any."""
+        """Remove a dead broker from the in-sync replicas.
+
+        An in-sync replica becomes the leader of each partition that the broker led. Without one the
+        partition has no leader.
+        """
         self.view.endpoints.pop(node_id, None)
         for partition in self._partitions():
             if node_id not in partition.isr:
@@ -215,7 +228,7 @@ class Topics:
                 partition.changed()
 
     def regain_replica(self, node_id: int) -> None:
-        """Add a restarted broker as a replica. It leads partitions without a leader."""
+        """Add a restarted broker to the in-sync replicas. It leads partitions without a leader."""
         for partition in self._partitions():
             if node_id not in partition.replicas:
                 continue

@@ -35,7 +35,7 @@ _FENCED_BY_NAME: Final = 2  # the first version with the error code PRODUCER_FEN
 
 @dataclass(slots=True, eq=False)
 class TransactionalId:
-    """A transactional id: its producer, and its open transaction."""
+    """The state of a transactional id: its producer id and epoch, and its open transaction."""
 
     producer: int
     timeout: float  # seconds
@@ -52,7 +52,7 @@ class TransactionalId:
 
 
 class FakeTransactions:
-    """The transactional ids of a cluster. Their state survives their coordinators.
+    """The transactional ids of a cluster. A change of their coordinator keeps their state.
 
     The coordinator of each id is the live broker with the smallest node id. `commit_offsets` is
     called with a group and its offsets when a transaction commits.
@@ -72,7 +72,7 @@ class FakeTransactions:
 
     @property
     def handlers(self) -> dict[int, Handler]:
-        """The handlers for a FakeCluster."""
+        """The handlers by API key, for `FakeCluster(handlers=...)`."""
         return {
             INIT_PRODUCER_ID.key: handler(INIT_PRODUCER_ID, self._init),
             ADD_PARTITIONS_TO_TXN.key: handler(ADD_PARTITIONS_TO_TXN, self._add_partitions),
@@ -104,7 +104,10 @@ class FakeTransactions:
         return NONE
 
     def time_out(self, name: str) -> None:
-        """Fence a transactional id in a new epoch, as after the timeout of its transaction."""
+        """Abort the open transaction of a transactional id and fence its producer.
+
+        The timer of the transaction calls this method.
+        """
         self._fence(self.ids[name])
 
     def close(self) -> None:
@@ -207,7 +210,7 @@ class FakeTransactions:
             known.timer = loop.call_later(known.timeout, self.time_out, name)
 
     def _fence(self, known: TransactionalId) -> None:
-        """Abort an open transaction in a new epoch."""
+        """Raise the producer epoch, and abort the open transaction, if there is one."""
         known.epoch += 1
         if known.is_open:
             self._finish(known, commit=False)
@@ -251,7 +254,7 @@ def _refusal(known: TransactionalId | None, received: Row, version: int) -> int:
 
 
 def _replaced(known: TransactionalId, received: Row) -> int:
-    """Return the error code for a producer that names an older epoch, otherwise 0."""
+    """Return the error code if a newer producer uses the transactional id, otherwise 0."""
     producer, epoch = received.get("producer_id", -1), received.get("producer_epoch", -1)
     if producer < 0 or (known.producer, known.epoch) == (producer, epoch):
         return NONE

@@ -39,7 +39,7 @@ class Server(Protocol):
         """Whether the broker handles requests."""
 
     def left(self, transport: "FakeTransport") -> None:
-        """Forget a transport that the client closed."""
+        """Remove a transport that the client closed."""
 
 
 class _State(enum.Enum):
@@ -49,10 +49,10 @@ class _State(enum.Enum):
 
 
 class FakeTransport(asyncio.Transport):
-    """The transport of a real Connection. The fake broker handles one request at a time.
+    """The transport below a real `Connection` to a fake broker.
 
-    As a real broker does, it handles a request only after the previous one is answered: a waiting
-    fetch delays the next requests of its connection.
+    As a real broker does, the fake handles a request only after the previous one is answered. A
+    Fetch request that waits for records delays the next requests of its connection.
     """
 
     def __init__(self, connection: BrokerConnection, server: Server) -> None:
@@ -72,7 +72,7 @@ class FakeTransport(asyncio.Transport):
     # --- client side -----------------------------------------------------------------------------
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - asyncio accepts any buffer
-        """Send a request."""
+        """Send the bytes of a request to the broker."""
         if self._state is not _State.OVER:
             self._coming.append(bytes(data))
             self._loop.call_later(self._server.latency(), self._arrive)
@@ -85,7 +85,10 @@ class FakeTransport(asyncio.Transport):
     # --- broker side -----------------------------------------------------------------------------
 
     def answer(self, body: bytes, *, pause: float = 0.0) -> None:
-        """Answer the current request, and handle the next one after a pause."""
+        """Send the response to the current request.
+
+        Handle the next request after `pause` seconds.
+        """
         if self._state is not _State.OPEN:
             return
         received, self._give_up = self._current, None
@@ -98,11 +101,11 @@ class FakeTransport(asyncio.Transport):
             self._next()
 
     def on_end(self, give_up: Callable[[], None]) -> None:
-        """Set a callback for the case that the connection ends before the response."""
+        """Call `give_up` if the connection ends before the current request is answered."""
         self._give_up = give_up
 
     def serve(self) -> None:
-        """Handle the next request, if the broker runs and no request is in progress."""
+        """Pass the next request to the broker, if the broker runs and no request is in progress."""
         while self._inbox and self._idle():
             data = self._inbox.popleft()
             _, api, version, correlation, named = _HEADER.unpack_from(data)
@@ -172,7 +175,7 @@ class FakeTransport(asyncio.Transport):
             self._loop.call_soon(self._connection.connection_lost, error)
 
     def _drop(self) -> None:
-        """Drop the current request."""
+        """Drop the current request, and call the callback of `on_end`."""
         self._current = None
         if self._give_up is not None:
             self._give_up()

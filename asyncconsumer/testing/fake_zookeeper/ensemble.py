@@ -41,7 +41,7 @@ _SYNC: Final = protocol.SyncRequest.opcode
 
 
 class Fate(enum.Enum):
-    """The outcome of a write."""
+    """The outcome of a write request, which a test may choose."""
 
     DONE = enum.auto()
     LOST_BEFORE = enum.auto()  # the connection breaks before the write is applied
@@ -58,7 +58,7 @@ class _Session:
     timer: asyncio.TimerHandle | None = None
 
     def attach(self, transport: FakeZooKeeperTransport) -> None:
-        """Attach a session to the transport that a client has opened for it."""
+        """Make `transport` the connection of the session, and restart the session timeout."""
         self.transport, self.last_request_at = transport, _now()
 
     def is_overdue(self) -> bool:
@@ -66,7 +66,7 @@ class _Session:
         return _now() >= self.last_request_at + self.timeout
 
     def look_later(self, look: "Callable[[_Session], None]") -> None:
-        """Schedule the next check of the session timeout, which calls `look`."""
+        """Schedule a call of `look` for the end of the session timeout."""
         loop = asyncio.get_running_loop()
         self.timer = loop.call_at(self.last_request_at + self.timeout, look, self)
 
@@ -74,7 +74,8 @@ class _Session:
 class FakeClient:
     """A client with its own network.
 
-    `open` is its opener, `isolate` and `rejoin` are its faults.
+    `open` is its opener. `isolate` cuts the client off from all servers, and `rejoin` reconnects
+    it.
     """
 
     def __init__(self, ensemble: "FakeZooKeeper", network: Network) -> None:
@@ -158,7 +159,7 @@ class FakeZooKeeper:
             each.rise(up=True)
 
     def freeze(self, server: int | None = None) -> None:
-        """Freeze one server, or all. Sessions that only frozen servers serve expire."""
+        """Freeze one server, or all, until `thaw`. A session without a running server expires."""
         for each in self._chosen(server):
             each.freeze()
 
@@ -255,7 +256,7 @@ class FakeZooKeeper:
     # --- sessions --------------------------------------------------------------------------------
 
     def _look_at(self, session: _Session) -> None:
-        """Expire a session if its timeout has passed. Otherwise schedule the next check."""
+        """Expire a session if its timeout has passed, otherwise schedule the next check."""
         if session.is_overdue():
             self.expire(session.id)
         else:
@@ -314,9 +315,9 @@ class FakeZooKeeper:
             transport.tell(answer)
 
     def _commit(self, change: Commit, receiver: FakeServer | None = None) -> Any:  # noqa: ANN401
-        """Apply a request to the committed tree. Return its result or raise its error.
+        """Apply a change to the committed tree. Return its result or raise its error.
 
-        Servers other than `receiver` see the commit later.
+        The server `receiver` sees the commit at once. The others see it up to `lag` seconds later.
         """
         result = change(self.tree)
         self.tree.take_events()
@@ -342,7 +343,10 @@ def _answer(xid: int, server: FakeServer, act: Callable[[], Any]) -> Answer:
 
 
 def _sets_watch(answer: Answer, request: Request) -> bool:
-    """Return whether a request sets a watch. `exists` does, even if the znode does not exist."""
+    """Return whether a read request that asks for a watch sets it.
+
+    A request that failed sets none, except `exists` for a znode that does not exist.
+    """
     missing = request.opcode == protocol.ExistsRequest.opcode and answer.error == NoNode.code
     return not answer.error or missing
 

@@ -49,7 +49,10 @@ class Watchers:
 
 
 class FakeServer:
-    """A server of the ensemble. It has applied the first commits, and not always the last ones."""
+    """A server of the ensemble, which may not have applied the newest commits.
+
+    `commits` are those of the ensemble, in order.
+    """
 
     def __init__(self, address: Address, handler: Handler, commits: Sequence[Commit]) -> None:
         self.address: Final = address
@@ -65,7 +68,10 @@ class FakeServer:
         self._seen = 0
 
     def catch_up(self, count: int | None = None) -> None:
-        """Apply the first `count` commits, or all, and notify watchers."""
+        """Apply the first `count` commits, or all, and notify watchers.
+
+        Do nothing while frozen or down.
+        """
         if self.frozen or not self.up:
             return
         goal = len(self._commits) if count is None else count
@@ -78,7 +84,7 @@ class FakeServer:
                 transport.tell(event)
 
     def handle(self, transport: FakeZooKeeperTransport, xid: int, call: Call[Any]) -> None:
-        """Handle a request. While the server is frozen, hold it."""
+        """Pass a request to the ensemble. The transport calls this only while the server runs."""
         self._handler.handle(transport, xid, call)
 
     def hold(self, act: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The transport to the fake.
+"""The transport between a client and a server of the fake ensemble.
 
 Requests and responses have a latency, keep their order, and may be lost.
 """
@@ -43,23 +43,26 @@ class Network:
         return self._minimum + (self._maximum - self._minimum) * self.randomness.random()
 
     async def cross(self) -> None:
-        """Wait for the latency of one message."""
+        """Wait for the latency of one message, and until the client is not isolated."""
         await asyncio.sleep(self.latency())
         await self._open.wait()
 
     def passes(self, again: Callable[[], None]) -> bool:
-        """Return whether a message passes now. If not, call `again` after `rejoin`."""
+        """Return whether a message is delivered now.
+
+        While isolated, call `again` after `rejoin`.
+        """
         if self._open.is_set():
             return True
         self._held.append(again)
         return False
 
     def isolate(self) -> None:
-        """Hold all messages until `rejoin`."""
+        """Delay all messages until `rejoin`."""
         self._open.clear()
 
     def rejoin(self) -> None:
-        """Deliver the held messages and stop holding."""
+        """End the isolation, and deliver the delayed messages."""
         self._open.set()
         held, self._held = self._held, []
         for again in held:
@@ -102,7 +105,7 @@ class FakeZooKeeperTransport:
         asyncio.get_running_loop().call_later(self._network.latency(), self.arrive)
 
     def read(self, call: Call[T], body: Body) -> T:
-        """Return the value of a response, which is not encoded. If it is an error, raise it."""
+        """Return `body`, the value of a response. If it is an exception, raise it."""
         if isinstance(body, Exception):
             raise body
         return body  # type: ignore[no-any-return]

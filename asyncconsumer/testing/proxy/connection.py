@@ -71,7 +71,7 @@ class Connection:
             self._ending = Ending.RST if ended.subgroup(_is_reset) else Ending.FIN
 
     def close(self) -> None:
-        """Close both sockets with FIN or RST, as the connection ended."""
+        """Close both sockets with FIN or RST, depending on how the connection ended."""
         self._ended.set()
         self._up.stop()
         self._down.stop()

@@ -40,7 +40,7 @@ class NetworkDirection:
     def alter(self, change: Callable[[Faults], Faults]) -> None:
         """Replace the faults by the result of `change`.
 
-        Wake the pipes, which may wait for the old ones.
+        Wake the pipes, because they may wait for a time that depends on the previous faults.
         """
         self.faults = change(self.faults)
         self.changed.spread()

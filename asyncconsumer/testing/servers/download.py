@@ -181,9 +181,9 @@ def _empty(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _unverified_as_errors() -> Iterator[None]:
-    """Return a context manager that raises an error for a download without a matching checksum.
+    """Return a context manager that turns a checksum warning of jgo into an error.
 
-    jgo itself only logs such downloads.
+    jgo itself only logs a download without a matching checksum.
     """
 
     class Refuse(logging.Handler):

@@ -14,8 +14,8 @@ _SEPARATOR: Final = "\x1e"  # marks the records among the lines of the log
 class ScalaConsole(ClassicMember):
     """A `kafka-console-consumer --zookeeper` with one stream of the topics that match a white list.
 
-    It starts at the end of a log unless the group has offsets. If the group has some, it refuses to
-    run with `auto.offset.reset=smallest`.
+    It starts at the end of a log unless the group has committed offsets. If it has any, the program
+    refuses to run with `auto.offset.reset=smallest`.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ScalaConsole(ClassicMember):
 
     @property
     def values(self) -> list[str]:
-        """The record values that it has printed since its last start."""
+        """The record values that the program has printed since its last start."""
         lines = self._written().split("\n")
         return [line.partition(_SEPARATOR)[2] for line in lines if _SEPARATOR in line]
 

@@ -109,7 +109,7 @@ class Timers:
 def arrange(
     ready: list[asyncio.Handle], ends: list[int], draw: Callable[[], float] | None
 ) -> list[asyncio.Handle]:
-    """Return the callbacks of a round in a permitted order. The last one runs first.
+    """Return the callbacks of a round in a permitted order, reversed: the last item runs first.
 
     `ends` has the end in `ready` of each block except the last. `draw` returns random numbers from
     0 to 1. Without it the order is that of asyncio.

@@ -135,10 +135,10 @@ class _InOrder(weakref.WeakKeyDictionary[Any, None]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """An event loop with virtual time and seeded order. See the top of this module.
+    """An event loop with virtual time, whose order of callbacks is drawn from `seed`.
 
-    With `seed` None the order is that of asyncio. `limit` is the maximum virtual time, which can
-    be changed while the loop runs. `lag` is the maximum delay of a busy loop. `patience` is the
+    With `seed` None the order is that of asyncio. `limit` is the maximum virtual time, which can be
+    changed while the loop runs. `lag` is the maximum delay of a busy loop. `patience` is the
     maximum number of callbacks at one virtual time.
     """
 
@@ -301,7 +301,10 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
 
     def _run_round(self) -> None:
-        """Run all ready callbacks. If the last round was interrupted, run its rest first."""
+        """Run all ready callbacks.
+
+        If an exception or a stop interrupted the last round, run the rest of that round instead.
+        """
         ready, ends, todo = self._ready, self._ends, self._todo
         if not todo:
             self._callback_limit.spend(ready, self.time())
@@ -316,7 +319,10 @@ class SimLoop(asyncio.BaseEventLoop):
                 handle._run()  # noqa: SLF001
 
     def _jump(self) -> None:
-        """Advance the virtual time to the next timer."""
+        """Advance the virtual time to the next timer.
+
+        Raise Deadlock or VirtualTimeout without one.
+        """
         when = self._timers.advance(self._ready, self._ends, self.limit)
         if not self._ready:
             self._give_up(when)
@@ -332,7 +338,10 @@ class SimLoop(asyncio.BaseEventLoop):
         raise VirtualTimeout(f"not over after {self.limit} virtual seconds:\n{tasks}")
 
     def _be_late(self) -> None:
-        """Let the next timer fire before earlier callbacks are done, at random."""
+        """With `lag`, let the next timers fire early in a random half of the rounds.
+
+        They then run before the remaining callbacks of the current time.
+        """
         reach = min(self._landed + self._lag, self.limit)
         if self._timers.within(reach) and self._draw is not None and self._draw() < 0.5:
             self._timers.advance(self._ready, self._ends, reach)
