@@ -44,8 +44,8 @@ _by_number: Final = attrgetter("number")
 class PartitionQueue:
     """The batches of one partition: open, waiting or in flight.
 
-    Up to five full batches are in flight. A batch that is not full is sent when no other one is in
-    flight, so batches grow while the broker is slow. After a failure, batches are sent one by one,
+    The first batch of a producer id is sent alone. Then up to five full batches are in flight. A
+    batch that is not full is sent when no other one is in flight, so batches grow while the broker is slow. After a failure, batches are sent one by one,
     with their bytes unchanged, until all of them are written.
 
     If a batch is given up, the next sequence number is unknown. The queue then needs a new producer
@@ -296,6 +296,8 @@ class PartitionQueue:
             return True
         if self.producer == NOT_IDEMPOTENT or batch.attempts or self._in_flight[-1].attempts > 1:
             return False
+        if not self._written_sequence:
+            return False  # a broker takes any batch first of a producer id that it does not know
         return len(self._in_flight) < _MAX_IN_FLIGHT
 
     def _encode(self, batch: ProducerBatch, producer: BatchProducer) -> None:

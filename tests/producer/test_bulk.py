@@ -33,8 +33,6 @@ async def test_records_go_where_single_ones_go() -> None:
     async with open_producer(max_batch_bytes=2_000) as (cluster, producer):
         for topic in ("single", "bulk"):
             cluster.add_topic(topic, 4)
-            for number in range(4):
-                await producer.send_and_wait(topic, b"first", partition=number)
         await send_one_by_one(producer, [("single", *record) for record in keyed + placed])
         delivery = await send_bulk(producer, (("bulk", *record) for record in keyed + placed))
         await producer.flush()

@@ -43,6 +43,17 @@ def written(cluster: CompleteCluster) -> list[bytes | None]:
     return [record.value for record in cluster.committed_records(TopicPartition("t", 0))]
 
 
+@simulated(seeds=range(5))
+async def test_the_first_batches_keep_their_order_if_the_first_of_them_fails() -> None:
+    numbers = [b"%03d" % number for number in range(100)]
+    async with open_producer(max_batch_bytes=200) as (cluster, producer):
+        cluster.fail_next(PRODUCE.key, NotEnoughReplicas.code, times=1)
+        for number in numbers:
+            await producer.send("t", number)
+        await producer.flush()
+        assert written(cluster) == numbers
+
+
 @pytest.mark.parametrize("linger_ms", [0, 600_000])
 @simulated(seeds=range(5))
 async def test_a_withdrawn_record_is_not_written_and_the_others_are(linger_ms: int) -> None:
