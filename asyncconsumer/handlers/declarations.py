@@ -1,7 +1,7 @@
 """The declaration of handlers with a decorator."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from asyncconsumer.errors import ConfigError
@@ -41,6 +41,7 @@ class Declarations:
         handler_timeout_ms: int | None = None,
         max_in_flight: int | None = None,
         max_in_flight_bytes: int = 64 * 2**20,
+        priorities: Mapping[str, int] | None = None,
         middlewares: Iterable[Middleware] = (),
         publish: Publish | str | None = None,
     ) -> Callable[[F], F]:
@@ -62,6 +63,7 @@ class Declarations:
             handler_timeout_ms=handler_timeout_ms,
             max_in_flight=max_in_flight,
             max_in_flight_bytes=max_in_flight_bytes,
+            priorities={} if priorities is None else priorities,
             middlewares=checked(middlewares),
             publish=publish,
         )

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -14,6 +14,7 @@ from asyncconsumer.handlers.arguments import Argument, arguments_of
 from asyncconsumer.handlers.batches import Batch
 from asyncconsumer.handlers.middleware import Middleware, checked
 from asyncconsumer.handlers.outgoing import PublishMiddleware
+from asyncconsumer.handlers.priorities import check_priorities
 from asyncconsumer.handlers.publishing import Publish, ResultPublisher, publish_option
 from asyncconsumer.handlers.retry import Retry
 
@@ -41,6 +42,10 @@ class HandlerOptions:
     `max_in_flight` and `max_in_flight_bytes` bound the records in flight, waiting or running. One
     partition may use as much of that as the others leave free.
 
+    `priorities` maps topics of the handler to numbers. Records of a higher priority are started
+    first. Other topics have the priority 0. `max_in_flight` and `max_in_flight_bytes` apply to
+    each priority separately.
+
     `middlewares` are called around each call of the handler and each record that it publishes,
     inside of those of its router and of the app. The first one is the outermost.
     """
@@ -54,6 +59,7 @@ class HandlerOptions:
     handler_timeout_ms: int | None = None
     max_in_flight: int | None = None
     max_in_flight_bytes: int = 64 * 2**20
+    priorities: Mapping[str, int] = field(default_factory=dict)
     middlewares: Sequence[Middleware] = ()
     publish: Publish | str | None = None
 
@@ -71,6 +77,7 @@ class HandlerOptions:
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise ConfigError(f"{name} must be a {kind.__name__}(...), got {value!r}")
+        check_priorities(self.priorities)
         topic: object = self.dead_letter_topic
         if topic is not None and (not isinstance(topic, str) or not topic):
             raise ConfigError(
@@ -127,6 +134,16 @@ class Handler:
             raise ConfigError(
                 f"handler {name} reads {publisher.topic!r}, to which it publishes its results"
             )
+        for topic in self.handling.priorities:
+            if not self.handles(topic):
+                raise ConfigError(
+                    f"handler {name} has a priority for {topic!r}, but does not read it"
+                )
+        if self.handling.priorities and self.pattern is None and len(self.topics) == 1:
+            raise ConfigError(
+                f"handler {name}: `priorities` are for a handler of several topics, because each "
+                "handler has its own workers. Name all topics in one @app.handler(...)"
+            )
         for topic in self.handling.writes_to:
             if self.handles(topic):
                 what = "dead_letter_topic" if topic == self.handling.dead_letter_topic else "retry"
@@ -161,6 +178,7 @@ class Handler:
             how,
             retry=retry,
             publish=publish,
+            priorities={prefix + topic: number for topic, number in how.priorities.items()},
             dead_letter_topic=dead,
             middlewares=(*middlewares, *how.middlewares),
         )

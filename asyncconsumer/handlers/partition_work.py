@@ -13,6 +13,7 @@ from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from asyncconsumer.handlers.outputs import Outputs
+    from asyncconsumer.handlers.priorities import Level
 
 Item: TypeAlias = Record | list[Record]
 """The unit of a handler call: a record, or a batch of one partition."""
@@ -41,10 +42,12 @@ class PartitionWork:
         partition: TopicPartition,
         start: int,
         fence: Fence | None,
+        level: "Level",
         former: "PartitionWork | None" = None,
     ) -> None:
         self.partition = partition
         self.fence = fence
+        self.level = level  # of the priority of its topic
         self.ledger = Ledger(start)
         self.state = WorkState.OPEN
         self.count = 0  # records in flight

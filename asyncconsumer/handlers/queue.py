@@ -6,9 +6,9 @@ partition one after the other, which is called a run. Other records become items
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 from typing import Any, Final
 
 from asyncconsumer.aio.wait import POLL_SECONDS, wait_until
@@ -21,6 +21,7 @@ from asyncconsumer.handlers.partition_work import (
     first_of,
     records_of,
 )
+from asyncconsumer.handlers.priorities import Levels, Load, PrioritizedItems
 from asyncconsumer.records.decoding import Record, RecordBlock
 from asyncconsumer.streams.stream import Fence
 from asyncconsumer.types import TopicPartition
@@ -28,17 +29,6 @@ from asyncconsumer.types import TopicPartition
 _WOKEN_AT_ONCE: Final = 2  # each of them wakes two more while items are ready
 _STARTED_AT_ONCE: Final = 16  # records outside of a run
 _MUCH_IN_FLIGHT: Final = 128  # records of one partition
-
-
-@dataclass(slots=True)
-class Load:
-    """The number and bytes of the records in flight, with their limits."""
-
-    max_count: int
-    max_size: int
-    count: int = 0
-    size: int = 0
-    is_blocked: bool = False  # because outputs of processed records fill the memory
 
 
 class WorkerState:
@@ -89,15 +79,24 @@ class WorkQueue:
 
     A partition may add records while it has less in flight than the limits leave free. One stuck
     partition therefore holds at most half and leaves the rest to others.
+
+    `priorities` are those of topics. Records of a higher priority are started first, except that
+    lower ones have a small share. Each priority has the limits for itself.
     """
 
     def __init__(
-        self, max_count: int, max_size: int, order: Callable[[Callable[[], None]], Ordering]
+        self,
+        max_count: int,
+        max_size: int,
+        order: Callable[[Callable[[], None]], Ordering],
+        priorities: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self.load: Final = Load(max_count, max_size)
         self.finished = 0  # items processed without a failure
-        self.ready: Final[deque[tuple[PartitionWork, Item]]] = deque()  # started records, batches
         self.startable: Final[dict[PartitionWork, None]] = {}  # with unstarted records, in turn
+        self._levels = levels = Levels(max_count, max_size, priorities)
+        self.ready: Final[deque[tuple[PartitionWork, Item]] | PrioritizedItems] = (
+            PrioritizedItems(levels, self.startable, self.start_some) if priorities else deque()
+        )  # started records, batches
         self.running: Final[dict[asyncio.Task[Any], WorkerState]] = {}
         self.cut: Final[set[asyncio.Task[Any]]] = set()  # cancelled to stop their item
         self.partitions: Final[dict[TopicPartition, PartitionWork]] = {}
@@ -120,7 +119,9 @@ class WorkQueue:
         former = self.partitions.get(partition)
         while former is not None and not self._is_running(former):
             former = former.former
-        work = self.partitions[partition] = PartitionWork(partition, start, fence, former)
+        work = self.partitions[partition] = PartitionWork(
+            partition, start, fence, self._levels.of(partition.topic), former
+        )
         return work
 
     def hold(self, work: PartitionWork) -> None:
@@ -131,7 +132,8 @@ class WorkQueue:
 
     def release(self, work: PartitionWork) -> None:
         """Start items of a held partition again."""
-        self.ready.extend((work, item) for item in work.release())
+        for item in work.release():
+            self.ready.append((work, item))
         self._update_startable(work)
         self.wake()
 
@@ -177,13 +179,13 @@ class WorkQueue:
 
     def has_room(self, work: PartitionWork) -> bool:
         """Return whether more records of a partition may be submitted."""
-        load = self.load
+        level = work.level
         return (
             work.state is WorkState.OPEN
             and not self.stopped
-            and not load.is_blocked
-            and work.count < load.max_count - load.count
-            and work.size < load.max_size - load.size
+            and not self._levels.is_blocked
+            and work.count < level.max_count - level.count
+            and work.size < level.max_size - level.size
         )
 
     def _has_much_room(self, work: PartitionWork) -> bool:
@@ -200,20 +202,25 @@ class WorkQueue:
 
         Afterwards the partition has at most as much in flight as the limits leave free.
         """
-        load = self.load
+        level = work.level
         return (
-            (load.max_count - load.count - work.count + 1) // 2,
-            (load.max_size - load.size - work.size + 1) // 2,
+            (level.max_count - level.count - work.count + 1) // 2,
+            (level.max_size - level.size - work.size + 1) // 2,
         )
+
+    @property
+    def load(self) -> Load:
+        """The number and bytes of the records in flight."""
+        return self._levels.load
 
     def block(self) -> None:
         """Accept no more records until `unblock`."""
-        self.load.is_blocked = True
+        self._levels.is_blocked = True
 
     def unblock(self) -> None:
         """Accept records again."""
-        if self.load.is_blocked:
-            self.load.is_blocked = False
+        if self._levels.is_blocked:
+            self._levels.is_blocked = False
             self._room_waiters.notify_soon()
 
     async def wait_for_room(self, work: PartitionWork) -> bool:
@@ -259,11 +266,11 @@ class WorkQueue:
         self.wake(_WOKEN_AT_ONCE if self.ready else 1)
 
     def _count(self, work: PartitionWork, count: int, size: int) -> None:
-        load = self.load
+        level = work.level
         work.count += count
         work.size += size
-        load.count += count
-        load.size += size
+        level.count += count
+        level.size += size
 
     def _update_startable(self, work: PartitionWork) -> None:
         """Update whether workers may start records of a partition."""
@@ -297,14 +304,16 @@ class WorkQueue:
         for _ in range(min(count, len(idle))):
             idle.pop().set_result(None)
 
-    def next_partition(self) -> PartitionWork | None:
+    def next_partition(self, priority: int | None = None) -> PartitionWork | None:
         """Return a partition whose records a worker may process in a run, or None.
+
+        `priority` is that of its topic. Without it, one is chosen.
 
         A run that waits in its handler is interrupted, because only one worker can be in a run.
         """
         self._interrupt_waiting_run()
         startable = self.startable
-        if (work := next(iter(startable), None)) is not None:
+        if (work := self._levels.next_of(startable, priority)) is not None:
             del startable[work]
             startable[work] = None  # the other partitions come next
         return work
@@ -346,9 +355,9 @@ class WorkQueue:
         if self._run is not None and work in (None, self._run.work):
             self.interrupt_run()
 
-    def start_some(self) -> None:
+    def start_some(self, priority: int | None = None) -> None:
         """Make some records of a partition items of the queue, so that workers need no run."""
-        if (work := self.next_partition()) is None:
+        if (work := self.next_partition(priority)) is None:
             return
         ledger, order, busy, ready = work.ledger, self.order, work.busy, self.ready
         unstarted = ledger.unstarted

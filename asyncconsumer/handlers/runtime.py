@@ -63,9 +63,7 @@ class HandlerRuntime:
         self._writers = [dead_letters[name] for name in options.writes_to if name in dead_letters]
         self.retry_topics: Final = _retry_topics(options, dead_letters, environment)
         self.queue: Final = (
-            WorkQueue(options.limit, options.max_in_flight_bytes, partial(_order, options))
-            if self.retry_topics is None
-            else self.retry_topics.queue
+            _work_queue(options) if self.retry_topics is None else self.retry_topics.queue
         )
         middlewares = _middlewares(options, tracing=context.tracing)
         self.publisher: Final = handler.publisher(around_publish(middlewares))
@@ -222,6 +220,11 @@ def _retry_topics(
         for topic, delay_ms in options.retry.delays_ms.items()
     ]
     return RetryTopics(tiers, (options.limit, options.max_in_flight_bytes))
+
+
+def _work_queue(options: HandlerOptions) -> WorkQueue:
+    limits, order = (options.limit, options.max_in_flight_bytes), partial(_order, options)
+    return WorkQueue(*limits, order, options.priorities)
 
 
 def _order(options: HandlerOptions, wake: Callable[[], None]) -> Ordering:

@@ -44,7 +44,7 @@ class Bench:
         self.failure: Exception | None = None
         how = HandlerOptions(**handling)
         function = self._batch if how.batch else self._one
-        handler = Handler(function, frozenset({"t"}), None, how)
+        handler = Handler(function, frozenset({"t", *how.priorities}), None, how)
         self.running = HandlerRuntime(handler, group="g", dead_letters={}, context=AROUND)
         self.queue = self.running.queue
 

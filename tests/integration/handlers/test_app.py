@@ -57,6 +57,29 @@ async def test_every_record_is_handled_once_and_committed(kafka: KafkaHandle) ->
         assert sum([await after.position(tp) for tp in after.assignment]) == 300
 
 
+async def test_urgent_records_overtake_a_backlog_of_another_topic(kafka: KafkaHandle) -> None:
+    bulk, urgent, group = await kafka.topic(), await kafka.topic(), kafka.group()
+    await send(kafka, bulk, range(500), keys=500)
+    started: list[str] = []
+    free = asyncio.Event()
+    app = make_app(kafka, group_id=group)
+
+    @app.handler(bulk, urgent, priorities={urgent: 10}, concurrency=2)
+    async def handle(record: Record) -> None:
+        started.append(record.topic)
+        await free.wait()
+
+    async with app:
+        await until(lambda: len(started) == 2)
+        await send(kafka, urgent, range(50), keys=50)
+        await until(lambda: [each.in_flight for each in app.health().handlers.values()] == [550])
+        free.set()
+        await until(lambda: len(started) == 550)
+    assert started[:80].count(urgent) == 50  # every tenth call is for the other topic
+    committed = {tp.topic: int(offset) for tp, offset in (await offsets(kafka, group)).items()}
+    assert committed == {bulk: 500, urgent: 50}
+
+
 async def test_a_restart_does_not_repeat_what_is_finished_beyond_a_gap(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(100), keys=100)
