@@ -45,8 +45,9 @@ class PartitionQueue:
     """The batches of one partition: open, waiting or in flight.
 
     The first batch of a producer id is sent alone. Then up to five full batches are in flight. A
-    batch that is not full is sent when no other one is in flight, so batches grow while the broker is slow. After a failure, batches are sent one by one,
-    with their bytes unchanged, until all of them are written.
+    batch that is not full is sent when no other one is in flight, so batches grow while the broker
+    is slow. After a failure, batches are sent one by one, with their bytes unchanged, until all of
+    them are written.
 
     If a batch is given up, the next sequence number is unknown. The queue then needs a new producer
     id. Records may be written twice after that, but never dropped as repetitions of others.
