@@ -43,7 +43,7 @@ class GrouplessMembership:
 class ManualMembership(GrouplessMembership):
     """A membership with the partitions that the user assigned.
 
-    `starts` has the start offsets of some of them.
+    `starts` has the start offsets of some of these partitions.
     """
 
     def __init__(

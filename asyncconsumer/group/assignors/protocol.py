@@ -80,7 +80,10 @@ class Assignor(Protocol):
         ...
 
     def assigned(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """Take note of the partitions that this member was assigned in a generation."""
+        """Receive the partitions that the group leader assigned to this member in a generation.
+
+        The consumer calls this on every member after SyncGroup. This implementation does nothing.
+        """
         return
 
 

@@ -20,8 +20,8 @@ class RangeAssignor(Assignor):
     """An assignor that gives each member a range of consecutive partitions of each topic.
 
     Topics with the same subscribers and size are co-partitioned: one member gets the partitions
-    with equal numbers. If racks matter, members first get partitions with a replica in their rack.
-    Of co-partitioned topics, all partitions with the same number must have one.
+    with the same number of all these topics. If racks matter, a member first gets numbers whose
+    partitions all have a replica in its rack.
     """
 
     name = "range"
@@ -93,7 +93,7 @@ class _Topic:
             self.assign(member, list(islice(suitable, self.remaining_quota(member))))
 
     def assign_near(self) -> None:
-        """Assign partitions as `assign_ranges` does, but none to a member that is far from it.
+        """Assign partitions as `assign_ranges` does, but to no member that is far from them.
 
         A member is far if it has a rack in which the partition has no replica.
         """
@@ -110,10 +110,10 @@ def _co_partitioned(topics: Sequence[_Topic]) -> list[list[_Topic]]:
 
 
 def _assign_near(topics: Sequence[_Topic]) -> None:
-    """Assign partitions to members whose racks have replicas of them.
+    """Assign partitions to members that are not far from them, up to the members' quotas.
 
-    All of the topics are co-partitioned. A member gets a partition number only if it is far from
-    none of the partitions with that number.
+    `topics` are co-partitioned. A member gets a partition number of all topics, and only if it is
+    far from none of these partitions.
     """
     if len(topics) == 1:
         if topics[0].awareness.matters:

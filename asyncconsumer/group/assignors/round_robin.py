@@ -16,9 +16,9 @@ from asyncconsumer.types import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """An assignor that gives partitions to members in turn.
+    """An assignor that gives the partitions of all topics to the members in turn.
 
-    It skips members that do not subscribe.
+    It skips members that do not subscribe to the topic of the partition.
     """
 
     name = "roundrobin"

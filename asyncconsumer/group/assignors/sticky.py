@@ -61,7 +61,8 @@ class _Sticky(Assignor):
 class StickyAssignor(_Sticky):
     """The eager sticky assignor.
 
-    It stores the assignment, because eager members join without one.
+    It stores the last assignment of this member, because an eager member owns nothing when it
+    joins.
     """
 
     name = "sticky"

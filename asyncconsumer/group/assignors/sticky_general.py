@@ -77,14 +77,14 @@ class _Loads:
     def least(self, topic: str) -> str:
         """Return the topic's subscriber with the fewest partitions.
 
-        Of several, return the first by id.
+        If several have the fewest, return the one with the lowest member id.
         """
         return min(self.readers[topic], key=self.load)
 
     def assign_near(self, partition: TopicPartition, awareness: RackAwareness) -> bool:
-        """Assign the partition to the least loaded member that is not far from it.
+        """Assign the partition to the least loaded subscriber that is not far from it.
 
-        Return False if all members are far.
+        Return False, and assign nothing, if all subscribers are far.
         """
         readers = self.readers[partition.topic]
         suitable = [member for member in readers if not awareness.is_far(member, partition)]
@@ -100,7 +100,10 @@ class _Loads:
         self.owner[partition] = member
 
     def unevenness(self) -> int:
-        """Return the sum of load differences over all pairs of members that share a topic."""
+        """Return the sum of load differences over all pairs of members with movable partitions.
+
+        A partition is movable if its topic has more than one subscriber.
+        """
         loads = sorted(map(self.load, self._movers))
         return sum((2 * place - len(loads) + 1) * load for place, load in enumerate(loads))
 
@@ -139,9 +142,10 @@ class _Balancing:
         return moved
 
     def _better_owner(self, partition: TopicPartition) -> str | None:
-        """Return a member with fewer partitions that should own the partition, or None.
+        """Return the member to which the partition should move, or None if it should stay.
 
-        The previous owner is preferred, then the least loaded subscriber.
+        The member must have at least two partitions fewer than the current owner. The previous
+        owner is preferred, then the least loaded subscriber.
         """
         loads, readers = self._loads, self._loads.readers[partition.topic]
         limit = loads.load(loads.owner[partition]) - 1
@@ -155,7 +159,7 @@ class _Balancing:
     def _move(self, partition: TopicPartition, member: str) -> None:
         """Move the partition to the member.
 
-        If a partition moved the opposite way, move that one back.
+        If another partition of the topic has moved the opposite way, move that one back instead.
         """
         topic, owner = partition.topic, self._loads.owner[partition]
         if came := self._moved.get((topic, member, self._origin.get(partition, owner))):

@@ -46,9 +46,9 @@ def assign_uniform(
 
 
 class _QuotaFilling:
-    """The members that have fewer partitions than their quota.
+    """The members that may get more partitions.
 
-    The quota is `quota` partitions, and one more for `extra` of the members.
+    Each member may get `quota` partitions, and `extra` of them one more.
     """
 
     def __init__(self, assignment: Assignment, quota: int, extra: int) -> None:
@@ -65,9 +65,9 @@ class _QuotaFilling:
     def assign_near(
         self, partitions: Iterable[TopicPartition], awareness: RackAwareness
     ) -> list[TopicPartition]:
-        """Assign each partition to the next member near it.
+        """Assign each partition to the next member, in turn, that has a replica of it in its rack.
 
-        Return the partitions without a near member.
+        Return the partitions for which there is no such member.
         """
         unassigned: list[TopicPartition] = []
         turn = 0
@@ -95,7 +95,7 @@ class _QuotaFilling:
         return True
 
     def assign_in_turn(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign the partitions round-robin, one at a time, to members that have room for more."""
+        """Assign the partitions in turn, one at a time, to the members that may get more."""
         below_quota, at_quota = deque(self._below_quota), deque(self._at_quota)
         for partition in partitions:
             member = (below_quota or at_quota).popleft()

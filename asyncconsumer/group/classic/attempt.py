@@ -43,7 +43,10 @@ class RejoinSignal:
             raise self._failure
 
     def clear(self) -> str | None:
-        """Clear the signal. Return the reason of the last request to rejoin."""
+        """Clear the signal.
+
+        Return the reason of the last request to rejoin, or None without one.
+        """
         self.requested.clear()
         return self._reason
 
@@ -81,7 +84,7 @@ class RejoinPacing:
             await asyncio.sleep(next(self._waits))
 
     def waits(self) -> Iterator[float]:
-        """Return an iterator of increasing delays between attempts, in seconds."""
+        """Return an iterator of increasing delays between retries, in seconds."""
         return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
 
 
@@ -97,7 +100,7 @@ class JoinAttempt:
     async def run(self) -> AsyncIterator[None]:
         """Return an async context manager whose block another task can end with `cancel`.
 
-        A block that was ended raises no exception.
+        The block then ends at its current await, and the context manager raises no exception.
         """
         async with interruptible() as self._running:
             try:

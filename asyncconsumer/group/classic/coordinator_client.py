@@ -17,7 +17,10 @@ from asyncconsumer.types import Address
 
 
 class CoordinatorResponse(NamedTuple):
-    """A response of the group coordinator, its address, and the send time of the request."""
+    """A response of the group coordinator.
+
+    `sent_at` is the loop time at which the request was sent. `address` is that of the coordinator.
+    """
 
     values: Mapping[str, Any]
     sent_at: float
@@ -54,12 +57,12 @@ class CoordinatorClient:
     def confirm_member_id(self) -> None:
         """Record that SyncGroup succeeded.
 
-        From then on, every later coordinator knows the member id.
+        The coordinator has then persisted the member id, so every later coordinator knows it.
         """
         self._confirmed, self._fencing_ignored = True, False
 
     def resolve_fencing(self, what: Reaction) -> Reaction:
-        """Return the reaction to use in place of `what`. A first fencing becomes a rejoin.
+        """Return REJOIN_AS_NEW for a first FENCED reaction, and otherwise `what` itself.
 
         The fencing may be a mistake. A coordinator may fail before it persists a new member id. Its
         successor then knows only the previous member id of the instance id, and fences this member.
@@ -82,9 +85,10 @@ class CoordinatorClient:
     async def sync(
         self, request: Request, coordinator: Address, *, timeout: float
     ) -> CoordinatorResponse:
-        """Send SyncGroup. Retry until it succeeds or `coordinator` is no longer the coordinator.
+        """Send SyncGroup. Retry it while `coordinator` is still the coordinator.
 
-        The request is idempotent.
+        Raise the last error if another broker has become the coordinator. A retry is safe, because
+        SyncGroup is idempotent.
         """
         while True:
             try:
@@ -97,11 +101,14 @@ class CoordinatorClient:
                     raise
 
     async def has_moved(self) -> bool:
-        """Return whether the group has another coordinator than the one known so far."""
+        """Return whether another broker than the last known one coordinates the group now."""
         return self._coordinator.address is not None and await self._coordinator.moved()
 
     async def leave(self, reason: str) -> None:
-        """Send LeaveGroup until the coordinator has removed this member."""
+        """Send LeaveGroup until the coordinator has removed this member.
+
+        Do nothing without a member id.
+        """
         while self.member_id:
             request = LeaveGroupRequest(self._coordinator.group_id, self.member_id, reason=reason)
             try:

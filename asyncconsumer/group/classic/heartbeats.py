@@ -29,7 +29,7 @@ _MIN_DELAY: Final = 0.5  # shortest delay, as a fraction of the interval
 
 
 class HeartbeatResult(NamedTuple):
-    """A result of a heartbeat that requires a reaction of the member."""
+    """A heartbeat result to which the member must react. `error` is its cause, if there is one."""
 
     reaction: Reaction
     error: ConsumerError | None = None
@@ -85,17 +85,17 @@ class _HeartbeatSchedule:
     def hurry(self, *waits: float) -> None:
         """Make a heartbeat due now, and one more after each delay in `waits`.
 
-        Then follow the schedule.
+        After these heartbeats, the times of the schedule apply again.
         """
         self._soon = iter(waits)
         self._hurried.set()
 
     def on_send(self) -> None:
-        """Record that a heartbeat is being sent."""
+        """Record that a heartbeat is being sent, which fulfils an earlier call of `hurry`."""
         self._hurried.clear()
 
     async def wait_until_due(self) -> None:
-        """Wait until the next heartbeat is due, by the schedule or because of `hurry`."""
+        """Wait until the next heartbeat is due by the schedule, or `hurry` requests one."""
         now = asyncio.get_running_loop().time()
         while self._due <= now:
             self._due = next(self._steps)
@@ -166,9 +166,10 @@ class Heartbeats:
     def joining(self) -> Iterator[None]:
         """Return a context manager that suspends the rebalance deadline during JoinGroup.
 
-        Meanwhile the coordinator waits for other members only. The deadline stays if JoinGroup is
-        sent so late that the generation may have begun without this member. A member that joined in
-        time may retry later, because the coordinator may wait long for others.
+        After JoinGroup arrived in time, the coordinator waits for other members only. The deadline
+        stays if JoinGroup is sent so late that the generation may have begun without this member. A
+        member that joined in time may retry later, because the coordinator may wait long for
+        others.
         """
         before = self._stable
         self._in_time = self._in_time or asyncio.get_running_loop().time() < self._join_by
@@ -198,7 +199,11 @@ class Heartbeats:
         self._schedule.end()
 
     def hurry(self) -> None:
-        """Send extra heartbeats. Only a heartbeat reveals a rebalance that may follow soon."""
+        """Send extra heartbeats for a few seconds.
+
+        Only the response to a heartbeat shows that another rebalance has begun, which is likely
+        now.
+        """
         self._schedule.hurry(*_EXTRA_HEARTBEATS)
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
@@ -212,7 +217,7 @@ class Heartbeats:
             self.confirm(sent_at)
 
     def confirm(self, sent_at: float) -> None:
-        """Record that the coordinator knew this member at the loop time `sent_at` or later."""
+        """Record that this member was in the group at the loop time `sent_at` or later."""
         if self.identity is not None:
             self._confirmed_at = max(self._confirmed_at, sent_at)
             self._received = max(self._received, sent_at)

@@ -57,10 +57,10 @@ class JoinResult(NamedTuple):
 
     @property
     def may_be_returned_leader(self) -> bool:
-        """Whether this may be a static leader that returned and got its last assignment back.
+        """Whether this may be a static leader that restarted and got its last assignment again.
 
-        Before version 9 the response names the previous member id of such a leader. Brokers derive
-        member ids from the instance id, so another member may have the same prefix.
+        Before version 9 of JoinGroup the response names the previous member id of such a leader.
+        Brokers derive member ids from the instance id, so another member may have the same prefix.
         """
         instance_id = self.identity.instance_id
         if self.decides or instance_id is None:
@@ -71,7 +71,7 @@ class JoinResult(NamedTuple):
 class GroupLeader:
     """The assignors that one member offers, in order of preference.
 
-    The group leader calls one of them.
+    If the member leads its group, it calls the assignor that the coordinator chose.
     """
 
     def __init__(self, assignors: Sequence[Assignor], rack: str) -> None:

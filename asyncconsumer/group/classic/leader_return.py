@@ -21,7 +21,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LeaderReturn:
-    """The lookup of a returned static leader. It is pending until it succeeds."""
+    """The DescribeGroups lookup of a static leader that has returned.
+
+    It is pending until it succeeds.
+    """
 
     def __init__(self, client: CoordinatorClient, topics: SubscribedTopics) -> None:
         self._client = client
@@ -33,7 +36,7 @@ class LeaderReturn:
     def on_generation(self, joined: JoinResult) -> None:
         """Begin a lookup if this member may be a leader that returned.
 
-        Otherwise drop any pending one.
+        Otherwise drop a pending lookup of an earlier generation.
         """
         self._pending = joined if joined.may_be_returned_leader else None
         if self._pending is not None:
@@ -47,9 +50,10 @@ class LeaderReturn:
         self._began.clear()
 
     async def resume(self) -> None:
-        """Complete a pending lookup. If this member leads, watch the assigned partitions again.
+        """Complete a pending lookup, and pass the assigned partitions to `SubscribedTopics`.
 
-        An error leaves the lookup pending, so that the next call repeats it.
+        A lookup that fails stays pending, so that the next call repeats it. The partitions are not
+        passed on if another member leads the group.
         """
         if (joined := self._pending) is None:
             return

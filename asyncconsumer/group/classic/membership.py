@@ -196,7 +196,7 @@ class ClassicMembership(AsyncResource):
     async def _begin(self) -> Assignment | None:
         """Return an assignment that reports the owned partitions as lost.
 
-        If none is owned, begin to join.
+        If none is owned, start to join and return None.
         """
         if self._owned:
             lost, self._owned = self._owned, frozenset()
@@ -208,7 +208,10 @@ class ClassicMembership(AsyncResource):
         return None
 
     async def _wait(self) -> Assignment | None:
-        """Wait until a rejoin is requested."""
+        """Wait until a rejoin is requested, then start it.
+
+        Return None, because nothing is assigned yet.
+        """
         await self._rejoin.requested.wait()
         if self._member.state is MemberState.STABLE:
             self._member.on(MemberEvent.REBALANCE)
@@ -217,8 +220,8 @@ class ClassicMembership(AsyncResource):
     async def _release(self) -> Assignment | None:
         """Return an assignment without the partitions to revoke before rejoining.
 
-        In the eager protocol all partitions are revoked. In the cooperative protocol only those of
-        topics that are no longer subscribed. Return None if all of these are revoked.
+        The eager protocol revokes all partitions. The cooperative protocol revokes only partitions
+        of topics that are no longer subscribed. Return None if nothing is left to revoke.
         """
         cooperative, includes = self._leader.cooperative, self._topics.includes
         keep = frozenset(tp for tp in self._owned if cooperative and includes(tp.topic))
@@ -280,9 +283,10 @@ class ClassicMembership(AsyncResource):
         return joined
 
     async def _sync(self, joined: JoinResult) -> Mapping[TopicPartition, str] | None:
-        """Send SyncGroup. Return the owners of partitions as far as this member knows them.
+        """Send SyncGroup, with the group's assignment if this member decides it.
 
-        The group leader sends the group's assignment with it.
+        Return the owner of each partition that this member knows. Return None if the member was
+        lost or left before the response.
         """
         identity, assignments = joined.identity, await self._compute_assignment(joined)
         request = SyncGroupRequest(
@@ -321,10 +325,10 @@ class ClassicMembership(AsyncResource):
     async def _compute_assignment(
         self, joined: JoinResult
     ) -> Mapping[str, Collection[TopicPartition]]:
-        """Return the group's assignment if this member decides it, otherwise an empty one.
+        """Return the group's assignment if this member must compute it, otherwise an empty mapping.
 
-        A returned static leader need not decide. It watches the existing partitions until it knows
-        the assigned ones.
+        A static leader that returned need not compute it (`skip_assignment`). It reads the
+        partition counts only to notice later changes.
         """
         if not joined.leads:
             self._topics.follow()
@@ -424,7 +428,7 @@ class ClassicMembership(AsyncResource):
     async def _check_topics(self) -> None:
         """Rejoin if the group's topics or partitions have changed.
 
-        The coordinator does not watch them.
+        The leader must check this, because the coordinator of a classic group does not.
         """
         generation = self._heartbeats.identity
         await self._leader_return.resume()
@@ -433,7 +437,10 @@ class ClassicMembership(AsyncResource):
             self.rejoin(reason)
 
     async def leave(self, reason: str = "the consumer is being closed") -> None:
-        """Leave the group. It may be called twice. Static members send no LeaveGroup."""
+        """Leave the group, within a few seconds. A second call has no effect.
+
+        A static member sends no LeaveGroup, so that it can return within the session timeout.
+        """
         label = self._label
         self._member.on(MemberEvent.LEAVE)
         self._heartbeats.end()

@@ -34,9 +34,10 @@ async def remove_member(coordinator: Coordinator, member_id: str, patience: Retr
 
 
 async def _leave(connection: BrokerConnection, group_id: str, member_id: str) -> None:
-    """Send LeaveGroup.
+    """Remove a member with LeaveGroup.
 
-    If the member is unknown, send the heartbeat with which KIP-848 members leave.
+    If that fails because the member is unknown, send the heartbeat with which KIP-848 members
+    leave.
     """
     try:
         await _leave_classic(connection, group_id, member_id)

@@ -13,14 +13,17 @@ from asyncconsumer.types import TopicPartition
 
 
 class _TopicSnapshot(NamedTuple):
-    """The topics whose names matched the pattern, and the time at which they were looked up."""
+    """The topic names that matched a pattern, and the loop time at which they were looked up."""
 
     names: frozenset[str] = frozenset()
     time: float = -inf
 
 
 class SubscribedTopics:
-    """The topics of one member. While it leads its group, also the topics of all members."""
+    """The topics of one member, and how they have changed since the last rebalance.
+
+    While the member leads its group, the topics of all members are checked as well.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class SubscribedTopics:
 
     @property
     def last_names(self) -> frozenset[str]:
-        """The topics known from the last lookups that the current subscription includes."""
+        """The names from the last lookups that the current subscription includes."""
         return frozenset(filter(self.includes, self._names | self._snapshot.names))
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -66,9 +69,10 @@ class SubscribedTopics:
         return topic in subscription.names
 
     async def names(self) -> frozenset[str]:
-        """Return the subscribed topics, to send to the group. Later, `changed` compares with them.
+        """Return the subscribed topics for JoinGroup. `changed` compares with them later.
 
-        The group may be waiting, so recent matches of a pattern are reused without a lookup.
+        Recent matches of a pattern are reused, because other members may be waiting in the
+        rebalance.
         """
         subscription, first = self.subscription, self.subscription != self._names_of
         age = asyncio.get_running_loop().time() - self._snapshot.time
@@ -92,8 +96,8 @@ class SubscribedTopics:
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         """Return the partition counts of existing topics, to compute the group's assignment.
 
-        Later, `changed` compares with these counts. The group is waiting, so recent metadata is
-        reused.
+        They are stored for the comparison in `changed`. Recent metadata is reused, because all
+        other members are waiting for the assignment.
         """
         names = {*topics, *self._names}
         partitions = await self._discovery.ask(names, max_age=self._refresh_seconds)
@@ -107,25 +111,26 @@ class SubscribedTopics:
         return self._racks or {}
 
     def resume(self, assigned: Partitions) -> None:
-        """Watch the partitions that an earlier process of this static leader assigned.
+        """Let `changed` compare with `assigned`, the partitions of all topics of the group.
 
-        `assigned` has all topics of the group. The racks at that time are not known.
+        An earlier process of this static leader assigned them. The racks at that time are not
+        known.
         """
         self._assigned, self._racks = dict(assigned), None
 
     def follow(self) -> None:
-        """Stop watching partition counts, because another member leads the group."""
+        """Stop comparing partition counts in `changed`, because another member leads the group."""
         self._assigned = None
 
     def fresh(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Return those partitions that did not exist when their topics were first looked up."""
+        """Return the given partitions that did not exist when their topic was first looked up."""
         seen = self._seen
         return frozenset(
             tp for tp in partitions if tp.partition not in seen.get(tp.topic, (tp.partition,))
         )
 
     def withheld(self, assignments: Mapping[str, Collection[TopicPartition]]) -> bool:
-        """Return whether a partition of the last `partition_counts` is missing in `assignments`."""
+        """Return whether `assignments` lacks a partition that `partition_counts` counted last."""
         assigned = {tp for partitions in assignments.values() for tp in partitions}
         return sum(map(len, (self._assigned or {}).values())) > len(assigned)
 
@@ -141,7 +146,10 @@ class SubscribedTopics:
         )
 
     async def changed(self) -> str | None:
-        """Return the reason for a rebalance, or None if topics and partitions have not changed."""
+        """Return the reason for a rebalance, or None if topics and partitions have not changed.
+
+        They are compared with those of the last rebalance.
+        """
         partitions: Partitions | None = None
         if isinstance(self.subscription, PatternSubscription):
             matched, partitions = await self._look_up()
@@ -163,7 +171,10 @@ class SubscribedTopics:
         return None
 
     async def _look_up(self) -> tuple[frozenset[str], Partitions]:
-        """Return the names of the subscribed topics, and the partitions of those that exist."""
+        """Return the names of the subscribed topics, and the partitions of those that exist.
+
+        The mapping of partitions is empty if all names are known and no pattern has to be matched.
+        """
         subscription, led = self.subscription, self._assigned or {}
         if isinstance(subscription, PatternSubscription):
             every = await self._cluster.recent_topic_names()

@@ -25,9 +25,10 @@ _log: Final = logging.getLogger(__name__)
 class UnassignedCheck:
     """A check for unassigned partitions after a generation that may have left some.
 
-    The leader checks if it withheld partitions from the assignment. It rejoins if a member id of
-    its generation was replaced, or after the rebalance timeout. A static follower checks if it may
-    have returned to the group. It rejoins if the same partitions are unassigned in two checks.
+    A leader that withheld partitions from the assignment checks the members. It requests a
+    rebalance if a member id of its generation was replaced, or after the rebalance timeout. A
+    static follower that may have returned checks the partitions. It requests a rebalance if the
+    same partitions are unassigned in two checks.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class UnassignedCheck:
     async def reason(self) -> str | None:
         """Return the reason for a rebalance, or None if none is needed.
 
-        After an error the check stays pending.
+        A check that fails stays pending, so that the next call repeats it.
         """
         if (joined := self._joined) is None:
             return None

@@ -135,9 +135,9 @@ class ConsumerGroupMembership(AsyncResource):
 
     @property
     def topics(self) -> frozenset[str]:
-        """The subscribed topics.
+        """The names of the subscribed topics.
 
-        If the coordinator matches a pattern, only topics with assigned partitions.
+        If the coordinator matches a pattern, only topics of owned partitions are known.
         """
         return self._topics.topics(self._state.owned)
 
@@ -212,7 +212,8 @@ class ConsumerGroupMembership(AsyncResource):
     def rebalance_pending(self) -> bool:
         """Return whether the target assignment may have changed since the last yielded assignment.
 
-        If so, another assignment is yielded, even if its partitions are the same.
+        If it may, `assignments` yields again, even if the partitions are the same. The caller may
+        have stopped loading offsets for the last one.
         """
         if due := self._target_changed.is_set():
             self._state.hand_over_again()
@@ -295,7 +296,7 @@ class ConsumerGroupMembership(AsyncResource):
         self._target_changed.set()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the coroutine `work`. If it fails, store its error for `assignments` to raise."""
+        """Await `work`. If it fails, store its error, which `assignments` then raises."""
         try:
             await work
         except ConsumerError as error:
@@ -305,7 +306,7 @@ class ConsumerGroupMembership(AsyncResource):
             self._target_changed.set()
 
     async def _run_heartbeats(self) -> None:
-        """Join the group, and send heartbeats forever."""
+        """Join the group. Send a heartbeat when one is due or there is something to report."""
         log, delays, learnt = RateLimitedLogger(_log), self._delays(), False
         while True:
             self._wakeup.clear()

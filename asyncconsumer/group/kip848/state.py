@@ -201,9 +201,9 @@ class MemberState848:
         self._unanswered_since = min(self._unanswered_since, now)
 
     def resend_everything(self) -> None:
-        """Let the next heartbeat have all fields.
+        """Include all fields in the next heartbeat.
 
-        It is unknown which ones the coordinator applied.
+        It is unknown which fields of earlier heartbeats the coordinator has applied.
         """
         self._acknowledged = _Acknowledged()
 
@@ -253,18 +253,24 @@ class MemberState848:
         return True
 
     def mark_fenced(self) -> None:
-        """Mark this member as fenced. `owned` keeps the lost partitions until `rejoin`."""
+        """Mark this member as fenced.
+
+        `owned` still has the lost partitions, so that they can be reported. `rejoin` clears it.
+        """
         owned = self.owned
         self._forget(Phase.FENCED)
         self.owned = owned
 
     def rejoin(self) -> None:
-        """Begin to join again after fencing. The lost partitions must not be read any more."""
+        """Begin to join again after fencing.
+
+        Call this after reading of the lost partitions has stopped.
+        """
         if self.phase is Phase.FENCED:
             self._forget(Phase.JOINING)
 
     def end(self) -> None:
-        """End the membership."""
+        """Mark the membership as ended. The member owns nothing from then on."""
         self._forget(Phase.OUT)
 
     def _forget(self, phase: Phase) -> None:
@@ -276,9 +282,9 @@ class MemberState848:
     # --- owned partitions ------------------------------------------------------------------------
 
     def hand_over(self, partitions: Partitions) -> None:
-        """Count the partitions as owned, because reading them begins.
+        """Add `partitions` to the owned ones, because they are about to be read.
 
-        Revoked ones stay until `confirm`.
+        Revoked partitions stay owned until `confirm`, because they may still be read.
         """
         self.handed_over = True
         self.owned = {
@@ -287,14 +293,14 @@ class MemberState848:
         }
 
     def hand_over_again(self) -> None:
-        """Yield the target assignment again even if it is unchanged.
+        """Require that the target assignment is yielded again, even if it is unchanged.
 
-        Reading its partitions may be incomplete.
+        The caller may not have started to read all of its partitions.
         """
         self.handed_over = False
 
     def confirm(self, partitions: Partitions) -> None:
-        """Record that only these partitions are read, so that revoked ones are no longer owned."""
+        """Set the owned partitions to those that are still read. All others are revoked."""
         if self.phase is Phase.MEMBER:
             self.owned = partitions
 

@@ -39,8 +39,8 @@ class ResolvedSubscription:
 class TopicWatch:
     """The topic lookups of one member.
 
-    The event `changed` is set when a lookup finds other topics. The event `names_found` is set when
-    names of topic ids were found.
+    The event `changed` is set when a lookup finds other topics than the last one. The event
+    `names_found` is set when a lookup finds names of topic ids.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class TopicWatch:
         self._name_missing = asyncio.Event()
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Replace the subscription. The new one takes effect after its topics were looked up."""
+        """Replace the subscription. It takes effect when its topics have been looked up."""
         self.subscription = subscription
         self._requested.set()
 
@@ -103,13 +103,16 @@ class TopicWatch:
         ]
 
     def match_locally(self) -> None:
-        """Match the pattern in this client periodically. The coordinator cannot match it."""
+        """From now on match the pattern in this client, periodically.
+
+        This is called if the coordinator cannot match patterns.
+        """
         if not self._matches_locally:
             self._matches_locally = True
             self._requested.set()
 
     def fresh(self, partitions: Partitions) -> Partitions:
-        """Return those partitions that did not exist at the first lookup of the subscription."""
+        """Return the given partitions that did not exist at the first lookup of their topic."""
         return {
             topic_id: frozenset(n for n in numbers if n >= self._first_counts.get(topic_id, 0))
             for topic_id, numbers in partitions.items()
@@ -120,7 +123,7 @@ class TopicWatch:
     async def run_lookups(self) -> None:
         """Look up the subscribed topics when the subscription changes.
 
-        Repeat it to match a pattern.
+        If this client matches a pattern, repeat the lookup periodically.
         """
         log, delays = RateLimitedLogger(_log), backoff(0.05, 1.0, self._randomness)
         while True:

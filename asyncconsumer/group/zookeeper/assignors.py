@@ -51,7 +51,7 @@ class GroupInfo:
 
         Topics and threads are in Java's string order.
 
-        Topics with the same readers use one list object, so a group usually has few lists.
+        Topics with the same readers share one list object, so that large groups need little memory.
         """
         sharing: defaultdict[int, list[str]] = defaultdict(list)
         for member in self.members:
@@ -71,7 +71,10 @@ class GroupInfo:
         return threads_by_topic
 
     def _readers(self) -> dict[str, "Readers"]:
-        """Return for each topic the distinct subscriptions to it, each with its stream count."""
+        """Return the distinct subscriptions to each topic, each with its number of streams.
+
+        A subscription is identified by `id(streams)`.
+        """
         different = {id(member.streams): member.streams for member in self.members}
         readers_by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for key, streams in different.items():
@@ -178,7 +181,8 @@ def by_broker_range(
     """Assign consecutive partitions to each thread as Jafka and Kafka 0.7 do, sorted by name.
 
     `counts` has the number of partitions of each topic on each broker. Names sort as strings:
-    broker 10 comes before broker 2, and partition 10 before partition 2.
+    broker 10 comes before broker 2, and partition 10 before partition 2. The result maps each
+    partition to its thread.
     """
     assignment: dict[BrokerPartition, str] = {}
     for topic, threads in GroupInfo(members, {}).subscriptions().items():
@@ -194,7 +198,8 @@ def by_broker_range(
 def _ranges(partitions: Sequence[P], threads: Sequence[str]) -> Iterator[tuple[P, str]]:
     """Yield each partition with its thread.
 
-    Each thread gets consecutive ones, the first ones one more.
+    Each thread gets consecutive partitions. If they do not divide evenly, the first threads get one
+    more.
     """
     if not threads:
         return

@@ -54,7 +54,7 @@ class StreamSubscription:
 
     @property
     def expression(self) -> str:
-        """The pattern of a wildcard subscription."""
+        """The regular expression of a wildcard subscription."""
         return next(iter(self.streams), "")
 
     @property
@@ -69,9 +69,9 @@ class StreamSubscription:
         return self.pattern is not PatternKind.STATIC
 
     def takes(self, topic: str, *, exclude_internal: bool, steps: Steps | None = None) -> bool:
-        """Return whether a topic is included.
+        """Return whether the subscription includes a topic.
 
-        Raise `TooManySteps` if matching takes more than `steps`.
+        `steps` limits the matching of a pattern. Raise `TooManySteps` if it takes more.
         """
         if not self.wildcard:
             return topic in self.streams

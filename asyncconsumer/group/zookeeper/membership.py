@@ -100,9 +100,9 @@ class ZooKeeperMembership:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch of the session in which partitions are claimed, or None.
+        """The epoch of the session in which this member is registered, or None.
 
-        Offsets are committed only in it.
+        Partitions are claimed and offsets committed only in this session.
         """
         return self._epoch
 
@@ -170,7 +170,7 @@ class ZooKeeperMembership:
     def rebalance_pending(self) -> bool:
         """Return whether the assignment may have changed since the last one that was yielded.
 
-        If so, another assignment is yielded, even if its partitions are the same.
+        If it may, `assignments` yields again, even if the partitions are the same.
         """
         self._yielded = self._yielded and not self._wakeup.is_set()
         return not self._yielded
@@ -178,7 +178,10 @@ class ZooKeeperMembership:
     # --- registering -----------------------------------------------------------------------------
 
     async def _register(self) -> None:
-        """Register this member in the current session, unless it is registered."""
+        """Register this member in the current session, unless it is registered in it already.
+
+        Raise `SessionExpired` if the session of the last registration is over.
+        """
         session = self._session
         await session.connected.wait()
         epoch = session.epoch
@@ -302,7 +305,7 @@ class ZooKeeperMembership:
         self._session.check_epoch(epoch, self._paths.ids)
 
     async def leave(self) -> None:
-        """Release all partitions and delete the registration. Nothing is claimed again.
+        """Release all partitions and delete the registration. Nothing is claimed afterwards.
 
         Nodes that cancelled operations may have created are deleted as well.
         """
@@ -322,9 +325,9 @@ class ZooKeeperMembership:
     async def _release(
         self, partitions: Collection[TopicPartition], epoch: int, *, sure: bool = True
     ) -> None:
-        """Delete the owner nodes of the partitions.
+        """Delete the owner nodes of the partitions. With `sure=False` they may not exist.
 
-        After a cancellation they stay in `_uncertain_owners`.
+        If the call is cancelled, the partitions stay in `_uncertain_owners`.
         """
 
         async def release(tp: TopicPartition) -> None:
@@ -342,9 +345,10 @@ class ZooKeeperMembership:
     async def _claim(
         self, threads: Mapping[TopicPartition, str], epoch: int
     ) -> dict[TopicPartition, NodeExists]:
-        """Claim all partitions or none. Return those that other members own, with their errors.
+        """Claim all partitions, or none if another member owns one.
 
-        `threads` has the thread of each partition.
+        Return the partitions that other members own, with the error for each. `threads` has the
+        thread of each partition.
         """
         conflicts: dict[TopicPartition, NodeExists] = {}
         claimed: list[TopicPartition] = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def sticky(group: GroupInfo) -> Assignment:
     """Return the balanced assignment with the fewest moves.
 
-    Members agree only with the same `owners`.
+    Members compute the same assignment only if they have read the same `owners`.
     """
     balance = _Balance(group)
     balance.assign_initially()
@@ -62,7 +62,7 @@ class _Topics(_Node):
 
 
 class _LeastLoaded:
-    """A heap that finds the thread with the fewest partitions. Of several, it finds the first."""
+    """A heap of threads, ordered by the number of their partitions and then by their place."""
 
     def __init__(self, threads: Sequence[_Thread]) -> None:
         self._heap = [(thread.load, place, thread) for place, thread in enumerate(threads)]

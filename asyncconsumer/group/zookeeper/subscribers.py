@@ -68,9 +68,10 @@ class Subscribers:
     async def _resolve(
         self, subscriptions: Mapping[str, StreamSubscription], existing: Collection[str]
     ) -> dict[tuple[str, ...], Mapping[str, int]]:
-        """Return the topics of each distinct subscription. Leave out those that cost too much.
+        """Return the topics of each distinct subscription, by its key.
 
-        This member's subscription is resolved first, then the most common ones.
+        A pattern that costs too much is left out, and a warning is logged. This member's
+        subscription is resolved first, then the most common ones.
         """
         own = subscriptions[self._own_id].key
         sharing = Counter(s.key for s in subscriptions.values())
@@ -103,7 +104,11 @@ class Subscribers:
     async def _matched(
         self, subscription: StreamSubscription, existing: Collection[str], steps: Steps | None
     ) -> dict[str, int]:
-        """Return the existing topics that a pattern includes. Let other tasks run meanwhile."""
+        """Return the existing topics that a pattern includes, with the number of streams of each.
+
+        Yield to the event loop between many steps. Raise `TooManySteps` if `steps` do not suffice;
+        None means no limit.
+        """
         count, taken = next(iter(subscription.streams.values()), 0), 0
         topics: dict[str, int] = {}
         steps = Steps(_UNLIMITED) if steps is None else steps
@@ -148,9 +153,10 @@ def _different(members: Collection[GroupMemberInfo]) -> dict[int, Mapping[str, i
 
 
 async def _weights(members: Collection[GroupMemberInfo]) -> dict[int, int]:
-    """Return how many streams each distinct subscription adds to the total that is limited.
+    """Return how many streams each distinct subscription adds to the limited total.
 
-    Topics that the same members read count once, because they use one list of threads.
+    The keys are `id(streams)`. Topics with the same readers count once, because they share one list
+    of threads.
     """
     different = _different(members)
     readers: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
