@@ -89,19 +89,20 @@ class ConsumerApp(Declarations, WebMixin):
     An offset is committed when all records before it are processed. The metadata of the commit
     lists the records processed after it, so that a restart does not repeat them.
 
-    An error that stops the app is raised out of its block, and by `failed`. When the app is closed,
-    running handlers have `shutdown_grace_ms` to finish. With `tracing`, each handler call is an
-    OpenTelemetry span in the trace of its record, and each commit is a span.
+    An error that stops the app is raised by its ``async with`` block, and by `failed`. When the app
+    is closed, running handlers have `shutdown_grace_ms` to finish. With `tracing`, each handler
+    call is an OpenTelemetry span in the trace of its record, and each commit is a span.
 
     `lifespan` is called with the app and returns an async context manager. It is entered before the
-    app joins its group, and exited after the drain. Its result is `state`.
+    app joins its group, and exited after running handlers have finished. Its result is the app's
+    `state`.
 
-    `middlewares` are called around each handler call. Those of the app are outside of those of a
-    router, which are outside of those of a handler.
+    `middlewares` are called around each handler call. Middlewares of the app are the outermost.
+    Those of a router follow, and those of a handler are the innermost.
 
     Topics that the handlers write to must exist. With `create_topics`, missing topics are created
-    when the app is opened, also those that the handlers read. A retry topic gets the partitions of
-    its source topic, and other topics get the default of the brokers.
+    when the app is opened, also those that the handlers read. A retry topic gets the number of
+    partitions of its source topic, and other topics get the default of the brokers.
 
     `dependency_overrides` maps dependencies to their replacements. It is read when the app is
     opened.
@@ -154,9 +155,9 @@ class ConsumerApp(Declarations, WebMixin):
         super()._declare(handler)
 
     def set_worker_number(self, number: int) -> None:
-        """Append the worker number to the names that must differ by process.
+        """Append the worker number to `group_instance_id` and `transactional_id`, if they are set.
 
-        These are the `group_instance_id` and the `transactional_id`.
+        These names must differ by process.
         """
         self._settings = self._settings.for_worker(number)
         if (name := self._options.get("group_instance_id")) is not None:
@@ -252,7 +253,7 @@ class ConsumerApp(Declarations, WebMixin):
         self._scope.start(guarded(), name)
 
     async def _follow(self, routes: PartitionRoutes[HandlerStream]) -> None:
-        """Start a reading task for each partition that is assigned."""
+        """Start a reading task for each partition when it is assigned."""
         async for partition, stream in routes.opened():
             self._start(self._read(partition, stream), f"read {partition}")
 
@@ -288,14 +289,14 @@ class ConsumerApp(Declarations, WebMixin):
             raise self._end.error
 
     async def failed(self) -> NoReturn:
-        """Wait until the app fails or is closed. Raise the error."""
+        """Wait until the app fails or is closed. Raise the app's error, or ClosedError."""
         await self._end.happened.wait()
         raise self._end.error or ClosedError("the app was closed")
 
     async def run(self) -> Drained:
         """Run until SIGTERM or SIGINT, then drain, commit and leave the group.
 
-        A second signal cancels the running handlers.
+        A second signal cancels the running handlers. Return the offsets that were not processed.
         """
         asked = asyncio.Event()
 
@@ -314,10 +315,11 @@ class ConsumerApp(Declarations, WebMixin):
     async def testing(
         self, kafka: "FakeKafka | None" = None, *, partitions: int = 1, brokers: int = 1
     ) -> AsyncIterator["FakeKafka"]:
-        """Run the app on a fake Kafka within this process, for tests without a broker.
+        """Return an async context manager that runs the app on a fake Kafka, for tests.
 
-        Without `kafka`, a new cluster is created, whose topics have `partitions` partitions. The
-        app runs in its own task. `kafka.settled()` or the end of the block raises its error.
+        The fake runs within this process. Without `kafka`, a new cluster with `brokers` brokers is
+        created, whose topics have `partitions` partitions. The app runs in its own task.
+        `kafka.settled()` or the end of the block raises its error.
         """
         from asyncconsumer.handlers.testing import AppUnderTest, on_fake
 
@@ -350,15 +352,16 @@ class ConsumerApp(Declarations, WebMixin):
         Without topics, pause all. Running calls finish.
 
         The app remains a member of its group. Partitions that are assigned meanwhile are paused,
-        too. No more records are fetched. A retry topic is a topic of its own.
+        too. Their records are not fetched. Retry topics are not paused with their source topics, so
+        name them as well.
         """
         self._reader.pause_topics(*topics)
 
     def resume(self, *topics: str) -> None:
         """Start handler calls for records of these topics again. Without topics, resume all.
 
-        Partitions that `consumer.pause` has paused remain paused. After ``pause()``, topics are
-        resumed only by ``resume()``.
+        Partitions that `consumer.pause` has paused remain paused. After a ``pause()`` without
+        topics, calls start again only after a ``resume()`` without topics.
         """
         self._reader.resume_topics(*topics)
 
@@ -376,7 +379,7 @@ class ConsumerApp(Declarations, WebMixin):
         """Start no more handler calls, wait for the running ones, and commit. The app stays open.
 
         Calls that do not finish within `grace_ms` are cancelled. Their records are not committed.
-        They are logged and returned.
+        Their offsets are logged and returned. The default of `grace_ms` is `shutdown_grace_ms`.
         """
         self._scope.check_open()
         drained = await self._drain(self.shutdown_grace_ms if grace_ms is None else grace_ms)
@@ -416,7 +419,7 @@ class ConsumerApp(Declarations, WebMixin):
         return self._consumer
 
     async def remove_member(self, member_id: str) -> None:
-        """Remove a member whose process has died from the group of this app."""
+        """Remove a member from the group of this app, because its process has died."""
         await remove_from(
             self.group_id, member_id, self.consumer.connection, self._context.environment
         )
@@ -437,7 +440,7 @@ class ConsumerApp(Declarations, WebMixin):
         return reads(self._handlers, topic)
 
     def asyncapi(self, *, title: str | None = None, version: str = "1.0.0") -> dict[str, Any]:
-        """Return the AsyncAPI 3 document of the handlers, as an object that JSON can represent.
+        """Return the AsyncAPI 3 document of the handlers as dicts and lists, for JSON.
 
         It has the topics, and the types of values, keys and headers. `title` and `version` are
         those of its `info`. The default title is the id of the group.
@@ -456,7 +459,7 @@ class ConsumerApp(Declarations, WebMixin):
     def reader(self, suffix: str) -> Consumer:
         """Return a consumer with the options of this app that stops at the current log ends.
 
-        Its group id is that of the app with `suffix` appended. It commits only on request.
+        Its group id is that of the app with `suffix` appended. It does not commit automatically.
         """
         theirs = ("listener", "interceptors", "offsets")  # specific to the topics of the app
         options = {name: value for name, value in self._options.items() if name not in theirs}
@@ -476,7 +479,7 @@ class ConsumerApp(Declarations, WebMixin):
         return site_of_app(self, config, http_hosts)
 
     def health(self) -> AppHealth:
-        """Return an AppHealth object. It is truthy while the app runs and is not paused."""
+        """Return an AppHealth object, which is true while the app runs and is not paused."""
         return health_of(self._state, self._end.error, self._running, paused=self.is_paused)
 
     def events(self) -> EventStream:

@@ -90,14 +90,14 @@ class AppSettings:
             options["isolation_level"] = "read_committed"
 
     def transactions(self, randomness: Random) -> TransactionOptions:
-        """Return the options of the transactions. Without a name, a random one is new."""
+        """Return the transaction options. The default transactional id has a random suffix."""
         named = self.transactional_id
         group_id = self.options["group_id"]
         name = named or f"{group_id}-{randomness.getrandbits(64):016x}"
         return TransactionOptions(name, named is not None, self.transaction_timeout_ms)
 
     def for_worker(self, number: int) -> Self:
-        """Return the settings of one of several worker processes, which need different names."""
+        """Return the settings of the worker process `number`, with its own transactional id."""
         name = self.transactional_id
         return self if name is None else replace(self, transactional_id=f"{name}-{number}")
 

@@ -25,7 +25,7 @@ _PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # read with t
 
 
 class Parameter(enum.Enum):
-    """The way in which a parameter asks for the value of a record."""
+    """Says whether a parameter gets the value of a record by a marker or by default."""
 
     EXPLICITLY = enum.auto()  # by `Value`, or a Deserializer
     BY_DEFAULT = enum.auto()  # no other rule applies
@@ -38,9 +38,10 @@ class Inject(enum.Enum):
 
 
 class RecordPart(NamedTuple):
-    """The part of a record that an argument is made of, as the annotation describes it.
+    """The part of a record that an argument is read from.
 
-    `how` is the deserializer that the annotation names, or None. `name` is that of a header.
+    `kind` is the annotated type. `how` is the deserializer that the annotation names, or None.
+    `name` is that of a header.
     """
 
     part: Literal["key", "value", "header"]
@@ -74,9 +75,9 @@ class Dependency:
 
     @property
     def kind(self) -> Callable[..., Any]:
-        """The function that shows whether the dependency is a generator.
+        """The function to inspect for whether it is a generator or async.
 
-        For an object it is ``__call__``.
+        For an object with ``__call__``, it is that method.
         """
         function = self.function
         plain = inspect.isroutine(function) or isinstance(function, type | partial)
@@ -136,7 +137,7 @@ def _parameters(where: str, function: Callable[..., Any]) -> list[inspect.Parame
 def _passed(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
     """Return the parameters to which an argument is passed.
 
-    They have no default, or a marker that chooses an argument.
+    These have no default value, or a marker that chooses their argument.
     """
     return [
         parameter
@@ -192,7 +193,7 @@ def _is_injection(marker: object) -> bool:
 
 
 def _check_markers(where: str, parameter: inspect.Parameter, *, batch: bool) -> None:
-    """Raise ConfigError for a marker of another framework, or several that choose the argument."""
+    """Raise ConfigError for another framework's marker, or for several markers of one argument."""
     default: object = parameter.default
     if hasattr(default, "dependency") and not _is_depends(default):
         raise ConfigError(f"{where}: {default!r} is not supported. {_SUPPORTED}")
@@ -240,7 +241,7 @@ def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa
 
 
 def _check_values(where: str, names: Sequence[str], arguments: Sequence[Argument]) -> None:
-    """Raise ConfigError if two parameters would get the value, and one of them has no marker."""
+    """Raise ConfigError if several parameters would get the value and not all have a marker."""
     values = [
         (parameter, made.value)
         for parameter, made in zip(names, arguments, strict=True)
@@ -338,9 +339,9 @@ def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
 
 
 def _headers_as(where: str, kind: Any) -> Argument:  # noqa: ANN401
-    """Return the argument for headers in the annotated form.
+    """Return the argument for a parameter `headers` of the annotated type.
 
-    It is a list of pairs, because names may repeat, or a dict of the last values.
+    It is a list of pairs, because names may repeat, or a dict with the last value of each name.
     """
     if kind in (dict, dict[str, bytes], dict[str, bytes | None]):
         return Argument(lambda record: dict(record.headers))

@@ -42,7 +42,7 @@ _SASL: Final = {
 
 
 class _Part(NamedTuple):
-    """The value or the key of records: its type, and the object that converts it, if any."""
+    """The value or the key of a topic's records: its type, and its converter object, if any."""
 
     kind: Any
     how: object = None
@@ -59,7 +59,7 @@ class _Message(NamedTuple):
 
 
 class _Operation(NamedTuple):
-    """A handler that reads a topic or writes to it. With `pattern`, the topics that match it."""
+    """A handler's access to a topic, to read or to write. `pattern` replaces the topic's name."""
 
     name: str
     action: Literal["receive", "send"]
@@ -118,7 +118,7 @@ def document(
 
 
 def _operations(handler: Handler) -> Iterator[_Operation]:
-    """Yield what a handler reads and writes."""
+    """Yield one operation for each topic that a handler reads or writes."""
     name, how = handler.name.rpartition(".")[2], handler.handling
     read = _read(handler)
     topics = sorted(handler.topics)
@@ -180,7 +180,7 @@ def _written(handler: Handler, publish: Publish, read: _Message) -> Iterator[_Me
 
 
 def _part(form: Any) -> _Part:  # noqa: ANN401 - a form of a serializer
-    """Return the type that a serializer stands for, and the serializer if it is an object."""
+    """Return the part for `form`: a type, or a serializer object, which may have no known type."""
     if get_origin(form) is Annotated:
         kind, *markers = get_args(form)
         how = next((each for each in markers if hasattr(each, "serialize")), None)
@@ -299,7 +299,7 @@ def _payload(part: _Part, mode: Mode, schemas: ModelSchemas) -> Object:
 
 
 def _converted(part: _Part, schema: Object) -> Object:
-    """Return the schema of a part that an object converts. It may encode another type, too."""
+    """Return `schema`, or if it is empty, a schema that only names the converter of `part`."""
     return schema or {"description": getattr(part.how, "name", None) or named(part.how)}
 
 

@@ -18,7 +18,7 @@ async def catch_up(
 ) -> bool:
     """Wait until the handlers have processed all records that the assigned partitions have now.
 
-    Return True. Return False if the app ends before, which sets `over`.
+    Return True. If the app ends before that, `over` is set, and the result is False.
     """
     try:
         async with cancel_when(over.is_set, every=POLL_SECONDS):
@@ -38,7 +38,7 @@ async def catch_up(
 
 
 async def _is_processed(tp: TopicPartition, end: int, consumer: Consumer, queue: WorkQueue) -> bool:
-    """Return whether all records before `end` are processed, or another member has to do it."""
+    """Return whether all records before `end` are processed, or the partition is not assigned."""
     if tp not in consumer.assignment:
         return tp not in await consumer.wait_assigned()  # a rebalance may return it
     try:

@@ -9,7 +9,8 @@ _ENDS: Final = 3  # completions in time, after which a handler counts as healthy
 class CompletionTimer:
     """The seconds between the last completions of handler calls, while items are processed.
 
-    One interval is not enough, because the health of a slow handler would change with every record.
+    Several intervals are kept. With one, the health of a slow handler would change with every
+    record.
     """
 
     __slots__ = ("_last", "_since")
@@ -19,7 +20,7 @@ class CompletionTimer:
         self._last: deque[float] = deque([0.0] * _ENDS, maxlen=_ENDS)
 
     def begin(self, now: float) -> None:
-        """Start to measure at `now`: an item is ready, and none was running."""
+        """Start to measure at `now`, when an item becomes ready and no other one is running."""
         self._since = now
 
     def end(self, now: float, count: int = 1) -> None:

@@ -21,7 +21,7 @@ ConnectionOptions = Callable[[], Mapping[str, Any]]
 
 
 class ReplayActions:
-    """The replay of all dead letters of a topic."""
+    """The dashboard's action that replays all dead letters of a topic."""
 
     available: Final = ("replay",)
     paused: Final[tuple[str, ...]] = ()
@@ -31,7 +31,10 @@ class ReplayActions:
         self._topics = topics
 
     async def perform(self, name: str, topic: str) -> str:
-        """Send the dead letters of a topic back to the topics that they came from."""
+        """Send the dead letters of a topic back to the topics that they came from.
+
+        Return a text about how many were sent.
+        """
         del name
         if topic not in self._topics and not is_dead_letter_topic(topic):
             raise ConfigError(f"{topic!r} is not a dead letter topic.")
@@ -45,7 +48,7 @@ class ReplayActions:
 
 
 class DashboardApp(Protocol):
-    """An app, as far as its dashboard uses it."""
+    """The interface of an app for its dashboard."""
 
     @property
     def consumer(self) -> Consumer:
@@ -69,7 +72,7 @@ class DashboardApp(Protocol):
         """Start handler calls for records of these topics again."""
 
     def status_by_worker(self) -> Mapping[str, Status]:
-        """Return the status for pages."""
+        """Return the status of each worker process by name, for the pages of the dashboard."""
 
 
 class AppActions:
@@ -87,7 +90,7 @@ class AppActions:
         return tuple(sorted(self._app.paused_topics))
 
     async def perform(self, name: str, topic: str) -> str:
-        """Perform an action on a topic."""
+        """Perform the action `name` on a topic. Return a text about what was done."""
         if name == "replay":
             return await self._replay.perform(name, topic)
         if not self._app.reads(topic):

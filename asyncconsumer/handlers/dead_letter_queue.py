@@ -1,7 +1,7 @@
 """The dead letters of a topic, which are read by a filter, sent back, or marked as done.
 
-Dead letters can be done in any order. The offsets of those that are done are kept in the commit of
-a group. Its name is that of the topic with the suffix `.dlq`.
+Dead letters can be marked in any order. The marked offsets are kept in the commit of a group, whose
+name is that of the topic with the suffix `.dlq`.
 """
 
 import re
@@ -116,12 +116,15 @@ class DeadLetterQueue(AsyncResource):
         return sorted(selected, key=lambda dead_letter: dead_letter.written)[:limit]
 
     async def send(self, dead_letters: Iterable[DeadLetter], topic: str | None = None) -> None:
-        """Send the original records to their original partitions, or by key to another topic."""
+        """Send the original records to their original partitions.
+
+        With `topic`, send them to that topic, to the partitions that their keys select.
+        """
         records = [dead_letter.record for dead_letter in dead_letters]
         await send_all(self._producer, records, topic)
 
     async def finish(self, dead_letters: Iterable[DeadLetter]) -> int:
-        """Mark dead letters as done. Return how many of them do not fit into the commit.
+        """Mark dead letters as done. Return how many do not fit into the metadata of the commit.
 
         The next `read` returns those again.
         """

@@ -33,10 +33,7 @@ class Drained(NamedTuple):
 
 
 class Draining:
-    """The draining of an app, which happens once.
-
-    It has the calls that were cancelled meanwhile.
-    """
+    """The draining of an app, which happens once. It keeps the result."""
 
     def __init__(self) -> None:
         self.result: Drained | None = None
@@ -98,9 +95,9 @@ async def _cut_short(
 def _with_pending_retries(
     cut: dict[TopicPartition, list[int]], queues: Collection[WorkQueue]
 ) -> dict[TopicPartition, list[int]]:
-    """Return `cut` with the offsets of records added that failed and wait for a retry in a queue.
+    """Return `cut` with the offsets of records that failed and wait for a retry in a queue.
 
-    This process will not retry them.
+    They are added because this process will not retry these records.
     """
     pending = {tp: offsets for queue in queues for tp, offsets in queue.pending_retries().items()}
     if pending:

@@ -88,7 +88,7 @@ class TransactionOptions(NamedTuple):
 
 
 class Collected:
-    """A delivery that is complete at once, because a transaction will write the record."""
+    """A delivery that needs no wait, because a later transaction writes the record."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return
@@ -99,10 +99,10 @@ _COLLECTED: Final = Collected()
 
 
 class OutputCollector:
-    """A sender of records that keeps them with the outputs of the current handler call."""
+    """A sender that keeps records as outputs of the current handler call, and writes none."""
 
     def send_now(self, topic: str, key: bytes | None, value: bytes | None) -> Collected:
-        """Keep a record without headers."""
+        """Keep a record without headers as an output of the current handler call."""
         _current.get()[1].add(OutputRecord(topic, key, value))
         return _COLLECTED
 
@@ -114,13 +114,13 @@ class OutputCollector:
         headers: Headers = (),
         partition: int | None = None,
     ) -> Collected:
-        """Keep a record."""
+        """Keep a record as an output of the current handler call."""
         _current.get()[1].add(OutputRecord(topic, key, value, headers, partition))
         return _COLLECTED
 
 
 class CollectedDeadLetters:
-    """The dead letters of one topic, which are outputs of the failed records."""
+    """A writer of dead letters that makes them outputs of the failed records."""
 
     trouble: Final = None
 
@@ -131,7 +131,10 @@ class CollectedDeadLetters:
         """Do nothing, because the producer of the app writes the dead letters."""
 
     async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
-        """Make the dead letter the only output of a record."""
+        """Replace the outputs of a failed record by its dead letter. Return -1.
+
+        The offset is not known before the transaction.
+        """
         work, _ = _current.get()
         outputs = Outputs(record, _refuse_again)
         headers = dead_letter_headers(record, failure)
@@ -142,9 +145,9 @@ class CollectedDeadLetters:
 
 
 class ExactlyOnce(AsyncResource):
-    """The transactional producer of an app, with the outputs that its handlers wait to write.
+    """The transactional producer of an app, and the outputs of its handlers until they are written.
 
-    `fail` stops the app.
+    `fail` is called with an error that stops the app.
     """
 
     def __init__(
@@ -176,7 +179,7 @@ class ExactlyOnce(AsyncResource):
 
     @property
     def scope(self) -> Scope:
-        """The tasks of the transactions."""
+        """The scope of the tasks that run transactions."""
         return self._scope
 
     @property
@@ -185,7 +188,10 @@ class ExactlyOnce(AsyncResource):
         return self._options
 
     def call(self, call: Call, queue: WorkQueue, give_up: GiveUp) -> Call:
-        """Return a call that keeps what `call` sends, until a transaction commits its item."""
+        """Return a handler call that keeps the records that `call` sends.
+
+        They are written in the transaction that commits the offsets of the item.
+        """
         self._queues[queue] = None
 
         def refused(outputs: Outputs, error: Exception) -> None:
@@ -211,7 +217,10 @@ class ExactlyOnce(AsyncResource):
     async def _give_up(
         self, outputs: Outputs, error: Exception, queue: WorkQueue, give_up: GiveUp
     ) -> None:
-        """Apply the failure policy to the records of outputs that a topic refuses."""
+        """Apply the failure policy to the records whose outputs were rejected by a topic.
+
+        The records' outputs are dropped.
+        """
         first = first_of(outputs.item)
         work = queue.partitions.get(TopicPartition(first.topic, first.partition))
         if work is None or work.outputs.get(first.offset) is not outputs:
@@ -235,7 +244,7 @@ class ExactlyOnce(AsyncResource):
                 queue.block()
 
     def measure(self) -> None:
-        """Count the kept outputs again. Accept more records if there is room."""
+        """Compute the bytes of the kept outputs again. Below the limit, accept records."""
         works = [
             work
             for queue in self._queues
@@ -248,7 +257,7 @@ class ExactlyOnce(AsyncResource):
                 queue.unblock()
 
     def work(self, tp: TopicPartition) -> PartitionWork | None:
-        """Return the last assignment of a partition."""
+        """Return the work of a partition's last assignment, or None if it was never assigned."""
         return next(
             (queue.partitions[tp] for queue in self._queues if tp in queue.partitions), None
         )
@@ -263,7 +272,7 @@ def _refuse_again(outputs: Outputs, error: Exception) -> None:
 
 
 class _Attempt(NamedTuple):
-    """The commits of a transaction, with the work of each partition."""
+    """The offsets and outputs that one transaction commits, with the work of each partition."""
 
     plans: dict[TopicPartition, CommitPlan]
     works: dict[TopicPartition, PartitionWork]
@@ -274,7 +283,7 @@ class _Attempt(NamedTuple):
             yield from plan.outputs
 
     def done(self, tp: TopicPartition) -> None:
-        """Forget the outputs of a partition, because they are written."""
+        """Drop the outputs of a partition, because they are written."""
         work = self.works.get(tp)
         for each in self.plans[tp].outputs:
             if work is not None and work.outputs.get(each.offsets[0]) is each:
@@ -284,8 +293,9 @@ class _Attempt(NamedTuple):
 class TransactionalOffsets:
     """An offset store whose commits are transactions with the outputs of the processed records.
 
-    The coordinator of the group checks the member of each transaction. So a transaction of a member
-    that has lost partitions fails, and the outputs of the others are part of the next one.
+    The group coordinator checks the member of each transaction. The transaction of a member that
+    has lost partitions therefore fails. The next one contains the outputs of the partitions that
+    are left.
     """
 
     def __init__(self, parts: ExactlyOnce, stored: OffsetStore, identity: Identity) -> None:
@@ -299,7 +309,10 @@ class TransactionalOffsets:
         self._began = 0.0
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets. No open transaction may change them any more."""
+        """Return the committed offset of each partition, or None for a partition without one.
+
+        The store waits for open transactions of these partitions, which might change the offsets.
+        """
         loaded = await self._stored.load(partitions)
         for tp, offset in loaded.items():
             self._committed.pop(tp, None)
@@ -334,7 +347,7 @@ class TransactionalOffsets:
         self._parts.measure()
 
     def _plan(self, offsets: Mapping[TopicPartition, int]) -> _Attempt | None:
-        """Return the commits that change something, or None."""
+        """Return the transaction for `offsets`, or None if it would change nothing."""
         plans, works = {}, {}
         for tp, offset in offsets.items():
             work = self._parts.work(tp)
@@ -347,7 +360,7 @@ class TransactionalOffsets:
         return _Attempt(plans, works) if plans else None
 
     async def _run(self, attempt: _Attempt, group: GroupMetadata) -> ConsumerError | None:
-        """Run a transaction, and return its error."""
+        """Run a transaction. Return its error, or None if it was committed."""
         sending = _Sending(self._parts.producer)
         offsets = {tp: plan.offset for tp, plan in attempt.plans.items()}
         self._began = asyncio.get_running_loop().time()
@@ -367,7 +380,10 @@ class TransactionalOffsets:
         self._committed[tp] = _key(attempt.plans[tp].offset)
 
     def _failed(self, attempt: _Attempt, sending: "_Sending", error: ConsumerError) -> None:
-        """Decide how to continue after a transaction has failed. The next one repeats its work."""
+        """Decide how to continue after a transaction has failed.
+
+        The next transaction contains its outputs again, unless the app stops.
+        """
         cause = error.cause if isinstance(error, TransactionAborted) else error
         if isinstance(cause, TransactionInDoubt):
             self._in_doubt, cause = attempt, cause.cause
@@ -383,7 +399,10 @@ class TransactionalOffsets:
             self._parts.fail(cause)
 
     def _take_over(self, error: ConsumerError) -> None:
-        """Continue with a new epoch if the transaction timed out. Otherwise stop the app."""
+        """Use a new epoch for the next transaction, or stop the app.
+
+        A new epoch is used if the transaction timed out, or if no other process can have its id.
+        """
         seconds = asyncio.get_running_loop().time() - self._began
         options = self._parts.options
         if options.is_named and seconds < options.timeout_ms / 1000:
@@ -394,9 +413,9 @@ class TransactionalOffsets:
     async def _resolve(self, attempt: _Attempt) -> None:
         """Find out whether a transaction without a result was committed.
 
-        A new epoch ends the transaction. Then the committed offsets show how it has ended. A
-        partition that is being revoked is committed once more, so it counts, too. If another member
-        owns a partition and has committed it since, its coordinator refuses the outputs.
+        A transaction with a new epoch ends it. Then the committed offsets show how it ended. If
+        another member has committed a partition since, the outputs count as not written. The group
+        coordinator rejects their repetition, because this member no longer owns the partition.
         """
         async with self._parts.producer.transaction():
             pass
@@ -409,7 +428,7 @@ class TransactionalOffsets:
 
 
 class _Sending:
-    """The sending of outputs in a transaction."""
+    """The records that were sent in one transaction, with their deliveries."""
 
     def __init__(self, producer: Producer[Any, Any]) -> None:
         self._producer = producer
@@ -427,7 +446,7 @@ class _Sending:
         self._current = None
 
     def refused(self, error: ConsumerError) -> Outputs | None:
-        """Return the outputs with a record that its topic refuses, or None."""
+        """Return the outputs with a record that its topic rejected, or None if there is none."""
         if isinstance(error, _OF_A_RECORD):
             return self._current
         for outputs, delivery in self._sent:

@@ -41,7 +41,7 @@ _SECONDS_UNTIL_IT_IS_MENDED: Final = 1.0
 
 
 class Failures:
-    """The handling of one handler's failed records. They are retried, and then given up.
+    """The failure policy of one handler. A failed record is retried, and then given up.
 
     A record that is given up becomes a dead letter, is skipped, or stops the app.
     """
@@ -161,7 +161,7 @@ class Failures:
     def _log_traceback(self, first: Record, attempts: int, error: BaseException) -> None:
         """Log the last traceback of a handler.
 
-        That of a deserializer quotes the record, so it is omitted.
+        The traceback of a deserializer is omitted, because it quotes the record.
         """
         if not isinstance(error, DeserializationFailed):
             self._tracebacks.warning(
@@ -219,9 +219,9 @@ class Failures:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the text of an error for logs and events. That of a handler's error has no message.
+    """Return the text of an error for logs and events.
 
-    Such a message may quote the record.
+    Of a handler's exception, it is only the type, because the message may quote the record.
     """
     return str(error) if isinstance(error, ConsumerError) else type(error).__name__
 

@@ -39,15 +39,15 @@ class HandlerOptions:
     with more options. A record is processed when they are written. A handler may return one value,
     several in a list or tuple, `Outgoing` records, or None. It may be a generator.
 
-    `max_in_flight` and `max_in_flight_bytes` bound the records in flight, waiting or running. One
-    partition may use as much of that as the others leave free.
+    `max_in_flight` and `max_in_flight_bytes` limit the records that wait or are processed. One
+    partition may use as much of these limits as the others leave free.
 
     `priorities` maps topics of the handler to numbers. Records of a higher priority are started
-    first. Other topics have the priority 0. `max_in_flight` and `max_in_flight_bytes` apply to
-    each priority separately.
+    first. Other topics have the priority 0. `max_in_flight` and `max_in_flight_bytes` apply to each
+    priority separately.
 
-    `middlewares` are called around each call of the handler and each record that it publishes,
-    inside of those of its router and of the app. The first one is the outermost.
+    `middlewares` are called around each call of the handler and each record that it publishes. The
+    first one is the outermost. Those of the router and of the app are outside of all of them.
     """
 
     ordering: Ordering = "key"
@@ -86,7 +86,7 @@ class HandlerOptions:
 
     @property
     def retry_topics(self) -> tuple[str, ...]:
-        """The topics in which failed records wait. There is none if they wait in memory."""
+        """The topics in which failed records wait. Empty if failed records wait in memory."""
         return () if self.retry is None else tuple(self.retry.delays_ms)
 
     @property
@@ -161,7 +161,10 @@ class Handler:
             )
 
     def included(self, prefix: str, middlewares: Sequence[Middleware]) -> "Handler":
-        """Return this handler with a prefix for all of its topics, and with outer middlewares."""
+        """Return a copy with `prefix` before all of its topics, and with more middlewares.
+
+        The given middlewares are outside of its own.
+        """
         if not prefix and not middlewares:
             return self
         how, expression = self.handling, self.pattern
@@ -198,7 +201,7 @@ class Handler:
     def handles(self, topic: str) -> bool:
         """Return whether this handler names `topic`, or its pattern matches the topic.
 
-        A handler that names a topic has precedence over one with a pattern.
+        If another handler names the topic, it has precedence over a matching pattern.
         """
         by_pattern = self.pattern is not None and self.pattern.fullmatch(topic) is not None
         return topic in self.topics or by_pattern

@@ -42,13 +42,13 @@ class HandlerHealth:
     parked: int  # written to the retry topic
 
     def with_that_of(self, other: "HandlerHealth") -> "HandlerHealth":
-        """Return this health with the counters of `other` added."""
+        """Return the sum of this health and `other`, for handlers with the same name."""
         return HandlerHealth(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
 class AppHealth:
-    """The health of an app. `reason` is the error that stopped it, or that it is paused."""
+    """The health of an app. `reason` is the error that stopped it, or says that it is paused."""
 
     state: AppState
     reason: str | None
@@ -99,7 +99,7 @@ def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
 def with_in_flight(
     lag: Mapping[str, Mapping[str, int | None]], handlers: Iterable[HandlerRuntime]
 ) -> dict[str, dict[str, int | None]]:
-    """Return the lag with the records in flight added. They are read and not processed yet."""
+    """Return the lag with the records in flight added, because they are not processed yet."""
     behind = {topic: dict(of_topic) for topic, of_topic in lag.items()}
     for runtime in handlers:
         for (topic, number), work in runtime.queue.partitions.items():
@@ -117,7 +117,8 @@ def with_in_flight(
 def status_of(app: AppHealth, reading: Status | None, stuck: str | None = None) -> Status:
     """Return a status that combines an app's health with the status of its consumer.
 
-    While the app runs, the state is that of the consumer. A stuck or busy handler may change it.
+    `reading` is the consumer's status, and `stuck` the reason why a handler is stuck. While the app
+    runs, the state is the consumer's, unless a handler is stuck or busy.
     """
     if reading is None:
         return Status(live=True, ready=False, state=app.state, reason="the app was not opened yet")

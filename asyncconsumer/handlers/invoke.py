@@ -37,7 +37,10 @@ def caller(
     threads: HandlerThreads | None,
     context_of: Callable[[Item], Context] | None = None,
 ) -> Call:
-    """Return the function to call with each item. It has only the steps that this handler needs."""
+    """Return the function to call with each item.
+
+    It contains only the steps that this handler needs, because it is called for each record.
+    """
     run: Callable[..., Awaitable[Any]] = function
     if threads is not None:
         run = partial(threads.run, function)

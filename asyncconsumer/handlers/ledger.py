@@ -33,7 +33,7 @@ class Ledger:
         self._before_epoch = committed.leader_epoch  # the leader epoch of `_before`
 
     def set_leader_epoch(self, leader_epoch: int) -> None:
-        """Note the leader epoch of the records read next. Drop ranges that it makes uncertain.
+        """Set the leader epoch of the next records. Drop processed ranges that it makes uncertain.
 
         A leader elected after the commit may have truncated the log and written other records at
         the processed offsets. Repeating records is better than losing those. An unknown leader
@@ -43,7 +43,7 @@ class Ledger:
             self._before = []
 
     def advance_position(self, position: int, leader_epoch: int) -> None:
-        """Move the position, because all records before it were added or do not exist."""
+        """Set the position. All records before it were added, or do not exist."""
         self.position = position
         self.leader_epoch = leader_epoch
         count = 0
@@ -63,7 +63,7 @@ class Ledger:
 
     @property
     def knows_finished(self) -> bool:
-        """Whether `is_finished` can return True for any offset."""
+        """Whether the partition's last owner processed any record that this one would repeat."""
         return bool(self._before)
 
     def add(self, block: RecordBlock) -> None:
@@ -90,7 +90,8 @@ class Ledger:
     def start_next(self, *, in_run: bool = False) -> Record:
         """Mark the next record that is not started as started, and return it.
 
-        If a worker runs through the block (`in_run`), the block stays in place when it is empty.
+        With `in_run`, an empty block stays in place, because the worker that iterates over it
+        removes it.
         """
         block = self.unstarted[0]
         index = block.index

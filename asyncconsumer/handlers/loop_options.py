@@ -1,4 +1,4 @@
-"""The check for consumer options that are only for reading in a loop, and not for an app."""
+"""The check for consumer options that only apply to a loop over records, and not to an app."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -37,8 +37,9 @@ class Depends:
     chosen like those of a handler, so it may have dependencies, too. It is called once for each
     call of the handler, or once for each parameter with ``use_cache=False``.
 
-    A generator yields the argument. It continues after the handler, and gets its exception. Plain
-    functions and generators run in the event loop and must not block.
+    A generator yields the argument. It continues after the handler call. An exception of the
+    handler is raised at its ``yield``. Plain functions and generators run in the event loop and
+    must not block.
 
     FastAPI's ``Depends`` is accepted as well.
     """

@@ -28,7 +28,7 @@ publishes, see `PublishMiddleware`.
 
 
 def checked(middlewares: object) -> tuple[Middleware, ...]:
-    """Return middlewares as a tuple. Raise ConfigError for an object that is none."""
+    """Return middlewares as a tuple. Raise ConfigError for an object that is no middleware."""
     if not isinstance(middlewares, Iterable):
         raise ConfigError(f"`middlewares` must be a list of them, got {middlewares!r}")
     each = tuple(middlewares)

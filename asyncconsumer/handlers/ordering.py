@@ -19,9 +19,9 @@ class Ordering(Protocol):
     """
 
     def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
-        """Handle records that were added to a partition.
+        """Decide which of the records that were added to a partition may start now.
 
-        Items that may start are added to `ready`.
+        Their items are added to `ready`.
         """
 
     def may_start(self, work: PartitionWork) -> bool:
@@ -34,13 +34,13 @@ class Ordering(Protocol):
         """
 
     def start(self, work: PartitionWork, record: Record) -> None:
-        """Note that a record is being processed."""
+        """Record that a record of the partition is being processed."""
 
     def postpone(self, work: PartitionWork, record: Record) -> None:
-        """Keep a record until its predecessor is processed. The predecessor's key is in `busy`."""
+        """Keep a record until the record before it is processed. That record's key is in `busy`."""
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Add the items to `ready` that waited for a processed item."""
+        """Add the items to `ready` that waited for `item`, which is processed now."""
 
 
 class Unordered:
@@ -79,23 +79,23 @@ class PartitionOrder(Unordered):
         return not work.busy
 
     def start(self, work: PartitionWork, record: Record) -> None:
-        """Let no other record of the partition start."""
+        """Prevent other records of the partition from being started."""
         work.busy[None] = record
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Let the next record of the partition start."""
+        """Allow the next record of the partition to be started."""
         work.busy.clear()
 
 
 class KeyOrder(Unordered):
     """The ordering "key", in which records of a key are processed one after the other.
 
-    Records without a key have no order. `busy` has the keys in flight. A key has a queue in it only
-    if another record of the key waits.
+    Records without a key have no order. `busy` has the keys in flight. A key gets a queue in it
+    when another record of the key has to wait.
     """
 
     def start(self, work: PartitionWork, record: Record) -> None:
-        """Let no other record of the same key start."""
+        """Prevent other records of the same key from being started."""
         if record.key is not None:
             work.busy[record.key] = None
 

@@ -56,8 +56,8 @@ class PublishMiddleware(Protocol):
     async def publish(self, call_next: PublishNext, record: OutgoingRecord, /) -> Any:  # noqa: ANN401
         """Return what ``await call_next(record)`` returns.
 
-        If it does not call `call_next`, the record is not written. If it raises an exception, the
-        handler has failed.
+        An implementation that does not call `call_next` drops the record. If it raises an
+        exception, the handler call has failed.
         """
 
 
@@ -75,7 +75,7 @@ _current: Final[ContextVar[_Call]] = ContextVar("call")
 
 
 def begin_call(context: Context) -> None:
-    """Note the context of the handler call in this task, for the records that it publishes."""
+    """Set the context of the current task's handler call, for the records that it publishes."""
     _current.set(_Call(context))
 
 
@@ -98,7 +98,7 @@ class SenderWithMiddlewares:
         self._chain = chain
 
     def send_now(self, topic: str, key: bytes | None, value: bytes | None) -> None:
-        """Return None, because middlewares need a wait."""
+        """Return None, because middlewares are async. The caller then awaits `send_bytes`."""
 
     async def send_bytes(
         self,

@@ -1,6 +1,6 @@
-"""The records that handlers write in an exactly-once app, until a transaction has them.
+"""The outputs of handlers in an exactly-once app, kept until a transaction writes them.
 
-The outputs of an item become part of the transaction that commits its offsets.
+The outputs of an item are written in the transaction that commits its offsets.
 """
 
 from bisect import bisect_right
@@ -50,14 +50,17 @@ Refused = Callable[[Outputs, Exception], object]
 
 
 class CommitPlan(NamedTuple):
-    """An offset to commit, and the outputs of the records that it marks as processed."""
+    """An offset to commit, and the outputs to write in the same transaction.
+
+    They are the outputs of the records that the offset and its metadata mark as processed.
+    """
 
     offset: Offset
     outputs: Sequence[Outputs]
 
 
 def plan_commit(offset: int, outputs: Mapping[int, Outputs], longest: int) -> CommitPlan:
-    """Return the outputs of the records that a commit marks as processed.
+    """Return the commit of `offset`, with the outputs of the records that it marks as processed.
 
     `outputs` are those of a partition by first offset. Records after the offset are marked in its
     metadata of at most `longest` characters. A batch is marked completely or not at all.
@@ -75,7 +78,7 @@ def plan_commit(offset: int, outputs: Mapping[int, Outputs], longest: int) -> Co
 
 
 def _first_straddling(base: int, ranges: Ranges, batches: Iterable[Collection[int]]) -> int | None:
-    """Return the first offset of all batches of which only a part is marked, or None."""
+    """Return the lowest first offset of the batches that are only partly marked, or None."""
     return min(
         (
             min(offsets)

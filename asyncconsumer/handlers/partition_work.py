@@ -27,7 +27,7 @@ class Attempts(NamedTuple):
 
 
 class WorkState(enum.Enum):
-    """Whether items of a partition may be started."""
+    """The state of a partition, which says whether its items may be started."""
 
     OPEN = enum.auto()
     HELD = enum.auto()  # paused or being revoked; running items continue
@@ -88,7 +88,7 @@ class PartitionWork:
             self.state = WorkState.HELD
 
     def release(self) -> list[Item]:
-        """Start items again. Return the items that became ready meanwhile."""
+        """Start items again. Return those that became ready during the hold."""
         if self.state is not WorkState.HELD:
             return []
         self.state = WorkState.OPEN

@@ -38,9 +38,9 @@ _SEVERAL: Final = (
 class Outgoing:
     """A record that a handler publishes: ``Outgoing("billed", value=bill, key=bill.customer)``.
 
-    Without a key, the record has none. With `Publish.serializer`, the value is serialized by it.
-    Otherwise its type selects the serializer, and an annotated type in the return annotation of the
-    handler names one: ``Annotated[Bill, registry.avro(Bill)] | Outgoing``.
+    Without a `key`, the published record has no key. `Publish.serializer` serializes the value, if
+    it is set. Otherwise the value's type selects the serializer. An annotated type in the return
+    annotation of the handler can name one: ``Annotated[Bill, registry.avro(Bill)] | Outgoing``.
     """
 
     topic: str
@@ -106,12 +106,12 @@ def collected(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class RecordSender(Protocol):
-    """The part of a `Producer` that sends serialized records."""
+    """The methods of a `Producer` that send serialized records."""
 
     def send_now(
         self, topic: str, key: bytes | None, value: bytes | None
     ) -> Awaitable[object] | None:
-        """Send a record, or return None if this needs a wait."""
+        """Send a record without a wait, or return None if a wait is necessary."""
 
     async def send_bytes(
         self,
@@ -226,7 +226,7 @@ async def open_publishers(
 def result_types(function: Callable[..., Any]) -> list[Any]:
     """Return the types of one result by the return annotation, without None.
 
-    A list, a generator and the like stand for the types of their items. The list is empty if the
+    A list, a tuple or a generator is replaced by the types of its items. The list is empty if the
     annotation names no type.
     """
     kind = inspect.signature(function, eval_str=True).return_annotation

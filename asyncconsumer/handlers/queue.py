@@ -191,8 +191,7 @@ class WorkQueue:
     def _has_much_room(self, work: PartitionWork) -> bool:
         """Return whether a partition that had no room has enough room to continue.
 
-        Records are added in blocks. Without this check, a block would be added for each processed
-        record.
+        Without this check, a block would be added for each processed record, which is slow.
         """
         count, _ = self.room(work)
         return self.has_room(work) and 4 * count >= min(work.count, _MUCH_IN_FLIGHT)
@@ -226,8 +225,9 @@ class WorkQueue:
     async def wait_for_room(self, work: PartitionWork) -> bool:
         """Wait until more records of a partition may be submitted. Return True.
 
-        Return False if the partition is no longer assigned. If it was assigned before, wait until
-        the items of that time have ended. Otherwise two records of a key might run at once.
+        Return False if the partition is no longer assigned. If the partition was assigned before,
+        also wait until the items of that assignment have ended. Otherwise two records of a key
+        might be processed at once.
         """
         if work.former is not None:
             await self.wait_idle(work.former)
@@ -250,7 +250,7 @@ class WorkQueue:
         return work.state is not WorkState.OVER
 
     def submit(self, work: PartitionWork, block: RecordBlock) -> None:
-        """Add records of a partition. The caller awaits `wait_for_room` before."""
+        """Add records of a partition. Call `wait_for_room` before, which checks the limits."""
         ledger = work.ledger
         if ledger.knows_finished:
             added, block = block, RecordBlock()
@@ -327,7 +327,10 @@ class WorkQueue:
             asyncio.get_running_loop().call_soon(self._check_run)
 
     def _check_run(self) -> None:
-        """Interrupt the current run. Because another task calls this, the run's handler waits."""
+        """Interrupt the current run, because its handler waits.
+
+        The handler waits because another task, the caller of this method, runs.
+        """
         self._run_checked = False
         self._interrupt_waiting_run()
 
@@ -356,7 +359,7 @@ class WorkQueue:
             self.interrupt_run()
 
     def start_some(self, priority: int | None = None) -> None:
-        """Make some records of a partition items of the queue, so that workers need no run."""
+        """Add some unstarted records of a partition to the queue, so that workers need no run."""
         if (work := self.next_partition(priority)) is None:
             return
         ledger, order, busy, ready = work.ledger, self.order, work.busy, self.ready
@@ -401,7 +404,7 @@ class WorkQueue:
             self._room_waiters.notify_soon()
 
     async def may_begin(self, work: PartitionWork, item: Item) -> bool:
-        """Return whether an item may be started. If not, hold, requeue or drop it.
+        """Return whether an item may be started. Otherwise keep it on hold, requeue it or drop it.
 
         No item is started after the deadline of its partition, because another member may own the
         partition by then. Wait until the deadline is extended.

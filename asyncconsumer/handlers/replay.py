@@ -18,7 +18,7 @@ _AT_ONCE: Final = 500
 
 
 class ReplayOutcome(NamedTuple):
-    """The group of dead letters that have the same topic, handler and error."""
+    """The topic, the handler and the error that several dead letters have in common."""
 
     topic: str  # the topic of the original records
     handler: str
@@ -26,9 +26,10 @@ class ReplayOutcome(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """The numbers of dead letters by topic, handler and error. They were sent back if requested.
+    """The numbers of dead letters by topic, handler and error.
 
-    `others` counts records of another group, or of a partition that no handler of the app reads.
+    `others` counts dead letters of other groups, and of partitions that no handler of the app
+    reads. These are not sent back.
     """
 
     counts: Counter[ReplayOutcome]
@@ -67,9 +68,9 @@ async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
 
 
 class _Known:
-    """The partitions that the handlers of an app read.
+    """A check whether the handlers of an app read a partition.
 
-    They are checked because the headers of a dead letter can name any partition.
+    It is necessary because the headers of a dead letter can name any partition.
     """
 
     def __init__(self, app: ConsumerApp, reader: Consumer) -> None:
@@ -107,9 +108,10 @@ def _kind(dead_letter: Record) -> ReplayOutcome:
 async def send_all(
     producer: Producer, records: Collection[Record], topic: str | None = None
 ) -> None:
-    """Write records to their partitions, or by key to another topic. Wait until all are written.
+    """Write records to their partitions, and wait until all are written.
 
-    Raise the first error. The producer repeats temporary errors until its `delivery_timeout_ms`.
+    With `topic`, write them to that topic, to the partitions that their keys select. Raise the
+    first error. The producer retries retriable errors until its `delivery_timeout_ms`.
     """
     deliveries = [
         await producer.send_bytes(

@@ -88,7 +88,7 @@ class RetryTopic:
         return record.key is not None and record.key in self._waiting(record.partition)
 
     def begin(self, record: Record) -> None:
-        """Note the attempts of a record of this topic. Raise `NotDue` if it may not be tried."""
+        """Store the attempts of a record of this topic. Raise `NotDue` before its delay is over."""
         if (wait := self._wait(record)) > 0:
             raise NotDue(wait)
         attempts_elsewhere.set(self._attempts(record))
@@ -96,8 +96,9 @@ class RetryTopic:
     def _wait(self, record: Record) -> float:
         """Return the seconds until a record may be tried, at most the delay of the topic.
 
-        The bound matters because the timestamp comes from the clock of another machine. There is no
-        wait for a record that has waited once, nor for one that only follows others of its key.
+        The maximum limits the effect of a wrong clock on the machine that wrote the timestamp. The
+        result is 0 for a record that has waited once, and for one that only follows others of its
+        key.
         """
         work = self._work(record.partition)
         if not attempts_of(record) or (work is not None and record.offset in work.attempts):
@@ -127,14 +128,14 @@ class RetryTopic:
             _tidy(keys, record.key)
 
     def add(self, records: Sequence[Record]) -> None:
-        """Note that these records were read from the retry topic, so that their keys wait."""
+        """Add records that were read from the retry topic. Later ones of their keys must wait."""
         for record in records:
             if record.key is not None:
                 keys = self._waiting(record.partition)
                 keys.setdefault(record.key, _Waiting()).offsets.add(record.offset)
 
     def remove(self, record: Record) -> None:
-        """Note that a record of the retry topic is processed."""
+        """Remove a processed record of the retry topic from the waiting ones."""
         keys = self._waiting(record.partition)
         if record.key is not None and record.key in keys:
             keys[record.key].offsets.discard(record.offset)
@@ -213,9 +214,9 @@ class RetryTopics:
         return self._topics[self._numbers.get(topic, -1) + 1 :]
 
     def call(self, handle: Call) -> Call:
-        """Wrap a handler call, so that it gets records of retry topics as they were originally.
+        """Return a handler call that gets records of retry topics as they were originally.
 
-        Records that must wait raise `NotDue` or `BehindRetry`.
+        It raises `NotDue` or `BehindRetry` for a record that must wait.
         """
 
         def begin(record: Any) -> Any:  # noqa: ANN401 - as `Call`
@@ -241,7 +242,7 @@ class RetryTopics:
 class KeyOrderWithRetries(KeyOrder):
     """The ordering "key" for a handler with retry topics.
 
-    It tells each `RetryTopic` which of its records wait and which are processed.
+    It notifies each `RetryTopic` of its records that wait, and of those that are processed.
     """
 
     def __init__(self, topics: RetryTopics) -> None:
@@ -257,9 +258,9 @@ class KeyOrderWithRetries(KeyOrder):
         return self._topics.find(work.partition.topic) is not None
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Make the next record of a key ready.
+        """Add the next record of the same key to `ready`.
 
-        Note that a record of a retry topic is processed.
+        Remove a processed record of a retry topic from the waiting ones.
         """
         if (topic := self._topics.find(work.partition.topic)) is not None:
             assert not isinstance(item, list)

@@ -102,7 +102,11 @@ class HandlerRuntime:
         group: str,
         context: AppContext,
     ) -> Call:
-        """Return the function to call with each item. The last step here is the outermost."""
+        """Return the function to call with each item: the handler with the steps around it.
+
+        The steps are publishing, middlewares, spans, retry topics and transactions, as far as they
+        are used. The last one is the outermost.
+        """
         call = self._caller(function)
         if self.publisher is not None:
             call = self.publisher.call(call)
@@ -134,7 +138,10 @@ class HandlerRuntime:
         )
 
     def _context_of(self, item: Item) -> Context:
-        """Return the context for a call with `item`. Call this in the task that makes the call."""
+        """Return the context for a call with `item`. Call this in the task that makes the call.
+
+        The attempt is that of the item which this task's worker is processing.
+        """
         assert self._app is not None
         first = first_of(item)
         before = attempts_elsewhere.get()
@@ -181,7 +188,7 @@ async def open_runtimes(
 
 
 def network(environment: Environment) -> dict[str, Any]:
-    """Return the keyword arguments of producers that the environment provides."""
+    """Return the parts of the environment that a producer takes as keyword arguments."""
     return {
         "randomness": environment.randomness,
         "opener": environment.open_broker,

@@ -47,8 +47,8 @@ def on_consume(interceptors: Interceptors, retry_topics: Collection[str]) -> OnC
 class HandlerStream(Stream):
     """The stream of one partition, whose records `pump` submits to a work queue.
 
-    A chunk is released as soon as its records are submitted, because the work queue counts their
-    bytes.
+    A chunk's bytes are released from the fetch budget as soon as its records are submitted. The
+    work queue counts them from then on.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class HandlerStream(Stream):
         return None if entry is None else entry[1].ledger.position
 
     def oldest_timestamp(self, partition: TopicPartition) -> int | None:
-        """Return the time of the oldest record that is not processed, or None."""
+        """Return the time in ms of the oldest record that is not processed, or None without one."""
         entry = self._work.get(partition)
         oldest = None if entry is None else entry[1].ledger.oldest_timestamp
         return super().oldest_timestamp(partition) if oldest is None else oldest
@@ -155,8 +155,8 @@ class HandlerStream(Stream):
     ) -> bool:
         """Fetch corrupt records again, when all records before them are processed.
 
-        Return False if they were fetched too often. Return True also if the partition was revoked
-        meanwhile.
+        Return False if they were already fetched as often as `refetch` allows. Return True also if
+        the partition was revoked meanwhile.
         """
         queue, work = self._work[chunk.partition]
         # the seek of `refetch` drops records that are not processed
@@ -165,7 +165,7 @@ class HandlerStream(Stream):
         return refetch.recover(error)
 
     def _went_back(self, chunk: Chunk, seek: Seek) -> bool:
-        """Handle a chunk after a log truncation. Return whether to drop it because of a seek back.
+        """Handle a chunk after a log truncation. Return whether to drop it because of a seek.
 
         After a truncation, other records follow at the same offsets, so all items in flight are
         dropped. If a record before the chunk is not processed either, seek back to that record.
@@ -197,8 +197,8 @@ class HandlerStream(Stream):
     ) -> bool:
         """Submit some of the records. Return whether there are more.
 
-        While the last owner may have processed records, they are submitted one by one. Then the
-        leader epoch of each is known, although the batches of a chunk may have different ones.
+        If the partition's last owner may have processed some, they are submitted one by one. The
+        leader epoch of each is then known, although the batches of a chunk may have different ones.
         """
         max_count, max_size = queue.room(work)
         block, is_known = RecordBlock(), work.ledger.knows_finished

@@ -55,7 +55,7 @@ class AppConsumer(Consumer[Any, Any]):
         return self._rebalancer.paused_topics
 
     async def request_creation(self, topics: Iterable[str]) -> None:
-        """Let brokers with automatic topic creation create those topics that do not exist."""
+        """Request metadata of topics. Brokers with automatic topic creation create missing ones."""
         if names := sorted(topics):
             await self._resources.kafka.cluster.ask_any(MetadataRequest(names, create=True))
 
@@ -99,9 +99,9 @@ def retry_topics(handlers: Sequence[Handler]) -> dict[str, tuple[str, ...]]:
 
 
 def subscription(handlers: Sequence[Handler]) -> tuple[Sequence[str], str | re.Pattern[str] | None]:
-    """Return the topics that all handlers read together, or one pattern for all of them.
+    """Return the topics and the pattern to subscribe to, for all handlers together.
 
-    If a handler has a pattern, topic names become part of one combined pattern.
+    If a handler has a pattern, there are no topics. Their names become part of the pattern.
     """
     topics = sorted({topic for handler in handlers for topic in handler.topics})
     patterns = [handler.pattern for handler in handlers if handler.pattern is not None]

@@ -61,7 +61,7 @@ def _options_for(
 
 
 class OpenableApp(Protocol):
-    """The app, as a context manager with a consumer."""
+    """The interface of an app under test: a context manager with a consumer."""
 
     @property
     def consumer(self) -> Consumer:
@@ -157,13 +157,13 @@ class AppUnderTest(AsyncResource):
     # --- for `settled` ---------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise the error of the app, if it failed, once."""
+        """Raise the error of the app, if it failed. Later calls do not raise the error again."""
         if self._error is not None and not self._raised:
             self._raised = True
             raise self._error
 
     async def commit(self) -> None:
-        """Commit what is processed."""
+        """Commit the processed records."""
         with suppress(ConsumerError):  # the app tries it again, and `settled` waits for it
             await self._app.consumer.commit()
 

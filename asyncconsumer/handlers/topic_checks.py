@@ -1,6 +1,6 @@
 """The topics that the handlers of an app write to: their creation, and the check that they exist.
 
-Without the check, the first failed record would find out that its dead letter topic is missing.
+Without the check, a missing dead letter topic would be noticed only at the first failed record.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _DEFAULT: Final = -1  # the number of partitions that the brokers are configured
 
 
 class NeededTopic(NamedTuple):
-    """A topic that a handler writes to. With `source`, it needs as many partitions as that."""
+    """A topic that a handler writes to. It needs as many partitions as `source`, if set."""
 
     name: str
     handler: str

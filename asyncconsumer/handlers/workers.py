@@ -119,7 +119,8 @@ class Workers:
     ) -> int:
         """Process unstarted records of the partition `work`, one after the other (a run).
 
-        Return `_ITEMS_PER_TURN` at the end of the run. Return 0 if a call had to wait or failed.
+        Return `_ITEMS_PER_TURN` at the end of the run, so that the worker yields to the event loop.
+        Return 0 if a call had to wait or failed, because the loop has run meanwhile.
         """
         queue = self._queue
         queue.begin_run(task, state, work)
@@ -156,14 +157,15 @@ class Workers:
         return _ITEMS_PER_TURN
 
     def _call_apart(self, queue: WorkQueue, record: Record) -> Awaitable[Any]:
-        """Start a handler call whose record does not belong to the run any more."""
+        """Start the handler call for a record that is no longer part of the run."""
         queue.interrupt_run()
         return self._call(record)
 
     def _observe_run(self, run: BlockRun) -> None:
         """Record the durations of the calls of a run: all but the last together, and the last.
 
-        All but the last are shorter than the run, so they belong to the first bucket.
+        All but the last belong to the histogram's first bucket, because the time of a run is
+        limited.
         """
         if run.calls > 1:
             self._durations.observe(run.seconds_before_last / (run.calls - 1), run.calls - 1)
@@ -173,7 +175,7 @@ class Workers:
     async def _end_interrupted(
         self, task: "asyncio.Task[object]", state: WorkerState, work: PartitionWork, record: Record
     ) -> None:
-        """End the call that interrupted a run, for example because it had to wait."""
+        """Complete the call that interrupted a run, for example because its handler had to wait."""
         queue = self._queue
         if state.waited:
             self._single_calls = _SINGLE_CALLS
@@ -214,7 +216,7 @@ class Workers:
             queue.stop_running(task, work)
 
     def _log_unpublished(self, result: object) -> None:
-        """Log an error, once, about a handler whose results have no topic."""
+        """Log an error, once, about a handler that returns results and has no topic for them."""
         if self._logs_results:
             self._logs_results = False
             _log.error(
@@ -227,8 +229,8 @@ class Workers:
     def _is_to_end(self, task: "asyncio.Task[object]") -> bool:
         """Return whether a cancellation is meant for the worker, because its queue is stopped.
 
-        Otherwise the cancellation comes from the handler, as some libraries leave one after a
-        timeout. It is undone, because the worker would end unnoticed.
+        Otherwise the cancellation comes from the handler. Some libraries leave one after a timeout.
+        It is then undone, because otherwise the worker would end unnoticed.
         """
         if not self._queue.stopped:
             while task.cancelling():
@@ -252,9 +254,7 @@ class Workers:
             self._queue.retry(work, batch, 0)
 
     async def _take_back(self, task: "asyncio.Task[object]") -> bool:
-        """Undo the cancellation of an item.
-
-        Return whether the cancellation had not reached the handler.
+        """Undo the cancellation of an item. Return whether it had not reached the handler yet.
 
         A handler that seeks its own partition cancels itself, and may return before the
         `CancelledError` is raised. The error must not be raised in the call for the next record. A
@@ -271,19 +271,19 @@ class Workers:
 
 
 def _clock() -> Callable[[], float]:
-    """Return a function for the loop's time. It is `monotonic` itself if the loop uses that.
+    """Return the fastest function for the loop's time.
 
-    A direct call is faster than one through the loop.
+    It is `monotonic` itself if the loop uses that, because this saves a call.
     """
     loop = asyncio.get_running_loop()
     return monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
 def _run_clock() -> Callable[[], float] | None:
-    """Return the clock that limits the time of a run, or None for that of `BlockRun`.
+    """Return the loop's clock, for the time of a run, if it is simulated. Otherwise return None.
 
-    `BlockRun` counts the time of a suspended machine, which moves the deadline of a partition. Its
-    clock also advances while the event loop is blocked, which the clock of uvloop does not.
+    For None, `BlockRun` uses its own clock. That counts the time for which the machine is
+    suspended. It also advances while the event loop is blocked, unlike uvloop's clock.
     """
     loop = asyncio.get_running_loop()
     return loop.time if abs(loop.time() - monotonic()) > _OTHER_CLOCK else None  # of a simulation

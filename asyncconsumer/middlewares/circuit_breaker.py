@@ -18,11 +18,11 @@ _log: Final = logging.getLogger(__name__)
 class CircuitBreaker:
     """A circuit breaker, which opens after `failures` failed calls in a row.
 
-    While it is open, calls wait, and their partitions are paused. No attempt is used up. After
-    `reset_ms` one call is let through as a probe. If it succeeds, the breaker closes and the
-    partitions are resumed. If it fails, the breaker stays open for another `reset_ms`.
+    While it is open, calls wait, and their partitions are paused. A waiting call uses up no
+    attempt. After `reset_ms` one call is made as a probe. If it succeeds, the breaker closes and
+    the partitions are resumed. If it fails, the breaker stays open for another `reset_ms`.
 
-    Only exceptions in `on` count. Any other result of a probe closes the breaker.
+    Only exceptions in `on` count as failures. Any other result of a probe closes the breaker.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls wait."""
+        """Whether the breaker is open, so that calls wait."""
         return self._open_until is not None
 
     async def __call__(self, call_next: CallNext, context: Context) -> Any:  # noqa: ANN401
@@ -119,7 +119,7 @@ class CircuitBreaker:
         self._paused.clear()
 
     def _pause(self, context: Context) -> None:
-        """Pause the partition of a record, unless its user has paused it."""
+        """Pause the partition of a call's record, unless the user has paused it already."""
         consumer, record = context.app.consumer, context.record
         tp = TopicPartition(record.topic, record.partition)
         if tp in consumer.assignment and tp not in consumer.paused:

@@ -17,17 +17,17 @@ _REQUIRED: Final = ("specversion", "id", "source", "type")
 
 
 class CloudEvents:
-    """Passes CloudEvents on in binary mode: the data is the value, attributes are headers.
+    """Converts CloudEvents to binary mode: the data is the value, the attributes are headers.
 
     The handler reads attributes with ``Annotated[str, Header("ce_type")]``. An event in structured
-    mode has the ``content-type`` ``application/cloudevents+json`` and becomes one in binary mode. A
-    record that is no CloudEvent, or lacks a required attribute, cannot be deserialized. With
-    ``required=False`` it is passed on as it is.
+    mode, which has the ``content-type`` ``application/cloudevents+json``, is converted to binary
+    mode. For a record that is no CloudEvent, or lacks a required attribute, the handler call fails
+    as for a deserialization error. With ``required=False`` the record is passed on unchanged.
 
     With `source`, the records that the handler publishes become CloudEvents in binary mode, with
-    this source. `type` is their type, or a function of the record. The default is the topic. The
-    id names the record that the handler was called with, so a repeated result has the same id.
-    Headers that the handler has set remain, for example ``ce_type``.
+    this source. `type` is their type, or a function of the record. The default is the topic. The id
+    names the record that the handler was called with, so a repeated result has the same id. Headers
+    that the handler has set remain, for example ``ce_type``.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CloudEvents:
 
 
 def _binary(record: Record) -> Record:
-    """Return a CloudEvent in binary mode."""
+    """Return a CloudEvent as a record in binary mode."""
     headers = {name.lower(): text or b"" for name, text in record.headers}
     if headers.get("content-type", b"").lower().startswith(_STRUCTURED):
         return _from_structured(record)

@@ -15,11 +15,11 @@ from asyncconsumer.records.decoding import Record
 class Deduplicate:
     """Skips a record if one with the same `key` was processed within `window`.
 
-    `key` returns the text that identifies a message, or None for a record that is never skipped. A
-    key counts after the handler has processed its record, so a failed record is tried again.
-    A record whose duplicate is being processed by this object waits for it.
+    `key` is a function that returns the text that identifies a message, or None for a record that
+    is never skipped. A key is stored after the handler has processed its record. A failed record is
+    therefore tried again. A record waits while another call of this object processes its duplicate.
 
-    After a crash between handler and store, the record is processed again.
+    If the process crashes before the key is stored, the record is processed again.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Deduplicate:
                 ended.set()
 
     async def _begin(self, key: str, mine: dict[str, asyncio.Event]) -> None:
-        """Note a key as running, unless it was processed. Wait while another call has it."""
+        """Add a key to `mine`, unless it was processed. Wait while another call has the key."""
         while (other := self._running.get(key)) is not None:
             await other.wait()
         mine[key] = self._running[key] = asyncio.Event()

@@ -12,7 +12,7 @@ from asyncconsumer.config.validation import whole_number
 
 
 class DeduplicationStore(Protocol):
-    """A store of keys, each for a time."""
+    """The interface of a store that keeps keys for a limited time."""
 
     async def contains(self, key: str) -> bool:
         """Return whether a key was added and its time is not over."""
@@ -32,7 +32,7 @@ class RedisClient(Protocol):
 
 
 class MemoryStore:
-    """A store in the memory of this process, with up to `max_keys` keys. Old ones are dropped."""
+    """A store in the memory of this process. Beyond `max_keys` keys, the oldest are dropped."""
 
     def __init__(self, max_keys: int = 100_000) -> None:
         whole_number("max_keys", max_keys, 1)
@@ -91,7 +91,7 @@ class SqliteStore:
 
 
 class RedisStore:
-    """A store in Redis, which all members of a group may share. Names begin with `prefix`."""
+    """A store in Redis, which all members of a group may share. Redis keys begin with `prefix`."""
 
     def __init__(self, client: RedisClient, *, prefix: str = "asyncconsumer:seen:") -> None:
         self._client = client

@@ -17,11 +17,11 @@ class StructuredLogging:
     """A log line for each call, with fields as attributes of the log record.
 
     The fields are handler, topic, partition, offset, records, attempt, seconds, outcome and error,
-    the type of an exception. Keys, values and headers are not logged. `fields` returns more fields
-    of a record, and is responsible for what it reveals.
+    the type of an exception. Keys, values and headers are not logged. `fields` is a function that
+    returns more fields of a record. These may reveal the record's data.
 
-    A record that the handler publishes has a line with handler, topic, bytes, attempt, outcome and
-    error, when it was passed to the producer.
+    For a record that the handler publishes, a line is logged when the producer has accepted it. Its
+    fields are handler, topic, bytes, attempt, outcome and error.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class StructuredLogging:
         return result
 
     async def publish(self, call_next: PublishNext, record: OutgoingRecord) -> Any:  # noqa: ANN401
-        """Log a record that the handler publishes."""
+        """Publish a record, and log the outcome."""
         try:
             delivery = await call_next(record)
         except Exception as error:

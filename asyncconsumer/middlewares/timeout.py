@@ -10,7 +10,7 @@ from asyncconsumer.handlers.middleware import CallNext
 
 
 class Timeout:
-    """A limit for the time of a call with its inner middlewares. Raises `HandlerTimedOut`.
+    """A limit for the time of a call with its inner middlewares, which raises `HandlerTimedOut`.
 
     The option `handler_timeout_ms` limits only the handler and its dependencies.
     """

@@ -9,9 +9,10 @@ from asyncconsumer.handlers.tracing import TracedPublishing, traced
 
 
 class Tracing(TracedPublishing):
-    """A span around each call, in the trace of its record, for single handlers or routers.
+    """A middleware for single handlers or routers, with a span for each call.
 
-    A record that the handler publishes has a span, too, and its headers carry the trace.
+    The span is in the trace of its record. A record that the handler publishes has a span, too, and
+    its headers carry the trace.
 
     The option `tracing` of an app does the same for all handlers. It needs ``asyncconsumer[otel]``.
     """

@@ -13,7 +13,7 @@ _NO_TIMESTAMP: Final = -1  # the topic keeps the timestamps of the producer
 
 
 class RecordMetadata(NamedTuple):
-    """The place and timestamp of a written record."""
+    """The topic, partition, offset and timestamp of a written record."""
 
     topic: str
     partition: int
@@ -25,7 +25,8 @@ class RecordMetadata(NamedTuple):
 class ProducerBatch:
     """Records of one partition that are written together or not at all.
 
-    A batch that a broker refuses because of one record is split into batches of one record.
+    If a broker rejects a batch because of one record, the batch is split into batches of one
+    record.
     """
 
     __slots__ = (
@@ -64,12 +65,12 @@ class ProducerBatch:
         self.withdrawn: frozenset[int] = frozenset()  # records not to send again
 
     def written(self, base_offset: int, timestamp_ms: int) -> None:
-        """Set the offset of the first record, and wake the waiting callers."""
+        """Set the offset of the first record, and wake the tasks that wait for the batch."""
         self.base_offset, self.timestamp_ms = base_offset, timestamp_ms
         self._wake()
 
     def failed(self, error: ConsumerError) -> None:
-        """Set the error of all records, and wake the waiting callers."""
+        """Set the error of all records, and wake the tasks that wait for the batch."""
         self.error = error
         self._wake()
 
@@ -95,7 +96,7 @@ class ProducerBatch:
         return self.error or next((error for error in errors if error is not None), None)
 
     def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
-        """Return the place of a written record, or raise the error of this batch."""
+        """Return the metadata of the record `index`, or raise the error of this batch."""
         if self.error is not None:
             raise copy.copy(self.error) from self.error  # raising extends the traceback
         offset = -1 if self.base_offset < 0 else self.base_offset + index
@@ -148,7 +149,7 @@ class RecordDelivery:
         return batch.metadata(self._index, self._timestamp_ms)
 
     def _current(self) -> ProducerBatch:
-        """Return the batch that has the record now."""
+        """Return the batch that has the record now, which differs after a split."""
         while parts := self._batch.parts:
             self._batch, self._index = parts[self._index], 0
         return self._batch

@@ -21,17 +21,17 @@ _Groups: TypeAlias = dict[TopicPartition, list[tuple[bytes | None, bytes | None,
 
 
 class BulkDelivery:
-    """The result of sending many records. Await `wait` for it."""
+    """The common delivery of many records. Await `wait` for their result."""
 
     def __init__(self) -> None:
         self._batches: dict[ProducerBatch, None] = {}
 
     def add(self, batches: Iterable[ProducerBatch]) -> None:
-        """Add the batches of more records."""
+        """Add batches, for which `wait` then waits as well."""
         self._batches.update(dict.fromkeys(batches))
 
     async def wait(self) -> None:
-        """Wait until all records are written or have failed. Raise the error of the first."""
+        """Wait until all records are written or have failed. Raise the first record's error."""
         for batch in self._batches:
             await batch.wait()
         for batch in self._batches:
@@ -42,9 +42,10 @@ class BulkDelivery:
 async def send_bulk(
     producer: Producer[Any, Any], records: Iterable[OutgoingRecord]
 ) -> BulkDelivery:
-    """Add serialized records to batches, and return their delivery.
+    """Add serialized records to batches, and return their common delivery.
 
-    This takes a quarter of the time of one call for each record. It waits as `Producer.send` does.
+    This takes a quarter of the time of one `send` for each record. It waits for room in the buffer
+    and for the partitions of new topics, as `Producer.send` does.
     """
     delivery, remaining = BulkDelivery(), iter(records)
     while chunk := list(islice(remaining, _CHUNK)):
@@ -61,7 +62,10 @@ async def send_bulk(
 def _grouped(
     records: Iterable[OutgoingRecord], partitioners: dict[str, TopicPartitioner]
 ) -> _Groups:
-    """Return the records by partition. Those without a key share one for each topic."""
+    """Return the records by partition.
+
+    All records of a topic without a key and a partition get the same partition.
+    """
     groups: dict[tuple[str, int], list[Any]] = defaultdict(list)
     sticky = {topic: partitioner.move_on() for topic, partitioner in partitioners.items()}
     of_key = {topic: partitioner.of_key for topic, partitioner in partitioners.items()}

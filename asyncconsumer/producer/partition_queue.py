@@ -50,7 +50,8 @@ class PartitionQueue:
     them are written.
 
     If a batch is given up, the next sequence number is unknown. The queue then needs a new producer
-    id. Records may be written twice after that, but never dropped as repetitions of others.
+    id. The broker cannot recognize repetitions across producer ids. Records may therefore be
+    written twice, but none is dropped as a repetition of another.
 
     In a transaction, such a batch fails the transaction instead. `restart` begins the next one.
     """
@@ -72,12 +73,12 @@ class PartitionQueue:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether batches are not sent yet."""
+        """Return whether any batch is not sent yet."""
         return self._open is not None or bool(self._waiting)
 
     @property
     def has_open(self) -> bool:
-        """Return whether a batch takes more records."""
+        """Return whether there is a batch that takes more records."""
         return self._open is not None
 
     @property
@@ -87,7 +88,7 @@ class PartitionQueue:
 
     @property
     def last_error(self) -> ConsumerError | None:
-        """The last error, or None after a batch was written."""
+        """The error of the last attempt, or None after a batch was written."""
         return self._last_error
 
     @property
@@ -96,7 +97,7 @@ class PartitionQueue:
         return len(self._in_flight)
 
     def batches(self) -> list[ProducerBatch]:
-        """Return all batches that are not done."""
+        """Return all batches that are neither written nor failed."""
         unsent = [*self._waiting] if self._open is None else [*self._waiting, self._open]
         return [*self._in_flight, *unsent]
 
@@ -106,9 +107,10 @@ class PartitionQueue:
         timestamp_ms: int,
         now: float,
     ) -> tuple[RecordDelivery, int, bool]:
-        """Append key, value and headers to the open batch.
+        """Append a record, as key, value and headers, to the open batch.
 
-        Return the delivery, the size in bytes, and whether the batch is new or full.
+        Return its delivery, its size in bytes, and whether the sender has to look at this queue.
+        That is the case if the batch is new or full.
         """
         key, value, headers = record
         batch, limit = self._open, self._config.max_batch_bytes
@@ -157,7 +159,11 @@ class PartitionQueue:
         return batches, sum(batch.size for batch in batches) - before
 
     def take(self, now: float, *, flush: bool) -> ProducerBatch | None:
-        """Return the next batch to send now, encoded and counted as in flight."""
+        """Return the next batch to send at `now`, or None if none may be sent.
+
+        The batch is encoded and counts as in flight. With `flush`, a batch is sent without waiting
+        for more records.
+        """
         if self.producer is None or now < self._retry_at:
             return None
         if self._waiting:
@@ -177,7 +183,10 @@ class PartitionQueue:
         return batch
 
     def due(self, now: float, *, flush: bool) -> float:
-        """Return when this queue has something to do again, without a response; `inf` if never."""
+        """Return the time at which to call `take` or `expire` again, or `inf` if there is none.
+
+        A response may make this necessary earlier.
+        """
         oldest = self._waiting[0] if self._waiting else self._open
         if oldest is None:
             return inf
@@ -189,7 +198,7 @@ class PartitionQueue:
         return min(expiry, linger_end) if waits else expiry
 
     def written(self, batch: ProducerBatch, base_offset: int, timestamp_ms: int) -> int:
-        """Complete a batch, and return its size in the buffer."""
+        """Mark a batch as written, and return its size in the send buffer."""
         self._in_flight.remove(batch)
         self._delays, self._last_error = None, None
         if batch.sequence >= 0:
@@ -200,7 +209,7 @@ class PartitionQueue:
     def failed(self, batch: ProducerBatch, error: ConsumerError, now: float) -> int:
         """Handle a failed attempt: retry the batch, split it or give it up.
 
-        Return the number of bytes of the buffer that are free again.
+        Return the number of bytes of the send buffer that are free again.
         """
         if isinstance(error, DuplicateSequence):
             return self.written(batch, -1, -1)
@@ -229,9 +238,10 @@ class PartitionQueue:
         return freed
 
     def drop_withdrawn(self, batch: ProducerBatch) -> int:
-        """Fail the withdrawn records of a batch, unless it is in flight. Return their bytes.
+        """Fail the withdrawn records of a batch, unless it is in flight.
 
-        If the batch was sent before, they may have been written.
+        Return the bytes that are free again. If the batch was sent before, its records may have
+        been written.
         """
         if not batch.withdrawn or batch.done or batch in self._in_flight:
             return 0
@@ -246,13 +256,13 @@ class PartitionQueue:
         return freed
 
     def restart(self, producer: BatchProducer) -> None:
-        """Begin again with another producer id or epoch. The queue has no batches."""
+        """Use another producer id or epoch, and sequence numbers from 0. No batch may be left."""
         self.producer = producer
         self._written_sequence = 0
         self._retry_at, self._delays, self._last_error = -inf, None, None
 
     def expire(self, now: float) -> int:
-        """Fail the batches that waited too long. Return their bytes, which are free again."""
+        """Fail the batches that exceed `delivery_timeout_ms`. Return their bytes."""
         freed = 0
         while self._waiting and self._expiry(self._waiting[0]) <= now:
             batch = self._waiting.popleft()
@@ -292,7 +302,7 @@ class PartitionQueue:
         return batch.created_at + self._config.linger_ms / 1000
 
     def _may_pipeline(self, batch: ProducerBatch) -> bool:
-        """Return whether a batch may be sent after those that are in flight."""
+        """Return whether a batch may be sent while others of this partition are in flight."""
         if not self._in_flight:
             return True
         if self.producer == NOT_IDEMPOTENT or batch.attempts or self._in_flight[-1].attempts > 1:

@@ -10,9 +10,10 @@ _POSITIVE: Final = 0x7FFFFFFF
 
 
 class TopicPartitioner:
-    """The partitions of one topic. A key selects one; records without keys share one for a while.
+    """The partitioner of one topic, which chooses a partition for each record.
 
-    Such records go to one partition, the sticky one, until its batch is sent.
+    A key selects its partition by its hash. Records without a key go to one partition, the sticky
+    one, until its batch is sent.
     """
 
     def __init__(self, topic: Topic, metadata: Metadata, randomness: Random) -> None:

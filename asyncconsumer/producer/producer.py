@@ -58,7 +58,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 def pairs(headers: SendHeaders) -> Headers:
-    """Return headers as a tuple of pairs."""
+    """Return headers, which may be a mapping, as a tuple of pairs."""
     return tuple(headers.items() if isinstance(headers, Mapping) else headers)
 
 
@@ -66,8 +66,9 @@ def pairs(headers: SendHeaders) -> Headers:
 class Producer(AsyncResource, Generic[K, V]):
     """An idempotent producer, open for its ``async with`` block. Any number of tasks may send.
 
-    A record counts as written when all in-sync replicas have it. Temporary errors are retried for
-    `delivery_timeout_ms`, without repetitions and without changing the order of a partition.
+    A record counts as written when all in-sync replicas have it. Retriable errors are retried for
+    `delivery_timeout_ms`. Retries neither write a record twice nor change the order within a
+    partition.
 
     Without serializers, the type of each key and value selects the encoding: bytes, text, or JSON
     for models, dataclasses, dicts and lists. See `asyncconsumer.serdes.make_serializer`.
@@ -178,8 +179,8 @@ class Producer(AsyncResource, Generic[K, V]):
     ) -> RecordDelivery:
         """Add a record to a batch, and return its delivery, which may be awaited.
 
-        Wait only while `max_buffered_bytes` are not written, or for the partitions of a new topic.
-        Without `partition`, the key selects one, as in Java's producer.
+        Wait while unwritten records use up `max_buffered_bytes`, or until the partitions of a new
+        topic are known. Without `partition`, the key selects one, as in Java's producer.
         """
         headers = pairs(headers)
         context = RecordContext(topic, "value", headers)
@@ -203,7 +204,11 @@ class Producer(AsyncResource, Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordDelivery | None:
-        """Add a serialized record to a batch, or return None if this needs a wait."""
+        """Add a serialized record to a batch and return its delivery, if this needs no wait.
+
+        Return None if the buffer is full or the partitions of the topic are unknown. The caller
+        then awaits `send_bytes`.
+        """
         partitioner = self._partitioners.get(topic)
         if (
             partitioner is None
@@ -224,7 +229,7 @@ class Producer(AsyncResource, Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordDelivery:
-        """Add a serialized record to a batch, after a wait for room or for the partitions."""
+        """Add a serialized record to a batch, and return its delivery. Wait as `send` does."""
         partitioner = await self._find_partitions(topic)
         if self._buffer.is_full:
             await self._buffer.wait_room()
@@ -271,10 +276,10 @@ class Producer(AsyncResource, Generic[K, V]):
         return self._transactions.transaction()
 
     def take_over(self) -> None:
-        """Begin the next transaction even if another producer has fenced this one.
+        """Begin the next transaction with a new epoch, even if this producer was fenced.
 
-        The other producer is fenced then. This is for a transaction that has timed out, if no other
-        producer can have the same `transactional_id`.
+        The new epoch fences the other producer. Use this after a transaction has timed out, if no
+        other producer can have the same `transactional_id`.
         """
         if self._transactions is not None:
             self._transactions.forget_identity()
@@ -298,7 +303,7 @@ class Producer(AsyncResource, Generic[K, V]):
                 raise error
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """Return the numbers of the partitions of a topic. Do not repeat failed requests.
+        """Return the partition numbers of a topic. Failed requests are not retried.
 
         A broker with automatic topic creation creates the topic. Raise UnknownTopicOrPartition if
         it does not exist.
@@ -317,9 +322,10 @@ class Producer(AsyncResource, Generic[K, V]):
         return self._sender.last_error(topic)
 
     def withdraw(self, delivery: RecordDelivery) -> None:
-        """Do not send a record, or not again, unless it is written already or on its way.
+        """Do not send a record (again), unless it is written already or in flight.
 
-        Its delivery fails. Raise ConfigError if the producer has transactions: abort them instead.
+        Its delivery then fails. Raise ConfigError for a producer with transactions, because their
+        records can only be dropped by an abort.
         """
         if self._transactions is not None:
             raise ConfigError("a record of a transaction cannot be withdrawn: abort it")
@@ -405,7 +411,7 @@ class Producer(AsyncResource, Generic[K, V]):
 
 
 class _TransactionSender:
-    """The parts of a producer that its transactions use."""
+    """The interface of the producer for its transactions."""
 
     def __init__(self, producer: Producer[Any, Any]) -> None:
         self._producer = producer

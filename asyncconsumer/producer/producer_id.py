@@ -8,7 +8,7 @@ from asyncconsumer.records.batch_encoder import BatchProducer
 
 
 class ProducerIds:
-    """The producer ids of one producer. Partitions share the latest one."""
+    """The producer ids of one producer. All partitions use the latest one for new batches."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.latest: BatchProducer | None = None
@@ -17,9 +17,10 @@ class ProducerIds:
         self._cluster = cluster
 
     async def request(self) -> BatchProducer:
-        """Return a new producer id from any broker, which becomes the latest.
+        """Request a producer id with InitProducerId from any broker, and return it as the latest.
 
-        Without one, a record whose response is lost may be written twice.
+        If brokers do not support the request, return an id without idempotence. A record whose
+        response is lost may then be written twice.
         """
         try:
             response = await self._cluster.ask_any(InitProducerIdRequest())

@@ -11,9 +11,9 @@ _CLOSED: Final = inf
 
 
 class SendBuffer:
-    """The limit for the bytes of unwritten records. Callers wait in order for room.
+    """The limit for the bytes of unwritten records. Callers wait for room in order of arrival.
 
-    A closed buffer is full, so that a caller checks only one thing.
+    A closed buffer counts as full, so that callers need only one check.
     """
 
     def __init__(self, limit: int) -> None:
@@ -23,7 +23,7 @@ class SendBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the next record has to wait."""
+        """Return whether the next record has to wait, because of the limit or waiting callers."""
         return self.used >= self._limit or bool(self._waiting)
 
     def open(self) -> None:
@@ -31,7 +31,7 @@ class SendBuffer:
         self.used = 0
 
     def close(self) -> None:
-        """Accept no more records, and fail the waiting callers."""
+        """Accept no more records. Waiting callers get ClosedError."""
         self.used = _CLOSED
         while self._waiting:
             future = self._waiting.popleft()

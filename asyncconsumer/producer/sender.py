@@ -33,7 +33,7 @@ _SECONDS_BETWEEN_IDS: Final = 0.2
 
 
 class Gate(Protocol):
-    """The decision of a transaction about what may be sent."""
+    """The interface of a transaction for the sender, which decides what may be sent."""
 
     @property
     def transactional_id(self) -> str:
@@ -43,7 +43,7 @@ class Gate(Protocol):
         """Return whether batches of a partition may be sent now."""
 
     def fail(self, error: ConsumerError) -> None:
-        """Note that a batch has failed."""
+        """Called when a batch has failed with `error`."""
 
 
 _Batches: TypeAlias = dict[TopicPartition, ProducerBatch]
@@ -106,16 +106,16 @@ class Sender(AsyncResource):
         return not any(self._requests.values())
 
     def activate(self, queue: PartitionQueue) -> None:
-        """Look at a queue that has something to send."""
+        """Add a queue with something to send to those that the sending task checks."""
         self._active[queue] = None
         self._wakeup.set()
 
     def check_open(self) -> None:
-        """Raise `ClosedError` outside of the block."""
+        """Raise ClosedError if the ``async with`` block is not running."""
         self._scope.check_open()
 
     def use(self, topic: str) -> None:
-        """Keep the metadata of a topic up to date."""
+        """Include a topic in the metadata that is refreshed."""
         self._stale.use(topic)
 
     def batches(self) -> list[ProducerBatch]:
@@ -123,7 +123,7 @@ class Sender(AsyncResource):
         return [batch for queue in self.queues.values() for batch in queue.batches()]
 
     def activate_all(self) -> None:
-        """Look at all queues with batches to send, because a flush has begun."""
+        """Activate all queues with batches to send, because a flush has begun."""
         for queue in self.queues.values():
             if queue.is_waiting:
                 self.activate(queue)
@@ -141,7 +141,7 @@ class Sender(AsyncResource):
         return None
 
     def withdraw(self, delivery: RecordDelivery) -> None:
-        """Do not send a record, or not again, unless it is written already or in flight."""
+        """Do not send a record (again), unless it is written already or in flight."""
         if delivery.done():
             return
         batch = withdraw(delivery)
@@ -162,7 +162,10 @@ class Sender(AsyncResource):
             self._wakeup.clear()
 
     def _send_ready(self, now: float) -> float:
-        """Send all batches that may be sent. Return when to look again without another cause."""
+        """Send all batches that may be sent. Return the time of the next check.
+
+        A response or a new record may cause an earlier check.
+        """
         while True:
             due, requests = self._collect(now)
             if not requests:
@@ -180,7 +183,7 @@ class Sender(AsyncResource):
         return due
 
     def _collect(self, now: float) -> tuple[float, dict[Address, _Batches]]:
-        """Return when to look again, and the next batch of each partition by leader."""
+        """Return the time of the next check, and the next batch of each partition by leader."""
         due, flush = inf, self.flushing > 0
         requests: dict[Address, _Batches] = {}
         sizes: Counter[Address] = Counter()
@@ -203,7 +206,7 @@ class Sender(AsyncResource):
         return due, requests
 
     def _free_leader(self, queue: PartitionQueue, sizes: Counter[Address]) -> Address | None:
-        """Return the leader of a partition, if one more batch may be sent to it now."""
+        """Return the leader of a partition, or None if no batch can be sent to it now."""
         leader = self._cluster.metadata.find_leader(queue.tp)
         if leader is None:
             self._stale.add(queue.tp.topic)
@@ -279,7 +282,7 @@ class Sender(AsyncResource):
         return [queue for queue in self.queues.values() if queue.lacks_id]
 
     def give_up_all(self, error: ConsumerError) -> int:
-        """Fail everything that is not written, and return the number of records."""
+        """Fail all records that are not written, and return their number."""
         count = sum(batch.encoder.count for batch in self.batches())
         self._give_up(self.queues.values(), error)
         return count

@@ -16,7 +16,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class StaleTopics:
-    """The topics to refresh, and the task that requests their metadata."""
+    """The topics whose metadata is out of date, and the task that requests their metadata."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -31,7 +31,7 @@ class StaleTopics:
         self._added.set()
 
     async def run(self, refreshed: Callable[[], None]) -> None:
-        """Refresh topics without end, and call `refreshed` after each response."""
+        """Request the metadata of added topics until cancelled. Call `refreshed` after each."""
         while True:
             try:
                 async with asyncio.timeout(_MAX_AGE_SECONDS):
@@ -51,5 +51,5 @@ class StaleTopics:
             await asyncio.sleep(_SECONDS_BETWEEN)
 
     def use(self, topic: str) -> None:
-        """Keep the metadata of a topic up to date."""
+        """Include a topic in the metadata that is refreshed."""
         self._used.add(topic)

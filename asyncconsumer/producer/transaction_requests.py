@@ -1,4 +1,7 @@
-"""The requests of one transactional producer to the coordinators of its transactions."""
+"""The requests of one transactional producer to the coordinators of its transactions.
+
+They are InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -57,9 +60,9 @@ class TransactionRequests:
         self._identity: TransactionalIdentity | None = None
 
     async def init(self) -> BatchProducer:
-        """Return the producer id with a new epoch, after an open transaction was aborted.
+        """Return the producer id with a new epoch. The coordinator aborts an open transaction.
 
-        Raise ProducerFenced if another producer has taken over the transactional id since the last
+        Raise ProducerFenced if another producer has requested the transactional id since the last
         call.
         """
         known = self._identity
@@ -77,7 +80,7 @@ class TransactionRequests:
         return BatchProducer(row["producer_id"], row["producer_epoch"], 0)
 
     def forget_identity(self) -> None:
-        """Take over the transactional id with the next `init`, also from another producer."""
+        """Forget the producer id, so that the next `init` succeeds even after a fencing."""
         self._identity = None
 
     async def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
@@ -92,9 +95,9 @@ class TransactionRequests:
     async def add_offsets(
         self, group: GroupMetadata, offsets: Mapping[TopicPartition, int], *, is_new: bool
     ) -> None:
-        """Commit offsets of a group with the open transaction.
+        """Add offsets of a group to the open transaction, which commits them.
 
-        `is_new` says that the transaction does not have the group yet.
+        `is_new` says that the transaction does not include the group yet.
         """
         if is_new:
             announcement = AddOffsetsRequest(self._known, group.group_id)
@@ -111,8 +114,8 @@ class TransactionRequests:
     async def end(self, *, commit: bool, on_lost: Callable[[], None] = lambda: None) -> None:
         """Commit or abort the open transaction.
 
-        `on_lost` is called when an attempt has no result, so that a later error says nothing about
-        the transaction.
+        `on_lost` is called when the response to an attempt is lost. The error of a later attempt
+        then does not tell whether the transaction was committed.
         """
         message = EndTransactionRequest(self._known, commit=commit)
         await self._ask(self._coordinator, lambda: message, on_lost=on_lost)

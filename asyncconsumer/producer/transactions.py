@@ -36,10 +36,10 @@ class TransactionState(enum.Enum):
 
 
 class BatchSender(Protocol):
-    """The part of the producer that sends batches."""
+    """The interface of the producer's sender for its transactions."""
 
     async def flush(self) -> None:
-        """Wait until all records are written. Raise the first error."""
+        """Wait until all records are written or have failed. Raise the first error."""
 
     def give_up(self, error: ConsumerError) -> None:
         """Fail all records that are not written."""
@@ -67,8 +67,8 @@ class Transaction:
         """Commit offsets of a group together with the records of the transaction.
 
         `group` is `Consumer.group_metadata()` of the consumer that read the records. The group then
-        refuses the offsets if the member is fenced. With the name of a group it accepts them from
-        anyone.
+        rejects the offsets if the member is fenced. With only the name of a group, it accepts
+        offsets from any producer.
         """
         metadata = GroupMetadata(group) if isinstance(group, str) else group
         await self._send(offsets, metadata)  # type: ignore[misc]
@@ -95,7 +95,7 @@ class ProducerTransactions:
 
     @property
     def scope(self) -> Scope:
-        """The tasks of transactions. The producer opens and closes it."""
+        """The scope of the tasks of transactions. The producer opens and closes it."""
         return self._scope
 
     @property
@@ -104,7 +104,7 @@ class ProducerTransactions:
         return self._requests.transactional_id
 
     def check_open(self) -> None:
-        """Raise an error if no transaction is open for more records."""
+        """Raise an error if records cannot be added, because no transaction is open."""
         if self._state is not TransactionState.OPEN:
             raise ConfigError(
                 f"the producer with `transactional_id` {self.transactional_id!r} sends only within "
@@ -129,14 +129,17 @@ class ProducerTransactions:
             raise
 
     def forget_identity(self) -> None:
-        """Take over the transactional id for the next transaction, also after it was fenced."""
+        """Begin the next transaction with a new epoch, even after this producer was fenced."""
         self._requests.forget_identity()
         self._state = TransactionState.NEW
 
     # --- for the sender --------------------------------------------------------------------------
 
     def admits(self, tp: TopicPartition) -> bool:
-        """Return whether records of a partition may be sent. If not, begin to add the partition."""
+        """Return whether records of a partition may be sent.
+
+        If not, start to add the partition to the transaction. Its batches are sent after that.
+        """
         if tp in self._partitions:
             return True
         if self._error is None:
