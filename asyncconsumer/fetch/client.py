@@ -40,9 +40,10 @@ class KafkaClient(AsyncResource):
         self.bodies = BodyCache(max_body_bytes)  # decompressed bodies of its streams
 
     def stream(self, open_reader: Callable[[int], Awaitable[PartitionReader]]) -> PartitionStream:
-        """Return a stream that reads with its own connections. `open_reader` creates its reader.
+        """Return a stream that reads one partition over its own connections.
 
-        The connections are closed when the stream ends or is garbage-collected.
+        `open_reader` creates its reader, with the slot of these connections as the argument. The
+        connections are closed when the stream ends or is garbage-collected.
         """
         slot = self.brokers.new_slot()
         close = functools.partial(self.brokers.close_slot, slot)

@@ -39,7 +39,7 @@ class ReplicaPlacement(NamedTuple):
 
 
 class OffsetState(enum.Enum):
-    """The state of a cursor's offset, which says whether it can be fetched."""
+    """The state of a cursor's offset. Only a KNOWN offset can be fetched."""
 
     UNRESOLVED = "it is EARLIEST or LATEST, and must be looked up"
     OUT_OF_RANGE = "the broker reported that the log does not have it"
@@ -50,7 +50,7 @@ class OffsetState(enum.Enum):
 class Cursor:
     """The fetch position and fetch state of one partition.
 
-    The manager owns it, and its fetcher advances it.
+    The fetch manager creates and removes cursors. The current fetcher of a cursor advances it.
 
     `version` changes whenever the cursor is removed from a fetcher or a lookup. The sender of a
     request compares versions to detect that the response is stale.
@@ -98,12 +98,12 @@ class Cursor:
         return self.end is not None and 0 <= self.end <= self.offset
 
     def to_fetch(self, max_bytes: int) -> PartitionFetch:
-        """Return the entry of this partition in a fetch request."""
+        """Return the entry of this partition for a Fetch request."""
         epoch = self.broker.leader_epoch if self.broker is not None else -1
         return PartitionFetch(self.offset, max_bytes, epoch, self.topic_id, self.read_epoch)
 
     def detach(self) -> None:
-        """Change the version, so that responses in flight are ignored."""
+        """Change the version, so that responses to requests in flight are ignored."""
         self.version += 1
 
     def set_log_end(self, high_watermark: int, last_stable_offset: int = -1) -> None:
@@ -130,7 +130,7 @@ class Cursor:
     def jump(self, offset: int, read_epoch: int = -1) -> None:
         """Continue at another offset.
 
-        EARLIEST and LATEST stand for offsets that are still to be looked up.
+        `offset` may be EARLIEST or LATEST, which must then be looked up before the next fetch.
         """
         self.offset, self.read_epoch = offset, read_epoch
         self.start_offset = offset if offset >= 0 else None
@@ -147,7 +147,10 @@ class Cursor:
         self.topic_id, self.refused_by, self.replica = topic_id, None, NO_REPLICA
 
     def note_error(self, error: ConsumerError, now: float) -> float:
-        """Store an error. Return for how many seconds errors have lasted."""
+        """Store an error.
+
+        Return the seconds since the first error after the last successful response.
+        """
         self.error = error
         if self.failing_since is None:
             self.failing_since = now

@@ -28,7 +28,7 @@ _MAX_THROTTLE: Final = 30.0  # seconds; longer throttle times are cut to this
 
 
 class PartitionFetch(NamedTuple):
-    """The entry for one partition in a fetch request."""
+    """The entry for one partition in a Fetch request."""
 
     offset: int
     max_bytes: int
@@ -38,9 +38,9 @@ class PartitionFetch(NamedTuple):
 
 
 class PartitionResponse(NamedTuple):
-    """The part of a fetch response for one partition.
+    """The part of a Fetch response for one partition.
 
-    Its records are still in the response buffer.
+    Its records are not decoded yet. They are in the response buffer.
     """
 
     partition: TopicPartition
@@ -66,7 +66,10 @@ class PartitionResponse(NamedTuple):
 
     @property
     def end(self) -> tuple[int, int]:
-        """Return the next offset to fetch, and the leader epoch of the last record batch or -1."""
+        """Return the next offset to fetch, and the leader epoch of the last record batch.
+
+        The epoch is -1 without a complete record batch.
+        """
         return decoding.record_set_end(self.data, self.offset)
 
     def records(
@@ -74,7 +77,7 @@ class PartitionResponse(NamedTuple):
     ) -> decoding.Records:
         """Return the records before offset `end`. They are decoded during iteration.
 
-        Decompressed bodies are charged to `bodies`.
+        `bodies` limits the memory of decompressed record batches. None means no limit.
         """
         return decoding.Records(
             self.data,
@@ -115,9 +118,10 @@ def build_request(
     forgotten: Mapping[FetchTopic, Sequence[int]] | None = None,
     rack: str = "",
 ) -> FetchRequest:
-    """Return the fetch request for partitions that one broker serves.
+    """Return the Fetch request for partitions that one broker serves.
 
-    If `rack` is set, the leader may name a preferred replica and return no records.
+    If `rack` is set, the leader may name a preferred replica and return no records. `session` has
+    the id and epoch of the fetch session, and `forgotten` the partitions to remove from it.
     """
     topics: dict[FetchTopic, list[FetchPartition]] = {}
     last, rows = FetchTopic(""), list[FetchPartition]()
@@ -192,7 +196,7 @@ def parse_response(
 
 
 def throttle_seconds(response: decoding.FetchAnswer) -> float:
-    """Return the throttle time in a response in seconds, at most 30."""
+    """Return the throttle time of a response in seconds, reduced to at most 30."""
     return min(max(0.0, response.throttle_ms / 1000), _MAX_THROTTLE)
 
 
@@ -209,7 +213,7 @@ def parse_partition(
     fetches: Mapping[TopicPartition, PartitionFetch],
     names: Mapping[bytes, str],
 ) -> PartitionResponse:
-    """Return the response for the partition `part`.
+    """Return the response for `part`, one partition of the response `raw`.
 
     `names` maps the bytes of topic ids to topic names.
     """

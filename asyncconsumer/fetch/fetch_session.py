@@ -52,9 +52,10 @@ class FetchSession:
         self._max_bytes = 0  # of the last request
 
     def add(self, tp: TopicPartition, fetch: PartitionFetch) -> None:
-        """Include a partition in the next request and all later ones.
+        """Include a partition in the next request and all later ones, after all other partitions.
 
-        It is moved to the end of the order. A broker without a session fills its response in order.
+        The order matters for a broker without a session, which fills its response in the order of
+        the request.
         """
         self._fetches.pop(tp, None)
         self._fetches[tp] = fetch
@@ -74,7 +75,10 @@ class FetchSession:
         max_bytes: int,
         rack: str,
     ) -> FetchRequest:
-        """Return the next fetch request. The caller must send it, or call `reset`."""
+        """Return the next Fetch request.
+
+        The session counts it as sent. A caller that does not send it must call `reset`.
+        """
         sent: Mapping[TopicPartition, PartitionFetch]
         forgotten: Mapping[FetchTopic, Sequence[int]] = {}
         if self._number == 0:
@@ -104,7 +108,7 @@ class FetchSession:
         )
 
     def _drop_unused_names(self) -> None:
-        """Forget the names of topics that no partition of the session has."""
+        """Remove the names of topics that no partition of the session belongs to."""
         self._topic_names = {
             fetch.topic_id.bytes: tp.topic
             for tp, fetch in self._remembered.items()
@@ -156,12 +160,11 @@ class FetchSession:
         return FetchResponse(parts, throttle_seconds(response), nodes)
 
     def on_refusal(self) -> float:
-        """Start a new session because the broker refused a request.
+        """Start a new session, because the broker refused the last request.
 
-        Return the seconds to wait first.
-
-        One refusal is usual after a broker restart. Several in a row are a fault of a broker or a
-        proxy, and must not cause a storm of fetches.
+        Return the seconds to wait before the next request: 0 after the first refusal. One refusal
+        is usual after a broker restart. Several in a row are a fault of a broker or a proxy, and
+        immediate retries would flood it with requests.
         """
         self.reset()
         self._refused += 1

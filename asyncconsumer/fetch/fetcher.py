@@ -39,7 +39,7 @@ _SESSION_ERRORS: Final = (FetchSessionNotFound, InvalidFetchSessionEpoch, FetchS
 class Refusal(NamedTuple):
     """A report that a partition could not be fetched.
 
-    It has the leader if the broker named it (KIP-951).
+    `leader` is set if the broker's response names the current leader (KIP-951).
     """
 
     cursor: Cursor
@@ -59,7 +59,7 @@ class Redirect(NamedTuple):
 class Divergence(NamedTuple):
     """A report that the log of a partition differs from the records that were read.
 
-    `epoch` and `offset` say where the common part of the log ends.
+    `epoch` and `offset` are the last common leader epoch and its end offset.
     """
 
     cursor: Cursor
@@ -94,9 +94,9 @@ class FetcherContext:
 
     @property
     def max_request_bytes(self) -> int:
-        """Return the bytes of the memory budget that one fetch request may reserve.
+        """Return how many bytes of the budget one Fetch request may reserve for its response.
 
-        The reservation is for the response. It leaves enough for a request of each other fetcher.
+        The other fetchers can reserve the same amount for their requests.
         """
         return self.budget.limit // max(8, 2 * self.fetchers())
 
@@ -104,16 +104,17 @@ class FetcherContext:
     def min_free_bytes(self) -> int:
         """Return the bytes of free budget below which no request is sent.
 
-        Without this minimum, fetches would become smaller and smaller.
+        Without this minimum, requests for ever fewer bytes would be sent while the budget is nearly
+        full.
         """
         return min(self.config.max_partition_fetch_bytes, self.max_request_bytes)
 
 
 class _InFlightFetch(NamedTuple):
-    """A fetch request in flight.
+    """A Fetch request in flight.
 
-    `reserved` is the part of the budget that is reserved for the response. `due` is the time when
-    the broker answers at the latest, if only with an empty response.
+    `reserved` is the part of the budget that is reserved for the response. `due` is the time by
+    which the broker should answer, if only with an empty response.
     """
 
     reserved: int
@@ -131,8 +132,9 @@ class _FetchPause(NamedTuple):
 class Fetcher:
     """A task that fetches records for its cursors into their channels, until it is cancelled.
 
-    A fetcher never waits for a reader. A partition whose channel has no room is left out of the
-    request. An error of one partition, or of all of them, is reported and removes the cursor.
+    A fetcher never waits for a reader: a partition whose channel has no room is left out of the
+    request. A cursor with an error is removed, and the error is reported to the `PartitionPlacer`.
+    An error of the whole request concerns all cursors.
     """
 
     # limit of the wait at the broker, if below the configured one
@@ -165,7 +167,10 @@ class Fetcher:
 
     @property
     def in_long_poll(self) -> bool:
-        """Return whether the request in flight may take longer than opening a new connection."""
+        """Return whether the response to the request in flight may be far away.
+
+        A request on a new connection would then be answered sooner.
+        """
         if self._in_flight is None:
             return False
         return self._in_flight.due - asyncio.get_running_loop().time() > _LONG_POLL
@@ -200,7 +205,7 @@ class Fetcher:
         cursor.detach()
 
     def refresh(self, cursor: Cursor) -> None:
-        """Include or exclude a cursor that was resumed or paused."""
+        """Include a cursor in later requests, or exclude it, after it was resumed or paused."""
         self._plan.mark_changed(cursor)
         self._wakeup.set()
 
@@ -248,7 +253,7 @@ class Fetcher:
         return True
 
     async def _wait_pause(self, pause: _FetchPause) -> None:
-        """Wait for the seconds of `pause`, until the broker may be asked again."""
+        """Wait for the seconds of `pause`, in which no request may be sent."""
         self._pause = pause
         self.waiting_since = None  # the broker is not late: this fetcher pauses
         try:
@@ -267,8 +272,8 @@ class Fetcher:
     def _send(self, connection: BrokerConnection) -> asyncio.Future[RawResponse] | None:
         """Send a request for all cursors whose channels have room. Return a future of the response.
 
-        Return None if there are no such cursors. The wakeup event is then set when that may have
-        changed.
+        Return None if there are no such cursors. The wakeup event is then set when a channel gains
+        room or the budget has free bytes.
         """
         self._wakeup.clear()
         context, config, plan = self._context, self._context.config, self._plan
@@ -314,9 +319,9 @@ class Fetcher:
     # --- responses -------------------------------------------------------------------------------
 
     def _process_if_small(self, raw: RawResponse) -> None:
-        """Process a response at once when it arrives, if it is small.
+        """Process a small response when it arrives, before its future resolves.
 
-        The next request is sent afterwards.
+        `_round` processes a large one.
         """
         if len(raw.body) <= _SMALL_RESPONSE:
             self._process(raw)
@@ -324,8 +329,8 @@ class Fetcher:
     def _process(self, raw: RawResponse) -> None:
         """Process a response without awaiting.
 
-        Afterwards the data is in the channels, and the unused part of the reserved bytes is given
-        back.
+        Afterwards its records are in the channels, and the reservation for the response is
+        released.
         """
         recorder = self._context.recorder
         if self._in_flight is not None:
@@ -349,7 +354,7 @@ class Fetcher:
     def _deliver(self, response: FetchResponse) -> None:
         """Push the records of a response to their channels, and report the errors of partitions.
 
-        Nothing is awaited in this method, so that no data is lost by a cancellation.
+        The method awaits nothing, because a cancellation between two partitions would lose records.
         """
         requested = self._plan.requested
         unconfirmed, self._unconfirmed = (
@@ -413,7 +418,7 @@ class Fetcher:
     # --- errors ----------------------------------------------------------------------------------
 
     def _report(self, report: Report) -> None:
-        """Remove a cursor, and pass a report with the reason to the placer."""
+        """Remove the cursor of a report, and queue the report for the `PartitionPlacer`."""
         if isinstance(report, Refusal):
             self._context.recorder.count_error("fetch_errors_total", report.error)
         self.remove(report.cursor)
@@ -428,7 +433,7 @@ class ExpressFetcher(Fetcher):
     """A fetcher for cursors that were added while the usual fetcher has a long poll in flight.
 
     A broker answers the requests of one connection in order. Without an express fetcher, a seek
-    would wait for the end of the poll. The usual fetcher takes the cursors back when its poll ends.
+    would wait for the end of the poll. The cursors move to the usual fetcher when its poll ends.
     """
 
     max_wait_ms = _SHORT_WAIT_MS

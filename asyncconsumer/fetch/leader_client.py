@@ -60,7 +60,7 @@ class LeaderClient:
     async def connect(
         self, tp: TopicPartition, traffic: Traffic, *, slot: int = 0
     ) -> tuple[BrokerConnection, LeaderInfo]:
-        """Return a connection to a partition's leader, and its LeaderInfo. Do not retry.
+        """Return a connection to a partition's leader, and its LeaderInfo. An error is not retried.
 
         For `slot` see `BrokerPool.connection`.
         """
@@ -77,7 +77,7 @@ class LeaderClient:
         return await self._brokers.connection(broker.address, traffic, slot=slot)
 
     async def find(self, tp: TopicPartition) -> LeaderInfo:
-        """Return the leader of a partition. Do not retry.
+        """Return the leader of a partition. An error is not retried.
 
         Metadata is requested if the leader is unknown or marked as stale.
         """

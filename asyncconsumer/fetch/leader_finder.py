@@ -23,7 +23,7 @@ _MAX_BACKOFF_FACTOR: Final = (
 class LeaderFinder:
     """A task that requests metadata for cursors without a broker.
 
-    The finder does not place cursors. The consumer of `responses` does.
+    It does not choose brokers: that is done by the `PartitionPlacer`, which gets the `responses`.
     """
 
     def __init__(self, cluster: Cluster, backoff_ms: int, randomness: Random) -> None:

@@ -102,7 +102,10 @@ def _parse(response: Response) -> dict[TopicPartition, OffsetAndTimestamp | Brok
 def _with(
     ends: LogEnds, timestamp: int, listed: OffsetAndTimestamp | BrokerError
 ) -> LogEnds | BrokerError:
-    """Return `ends` with the listed offset added, or the error in place of an offset."""
+    """Return `ends` with the listed offset as its earliest or latest one, by `timestamp`.
+
+    Return the error if `listed` is one.
+    """
     if isinstance(listed, BrokerError):
         return listed
     if timestamp == EARLIEST:
@@ -114,10 +117,10 @@ def _with(
 
 
 class OffsetLookup:
-    """A lookup of offsets of many partitions, with one request to each leader.
+    """A lookup of offsets of many partitions, with one ListOffsets request to each leader.
 
     A partition whose leader moved or does not answer is retried. `found` has the offsets found so
-    far, also after an error.
+    far, even after an error.
     """
 
     def __init__(
@@ -154,9 +157,9 @@ class OffsetLookup:
     def _retriable_error(
         self, errors: Mapping[TopicPartition, ConsumerError]
     ) -> tuple[ConsumerError, bool]:
-        """Return one of the errors to retry after, and whether brokers do not know a topic.
+        """Return one of the errors, and whether it says that a topic is unknown.
 
-        Raise an error that a retry does not resolve.
+        Raise an error that a retry does not resolve. Mark the leaders of all partitions as stale.
         """
         unknown: ConsumerError | None = None
         for tp, error in errors.items():

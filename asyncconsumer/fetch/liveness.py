@@ -29,7 +29,10 @@ class Liveness:
         silent: Iterable[Address],
         now: float,
     ) -> None:
-        """Store which brokers are used and which are silent, and notice progress of readers."""
+        """Store the used and the silent brokers, and whether readers have made progress.
+
+        If a reader took records since the last call, `now` becomes `last_moved`.
+        """
         markers = tuple(sorted(sum(channel.progress_marker) for channel in channels))
         if markers != self._markers:
             self._markers, self.last_moved = markers, now

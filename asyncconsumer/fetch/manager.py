@@ -51,7 +51,7 @@ class FetchManager(AsyncResource):
     """The manager of all fetches of one consumer, within its ``async with`` block.
 
     `reconcile` sets the partitions to read. All decisions are made synchronously, in this class and
-    in `PartitionPlacer`. Coroutines only send requests to brokers and bring back responses.
+    in `PartitionPlacer`. Coroutines only send requests to brokers and pass the responses on.
     """
 
     def __init__(
@@ -93,9 +93,10 @@ class FetchManager(AsyncResource):
         self.liveness = Liveness(Stalls(config.stall_timeout_ms / 1000))
 
     def _expects_cursors(self) -> bool:
-        """Return whether a partition may get a broker at any moment.
+        """Return whether a partition without a broker is likely to get one soon.
 
-        Partitions that have had errors for 5 s do not count.
+        Partitions that have had errors for 5 s do not count. Fetchers then use short polls, because
+        the partition may be added to them.
         """
         now = _now()
         return any(
@@ -178,7 +179,10 @@ class FetchManager(AsyncResource):
         cursor.channel.reopen()  # the partition may be added again
 
     def _mark_finished(self, cursor: Cursor) -> None:
-        """Note that a cursor has reached its end offset."""
+        """Remove a cursor from the unfinished ones of its channel.
+
+        It has reached its end offset or is no longer read.
+        """
         unfinished = self._unfinished[cursor.channel]
         unfinished.discard(cursor.partition)
         if not unfinished:
@@ -260,8 +264,8 @@ class FetchManager(AsyncResource):
     def _close_finished(self, channel: Channel) -> None:
         """Finish a channel if all of its partitions have reached their end offsets.
 
-        If all partitions of the manager have, finish all channels, including those without
-        partitions.
+        If this is true of all partitions of the manager, finish all channels, including those
+        without partitions.
         """
         if channel not in self._unfinished:
             channel.finish()

@@ -52,24 +52,24 @@ _MAX_SHARED: Final = 1_000  # shared `ReplicaPlacement` objects
 class TargetOwner(Protocol):
     """The component that sets the fetch targets of a manager: the rebalancer.
 
-    Decision: this is the only synchronous call from the fetch engine to a higher layer. The cursor,
-    the stream, the commits and the fetch target must change to a re-created topic in one step. With
-    a queued report, the old offset could be committed for the new topic, or the stream could drop
+    This is the only synchronous call from the fetch engine to a higher layer. The cursor, the
+    stream, the commits and the fetch target must change to a re-created topic in one step. With a
+    queued report, the old offset could be committed for the new topic. The stream could also drop
     the first records of the new topic when it processes the report.
     """
 
     def on_topic_recreated(self, tp: TopicPartition) -> None:
         """Reset the state of a partition whose topic was re-created.
 
-        Its buffered records are dropped.
+        The caller has dropped the partition's buffered records.
         """
 
 
 class PartitionPlacer:
     """The component that decides from which broker each cursor is fetched.
 
-    A cursor is with the leader finder, at a fetcher, or waits for an offset lookup. A cursor that
-    can never be read (`_fail`) is in none of these states, and its reader gets the error.
+    A cursor waits in the leader finder, is fetched by a fetcher, or waits for an offset lookup. A
+    cursor with a permanent error is in none of these states, and its reader gets the error.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class PartitionPlacer:
         self.on_metadata(metadata, placeable)
 
     def on_metadata_error(self, error: ConsumerError) -> None:
-        """Note a failed metadata request as an error of all cursors without a broker."""
+        """Store a failed metadata request as an error of all cursors without a broker."""
         for cursor in list(self._finder.unplaced.values()):
             if error.retriable:
                 self._note_error(cursor, error)
@@ -120,7 +120,7 @@ class PartitionPlacer:
                 self._fail(cursor, error)
 
     def on_metadata(self, metadata: Metadata, cursors: Iterable[Cursor]) -> None:
-        """Give a broker to cursors that have none, and move those whose leader has changed."""
+        """Choose a broker for cursors that have none, and move those whose leader has changed."""
         unresolved: dict[Address, list[tuple[Cursor, int]]] = defaultdict(list)
         for cursor in cursors:
             if cursor.partition in self._finder.unplaced:
@@ -156,7 +156,7 @@ class PartitionPlacer:
         return broker is None or broker.address != current.address
 
     def _place_unplaced(self, cursor: Cursor, metadata: Metadata) -> bool:
-        """Give a broker to a cursor by the metadata. Return whether it has one now."""
+        """Choose a broker for a cursor, by the metadata. Return whether it has one now."""
         try:
             broker = self._choose_broker(cursor, metadata)
         except TopicRecreated as error:
@@ -209,7 +209,8 @@ class PartitionPlacer:
     def _restart(self, cursor: Cursor, metadata: Metadata, error: TopicRecreated) -> bool:
         """Apply `auto_offset_reset` to a cursor whose topic was re-created.
 
-        Return False if the reset is not allowed, so that the cursor failed with `error`.
+        Return False if the option or the end offset forbids that. The reader of the cursor then
+        gets `error`.
         """
         if self._reset == NO_RESET or cursor.end is not None:
             self._fail(cursor, error)
@@ -248,10 +249,10 @@ class PartitionPlacer:
     # --- offset lookup ---------------------------------------------------------------------------
 
     async def _look_up(self, address: Address, versions: list[tuple[Cursor, int]]) -> None:
-        """Look up the offsets of cursors at a broker. Ignore cursors that are removed meanwhile.
+        """Look up the offsets of cursors at a broker, then start to fetch them.
 
-        `versions` maps the cursors to their versions. A cursor may be removed even before this task
-        runs for the first time.
+        Each cursor has the version that it had when the lookup was requested. A cursor whose
+        version has changed since is ignored, because it was removed or moved.
         """
         epochs: dict[TopicPartition, int] = {}
         timestamps: set[int] = set()
@@ -289,9 +290,9 @@ class PartitionPlacer:
             self._relocate(cursor, ends)
 
     def _relocate(self, cursor: Cursor, ends: LogEnds) -> None:
-        """Apply `auto_offset_reset` to a cursor whose offset is out of range.
+        """Apply `auto_offset_reset` to a cursor whose offset the broker reported as out of range.
 
-        `ends` are the log ends.
+        `ends` are the log ends, by which the report is checked.
         """
         reset = self._reset if cursor.end is None else NO_RESET
         try:
@@ -311,7 +312,10 @@ class PartitionPlacer:
     # --- reports of fetchers ---------------------------------------------------------------------
 
     def on_report(self, report: Report) -> None:
-        """Handle the report of a fetcher that has removed a cursor."""
+        """Handle the report of a fetcher, which has removed the cursor.
+
+        Ignore an outdated report.
+        """
         cursor = report.cursor
         if cursor.version != report.version:
             return  # it was removed or moved since
@@ -350,13 +354,20 @@ class PartitionPlacer:
             self._requeue(cursor, error)
 
     def _leave_replica(self, cursor: Cursor) -> bool:
-        """Read a cursor from the leader for a while. Return whether it was read from a replica."""
+        """Read a cursor only from the leader for a while, if it was read from another replica.
+
+        Return whether it was.
+        """
         used = cursor.replica.node_id is not None
         cursor.replica = cursor.replica.failed(_now())
         return used
 
     def _on_divergence(self, cursor: Cursor, report: Divergence) -> None:
-        """Continue at the offset where the log differs from the records read. It was truncated."""
+        """Continue at the offset up to which the log is the same as the records that were read.
+
+        The log was truncated there. A cursor with an end offset fails, as it may never reach that
+        offset.
+        """
         if self._leave_replica(cursor):
             self._finder.add(cursor)  # the replica may only lag behind the leader
             return
@@ -372,7 +383,7 @@ class PartitionPlacer:
     # --- errors ----------------------------------------------------------------------------------
 
     def _requeue(self, cursor: Cursor, error: ConsumerError) -> None:
-        """Return a cursor to the leader finder after an error.
+        """Let the leader finder look for the leader of a cursor again, after an error.
 
         The broker that refused the cursor is used again only after the next metadata response.
         """
@@ -383,7 +394,10 @@ class PartitionPlacer:
         self._note_error(cursor, error)
 
     def _note_error(self, cursor: Cursor, error: ConsumerError) -> None:
-        """Note an error of a cursor. Fail the cursor if its errors last too long."""
+        """Store an error of a cursor.
+
+        If its errors last longer than `retry_timeout_ms`, fail the cursor.
+        """
         limit_ms, seconds = self._config.retry_timeout_ms, cursor.note_error(error, _now())
         if limit_ms is not None and seconds >= limit_ms / 1000:
             self._fail(cursor, error)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class FetchPlan:
     """The cursors of one fetcher, and which of them the next request includes.
 
-    With thousands of partitions, a request contains only the few that changed. No method scans all
-    cursors, except when the channel of many cursors gains or loses room.
+    With thousands of partitions, updating a request costs only as much as the partitions that
+    changed. No method scans all cursors, except when a channel of many cursors gains or loses room.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -63,16 +63,14 @@ class FetchPlan:
         return cursor
 
     def mark_changed(self, cursor: Cursor) -> None:
-        """Decide again whether the next request includes a cursor."""
+        """Let `apply_to` check whether the next request includes a cursor."""
         self._changed[cursor.partition] = None
 
     def apply_to(self, session: FetchSession, min_free: int, size: int) -> bool:
-        """Update the session with the cursors whose channels have room.
+        """Add the cursors whose channels have room to the session, and remove the others.
 
-        Return False if there are none.
-
-        No channel has room while the budget has less than `min_free` bytes free. `size` is the
-        limit of bytes per partition.
+        Return False if no cursor is included. `min_free` is the free budget in bytes below which no
+        channel has room. `size` is the limit of bytes per partition.
         """
         has_room = self._has_room(min_free)
         with_room = {channel for channel, room in has_room.items() if room}
@@ -96,7 +94,10 @@ class FetchPlan:
         return bool(self.requested)
 
     def _has_room(self, min_free: int) -> Mapping[Channel, bool]:
-        """Return for each channel whether it has room. Remember those that have none."""
+        """Return for each channel whether it has room.
+
+        Store the channels without room, and whether one of them was read since the last call.
+        """
         enough = self._budget.free >= min_free
         has_room = {channel: enough and channel.has_room() for channel in self._by_channel}
         held_back = {channel: channel.pop_count for channel, room in has_room.items() if not room}

@@ -48,11 +48,10 @@ class PreferredReplica(NamedTuple):
         return self.node_id is None and now < self.until
 
     def failed(self, now: float) -> "PreferredReplica":
-        """Return the value after a failure.
+        """Return the value to use after a failed fetch.
 
-        If a replica was in use, only the leader is used for 30 s.
-
-        The leader does not notice that the replica fails, and would redirect to it again.
+        If the fetch was from another replica than the leader, only the leader is used for 30 s. The
+        leader does not notice that the replica fails, and would redirect to it again.
         """
         return self if self.node_id is None else PreferredReplica(None, now + _LEADER_SECONDS)
 

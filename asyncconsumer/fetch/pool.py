@@ -33,10 +33,10 @@ class _Running(NamedTuple):
 
     @property
     def is_stuck(self) -> bool:
-        """Return whether a new fetcher would fetch sooner than this one.
+        """Return whether the fetcher should be replaced to serve a cursor sooner.
 
-        This is so if it has no cursors left and its long poll is still in flight. Return False for
-        a fetcher that was started recently.
+        This is the case if it has no cursors left and its long poll is still in flight. It is not
+        if the fetcher was started recently, which limits the rate of new fetchers.
         """
         if not self.fetcher.idle_poll:
             return False
@@ -66,9 +66,9 @@ class FetcherPool:
             cursor.fetcher.refresh(cursor)
 
     def take_back(self, fetcher: Fetcher) -> None:
-        """Move the cursors of the express fetcher to `fetcher`.
+        """Move the cursors of the express fetcher to `fetcher`, which is about to send a request.
 
-        `fetcher` is about to send a request.
+        Both are fetchers of the same broker and fetcher id.
         """
         for key, (express, *_) in list(self._running.items()):
             usual = self._running.get(key._replace(express=False))
@@ -78,10 +78,11 @@ class FetcherPool:
                     fetcher.add(cursor)
 
     def fetcher_for(self, cursor: Cursor, broker: ReplicaPlacement) -> tuple[Fetcher, list[Cursor]]:
-        """Return the fetcher for a cursor, and the cursors of the fetcher that it replaces.
+        """Return the fetcher for a cursor at a broker, and the cursors of a replaced fetcher.
 
-        A broker with a new address gets a new fetcher. A fetcher that lost all cursors during a
-        long poll is replaced as well. A rebalance or a seek must not wait for the end of that poll.
+        A fetcher is replaced if the broker has another address, or if it lost all cursors during a
+        long poll. During a long poll for other cursors, an express fetcher is returned. So a
+        rebalance or a seek does not wait for the end of the poll.
         """
         key = self._key(cursor, broker)
         running = self._running.get(key)
@@ -103,9 +104,9 @@ class FetcherPool:
         return max((each.last_received for each in connections if each is not None), default=-inf)
 
     def late(self) -> Iterator[Fetcher]:
-        """Yield the fetchers whose broker is overdue.
+        """Yield the fetchers whose broker is overdue, and mark these brokers as suspect.
 
-        Close their connections if they are silent.
+        Close a connection on which the broker has sent nothing for several more seconds.
         """
         now = asyncio.get_running_loop().time()
         brokers = self._context.brokers

@@ -13,7 +13,10 @@ _MOST_FETCHES: Final = 3  # after the first
 
 
 class RefetchPolicy:
-    """A counter of repeated fetches of the same records, for one stream."""
+    """A counter of how often one stream has fetched the same corrupt records again.
+
+    `position` returns the offset to which the stream must go back, and `seek` goes there.
+    """
 
     def __init__(
         self,
@@ -26,10 +29,12 @@ class RefetchPolicy:
         self._log = RateLimitedLogger(_log)
 
     def recover(self, error: Exception) -> bool:
-        """Start to fetch corrupt records again. Return whether that was started.
+        """Seek back to corrupt records, so that they are fetched again.
 
-        Return False for other errors and after 3 fetches. The count then starts again, for a reader
-        that continues after the error.
+        Return whether this was done.
+
+        Return False for errors other than `CorruptRecords`, and after 3 fetches. The count then
+        starts again, for a reader that continues after the error.
         """
         if not isinstance(error, CorruptRecords):
             return False

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Observation(NamedTuple):
-    """A cursor and its fetcher, if any, at the time of a check."""
+    """A cursor at the time of a check, and its fetcher or None."""
 
     cursor: Cursor
     fetcher: Fetcher | None
@@ -24,8 +24,8 @@ def suspects(
 ) -> Iterator[Observation]:
     """Yield an observation of each cursor that should make progress or is in `stalled`.
 
-    Most of thousands of partitions are at the end of their log. The state of a channel is computed
-    once for consecutive cursors that share it.
+    `late` are the fetchers whose broker is overdue. The state of a channel is computed once for
+    consecutive cursors that share it, because a check may cover thousands of partitions.
     """
     channel, is_calm = None, False
     for cursor in cursors:
@@ -51,9 +51,9 @@ class _LastProgress(NamedTuple):
 
 
 class Stalls:
-    """A periodic check of all partitions for stalls, which does not slow down reading and fetching.
+    """A periodic check for partitions that make no progress for `allowed` seconds.
 
-    Only partitions that should make progress are remembered.
+    It keeps state only for partitions that should make progress, so that it stays cheap.
     """
 
     def __init__(self, allowed: float) -> None:
@@ -90,7 +90,7 @@ class Stalls:
 
 
 def _reason(observation: Observation) -> str | None:
-    """Return why a partition makes no progress, or None if it need not make any."""
+    """Return why a partition makes no progress, or None if it has nothing to read or is paused."""
     cursor, fetcher, late = observation
     if cursor.paused or cursor.finished:
         return None

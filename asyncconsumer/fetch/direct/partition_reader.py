@@ -55,7 +55,7 @@ _EMPTY_BEFORE_CHECK: Final = 3  # empty responses before the end, until the log 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPolicy:
-    """The options of a partition reader, such as the handling of missing offsets."""
+    """The options of a partition reader that are not part of `FetchConfig`."""
 
     # "none" raises `OffsetUnavailable`; "earliest" and "latest" reset the position
     auto_offset_reset: str = "none"
@@ -66,7 +66,7 @@ class ReadPolicy:
 
     @property
     def reset(self) -> OffsetReset:
-        """Return the effect of the option `auto_offset_reset`."""
+        """Return the `OffsetReset` for the option `auto_offset_reset`."""
         return OffsetReset(self.auto_offset_reset)
 
 
@@ -80,7 +80,10 @@ class _InFlight(NamedTuple):
 
 
 class _ErrorTracker:
-    """The errors of a partition. They are retried up to a time limit and then raised."""
+    """The errors of a partition since its last successful response.
+
+    Retriable errors are retried until a deadline, corrupt responses a fixed number of times.
+    """
 
     def __init__(self, tp: TopicPartition, leaders: LeaderClient) -> None:
         self._tp = tp
@@ -89,7 +92,7 @@ class _ErrorTracker:
         self._corrupt_responses = 0  # in a row
 
     def clear(self) -> None:
-        """Forget all errors, because a response was successful."""
+        """Reset the retry deadline and the count of corrupt responses, after a success."""
         self._deadline, self._corrupt_responses = None, 0
 
     async def wait_or_raise(self, error: ConsumerError, position: int) -> None:
@@ -140,7 +143,7 @@ class PartitionReader:
         self._refetch = RefetchPolicy(lambda _: None, self._read_again)
 
     async def next(self) -> decoding.Records | None:
-        """Return the next records, or None at the end offset. The next fetch is then in flight.
+        """Return the next records, or None at the end offset. Send the next fetch before returning.
 
         Cancelling the call loses nothing.
         """
@@ -160,9 +163,12 @@ class PartitionReader:
         return None
 
     def recover(self, error: Exception) -> bool:
-        """Let `next` fetch corrupt records again, up to 3 times. Return whether it will.
+        """Go back to corrupt records, so that `next` fetches them again.
 
-        The error was raised when the last records of `next` were decoded.
+        Return whether this was done.
+
+        `error` was raised when the records that `next` returned were decoded. Return False after 3
+        attempts.
         """
         return self._refetch.recover(error)
 
@@ -190,12 +196,19 @@ class PartitionReader:
             raise OffsetUnavailable(*self.partition, self._end, *ends)
 
     async def fetch_ahead(self) -> None:
-        """Send the first fetch before `next` is called. `next` handles its errors."""
+        """Send the first fetch before `next` is called.
+
+        A failure is ignored, because `next` sends the fetch again.
+        """
         with contextlib.suppress(ConsumerError):
             self._in_flight = self._in_flight or await self._send()
 
     async def _fetch(self) -> PartitionResponse | None:
-        """Wait for one response and return it, or None if it has no records."""
+        """Wait for one response and return it, or None if it has no records.
+
+        Send a request first, if none is in flight. Raise the error of the partition, if there is
+        one.
+        """
         sent = self._in_flight = self._in_flight or await self._send()
         if self._policy.alone:
             sent.connection.receive(sent.response)
@@ -224,9 +237,10 @@ class PartitionReader:
         return response
 
     async def _wait_response(self, sent: _InFlight) -> None:
-        """Wait for the response. If the broker sends nothing for too long, close the connection.
+        """Wait for the response.
 
-        Another broker may be the leader by then.
+        If the broker sends nothing for too long, close the connection, which fails the response.
+        The leader is then looked up again, because another broker may lead the partition by then.
         """
         allowed = self._config.fetch_max_wait_ms / 1000 + _SILENT_SECONDS + sent.throttle
         connection, began = sent.connection, _now()
@@ -247,7 +261,10 @@ class PartitionReader:
         return _InFlight(fetch, connection.send_raw(self._request(fetch)), connection)
 
     async def _connect(self) -> tuple[BrokerConnection, LeaderInfo]:
-        """Return a connection to the leader or preferred replica, and the leader's LeaderInfo."""
+        """Return a connection to the leader or the preferred replica, and the leader's LeaderInfo.
+
+        Raise `TopicRecreated` if the topic id has changed.
+        """
         tp = self.partition
         connection, leader = await self._leaders.connect(tp, Traffic.FETCH, slot=self._slot)
         if is_recreated(tp, leader.topic_id, self._topic_id, self._former_ids):
@@ -294,7 +311,10 @@ class PartitionReader:
         await self._errors.wait_or_raise(error, self.position)
 
     async def _restart(self, error: TopicRecreated) -> None:
-        """Apply `auto_offset_reset` to a re-created topic. If it is "none", raise the error."""
+        """Apply `auto_offset_reset` to a re-created topic.
+
+        Raise `error` if the option is "none" or the reader has an end offset.
+        """
         if self._policy.auto_offset_reset == "none" or self._end is not None:
             raise error
         ends = await self._log_ends()
@@ -304,9 +324,11 @@ class PartitionReader:
         self._move(self._policy.reset.choose(ends), ends)
 
     async def _relocate(self) -> bool:
-        """Apply `auto_offset_reset` if the position is out of range.
+        """Apply `auto_offset_reset` to a position that is out of range.
 
-        Return False if the log contains the position.
+        Return whether it was out of range.
+
+        Raise `OffsetUnavailable` if the option is "none".
         """
         ends = await self._log_ends()
         target = self._policy.reset.relocate(self.partition, self.position, ends)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class _RecordSource:
-    """A source of records. It opens its reader when it is first used, and closes it at the end."""
+    """A source of records.
+
+    It opens its reader at the first request, and closes it after the last.
+    """
 
     def __init__(
         self, open_reader: Callable[[], Awaitable[PartitionReader]], close: Callable[[], None]
@@ -35,7 +38,7 @@ class _RecordSource:
         self._close()
 
     def recover(self, error: Exception) -> bool:
-        """Fetch corrupt records again, up to 3 times. Return whether they are fetched again."""
+        """Let the reader fetch corrupt records again, up to 3 times. Return whether it does."""
         return not self._closed and self.reader is not None and self.reader.recover(error)
 
     async def next(self) -> decoding.Records | None:
