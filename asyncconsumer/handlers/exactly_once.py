@@ -7,7 +7,7 @@ barrier between transactions: a record that finishes during a commit belongs to 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _MAX_BUFFERED_BYTES: Final = 32 * 2**20
+_SECONDS_BETWEEN_TRIES: Final = 1.0
 _OF_A_RECORD: Final = (
     RecordTooLarge, RecordListTooLarge, InvalidRecord, InvalidTopic, TopicAccessDenied,
     UnknownTopicOrPartition, ConfigError,
@@ -312,7 +313,17 @@ class TransactionalOffsets:
         """Return the committed offset of each partition, or None for a partition without one.
 
         The store waits for open transactions of these partitions, which might change the offsets.
+        Those of this member are waited for here. They may still commit if the member was lost and
+        has returned in the same generation.
         """
+        while True:
+            try:
+                await self._settle()
+                break
+            except ConsumerError as error:
+                if not _is_repeated(_cause(error)):
+                    raise
+                await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
         loaded = await self._stored.load(partitions)
         for tp, offset in loaded.items():
             self._committed.pop(tp, None)
@@ -325,21 +336,32 @@ class TransactionalOffsets:
 
         A transaction continues if this call is cancelled, and the next call waits for it.
         """
-        while self._running is not None:
-            await asyncio.wait({self._running})
-        if self._in_doubt is not None:
-            await self._resolve(self._in_doubt)
+        await self._settle()
         # partitions and member belong together, so there is no await from here to the task
         if (attempt := self._plan(offsets)) is None:
             return
         if (member := self._identity()) is None:
             raise NothingClaimed(self._parts.group_id)
         group = GroupMetadata.of(self._parts.group_id, member)
-        work = self._parts.scope.start(self._run(attempt, group), "commit a transaction")
-        self._running = work
-        work.add_done_callback(self._ended)
-        await asyncio.wait({work})
-        if not work.cancelled() and (error := work.result()) is not None:
+        await self._in_task(self._run(attempt, group), "commit a transaction")
+
+    async def _settle(self) -> None:
+        """Wait until no transaction is running or without a result."""
+        while self._running is not None or self._in_doubt is not None:
+            if self._running is not None:
+                await asyncio.wait({self._running})
+            elif self._in_doubt is not None:
+                await self._in_task(self._resolve(self._in_doubt), "resolve a transaction")
+
+    async def _in_task(self, work: Coroutine[Any, Any, ConsumerError | None], name: str) -> None:
+        """Run a coroutine in a task of the app, and raise the error that it returns.
+
+        The task continues if this call is cancelled.
+        """
+        task = self._running = self._parts.scope.start(work, name)
+        task.add_done_callback(self._ended)
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.result()) is not None:
             raise error
 
     def _ended(self, task: object) -> None:
@@ -395,7 +417,7 @@ class TransactionalOffsets:
             _log.warning("the brokers accept less offset metadata: %d characters", self._longest)
         elif (refused := sending.refused(error)) is not None:
             refused.refused(refused, cause)
-        elif not (cause.retriable or isinstance(cause, _REPEATED)):
+        elif not _is_repeated(cause):
             self._parts.fail(cause)
 
     def _take_over(self, error: ConsumerError) -> None:
@@ -410,21 +432,25 @@ class TransactionalOffsets:
             return
         self._parts.producer.take_over()
 
-    async def _resolve(self, attempt: _Attempt) -> None:
-        """Find out whether a transaction without a result was committed.
+    async def _resolve(self, attempt: _Attempt) -> ConsumerError | None:
+        """Find out whether a transaction without a result was committed. Return an error.
 
         A transaction with a new epoch ends it. Then the committed offsets show how it ended. If
         another member has committed a partition since, the outputs count as not written. The group
         coordinator rejects their repetition, because this member no longer owns the partition.
         """
-        async with self._parts.producer.transaction():
-            pass
-        loaded = await self._stored.load(attempt.plans)
+        try:
+            async with self._parts.producer.transaction():
+                pass
+            loaded = await self._stored.load(attempt.plans)
+        except ConsumerError as error:
+            return error
         for tp, plan in attempt.plans.items():
             offset = loaded[tp]
             if offset is not None and _key(offset) == _key(plan.offset):
                 self._done(attempt, tp)
         self._in_doubt = None
+        return None
 
 
 class _Sending:
@@ -453,6 +479,14 @@ class _Sending:
             if isinstance(delivery.error, _OF_A_RECORD):
                 return outputs
         return None
+
+
+def _cause(error: ConsumerError) -> ConsumerError:
+    return error.cause if isinstance(error, TransactionAborted | TransactionInDoubt) else error
+
+
+def _is_repeated(error: ConsumerError) -> bool:
+    return error.retriable or isinstance(error, _REPEATED)
 
 
 def _key(offset: int) -> tuple[int, str]:

@@ -111,6 +111,34 @@ async def test_a_member_that_leaves_repeats_a_transaction_that_was_fenced() -> N
         assert cluster.storage.offsets["g"][A]["offset"] == 3
 
 
+@simulated(seeds=range(3))
+async def test_offsets_are_loaded_after_the_transaction_of_the_member_itself() -> None:
+    """A member that was lost may return in its generation, where its transaction still commits."""
+    async with cluster_of() as cluster:
+        cluster.add_topic("out")
+        cluster.append("t", 0, 3)
+        app = make_app(
+            cluster,
+            exactly_once=True,
+            auto_commit_interval_ms=None,
+            transaction_interval_ms=3_600_000,
+        )
+        seen: list[int] = []
+
+        @app.handler("t", publish="out")
+        async def handle(record: Record) -> bytes:
+            seen.append(record.offset)
+            return b"%d" % record.offset
+
+        async with asyncio.TaskGroup() as group, app:
+            await until(lambda: len(seen) == 3)
+            cluster.slow(1, 0.1)
+            commit = group.create_task(app.consumer.commit())
+            await asyncio.sleep(0.05)
+            assert await app.consumer.committed([A]) == {A: 3}
+            assert commit.done()
+
+
 async def fails(commit: Awaitable[object]) -> None:
     with pytest.raises(ProducerFenced):
         await commit
