@@ -1,6 +1,6 @@
-"""The decoder and encoder of records in pure Python.
+"""The pure-Python record decoder and encoder.
 
-They are the reference for the compiled ones in `_records`, and the fallback without them.
+They are the reference for the compiled ones in `_records`, and are used if those are missing.
 """
 
 from asyncconsumer.records.async_records import AsyncRecords

@@ -47,7 +47,7 @@ def table_of(rows: Sequence[Record], flags: int, scale: int) -> Table:
 
 
 def sizes_of(row: Record) -> tuple[int, int, int]:
-    """Return how many bytes a record adds to the columns of keys, values and headers."""
+    """Return how many bytes a record adds to the columns of keys, of values and of headers."""
     headers = sum(len(name.encode()) + len(value or b"") for name, value in row.headers)
     return len(row.key or b""), len(row.value or b""), headers
 

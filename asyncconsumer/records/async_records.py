@@ -29,7 +29,7 @@ _PendingKind = Literal["retry", "awaitable", "failed", "message", "skip"]
 
 
 class _Pending(NamedTuple):
-    """A record that was put back, because its message has to be awaited first."""
+    """A record that the next iteration returns again, because its message is not complete yet."""
 
     of: Records
     record: Record  # after the interceptors, which are called once
@@ -186,9 +186,9 @@ class AsyncRecords:
         raise StopAsyncIteration
 
     def _read(self, *, late: bool) -> Any:  # noqa: ANN401 - what the builder returns
-        """Return the next item, or a coroutine that has to be awaited before it.
+        """Return the next item, or a coroutine to await before the next call.
 
-        None means that `refill` must be called. With `late`, the deadline has passed.
+        Return None if `refill` must be called. With `late`, the deadline has passed.
         """
         current = self.current
         if late or self.remaining == 0:
@@ -209,9 +209,9 @@ class AsyncRecords:
         return self._await_message(item) if isawaitable(item) else item
 
     def _items(self, current: Records) -> Iterator[Any]:
-        """Yield the next items of the record set `current`.
+        """Yield the next item of the record set `current`, or nothing at its end.
 
-        For a record whose message must be awaited, put the record back and yield an awaitable.
+        If the message of the record must be awaited, put the record back and yield the awaitable.
         """
         before, builder = current.next_offset, self._builder
         for record in current:
@@ -266,7 +266,8 @@ class AsyncRecords:
     def _skip_pending(self) -> None:
         """Skip the record that was put back, if the poison policy skips it.
 
-        This is done before other `Records` become the current ones.
+        Call this before `current` is replaced. Otherwise the record would be fetched and handled
+        again.
         """
         pending, current = self._pending, self.current
         if pending is None or pending.kind != "skip" or pending.of is not current:
@@ -288,9 +289,11 @@ class AsyncRecords:
             self._set_pending("message", message)
 
     async def _apply_policy(self, error: BaseException, *, item: bool) -> None:
-        """Await the handling of an unreadable record. Raise the error if there is no handling.
+        """Await the poison policy's handling of an unreadable record.
 
-        `item` is false if the decoder raised the error, and not a deserializer.
+        Raise the error without a policy.
+
+        With `item`, a deserializer raised the error, otherwise the decoder did.
         """
         if item and (not isinstance(error, Exception) or getattr(error, "retriable", False)):
             raise error
@@ -312,7 +315,8 @@ class AsyncRecords:
     def take(self, items: list[Any], limit: int, /) -> int:
         """Append up to `limit` items to `items`. Return the number of appended items.
 
-        Stop before an item that must be awaited.
+        Stop before a record that cannot be decoded, or whose message must be awaited. The next item
+        of the iteration is then that record.
         """
         if self._waiting:
             raise RuntimeError("another task already waits for the next record")

@@ -30,7 +30,7 @@ _LZ4_END: Final = bytes(4)
 
 
 class BatchProducer(NamedTuple):
-    """The producer fields of a record batch: id, epoch and sequence number of the first record."""
+    """The producer id and epoch of a record batch, and its first sequence number."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -79,9 +79,9 @@ def _snappy(body: bytes) -> bytes:
 
 
 def _lz4(body: bytes) -> bytes:
-    """Return the compressed body as a frame of independent blocks.
+    """Return the compressed body as an lz4 frame of independent blocks.
 
-    Brokers do not read dependent ones.
+    Brokers cannot read a frame with dependent blocks.
     """
     parts = [_LZ4_HEAD]
     for start in range(0, len(body), _LZ4_BLOCK):

@@ -27,7 +27,7 @@ Fields = tuple[int, int, int, bytes | None, bytes | None, Headers, int]
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch header that are needed to read the records. They are not validated."""
+    """The fields of a record batch header that reading needs. They are not validated."""
 
     base_offset: int
     last_offset: int
@@ -78,9 +78,10 @@ Inflate = Callable[[int, bytes, int], bytes]
 
 
 def read_body(batch: BatchHeader, body: bytes, inflate: Inflate) -> bytes:
-    """Return the decompressed body of a record batch. `body` is the data after the batch header.
+    """Return the decompressed body of a record batch.
 
-    `inflate` decompresses it.
+    `body` is the data after the batch header. `inflate` decompresses it. Raise DecodeError if the
+    record count of the header does not fit the size of the body.
     """
     resume = batch.last_offset + 1
     if batch.codec > _LAST_CODEC:
@@ -113,7 +114,7 @@ def record_after(body: bytes, position: int) -> int | None:
 
 
 class BodyPart(NamedTuple):
-    """A part of a decompressed body.
+    """A part of the decompressed body of a record batch.
 
     It has the data, the position of the data in the whole body, and the size of the whole body.
     """
@@ -242,7 +243,7 @@ def _read_exactly(batch: BatchHeader, body: bytes, position: int) -> _Parts:
 def record_damage(damage: DecodeError, last_offset: int) -> DecodeError:
     """Return the error for a corrupt record, with the offset after its record batch.
 
-    `damage` is the error at the record. `last_offset` is the last offset of the batch.
+    `damage` is the error of the record. `last_offset` is the last offset of the batch.
     """
     return DecodeError(f"a record with {damage.reason}", last_offset + 1)
 

@@ -1,4 +1,4 @@
-"""The calls of a function with the next records of a block, in pure Python."""
+"""The calls of a function with the records of a block, one after the other, in pure Python."""
 
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
@@ -12,13 +12,13 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def _now() -> float:
-    """Return the system's time. It advances while the machine is suspended."""
+    """Return the system's monotonic time, which also advances while the machine is suspended."""
     return time.clock_gettime(_CLOCK)
 
 
 @dataclass(slots=True)
 class _Times:
-    """When a run began, when its last call began, and when that ended."""
+    """The clock of a run, its start time, and the start and end times of its last call."""
 
     now: Callable[[], float]
     began: float = 0.0
@@ -127,7 +127,10 @@ class BlockRun:
             raise
 
     def _next(self) -> Record | None:
-        """Return the next record whose key is not busy, or None. Postpone those before it."""
+        """Return the next record whose key is not busy, or None.
+
+        Call `postpone` for each record before it.
+        """
         block = self._block
         while self._limit > 0 and block.index < len(block.records):
             record = block.records[block.index]

@@ -33,8 +33,8 @@ def keep_all(size: int, *, again: bool) -> int:
 class Body:
     """The decompressed body of one record batch, with the read position in it.
 
-    After the body was freed to save memory, it is decompressed again and reading continues at the
-    same position. The class also counts decompressed bytes.
+    If the body was freed to save memory, it is decompressed again, and reading continues at the
+    same position. The object also counts decompressed bytes.
     """
 
     def __init__(self, max_inflated: int, keep: Keep) -> None:
@@ -52,7 +52,7 @@ class Body:
     def begin(self, entry: int) -> None:
         """Start to read the record batch at position `entry` of the record set.
 
-        If it is the current batch, continue in it.
+        If it is the current batch, keep the read position.
         """
         if entry != self.entry:
             self.entry = entry
@@ -81,11 +81,10 @@ class Body:
         return self.inflated > self._max_inflated
 
     def inflate(self, codec: int, source: bytes, resume: int, max_size: int | None = None) -> bytes:
-        """Decompress `source`, which may yield up to `max_size` bytes.
+        """Return `source` decompressed, to at most `max_size` bytes.
 
-        Return the decompressed bytes.
-
-        Raise `TooLarge` if this would block the event loop for too long.
+        Raise `DecodeError` if that is impossible; `resume` is its offset to continue at. Raise
+        `TooLarge` if `at_once` is set and the work would block the event loop for too long.
         """
         rooms: list[bytearray | mmap] = [bytearray()]
 
@@ -106,9 +105,10 @@ class Body:
         return bytes(rooms.pop()[:used])
 
     def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> BodyPart:
-        """Return the part of `body` that may be kept.
+        """Return the whole `body`, or only complete records from the read position on.
 
-        It is the whole body, or complete records from the read position on.
+        The part is as large as the budget allows. `end_of` returns the position after the record at
+        a position, or None for a corrupt record.
         """
         size, start = len(body), self.behind
         keep_size = self._keep(size, again=self.count > 0) if self.is_held else size

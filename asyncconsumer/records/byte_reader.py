@@ -12,7 +12,7 @@ MOST: Final = 2**63 - 1
 
 
 class DecodeError(Exception):
-    """The bytes violate the record format.
+    """An error for bytes that violate the record format.
 
     `reason` describes the error. `resume` is the first offset after the invalid bytes, or None if
     it is not known.
@@ -41,9 +41,9 @@ def varint(data: bytes, position: int, end: int, bits: int) -> tuple[int, int]:
 
 
 class ByteReader:
-    """A reader that checks every bound.
+    """A reader of varints and byte strings that checks every bound.
 
-    It is slow, and used only after a faster reader has failed.
+    It is slow, and used only for data that a faster reader has failed to read.
     """
 
     __slots__ = ("data", "end", "position")

@@ -62,15 +62,15 @@ _DEFLATE_RATIO: Final = 1032
 
 
 class BadCompression(Exception):
-    """The data cannot be decompressed, or is larger than allowed."""
+    """An error for data that cannot be decompressed, or is larger than allowed."""
 
 
 class TooLarge(Exception):
-    """The data takes too long to decompress on the event loop."""
+    """An error for data that takes too long to decompress on the event loop."""
 
 
 class _NoRoom(Exception):
-    """A buffer is too small for the decompressed data."""
+    """An error for a buffer that is too small for the decompressed data."""
 
 
 class Size(NamedTuple):
@@ -228,7 +228,10 @@ def _snappy_blocks(source: memoryview) -> Iterator[memoryview]:
 
 
 def _most_blocks(source: memoryview) -> int:
-    """Return the maximum number of blocks to accept. Even a small block takes time."""
+    """Return the maximum number of blocks to accept for data of this size.
+
+    Each block costs a Python call. Without the limit, many tiny blocks would take very long.
+    """
     return _MOST_BLOCKS + len(source) // _BYTES_PER_BLOCK
 
 
@@ -248,7 +251,10 @@ def _lz4_size(source: memoryview, limit: int) -> Size:
 
 
 def _lz4_blocks(source: memoryview) -> tuple[list[tuple[int, int]], bool]:
-    """Return the start and length field of each block, and whether the list is complete."""
+    """Return the start and length field of each lz4 block, and whether the list is complete.
+
+    The list is cut off at a maximum number of blocks.
+    """
     flags = source[4]
     position = 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
     between = 8 if flags & 16 else 4  # the length of a block and, if present, its checksum

@@ -21,13 +21,13 @@ _VARIABLE: Final = "ASYNCCONSUMER_DECODER"
 
 
 class PureDecoderWarning(RuntimeWarning):
-    """The compiled decoder is missing, so that decoding is much slower."""
+    """A warning that the compiled decoder is missing, so that decoding is much slower."""
 
 
 def load(name: str | None) -> tuple[str, ModuleType]:
     """Import the decoder `name`. Return its name and module.
 
-    If `name` is not set, use the pure-Python decoder if the compiled one is missing.
+    With None, import the compiled decoder, or the pure-Python one if the compiled one is missing.
     """
     if name and name not in IMPLEMENTATIONS:
         raise ImportError(

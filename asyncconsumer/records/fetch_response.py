@@ -78,7 +78,7 @@ def fetch_answer(frame: "Buffer", version: int) -> FetchAnswer:
 
 
 class _Walk:
-    """A read position in the frame of a response, or in one tagged field of it."""
+    """A reader of the frame of a response, or of one tagged field in it."""
 
     def __init__(self, data: bytes, position: int, end: int, version: int) -> None:
         self.data = data
@@ -89,9 +89,9 @@ class _Walk:
         self.failed_at = 0
 
     def check_besides(self, more: int = 0) -> None:
-        """Raise DecodeError if the bytes read so far plus `more` exceed a limit.
+        """Raise DecodeError if a response has too many bytes that are not records.
 
-        Records do not count.
+        These are the bytes read so far without the record sets, plus `more`.
         """
         limit = _MOST_BESIDES + len(self.data) // _BESIDES_PART
         if self.position - self.records + more > limit:

@@ -21,26 +21,26 @@ _POP_TOP: Final = opmap["POP_TOP"]
 
 
 class Nexts(Protocol[T_co]):
-    """An async iterator, of which a loop needs only one method."""
+    """An async iterator. A `Loop` needs only this method of it."""
 
     def __anext__(self) -> Awaitable[T_co]:
         """Return an awaitable for the next item."""
 
 
 class IterationObserver(Protocol):
-    """An object to which a loop reports its start and its end."""
+    """The interface of an object to which a `Loop` reports its start and its end."""
 
     loop: "weakref.ref[Any] | None"
 
     def begin(self) -> None:
-        """Handle that the loop is about to request its first item.
+        """Prepare for the first request of an item in a loop.
 
-        It is called again after `Loop.begin_again`. If different tasks may ask for the items, it is
-        called again whenever the task changes.
+        The method is called again after `Loop.begin_again`. If several tasks may request items, it
+        is also called whenever the task changes.
         """
 
     def left(self, how: Exit) -> None:
-        """Handle that the loop has ended after it requested an item. Called once."""
+        """Handle the end of a loop that has requested an item. `how` it ended is reported once."""
 
     def again(self) -> "IterationObserver":
         """Return an observer for another loop over the same iterator."""
@@ -87,17 +87,17 @@ class Loop(Generic[T]):
         return self._source.__anext__()
 
     def begin_again(self) -> None:
-        """Call the observer's `begin` again before the next item.
+        """Require a call of the observer's `begin` before the next item.
 
-        Another loop has read meanwhile.
+        The owner of the iterator calls this when another loop has read from it.
         """
         self._ready = False
         self._task = None
 
     def _is_same_task(self) -> bool:
-        """Return whether the task that asked last asks again.
+        """Return whether the current task also made the last request.
 
-        Then nothing has changed that `begin` would have to check.
+        The observer's `begin` need not be called in that case, because it depends only on the task.
         """
         return self._task is not None and self._task() is _current_task()
 
@@ -126,7 +126,7 @@ class Loop(Generic[T]):
 
 
 def _current_task() -> "asyncio.Task[Any] | None":
-    """Return the task that runs, or None outside of an event loop."""
+    """Return the current task, or None outside of an event loop."""
     try:
         return asyncio.current_task()
     except RuntimeError:

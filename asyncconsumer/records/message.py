@@ -108,12 +108,15 @@ def _short(part: object) -> str:
 
 
 def reduce_message(message: Message[Any, Any]) -> tuple[object, ...]:
-    """Return how to pickle a message, without its connection to the consumer."""
+    """Return the function and the arguments with which pickle restores a message.
+
+    The connection of the message to its consumer is not part of them.
+    """
     return restore_message, (message.record, message.key, message.value)
 
 
 def restore_message(record: Record, key: object, value: object) -> Message[Any, Any]:
-    """Create an unpickled message, of the `Message` class of the decoder in this process."""
+    """Return an unpickled message, of the `Message` class of the decoder in this process."""
     from asyncconsumer.records import decoding
 
     return decoding.Message(record, key, value)
@@ -171,7 +174,10 @@ class MessageBuilder:
         self._intercept_failed = intercept_failed
 
     def intercept(self, record: Record) -> Record:
-        """Return the record after all interceptors. Report the error of an interceptor."""
+        """Return the record that the interceptors made of `record`.
+
+        If an interceptor fails, report its error and continue with the record as it was before it.
+        """
         for on_consume in self._interceptors:
             try:
                 record = _checked(on_consume(record), record)
@@ -216,11 +222,9 @@ class MessageBuilder:
 
 
 def _checked(returned: object, record: Record) -> Record:
-    """Return `returned` if it is a record of the same partition and offset.
+    """Return `returned`, the result of an interceptor, if it is a record with the same offset.
 
-    Otherwise raise an error.
-
-    Another result would lose the record, or commit another one.
+    Raise an error for any other result, because it would lose a record or commit a wrong offset.
     """
     if not isinstance(returned, Record):
         raise TypeError(f"on_consume() must return a record, not {type(returned).__name__}")

@@ -19,7 +19,7 @@ _LEAST: Final = (14, 22)  # by magic
 
 
 class LegacyMessage(NamedTuple):
-    """A message of magic 0 or 1. Its offset is relative inside a wrapper of magic 1."""
+    """A message of magic 0 or 1. Inside a wrapper of magic 1 its offset is relative."""
 
     offset: int
     attributes: int
@@ -29,7 +29,7 @@ class LegacyMessage(NamedTuple):
 
 
 class InnerMessage(NamedTuple):
-    """The base offset of the messages in a wrapper, and the first one's inner offset or -1."""
+    """The base offset of the messages in a wrapper, and the inner offset of the first one or -1."""
 
     base_offset: int
     first: int

@@ -14,10 +14,10 @@ _PARTS: Final = ("key", "value", "record")
 
 @final
 class PartReader:
-    """A function that reads the key or value of a record, or returns the record itself.
+    """A function that returns the key or the value of a record, or the record itself.
 
-    With a `function`, it returns what that returns for the part. A null stays None. If the function
-    fails, `fail` is called with its error, the record and the name of the part.
+    With a `function`, it returns the result of that function for the part. A null stays None. If
+    the function fails, `fail` is called with its error, the record and the name of the part.
     """
 
     __slots__ = ("_fail", "_function", "_part")
@@ -35,7 +35,7 @@ class PartReader:
         self._fail = fail
 
     def __call__(self, record: Record, /) -> Any:  # noqa: ANN401 - any value
-        """Return the part of a record."""
+        """Return the part of a record that this reader is for."""
         data = record if self._part == "record" else getattr(record, self._part)
         if data is None or self._function is None:
             return data
@@ -49,7 +49,7 @@ class PartReader:
 
 @final
 class PartsCall:
-    """A function of a record that calls `function` with what `readers` return for the record."""
+    """A function of a record that passes the results of `readers` for the record to `function`."""
 
     __slots__ = ("_function", "_readers")
 
@@ -60,5 +60,5 @@ class PartsCall:
         self._readers = tuple(readers)
 
     def __call__(self, record: Record, /) -> Any:  # noqa: ANN401 - what the function returns
-        """Call the function with the parts of a record."""
+        """Return the result of the function for the parts of a record."""
         return self._function(*[read(record) for read in self._readers])

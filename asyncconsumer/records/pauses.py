@@ -31,11 +31,14 @@ class Preparer(Protocol):
     """An object that decompresses large bodies in threads. `buffer.body_cache` implements it."""
 
     def prepare(self, reader: Any, /) -> Awaitable[object]:  # noqa: ANN401 - Records of any decoder
-        """Call `reader.prepare()` in another thread. Return an awaitable of its end."""
+        """Call `reader.prepare()` in another thread.
+
+        Return an awaitable that ends with the call.
+        """
 
 
 class Pausing(Protocol):
-    """The attributes of `Records` that pauses need."""
+    """The part of the interface of `Records` that this module uses."""
 
     cooperative: bool
     worked: int
@@ -59,10 +62,11 @@ def pause() -> Iterator[None]:
 
 
 async def open_next(records: Pausing) -> None:
-    """Wait until the next record is in memory, or there is none. The event loop is not blocked.
+    """Wait until the next record is in memory or the records end, without blocking the event loop.
 
-    From then on the records are cooperative: an iteration over them ends where it pauses. While
-    `records.paused` is true, more records follow after the next call. Cancellation loses nothing.
+    This makes the records cooperative: an iteration over them ends at each pause. While
+    `records.paused` is true, more records follow after the next call of this function. Cancellation
+    loses nothing.
     """
     records.cooperative = True
     if records.worked >= WORK_BETWEEN_PAUSES:
@@ -73,7 +77,11 @@ async def open_next(records: Pausing) -> None:
 
 
 async def resume(records: Pausing) -> None:
-    """Wait until paused records can be read again."""
+    """Wait until paused records can be read again.
+
+    If a large body caused the pause, another thread decompresses it. Otherwise the event loop runs
+    once.
+    """
     if records.paused == Pause.FOR_BODY and records.bodies is not None:
         await records.bodies.prepare(records)
     else:

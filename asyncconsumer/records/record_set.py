@@ -34,10 +34,15 @@ _WORK_OF_A_ROW: Final = 8 * WORK_BETWEEN_PAUSES // RECORDS_BETWEEN_PAUSES  # byt
 
 
 class Bodies(Preparer, Protocol):
-    """The budget of decompressed bodies. `asyncconsumer.buffer.body_cache` implements it."""
+    """The interface of a budget for decompressed bodies.
+
+    `asyncconsumer.buffer.body_cache` implements it.
+    """
 
     def make_room(self, reader: "Records", /) -> None:
-        """Free memory for a body that `reader` is about to decompress."""
+        """Evict bodies until the budget is within its limit, so that `reader` can decompress
+        one.
+        """
 
     def hold(self, reader: "Records", size: int, again: bool, /) -> int:  # noqa: FBT001 - as in C
         """Charge `size` bytes of a body to the budget. Return how many of them `reader` may keep.
@@ -46,11 +51,11 @@ class Bodies(Preparer, Protocol):
         """
 
     def release(self, reader: "Records", /) -> None:
-        """Give back the bytes that were charged for the body of `reader`. It has been freed."""
+        """Release the bytes that `hold` charged for `reader`, because its body was freed."""
 
 
 def _keep(owner: "weakref.ref[Records]", bodies: Bodies, size: int, *, again: bool) -> int:
-    """Charge the body of a reader to `bodies`, as a `body.Keep` function.
+    """Charge the body of a reader to `bodies`. A partial of this function is a `body.Keep`.
 
     `owner` is a weak reference to the reader. A strong one would be a cycle that only the garbage
     collector ends.
@@ -192,9 +197,9 @@ class Records:
         self._walk.allow_pauses(after_work=allowed, for_bodies=allowed and self.bodies is not None)
 
     def _await_body(self) -> None:
-        """Set `paused` if `prepare` runs in another thread.
+        """Set `paused` to FOR_BODY while `prepare` runs in another thread.
 
-        Raise RuntimeError if another thread reads.
+        Raise RuntimeError if another thread reads in any other way.
         """
         self.paused = Pause.NONE
         if not (self._turn.is_preparing and self._cooperative):
@@ -230,7 +235,10 @@ class Records:
                 self.close()
 
     def _open_next(self) -> None:
-        """Read the next record and put it back. An error is raised when the record is requested."""
+        """Read the next record and put it back.
+
+        An error is raised later, when the record is requested.
+        """
         before = self._walk.next_offset
         try:
             row = self._next()
@@ -376,8 +384,8 @@ class Records:
     def _gather(self, max_rows: int, limits: tuple[int, int, int]) -> list[Record]:
         """Return up to `max_rows` records with up to `limits` bytes of keys, values and headers.
 
-        The bodies read for them take no more than `max_inflated` bytes, except for a single one.
-        Otherwise the thousands of record batches of a fetch could each add a body of that size.
+        Reading stops after bodies of `max_inflated` bytes in total were decompressed. Otherwise the
+        thousands of record batches of a fetch could each add a body of that size.
         """
         rows: list[Record] = []
         used: tuple[int, ...] = (0, 0, 0)

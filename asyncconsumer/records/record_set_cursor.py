@@ -32,7 +32,10 @@ class DecodeLimits(NamedTuple):
 
 
 class RecordSetCursor:
-    """A read position in a record set. `records()` continues from it and may be called again."""
+    """A read position in a record set.
+
+    `records()` yields the records from this position on. A later call continues where it stopped.
+    """
 
     def __init__(
         self, offset: int, limits: DecodeLimits, aborted: Aborted | None, keep: Keep = keep_all
@@ -50,10 +53,9 @@ class RecordSetCursor:
     def records(self, view: memoryview, topic: str, partition: int) -> Iterator[Record | None]:
         """Yield every record from the read position on.
 
-        Yield None before an entry when a pause is due.
-
-        Raise `DecodeError` for corrupt data. Raise `TooLarge` if `for_bodies` pauses are allowed
-        and the next body takes long to decompress.
+        Yield None in place of a record when a pause is due, if `allow_pauses` has enabled pauses.
+        Raise `DecodeError` for corrupt data. Raise `TooLarge` before a body that takes long to
+        decompress, if pauses for bodies are allowed.
         """
         new, body = Record.__new__, self.body
         while True:
@@ -86,14 +88,14 @@ class RecordSetCursor:
                 self.back()  # the rest of the body is still to be read
 
     def allow_pauses(self, *, after_work: bool, for_bodies: bool) -> None:
-        """Set whether to pause after much decompression, and before large bodies."""
+        """Enable or disable pauses after much decompression, and before large bodies."""
         self._may_pause = after_work
         self.body.at_once = for_bodies
 
     def back(self) -> None:
-        """Go back to the start of the current entry.
+        """Go back to the start of the current record batch.
 
-        Records before the read position are not repeated.
+        Records before the read position in it are not yielded again.
         """
         self._at = self.body.entry
         self.body.is_held = False
@@ -107,7 +109,11 @@ class RecordSetCursor:
         return self._open_messages(view, start, end)
 
     def _next_entry(self, view: memoryview) -> tuple[int, int] | None:
-        """Return the start and end of the next complete entry, or None if there is none."""
+        """Return the start and end of the next complete entry, or None if there is none.
+
+        An entry is a record batch, or a message of magic 0 or 1. Raise `DecodeError` for a bad
+        header.
+        """
         start, available = self._at, len(view) - self._at
         if available == 0 or self._is_beyond(view, available):
             return None
@@ -150,7 +156,10 @@ class RecordSetCursor:
             self.incomplete = needed
 
     def _entry_after(self, view: memoryview) -> int | None:
-        """Return the offset of the entry after the current one, or None if its header is wrong."""
+        """Return the offset of the next entry, at which reading continues after a corrupt one.
+
+        Return None if its header is wrong as well.
+        """
         if len(view) - self._at < _HEAD_TO_MAGIC:
             return None
         offset, length = _OFFSET_AND_LENGTH.unpack_from(view, self._at)

@@ -6,7 +6,10 @@ from typing import final
 
 @final
 class Turn:
-    """A lock for which no caller waits, because a thread that reads ahead holds it for long."""
+    """A lock that no caller waits for, because a thread that reads ahead holds it for long.
+
+    A caller that does not get it uses `refuse`, or leaves the work to that thread.
+    """
 
     __slots__ = ("is_closing", "is_preparing", "lock", "position")
 
@@ -25,11 +28,14 @@ class Turn:
         self.lock.release()
 
     def refuse(self) -> None:
-        """Raise `RuntimeError`, because another thread is reading."""
+        """Raise `RuntimeError`. Callers use this if another thread is reading."""
         raise RuntimeError("these Records are being read by another thread")
 
     def prepare(self, position: int) -> None:
-        """Take the lock to read ahead. Meanwhile `next_offset` stays at `position`."""
+        """Take the lock to read ahead. Raise `RuntimeError` if another thread has it.
+
+        Until `end_prepare`, `next_offset` of the records stays at `position`.
+        """
         if not self.take():
             self.refuse()
         self.position = position
