@@ -23,9 +23,9 @@ class Evictable(Protocol):
 class BodyCache:
     """A cache of decompressed bodies that evicts the least recently decompressed ones.
 
-    No reader waits for room, because readers could wait for each other. One body of any size may
-    always be held. A body that was evicted and does not fit is decompressed in parts. Decoders call
-    the methods once per body, from any thread. `prepare` is called on the event loop, and
+    No reader waits for room, because two readers could wait for each other. One body of any size
+    may always be held. A body that was evicted and does not fit is decompressed in parts. Decoders
+    call the methods once per body, from any thread. `prepare` is called on the event loop, and
     decompresses large bodies in a thread.
     """
 
@@ -49,10 +49,9 @@ class BodyCache:
     def hold(self, reader: Evictable, size: int, again: bool) -> int:  # noqa: FBT001 - called from C
         """Charge a decompressed body, or a part of it, to the budget.
 
-        Return how many bytes may be kept.
-
-        `again` says that the body was evicted before and is decompressed once more. Then only the
-        part that may be kept is charged. A reader that keeps more must call this again.
+        Return how many bytes `reader` may keep. `again` says that the body was evicted before. Then
+        only the returned part is charged, and a reader that keeps more must call this again.
+        Otherwise the whole body is charged.
         """
         with self._lock:
             self._sizes.pop(weakref.ref(reader), None)
@@ -65,13 +64,13 @@ class BodyCache:
         return granted
 
     def release(self, reader: Evictable) -> None:
-        """Give back the bytes that the body of `reader` was charged. The body was freed."""
+        """Release the bytes that `hold` charged for `reader`, because its body was freed."""
         self._sizes.pop(weakref.ref(reader), None)
 
     def trim(self) -> None:
-        """Evict bodies over the limit, except the last decompressed one.
+        """Evict bodies until the cache is within its limit. Keep the last decompressed one.
 
-        Fetches may have lowered the limit.
+        The limit shrinks while fetches use the budget.
         """
         with self._lock:
             last = next(reversed(self._sizes), None)

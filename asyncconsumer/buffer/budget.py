@@ -29,13 +29,16 @@ class Budget:
         return self.limit - self.used
 
     def take(self, size: int) -> None:
-        """Use or reserve `size` bytes. The caller must check `free` before."""
+        """Count `size` bytes as used or reserved.
+
+        The limit is not checked, so the caller must compare `size` with `free` first.
+        """
         self.used += size
         self.peak = max(self.peak, self.used)
         self.bodies.trim()
 
     def give_back(self, size: int) -> None:
-        """Return `size` bytes to the budget, and wake the waiting fetchers."""
+        """Count `size` bytes as free again, and wake the waiting fetchers."""
         self.used -= size
         self.wake()
 
@@ -51,5 +54,5 @@ class Budget:
         self._wakeups.setdefault(wakeup)
 
     def cancel_notify(self, wakeup: asyncio.Event) -> None:
-        """Forget an event that was passed to `notify_on_release`."""
+        """Do not set an event any more that was passed to `notify_on_release`."""
         self._wakeups.pop(wakeup, None)

@@ -19,12 +19,12 @@ class _Finished(ClosedError):
 
 
 class _Held(set[TopicPartition]):
-    """The partitions on hold, with the total size of their buffered chunks."""
+    """The partitions on hold, and the total bytes of their buffered chunks in `waiting`."""
 
     waiting = 0
 
     def add_bytes(self, size: int) -> None:
-        """Add `size` to the bytes that are buffered for these partitions. It may be negative."""
+        """Add `size`, which may be negative, to the buffered bytes of these partitions."""
         self.waiting += size
 
 
@@ -33,10 +33,10 @@ class Channel:
 
     Chunks are popped from partitions in turn, and in order within a partition. Fetchers ask
     `has_room` before they fetch. A channel may hold as many bytes as the budget has free. One
-    unread channel thus leaves half of the budget, and two that fill evenly leave a third.
-    Partitions on hold do not count, because the reader may read others for any time.
+    unread channel thus leaves half of the budget, and two that fill evenly leave a third. Chunks of
+    partitions on hold do not count, because the reader may not read them for a long time.
 
-    A popped chunk counts until `done`, because it is still in memory.
+    A popped chunk is still in memory, so its bytes count until `done`.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -61,9 +61,9 @@ class Channel:
         return self._ending is None and self.buffered_bytes - self._held.waiting < self._budget.free
 
     def push(self, chunk: Chunk) -> None:
-        """Add a chunk.
+        """Add a chunk, whose bytes were taken from the budget.
 
-        Its bytes must be reserved in the budget, and the channel gives them back later.
+        The channel returns these bytes to the budget when the chunk is done or dropped.
         """
         self._check_open()
         self.buffered_bytes += chunk.size
@@ -71,20 +71,23 @@ class Channel:
         self._add(chunk.partition, chunk)
 
     def fail(self, partition: TopicPartition, error: ConsumerError) -> None:
-        """Raise `error` to the reader after the buffered chunks of the partition."""
+        """Let `pop` raise `error` after the buffered chunks of the partition."""
         self._check_open()
         self._add(partition, error)
 
     def interrupt(self, error: ConsumerError | None) -> None:
-        """Raise `error` once to the reader, before any chunk. None withdraws an error."""
+        """Let the next `pop` raise `error`, before any chunk.
+
+        None removes an error that was not raised.
+        """
         self._interruption = error
         if error is not None:
             self._readable.set()
 
     def drop(self, partition: TopicPartition) -> int:
-        """Drop the chunks of a partition, also a popped one.
+        """Drop the buffered chunks of a partition, and close its popped chunk.
 
-        Return how many were still buffered.
+        Return the number of dropped buffered chunks.
         """
         if partition in self._held:
             self._held.add_bytes(-self._waiting_bytes(partition))
@@ -102,7 +105,7 @@ class Channel:
         return len(chunks)
 
     def hold(self, partition: TopicPartition) -> None:
-        """Keep the chunks of a partition, and pop none of them until `release`."""
+        """Put a partition on hold: its chunks are kept, and none is popped until `release`."""
         if partition not in self._held:
             self._held.add(partition)
             self._held.add_bytes(self._waiting_bytes(partition))
@@ -111,7 +114,7 @@ class Channel:
                 self._budget.wake()  # other partitions may have room now
 
     def release(self, partition: TopicPartition) -> None:
-        """Pop chunks of a held partition again."""
+        """End the hold of a partition, so that its chunks are popped again."""
         if partition in self._held:
             self._held.remove(partition)
             self._held.add_bytes(-self._waiting_bytes(partition))
@@ -119,11 +122,11 @@ class Channel:
                 self._mark_ready(partition)
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """End the channel after its buffered chunks.
+        """Accept no more chunks.
 
-        Then `pop` raises `error`, or returns None without one.
+        After the buffered ones `pop` raises `error`, or returns None without one.
 
-        Repeated calls keep the first reason.
+        The first call decides between the two. A close without an error also replaces a `finish`.
         """
         if error is None:
             self.reopen()  # a close replaces a `finish`
@@ -170,8 +173,8 @@ class Channel:
     async def pop(self) -> Chunk | None:
         """Return the next chunk, or None if the channel is closed and empty.
 
-        A cancelled wait loses no chunk. Constant data must not starve other tasks, so `pop` yields
-        to the event loop now and then.
+        A cancelled wait loses no chunk. If data arrives continuously, `pop` sometimes yields to the
+        event loop, so that other tasks run.
         """
         await self.yield_after_much()
         while True:
@@ -194,7 +197,10 @@ class Channel:
             await asyncio.sleep(0)
 
     def _has_held_data(self) -> bool:
-        """Return whether a partition on hold has chunks. A closed channel ends only after these."""
+        """Return whether a partition on hold has chunks.
+
+        A finished channel must deliver these chunks before it ends.
+        """
         held = self._held
         return not held.isdisjoint(self._waiting) or any(
             is_current and chunk.partition in held for chunk, is_current in self._popped.items()
@@ -209,7 +215,10 @@ class Channel:
             self.done(chunk)  # dropped meanwhile
 
     def done(self, chunk: Chunk) -> bool:
-        """Release a popped chunk. Return False if it was dropped or released before."""
+        """Return the bytes of a popped chunk to the budget, because its records were read.
+
+        Return False if the chunk was dropped, or was done already.
+        """
         is_current = self._popped.pop(chunk, None)
         if is_current is not None:
             self._give_back([chunk])
@@ -229,7 +238,7 @@ class Channel:
 
     @property
     def is_due(self) -> bool:
-        """Whether the reader has or could pop a chunk of a partition that is not on hold."""
+        """Whether there is a chunk to read now: buffered or popped, of a partition not on hold."""
         popped = (
             is_current and chunk.partition not in self._held
             for chunk, is_current in self._popped.items()
@@ -251,7 +260,7 @@ class Channel:
         return partition in self._waiting
 
     def first_waiting(self, partition: TopicPartition) -> Chunk | None:
-        """Return the next chunk of a partition that is not popped, or None."""
+        """Return the oldest buffered chunk of a partition, or None."""
         waiting = self._waiting.get(partition, ())
         return next((item for item in waiting if isinstance(item, Chunk)), None)
 

@@ -22,7 +22,9 @@ class _Job(NamedTuple):
 
 
 class Preparing:
-    """A queue that decompresses one body at a time. An unfinished body is not charged yet.
+    """A queue that decompresses one body at a time.
+
+    A body is charged to the budget only when it is complete. So at most one body is not charged.
 
     Each body gets a new thread, whose start is short compared to the decompression. It is not a
     daemon thread: it ends soon, and interpreter shutdown must not stop a codec.
@@ -34,7 +36,8 @@ class Preparing:
     async def prepare(self, reader: R) -> R:
         """Call `reader.prepare()` in a thread. Return the reader.
 
-        A cancelled wait does not stop the thread. Another call for the same reader waits for it.
+        Cancelling the wait does not stop the thread. Another call for the same reader then waits
+        for that thread.
         """
         loop = asyncio.get_running_loop()
         if getattr(loop, "virtual_time", False):  # simulations run without threads
