@@ -9,7 +9,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class PartitionRoute(NamedTuple):
-    """The stream that reads an assigned partition, and its fetch target."""
+    """The stream that reads an assigned partition, and the partition's fetch target."""
 
     stream: Stream
     target: FetchTarget
@@ -31,7 +31,7 @@ class ListenerCall(NamedTuple):
 
 
 class AssignedPartitions(dict[TopicPartition, PartitionRoute]):
-    """The streams of assigned partitions, and the last positions of revoked and lost ones."""
+    """The route of each assigned partition, and the last positions of revoked and lost ones."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The partitions that are assigned and whose records are not delivered."""
+"""The assigned partitions whose records are not delivered."""
 
 from collections.abc import Collection
 
@@ -6,9 +6,9 @@ from asyncconsumer.types import TopicPartition
 
 
 class Pauses:
-    """The partitions that are paused by name, by topic, or because others are selected.
+    """The pauses of partitions, of topics, and of all partitions that are not selected.
 
-    They remain paused while they are not assigned.
+    A pause outlasts a revocation: it applies again if the partition is assigned again.
     """
 
     def __init__(self) -> None:
@@ -21,10 +21,13 @@ class Pauses:
         return unselected or tp.topic in self.topics or tp in self.partitions
 
     def select(self, partitions: Collection[TopicPartition] | None) -> bool:
-        """Select partitions, or all if None. Return whether this is a change."""
+        """Pause all partitions except these, or none of them if None.
+
+        Return whether this is a change.
+        """
         before, self.selected = self.selected, None if partitions is None else frozenset(partitions)
         return before != self.selected
 
     def pause_topics(self, topics: Collection[str]) -> None:
-        """Pause all partitions of these topics, and of no others."""
+        """Pause all partitions of these topics, and end the pause of other topics."""
         self.topics = frozenset(topics)

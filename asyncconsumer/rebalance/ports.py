@@ -16,12 +16,15 @@ class OffsetCommits(Protocol):
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None for one without."""
+        """Return the committed offset of each partition, or None without one."""
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False
     ) -> object:
-        """Commit offsets, or raise an error. With `rewind`, they may be smaller than before."""
+        """Commit offsets, or raise an error.
+
+        With `rewind`, they may be smaller than the committed ones.
+        """
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Drop uncommitted offsets of partitions that are not assigned any more."""
@@ -56,9 +59,10 @@ class Listeners:
 
 
 async def call_listener(what: str, listening: Awaitable[None]) -> None:
-    """Await the call `listening` of a listener. Wrap its exception in ListenerFailed.
+    """Await `listening`, the call of a rebalance listener.
 
-    `what` names the call in the error.
+    Raise ListenerFailed for an exception that is not a `ConsumerError`. `what` names the call in
+    it.
     """
     try:
         await listening
@@ -81,7 +85,7 @@ class Streams(Protocol):
         """Return all streams."""
 
     def end(self, partition: TopicPartition) -> None:
-        """Handle that the partition is not assigned any more. Its stream may end."""
+        """Remove a partition that is not assigned any more. A stream without partitions may end."""
 
     def close(self, error: ConsumerError | None = None) -> None:
         """Close all streams. Each ends or raises the error after its buffered records."""

@@ -75,12 +75,12 @@ class Rebalancer:
 
     @property
     def releasing(self) -> Mapping[TopicPartition, int]:
-        """The revoked partitions that a running listener may still commit, with their offsets."""
+        """The revoked partitions that the running listener may still commit, with their offsets."""
         return self._change.releasing
 
     @property
     def revoked(self) -> Mapping[TopicPartition, RevokedPosition]:
-        """The last positions of revoked or lost partitions of which records were delivered."""
+        """The last positions of revoked or lost partitions, if records of them were delivered."""
         return self._reading.revoked
 
     def forget_revoked(self) -> None:
@@ -88,11 +88,11 @@ class Rebalancer:
         self._reading.revoked.clear()
 
     def finished(self) -> dict[TopicPartition, int]:
-        """Return the offset to commit for each partition.
+        """Return the offset to commit for each assigned partition.
 
-        It is the offset after the last acknowledged record. If no record was read, it is the start
-        offset, as soon as that is known. The next owner then begins at it, and not at a later end
-        of the log.
+        It is the offset after the last acknowledged record. If no record was acknowledged, it is
+        the start offset, which is left out until it is known. The next owner then starts at the
+        same offset, and not at a later end of the log.
         """
         begun = self._manager.start_offsets()
         done = {tp: offset for tp in self._reading if (offset := begun.get(tp)) is not None}
@@ -131,7 +131,7 @@ class Rebalancer:
             self.rebalanced.set()
 
     def read_again(self, stream: Stream) -> None:
-        """Drop the buffered records of a stream. Fetch again after its acknowledged records."""
+        """Drop the buffered records of a stream, and fetch again after its acknowledged records."""
         self._epoch += 1
         done = self.finished()
         for tp, routed in self._reading.items():
@@ -143,9 +143,9 @@ class Rebalancer:
         self._reconcile()
 
     def route(self, streams: Streams) -> None:
-        """Let `streams` read all partitions, and close the streams that read them before.
+        """Replace the streams that read the assigned partitions by `streams`.
 
-        Fetching starts after the last acknowledged records.
+        Fetching continues after the last acknowledged records. The former streams are closed.
         """
         done, before = self.finished(), self.streams
         self._epoch += 1
@@ -163,7 +163,8 @@ class Rebalancer:
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Continue each partition at its offset, or at EARLIEST or LATEST.
 
-        Drop records fetched before.
+        Drop the buffered records of these partitions. Raise `NotAssigned` for one that is not
+        assigned.
         """
         self._check_assigned(offsets)
         self._epoch += 1
@@ -179,7 +180,7 @@ class Rebalancer:
         self._reconcile(offsets)
 
     def on_topic_recreated(self, tp: TopicPartition) -> None:
-        """Reset the offsets of a partition whose topic was deleted and created again."""
+        """Reset the positions and committed offsets of a partition whose topic was re-created."""
         if (routed := self._reading.get(tp)) is None:
             return
         start = EARLIEST if self._policy.auto_offset_reset == "earliest" else LATEST
@@ -215,9 +216,9 @@ class Rebalancer:
         return changed
 
     def pause_topics(self, topics: Collection[str]) -> None:
-        """Deliver no records of these topics, also of partitions that are assigned later.
+        """Deliver no records of these topics, even of partitions that are assigned later.
 
-        Deliver records of other topics again.
+        Topics of an earlier call that are not in `topics` are delivered again.
         """
         self._pauses.pause_topics(topics)
         self._apply_changed_pauses()
@@ -255,7 +256,8 @@ class Rebalancer:
     def start_to_look_up(self, partition: TopicPartition) -> int | None:
         """Return EARLIEST or LATEST if the partition will be fetched from there, otherwise None.
 
-        It is returned only during the listener call for the newly assigned partition.
+        Only the listener call for the newly assigned partition needs this: later `position` has the
+        offset. Raise `NoCommittedOffset` if the partition has no start.
         """
         if (start := self._reading[partition].target.offset) == NO_OFFSET:
             raise NoCommittedOffset(partition)
@@ -284,18 +286,18 @@ class Rebalancer:
 
     @property
     def without_offset(self) -> frozenset[TopicPartition]:
-        """The assigned partitions that need a `seek`.
+        """The assigned partitions that are not fetched until a `seek`.
 
-        They have no committed offset and no reset policy.
+        They have no committed offset, and `auto_offset_reset` is "none".
         """
         return frozenset(
             tp for tp, routed in self._reading.items() if routed.target.offset == NO_OFFSET
         )
 
     async def load_missing_offsets(self) -> None:
-        """Load the missing committed offsets again.
+        """Load the committed offsets of partitions without an offset again, and seek to them.
 
-        If some are still missing, their readers get an error.
+        The readers of partitions that still have none get a NoCommittedOffset.
         """
         if without := self.without_offset:
             loaded = await self._offsets.load(without)
@@ -305,7 +307,10 @@ class Rebalancer:
             self._fail_without_offset(without)
 
     def _fail_without_offset(self, partitions: Collection[TopicPartition]) -> None:
-        """Raise NoCommittedOffset once to the reader of each partition without an offset."""
+        """Let the reader of each partition without an offset raise NoCommittedOffset once.
+
+        Only the given partitions are checked.
+        """
         for tp in self.without_offset.intersection(partitions):
             channel = self._reading[tp].stream.channel
             channel.drop(tp)  # an earlier error that is not raised yet
@@ -317,9 +322,9 @@ class Rebalancer:
     # --- rebalancing -----------------------------------------------------------------------------
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Revoke and commit all partitions before the membership leaves.
+        """Revoke and commit all partitions, before the membership leaves its group.
 
-        `grace` limits the time.
+        Wait for records in flight for up to `grace` seconds.
         """
         self._policy = self._policy._replace(grace=min(grace, self._policy.grace))
         await self._revoke(Assignment())
@@ -360,7 +365,7 @@ class Rebalancer:
     def _lost(
         self, gone: Collection[TopicPartition], assignment: Assignment
     ) -> frozenset[TopicPartition]:
-        """Return those of the partitions in `gone` that other members may own already."""
+        """Return the partitions in `gone` that other members may already own."""
         return frozenset(gone if self._membership.lost else assignment.lost.intersection(gone))
 
     async def _notify_lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -383,9 +388,10 @@ class Rebalancer:
         self._reconcile()
 
     async def _wait_in_flight(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait until these partitions' records in flight are acknowledged.
+        """Wait until the records in flight of these partitions are acknowledged.
 
-        Otherwise they would be redelivered.
+        After the grace period a warning is logged, and the next owner reads the other records
+        again.
         """
         streams: dict[Stream, list[TopicPartition]] = {}
         for tp in partitions:
@@ -431,7 +437,10 @@ class Rebalancer:
     def _routed(
         self, partition: TopicPartition, number: int, start: int, end: int | None
     ) -> PartitionRoute:
-        """Return the route for reading a partition from `start` to `end`. `end` may be None."""
+        """Return the route for reading a partition from `start` to `end`, or without an end.
+
+        `number` is the stream number in the assignment.
+        """
         stream = self.streams.of(partition, number)
         epoch = start.leader_epoch if isinstance(start, Offset) else -1
         paused = partition in self._pauses
@@ -449,9 +458,9 @@ class Rebalancer:
             _log.warning("%d partitions are revoked without a commit: %s", len(offsets), error)
 
     def _reconcile(self, changed: Collection[TopicPartition] | None = None) -> None:
-        """Update the fetch targets of all partitions, or only of those that changed.
+        """Pass the fetch targets of all partitions, or of those in `changed`, to the manager.
 
-        Seeks and pauses change single partitions, so a full update would be slow.
+        Seeks and pauses change single partitions, for which a full update would be slow.
         """
         starting = self._change.starting
         which = self._reading if changed is None else changed

@@ -55,13 +55,13 @@ class MembershipRunner:
         self._tasks.append(scope.start(self.committer.run(), "commit"))
 
     async def joined(self) -> None:
-        """Wait for the first assignment. If joining fails, raise the error."""
+        """Wait for the first assignment. Raise the error that has ended the membership, if any."""
         await self.rebalancer.rebalanced.wait()
         self.check()
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """The identity of the member, or None if it is not known or the group has no member ids."""
+        """The identity of the member, or None if it is unknown or the group has no member ids."""
         return getattr(self._membership, "identity", None)
 
     def check(self) -> None:
@@ -75,7 +75,10 @@ class MembershipRunner:
         return asyncio.current_task() in self._tasks
 
     def check_not_in_listener(self) -> None:
-        """Raise an error in a rebalance listener. `end` would wait there for its own task."""
+        """Raise `ConfigError` if the current task is running a rebalance listener.
+
+        `end` waits for the rebalance task, so a listener that called it would wait for itself.
+        """
         if self.is_in_listener:
             raise ConfigError(
                 f"{self._label}: a rebalance listener cannot change the subscription or close the "
@@ -85,11 +88,12 @@ class MembershipRunner:
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, rewind: bool = True
     ) -> dict[TopicPartition, int]:
-        """Commit the acknowledged records, or the given offsets. Return the committed offsets.
+        """Commit `offsets`, or all acknowledged records. Return the committed offsets.
 
-        Without offsets, a call by the task that reads acknowledges the records that this task has
+        Without `offsets`, a call by the task that reads acknowledges the records that this task has
         in flight. Partitions that are not assigned are left out, because their owners would read
-        records again or skip some. Given offsets may go back, unless `rewind` is off.
+        records again or skip some. Given `offsets` may be smaller than committed ones, unless
+        `rewind` is False.
         """
         releasing = self.rebalancer.releasing
         requested = offsets
@@ -108,9 +112,9 @@ class MembershipRunner:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Return a context manager within which the current task waits for a rebalance.
+        """Return a context manager for the time in which the current task waits for a rebalance.
 
-        If it is the task that reads, the rebalance does not wait for its records in flight.
+        If it is the task that reads, the rebalance must not wait for the task's records in flight.
         """
         with ExitStack() as stack:
             for stream in self.rebalancer.streams.all():
@@ -118,17 +122,17 @@ class MembershipRunner:
             yield
 
     def acknowledge_at_exit(self) -> None:
-        """Acknowledge delivered records.
+        """Acknowledge the delivered records of all streams.
 
-        Called if the ``async with`` block ends without an error.
+        The consumer calls this if its ``async with`` block ends without an error.
         """
         for stream in self.rebalancer.streams.all():
             stream.acknowledge_at_exit()
 
     async def abandon(self, error: ConsumerError) -> None:
-        """Commit acknowledged records and leave the group because of an error.
+        """Commit acknowledged records and leave the group, because of `error`.
 
-        The error is raised where streams are read.
+        Streams then raise the error after their buffered records.
         """
         _log.error("leaving %s because of an error: %s", self._label, error)
         self._fail(error)
@@ -158,7 +162,8 @@ class MembershipRunner:
     async def _run_steps(self, *steps: Step) -> None:
         """Run the steps of leaving, one after the other, within one time limit.
 
-        A step that hangs leaves time for the following steps.
+        Each step must end early enough to leave time for the following ones. A failed step is
+        logged.
         """
         end = asyncio.get_running_loop().time() + _GRACE
         for remaining, step in zip(reversed(range(len(steps))), steps, strict=True):
@@ -171,7 +176,8 @@ class MembershipRunner:
     async def _stop_rebalancing(self) -> None:
         """End the rebalance task.
 
-        If possible, wait until no rebalance runs, because a listener may be active.
+        Wait for the end of a running rebalance, because a listener may be active. Cancel it after
+        half of the time limit.
         """
         try:
             async with asyncio.timeout(_GRACE / 2):
@@ -183,16 +189,14 @@ class MembershipRunner:
         await _cancel(self._tasks[:1])
 
     def _fail(self, error: ConsumerError) -> None:
-        """Store the error, and wake callers that wait for the first assignment."""
+        """Store the error for `check`, and wake callers that wait in `joined`."""
         self.failure = self.failure or error
         self.rebalancer.rebalanced.set()
 
     async def _rebalance(self) -> None:
-        """Run the rebalancer.
+        """Run the rebalancer. If it fails, leave the group, and let the streams raise the error.
 
-        If it fails, leave the group and raise the error where streams are read.
-
-        Readers may be busy with a record for long, so the member leaves at once.
+        The member leaves at once, because readers may notice the error late.
         """
         try:
             await self.rebalancer.run()

@@ -21,7 +21,7 @@ NO_OFFSET: Final = -3
 
 
 class StartOffset(NamedTuple):
-    """The offset at which reading starts, and the one at which it ends, if any.
+    """The offset at which reading of a partition starts, and the one at which it ends, or None.
 
     The start may be EARLIEST, LATEST or NO_OFFSET.
     """
@@ -75,11 +75,13 @@ class StartOffsets:
         ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, T]]],
         partitions: Collection[TopicPartition],
     ) -> Mapping[TopicPartition, T] | None:
-        """Call `ask` with retries, and return its offsets.
+        """Call `ask` until it succeeds, and return its result.
 
-        Return None if a newer assignment is due meanwhile. Loading may take long, for example while
-        a transaction is open or no broker responds. The next generation of the group must not wait
-        for this member.
+        Raise an error that is not retriable.
+
+        Return None if the assignment was lost or a newer one is due. Loading may take long, for
+        example while a transaction is open or no broker responds. The next generation of the group
+        must not wait for this member.
         """
         log = RateLimitedLogger(_log)
         async with cancel_when(self._superseded, every=_SECONDS_BETWEEN_TRIES):
