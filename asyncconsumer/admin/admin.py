@@ -33,8 +33,8 @@ class Admin(TopicOperations, GroupOperations, AsyncResource):
     """An admin client of one cluster, open for its ``async with`` block.
 
     With ``zookeeper_connect`` it also manages groups in ZooKeeper. Then ``bootstrap_servers`` may
-    be left out, and the brokers that are registered in ZooKeeper are asked. Retriable errors are
-    retried for ``retry_timeout_ms`` and raised after that.
+    be omitted, because the broker addresses are read from ZooKeeper. Retriable errors are retried
+    for ``retry_timeout_ms`` and raised after that.
     """
 
     def __init__(

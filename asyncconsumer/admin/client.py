@@ -113,13 +113,13 @@ class AdminClient(AsyncResource):
         return self._environment.randomness
 
     def coordinator(self, group: str) -> Coordinator:
-        """Return a client of the group's coordinator."""
+        """Return an object that finds the group's coordinator and connects to it."""
         if not group:
             raise ConfigError("the group is empty. Pass the name of a group")
         return Coordinator(group, self.kafka.brokers, self.kafka.cluster)
 
     async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `call`. Repeat it after retriable errors, until a time limit."""
+        """Return the result of `call`. Retry after retriable errors, for up to `patience_ms`."""
         deadline = RetryDeadline(self._patience_ms, self.randomness)
         short = RetryDeadline(min(self._patience_ms, _UNKNOWN_TOPIC_MS), self.randomness)
         while True:
@@ -135,9 +135,9 @@ class AdminClient(AsyncResource):
         return row
 
     async def ask_controller(self, message: Request) -> Row:
-        """Send a request to the controller, or to a broker that forwards it.
+        """Send a request to the controller, and return the response.
 
-        Return the response.
+        If no controller is known, send the request to any broker, which forwards it.
         """
         metadata = await self.kafka.cluster.refresh()
         broker = metadata.brokers.get(metadata.controller)
@@ -154,7 +154,7 @@ class AdminClient(AsyncResource):
         return row
 
     async def ask_all(self, message: Callable[[], Request]) -> list[Row]:
-        """Send a request to each broker. Return all responses."""
+        """Send a request, which `message` creates, to each broker. Return all responses."""
         metadata = await self.kafka.cluster.refresh()
         addresses = [broker.address for broker in metadata.brokers.values()]
         if not addresses:

@@ -65,7 +65,7 @@ _DEAD: Final = "Dead"
 
 
 class GroupOperations:
-    """The operations on groups; a base class of `Admin`.
+    """A base class of `Admin` with the operations on groups.
 
     `store` says which system coordinates a group. By default it is ZooKeeper if the client has a
     ZooKeeper session and the group exists there, otherwise Kafka.
@@ -74,7 +74,7 @@ class GroupOperations:
     _client: AdminClient
 
     async def groups(self) -> list[GroupListing]:
-        """Return all groups of every kind, sorted by name."""
+        """Return the groups in Kafka, and in ZooKeeper if there is a session, sorted by name."""
 
         async def ask() -> list[GroupListing]:
             listed = []
@@ -115,7 +115,7 @@ class GroupOperations:
     async def committed(
         self, group: str, *, store: GroupStore | None = None
     ) -> dict[TopicPartition, int]:
-        """Return all committed offsets of a group."""
+        """Return the committed offset of each partition that has one."""
         session = await self._session_of(group, store)
         if session is not None:
             snapshot = await read_group(session, group)
@@ -149,7 +149,7 @@ class GroupOperations:
         """Return the lag of each partition in records. With `seconds`, return it also as an age.
 
         The age is that of the first record that is not committed. It takes one fetch from each
-        leader. A `description` that the caller has already saves the requests for it.
+        leader. If a `description` of the group is passed, it is not requested again.
         """
         description = description or await self.describe_group(group, store=store)
         committed = await self.committed(group, store=store)
@@ -200,7 +200,7 @@ class GroupOperations:
     async def delete_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, store: GroupStore | None = None
     ) -> None:
-        """Delete committed offsets of a group. Its members must not subscribe to the topics."""
+        """Delete committed offsets of a group. No member may subscribe to the topics."""
         tps = sorted(TopicPartition(*tp) for tp in partitions)
         session = await self._session_of(group, store)
         if session is not None:

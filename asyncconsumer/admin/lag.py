@@ -104,10 +104,7 @@ async def read_last(client: AdminClient, ranges: Collection[LogRange]) -> list[R
 async def _ages(
     client: AdminClient, unread: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, float]:
-    """Return the age in seconds of the first record at or after each offset in `unread`.
-
-    `ends` are the ends of the partitions' logs.
-    """
+    """Return the age in seconds of the first record at or after each offset in `unread`."""
     ages: dict[TopicPartition, float] = {}
     remaining = dict(unread)
     while remaining:

@@ -129,7 +129,7 @@ def select_partitions(
 ) -> list[TopicPartition]:
     """Return the partitions that values of the option `--topic` name.
 
-    Raise an error if one does not exist.
+    `existing` maps each topic to its partition numbers. Raise an error for any other partition.
     """
     selected: set[TopicPartition] = set()
     for topic, numbers in map(parse_topic, values):

@@ -72,7 +72,7 @@ class AclEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list. `state` and `members` are None if the server does not report them."""
+    """A group in a list. `state` and `members` are None if they are not reported."""
 
     group: str
     kind: GroupKind
@@ -82,7 +82,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A live member of a group and its partitions by topic.
+    """A live member of a group, with its assigned partitions by topic.
 
     `subscription` has topics or a pattern.
     """
@@ -121,7 +121,7 @@ class ConsumerGroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """The distance of a group from the end of a partition.
+    """The lag of a group in one partition.
 
     `lag` is the number of offsets after the committed one. `lag_seconds` is the age of the first
     record that is not committed. It is 0 if there is no such record, and None if it was not
@@ -150,7 +150,7 @@ class LogRange:
 
     @property
     def tp(self) -> TopicPartition:
-        """The partition."""
+        """The topic and the number of the partition."""
         return TopicPartition(self.topic, self.partition)
 
 

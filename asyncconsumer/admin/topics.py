@@ -71,7 +71,7 @@ _PERMISSIONS: Final = {2: "deny", 3: "allow"}
 
 
 class TopicOperations:
-    """The operations on topics, leaders and ACLs; a base class of `Admin`."""
+    """A base class of `Admin` with the operations on topics, leaders and ACLs."""
 
     _client: AdminClient
 
@@ -84,7 +84,7 @@ class TopicOperations:
         ]
 
     async def topics(self, *, internal: bool = False) -> list[str]:
-        """Return the sorted names of all topics. With `internal`, include those of Kafka itself."""
+        """Return the sorted names of all topics. With `internal`, include Kafka's own."""
         names = await self._client.kafka.cluster.topic_names()
         return [name for name in names if internal or name not in _INTERNAL]
 
@@ -119,7 +119,7 @@ class TopicOperations:
         return await self._client.retry(lambda: find_ranges(self._client, names))
 
     async def last_records(self, topics: Iterable[str]) -> list[Record]:
-        """Return the record at the last offset of each partition.
+        """Return the record at the last offset of each partition that has one there.
 
         A partition that ends with a transaction marker or with a removed record has none.
         """
@@ -205,9 +205,9 @@ class TopicOperations:
         await self._client.retry(ask)
 
     async def elect_leaders(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Make the preferred replica of each partition its leader.
+        """Make the preferred replica of each partition its leader, with an ElectLeaders request.
 
-        Return the changed partitions.
+        Return the partitions whose leader has changed.
         """
         described = await self.describe_topics(topics)
         by_topic = {
@@ -231,9 +231,9 @@ class TopicOperations:
         return await self._client.retry(elect)
 
     async def acls(self) -> list[AclEntry]:
-        """Return all permissions in the cluster.
+        """Return all ACLs of the cluster.
 
-        Raise `SecurityDisabled` if it has no authorizer.
+        Raise `SecurityDisabled` if the cluster has no authorizer.
         """
 
         async def ask() -> list[AclEntry]:

@@ -24,7 +24,7 @@ _GENERATED_ID: Final = re.compile(r"(.+)-[0-9]{13}-[0-9a-f]{1,8}")  # host, mill
 
 @dataclass(frozen=True, slots=True)
 class MemberSnapshot:
-    """A live member. If its registration cannot be read, `error` tells why."""
+    """A live member of a group. If its registration cannot be read, `error` tells why."""
 
     consumer_id: str
     host: str | None  # known only from a generated consumer id
@@ -43,7 +43,7 @@ class GroupSnapshot:
     topics: frozenset[str] = frozenset()  # topics with a node for owners or offsets
 
     def owner(self, tp: TopicPartition) -> tuple[str | None, MemberSnapshot | None]:
-        """Return the consumer thread that owns a partition and its member. Both may be None."""
+        """Return the consumer thread id that owns a partition, and its member. Both may be None."""
         thread = self.owners.get(tp)
         return thread, None if thread is None else self.members.get(consumer_of(thread))
 

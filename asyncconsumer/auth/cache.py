@@ -32,7 +32,7 @@ class CachingTokenProvider(AbstractTokenProvider):
     """A token provider that caches one token, for any number of event loops and threads.
 
     A token is requested in a daemon thread. After 80% of its lifetime the next login requests a new
-    one. If that fails, the old token is used until it expires.
+    one. If that request fails, the old token is used until it expires.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class CachingTokenProvider(AbstractTokenProvider):
         """Request a new token. This method may block."""
 
     async def token(self) -> str:
-        """Return a token that has not expired."""
+        """Return a token that has not expired. If a new one is needed, wait for it."""
         cached = self._cached
         if cached is not None and time.monotonic() < cached.renewal:
             return cached.text

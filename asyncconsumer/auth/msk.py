@@ -41,7 +41,7 @@ class MskIam(CachingTokenProvider):
             raise ConfigError("MskIam needs a region. Pass `region` or set AWS_REGION")
 
     def request_token(self) -> IssuedToken:
-        """Sign a new token. For this, credentials may be requested from AWS."""
+        """Sign a new token. If botocore needs new credentials, it requests them from AWS."""
         auth, request = import_module("botocore.auth"), import_module("botocore.awsrequest")
         credentials = self._credentials or self._session.get_credentials()
         host = f"https://kafka.{self.region}.amazonaws.com/"

@@ -21,9 +21,9 @@ _LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Oidc(CachingTokenProvider):
-    """A token provider for `sasl_oauth_token_provider` that asks an OIDC token endpoint.
+    """A token provider for `sasl_oauth_token_provider` that requests tokens of an OIDC endpoint.
 
-    The client credentials grant is used. ``extensions`` are SASL extensions, such as
+    It uses the client credentials grant. ``extensions`` are SASL extensions, such as
     ``{"logicalCluster": "lkc-1"}``. ``parameters`` are more fields of the request, such as
     ``{"audience": "kafka"}``. Without ``ssl_context`` the system's authorities are trusted.
     """
@@ -112,7 +112,7 @@ class Oidc(CachingTokenProvider):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A handler that refuses redirects, because they would send the secret to another host."""
+    """A handler that rejects redirects, because they would send the secret to another host."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - urllib's signature
         return None

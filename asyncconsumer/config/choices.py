@@ -35,9 +35,9 @@ ZOOKEEPER_ASSIGNOR_NAMES: Final[tuple[str, ...]] = get_args(ZooKeeperAssignorNam
 
 
 class CustomAssignor(Protocol):
-    """An assignor that the application passes.
+    """The interface of an assignor that the application passes.
 
-    Its base is `asyncconsumer.group.assignors.Assignor`.
+    Its base class is `asyncconsumer.group.assignors.Assignor`.
     """
 
     name: str

@@ -93,7 +93,7 @@ class ClassicConfig(SecurityConfig):
     offsets_commit_max_retries: int = 5
 
     def __new__(cls, **options: Any) -> "ClassicConfig":  # noqa: ANN401 - only names are checked
-        """Refuse unknown options with an error that names the nearest known option."""
+        """Reject unknown options with an error that names the nearest known option."""
         refuse_tls_options(options)
         refuse_unknown([name for name in options if name not in _NAMES], also=_NAMES)
         return object.__new__(cls)
@@ -103,7 +103,7 @@ class ClassicConfig(SecurityConfig):
         """Return the config for classic properties, such as ``{"zookeeper.connect": "zk:2181"}``.
 
         All values may be strings. An empty string is the same as no value, except for security
-        options, where it is refused.
+        options, where it is an error.
         """
         dotted = {name.replace("_", "."): name for name in _NAMES}
         refuse_tls_options(properties)
@@ -197,7 +197,7 @@ class ClassicConfig(SecurityConfig):
     def commit_patience_ms(self) -> int:
         """The time limit in ms for retries of a commit to Kafka.
 
-        It is that of the classic consumer.
+        It is the number of retries times the wait between them, as in the classic consumer.
         """
         return self.offsets_commit_max_retries * self.offsets_channel_backoff_ms
 
@@ -222,7 +222,7 @@ class ClassicConfig(SecurityConfig):
         check_together(self.connection("from-zookeeper:9092"), self.fetch())
 
     def _log_ineffective(self) -> None:
-        """Log the options that are valid but have no effect, or a surprising one."""
+        """Log a warning for options without an effect, and for a retry time that is too short."""
         defaults = {field.name: field.default for field in fields(self)}
         for name, reason in _WITHOUT_EFFECT.items():
             if getattr(self, name) != defaults[name]:

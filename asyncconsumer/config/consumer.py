@@ -100,7 +100,7 @@ _FROM_1: Final = (
 class MemberConfig:
     """The options of group membership and commits. `MemberOptions` describes each option.
 
-    A member learns of a rebalance from the response to a heartbeat. With one heartbeat a second
+    A member is notified of a rebalance in the response to a heartbeat. With one heartbeat a second
     this takes half a second on average. Other clients send one every three seconds.
     """
 
@@ -189,7 +189,7 @@ class ConsumerConfig:
     def from_options(cls, /, **options: Unpack[ConsumerOptions]) -> Self:
         """Return the config for keyword options.
 
-        Raise ConfigError if some are unknown or conflict.
+        Raise ConfigError for unknown options, and for options that conflict.
         """
         return cls._from_any(**options)
 
@@ -219,7 +219,10 @@ class ConsumerConfig:
         _check_policy(self.member, self.delivery)
 
     def connection_to(self, servers: Sequence[str]) -> ConnectionConfig:
-        """Return the connection options with `servers` as bootstrap servers, if any."""
+        """Return the connection options with `servers` as bootstrap servers, if there are any.
+
+        Without `servers`, return them unchanged.
+        """
         return replace(self.connection, bootstrap_servers=servers) if servers else self.connection
 
     @property
@@ -241,7 +244,8 @@ def _check_options(options: Mapping[str, Any], *, in_zookeeper: bool) -> None:
 def _check_names(options: Mapping[str, Any], *, in_zookeeper: bool) -> None:
     """Raise ConfigError for an unknown option, or for an option of the other kind of group.
 
-    `in_zookeeper` says which kind the consumer uses. An option that is None counts as not set.
+    With `in_zookeeper`, ZooKeeper coordinates the group, otherwise Kafka. An option that is None
+    counts as not set.
     """
     with_value = [name for name, value in options.items() if value is not None]
     own = set(_IN_ZOOKEEPER if in_zookeeper else ())
@@ -276,7 +280,7 @@ def _refuse_broker_settings(options: Mapping[str, Any]) -> None:
 
 
 def _shared(member: MemberConfig, connection: ConnectionConfig) -> dict[str, Any]:
-    """Return the options of a ZooKeeper group that other groups have, too."""
+    """Return the options of a ZooKeeper group that are also options of other groups."""
     servers = connection.bootstrap_servers
     return {
         "group_id": member.group_id or "",

@@ -48,9 +48,9 @@ class DeliveryConfig:
         self._check_stop()
 
     def refuse(self, method: str, *options: str) -> None:
-        """Raise ConfigError if one of `options` is set. These options end a single reader.
+        """Raise ConfigError if one of `options` is set, because each ends only a single reader.
 
-        `method` is the called method, which has several readers.
+        `method` is the called method, whose result has several readers.
         """
         for name in options:
             if getattr(self, name) is not None:

@@ -38,9 +38,10 @@ def check_together(connection: ConnectionConfig, fetch: FetchConfig) -> None:
 def split(
     options: Mapping[str, Any], own: Iterable[str] = ()
 ) -> tuple[ConnectionConfig, FetchConfig]:
-    """Return the connection and fetch configs for `options`. `own` are the caller's other options.
+    """Return the connection and fetch configs for `options`.
 
-    Raise ConfigError for unknown options and for options that conflict.
+    `own` are other options that the caller handles. Raise ConfigError for unknown options and for
+    options that conflict.
     """
     check_names(options, own)
     remaining = without_none(options)
@@ -59,7 +60,7 @@ def refuse_both(config: object, options: Mapping[str, object]) -> None:
 def check_names(options: Mapping[str, Any], own: Iterable[str]) -> None:
     """Raise ConfigError for an unknown option, or if `bootstrap_servers` is missing.
 
-    `own` are names of the caller's other options.
+    `own` are names of other options that the caller handles.
     """
     refuse_tls_options(options)
     refuse_unknown(options, ConnectionConfig, FetchConfig, also=own)
@@ -90,9 +91,10 @@ def _with_value(options: Mapping[str, Any]) -> dict[str, Any]:
 def picking(
     kind: type[Config], defaults: Mapping[str, Any] | None = None, names: Iterable[str] = ()
 ) -> type[Config]:
-    """Return a constructor of `kind` that ignores the options of other configs, and None.
+    """Return a constructor of `kind` that ignores other configs' options, and options of None.
 
-    `names` restricts the options that it takes. Type checkers and editors take it for `kind`.
+    `names` restricts the options that it takes. Type checkers and editors treat it as the class
+    `kind`.
     """
     own = set(names) or {field.name for field in fields(kind)}
 
@@ -104,6 +106,6 @@ def picking(
 
 
 def extract(options: dict[str, Any], kind: type[Config]) -> Config:
-    """Return a config of the class `kind`. Remove its options from `options`."""
+    """Return a config of the class `kind`. Remove the options that it takes from `options`."""
     own = {field.name for field in fields(kind)} & options.keys()
     return kind(**{name: options.pop(name) for name in own})

@@ -1,4 +1,7 @@
-"""The hosts to which a client may connect. Reported broker addresses may be forged."""
+"""The hosts to which a client may connect.
+
+They are restricted because addresses in broker responses may be forged.
+"""
 
 import re
 from collections.abc import Sequence

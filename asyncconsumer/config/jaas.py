@@ -1,6 +1,6 @@
 """A parser of Java's `sasl.jaas.config`.
 
-Its errors never contain the text, which has a password.
+Its errors never contain the parsed text, which has a password.
 """
 
 import re

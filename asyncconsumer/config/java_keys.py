@@ -96,7 +96,7 @@ def refuse_java_key(name: str) -> None:
 
 
 def token_provider(handler: str) -> str | None:
-    """Return the token provider in place of a Java callback handler, or None if it is for OIDC.
+    """Return the name of the token provider for a Java callback handler, or None for an OIDC one.
 
     Raise ConfigError for a handler without a counterpart.
     """
@@ -108,10 +108,7 @@ def token_provider(handler: str) -> str | None:
 
 
 def _handlers(settings: dict[str, Setting]) -> list[Setting]:
-    """Translate the classes of callback handlers for OAUTHBEARER and for AWS.
-
-    Return token providers.
-    """
+    """Translate callback handler classes for OAUTHBEARER and AWS to token providers."""
     mechanism = settings.get("sasl_mechanism")
     if mechanism is not None and mechanism.text().strip().upper() == "AWS_MSK_IAM":
         settings["sasl_mechanism"] = mechanism.renamed(mechanism.name, "OAUTHBEARER")
@@ -177,13 +174,16 @@ def _pem_texts(settings: dict[str, Setting]) -> list[Setting]:
 
 
 def _wrapped(match: re.Match[str]) -> str:
-    """Return a PEM block with line breaks added. OpenSSL needs them and Java does not."""
+    """Return a PEM block with line breaks, which OpenSSL requires and Java does not."""
     head, body, tail = match.groups()
     return "\n".join([head, *textwrap.wrap("".join(body.split()), 64), tail, ""])
 
 
 def _host_verification(settings: dict[str, Setting]) -> list[Setting]:
-    """Remove the property for host name verification. Raise ConfigError unless it is https."""
+    """Remove the property for host name verification. Raise ConfigError unless it is https.
+
+    Only an `ssl_context` can turn the verification off.
+    """
     setting = settings.pop("ssl_endpoint_identification_algorithm", None)
     if setting is not None and setting.text().strip().lower() != "https":
         with setting.named_in_errors():

@@ -20,7 +20,10 @@ class Property(NamedTuple):
 
 
 def parse_properties(text: str) -> dict[str, Property]:
-    """Parse the text of a Java properties file. The last value of a name counts."""
+    """Parse the text of a Java properties file.
+
+    If a name occurs several times, its last value is used.
+    """
     properties = {}
     for number, line in _logical_lines(text):
         match = _NAME.match(line)

@@ -32,6 +32,6 @@ def redacted(name: str, value: object) -> object:
 
 
 def is_path(text: str) -> bool:
-    """Return whether the text is a path, for an option that is a path or a PEM string."""
+    """Return whether the value of an option that may be a path or a PEM string is a path."""
     is_pem = "-----" in text or _BASE64_KEY.fullmatch(text) is not None
     return len(text) < 256 and text.isprintable() and not is_pem

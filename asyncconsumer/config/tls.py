@@ -54,7 +54,7 @@ def create_context(
 
 @contextmanager
 def _path(option: str, value: str | None) -> Iterator[str | None]:
-    """Return a context manager that yields the path of a PEM file.
+    """Return a context manager that yields the path of a PEM file, or None for no value.
 
     A PEM string is written to a private temporary file.
     """

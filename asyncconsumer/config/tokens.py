@@ -1,4 +1,4 @@
-"""The token providers for OAUTHBEARER: those of aiokafka's interface, or a function of the user."""
+"""The token providers for OAUTHBEARER: objects with aiokafka's interface, and user functions."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ TokenSource: TypeAlias = AbstractTokenProvider | Callable[[], Awaitable[str] | s
 
 
 class FunctionTokenProvider(AbstractTokenProvider):
-    """A token provider that calls a function. Others than async ones run in a daemon thread."""
+    """A token provider that calls a function. A function that is not async runs in a thread."""
 
     def __init__(self, function: Callable[[], Awaitable[str] | str]) -> None:
         self._function = function

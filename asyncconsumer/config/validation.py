@@ -98,13 +98,13 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 def _plain(name: str) -> str:
     """Return the name in lower case with underscores.
 
-    Other clients spell the same names differently.
+    Other clients write the same names with dots, dashes or upper case.
     """
     return name.lower().replace(".", "_").replace("-", "_")
 
 
 def _nearest(name: str, spelled: Mapping[str, str]) -> str | None:
-    """Return the option with a similar name or with this name in other clients, or None."""
+    """Return the option with a similar name, or with this name in other clients, or None."""
     if (synonym := _SYNONYMS.get(name, name)) in spelled:
         return spelled[synonym]
     near = difflib.get_close_matches(name, spelled, 1, 0.6)

@@ -47,10 +47,10 @@ class Avro:
         return read
 
     def parse(self, schema: Schema) -> Any:  # noqa: ANN401
-        """Return the parsed schema, with the schemas that it refers to included.
+        """Return the schema as fastavro parses it, with the schemas that it refers to included.
 
-        fastavro includes them in a parsed record, but not in a union or a bare name. There, names
-        are replaced by their definitions.
+        fastavro includes these in a record schema. In a union and for a bare name, they are
+        included here, in place of their names.
         """
         names: dict[str, Any] = {}
         for reference in schema.references:
@@ -66,7 +66,7 @@ class Avro:
 
 
 def parsed(schema: str | Mapping[str, Any], option: str) -> Any:  # noqa: ANN401
-    """Return a schema of the user, parsed by fastavro. `option` names it in errors."""
+    """Return a schema of the user, parsed by fastavro. `option` names the schema in errors."""
     parse = package("fastavro", "Avro").parse_schema
     try:
         return parse(json.loads(schema) if isinstance(schema, str) else dict(schema))

@@ -1,4 +1,4 @@
-"""The conversion of what users pass as a deserializer to a `Deserializer`."""
+"""The conversion of the objects that users pass as deserializers to `Deserializer` objects."""
 
 import inspect
 import json

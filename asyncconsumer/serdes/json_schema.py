@@ -37,7 +37,10 @@ class JsonSchema:
         return read
 
     def _validator(self, schema: Schema) -> Any:  # noqa: ANN401
-        """Return a validator of a schema that requests no URL. It resolves references locally."""
+        """Return a validator of a schema that requests no URL.
+
+        References are resolved only among the schemas that the registry returned.
+        """
         text = json.loads(schema.text)
         validator = self._validators.validator_for(text, self._validators.Draft7Validator)
         validator.check_schema(text)

@@ -1,4 +1,4 @@
-"""JSON schemas of several types, which share the definitions of the models within them."""
+"""JSON schemas of several types, whose models are shared as common definitions."""
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module
@@ -24,14 +24,14 @@ _PLAIN: Final[Mapping[Any, SchemaObject]] = {
 
 
 class Wanted(NamedTuple):
-    """A type, and whether its values are read or written."""
+    """A type, and the direction for which its schema is requested: validation or serialization."""
 
     kind: Any
     mode: Mode
 
 
 class ModelSchemas(NamedTuple):
-    """Schemas by type, and the definitions that they refer to, by name."""
+    """The schemas of types, and the definitions that these schemas refer to, by name."""
 
     by_type: Mapping[Wanted, SchemaObject]
     definitions: dict[str, SchemaObject]

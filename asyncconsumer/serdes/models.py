@@ -20,7 +20,7 @@ _OF_AVRO: Final = (bytes, date, datetime, time, Decimal, UUID)  # types that fas
 
 
 class Model(NamedTuple):
-    """The functions that create values of a user's type, and the package that they come from."""
+    """The functions that create values of a type, and the package to which they belong."""
 
     of_json: Callable[[bytes], Any]
     of_object: Callable[[Any], Any]
@@ -40,7 +40,10 @@ def model_of(kind: Any) -> Model:  # noqa: ANN401 - a class, or a form such as l
 
 
 def dump_of(kind: Any) -> Callable[[Any], bytes]:  # noqa: ANN401 - as in `model_of`
-    """Return the function that writes values of a type as JSON. Raise ConfigError as `model_of`."""
+    """Return the function that writes values of a type as JSON.
+
+    Raise ConfigError if no installed package supports the type.
+    """
     if model_of(kind).package == "msgspec":
         encode: Callable[[Any], bytes] = import_module("msgspec.json").Encoder().encode
         return encode
@@ -51,7 +54,7 @@ def dump_of(kind: Any) -> Callable[[Any], bytes]:  # noqa: ANN401 - as in `model
 
 
 def plain_of(value: Any) -> Any:  # noqa: ANN401 - any value
-    """Return a model as plain objects, with dates, decimals and UUIDs as they are."""
+    """Return a model as dicts and lists. Its dates, decimals and UUIDs remain objects."""
     kind = type(value)
     if _is_subclass(kind, "pydantic", "BaseModel"):
         return value.model_dump(by_alias=True)
@@ -89,7 +92,7 @@ def is_union(kind: object) -> bool:
 
 
 def package(name: str, what: str) -> ModuleType:
-    """Import and return the optional package `name`, which `what` needs.
+    """Import and return the optional package `name`. `what` is the feature that needs the package.
 
     If it is not installed, raise ConfigError with the command that installs it.
     """
@@ -101,7 +104,7 @@ def package(name: str, what: str) -> ModuleType:
 
 
 def named(kind: object) -> str:
-    """Return a type as its user writes it, for messages."""
+    """Return the text of a type as a user would write it, for messages."""
     return kind.__name__ if isinstance(kind, type) else repr(kind)
 
 

@@ -78,7 +78,7 @@ def _number(data: bytes, position: int) -> tuple[int, int]:
 
 
 def index_path(descriptor: Any) -> bytes:  # noqa: ANN401 - of a message
-    """Return the path of a message's type in its file, as it precedes the message."""
+    """Return the path of a message's type in its file, encoded as it precedes the message."""
     names = message_names(base64.b64encode(descriptor.file.serialized_pb).decode())
     path = next(path for path, name in names.items() if name == descriptor.full_name)
     if path == _FIRST:

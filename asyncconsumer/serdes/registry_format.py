@@ -26,7 +26,7 @@ _WELL_KNOWN: Final = "google/protobuf/"  # files that every Protobuf implementat
 
 
 class RegistryWriter:
-    """A serializer with a schema of a registry. The first value of a subject requests its id.
+    """A serializer with a schema of a registry. The id is requested for a subject's first value.
 
     With a schema text, the schema is registered, or only looked up with ``register=False``. Without
     one, the latest version of the subject is used.
@@ -135,7 +135,7 @@ def _dump(value: object) -> bytes:
 
 
 def json_text(model: Any, schema: str | Mapping[str, Any] | None) -> SchemaText | None:  # noqa: ANN401
-    """Return the JSON schema that a user passes, or that of the model. None without both."""
+    """Return the JSON schema that the user passes, or that of the model, or None without both."""
     if schema is None:
         schema = None if model is None else schema_of(model)
     if schema is None:

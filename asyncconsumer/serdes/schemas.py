@@ -27,16 +27,16 @@ _RULES_OF_READERS: Final = frozenset({"READ", "WRITEREAD"})
 
 
 class Reference(NamedTuple):
-    """A schema that another schema refers to, and the name by which it does."""
+    """A schema to which another schema refers, and the name in that reference."""
 
     name: str
     text: str
 
 
 class Schema(NamedTuple):
-    """A schema with all schemas that it refers to.
+    """A schema with all schemas that it refers to, directly or indirectly.
 
-    Each reference comes after those that it needs.
+    In `references`, each schema comes after those that it refers to.
     """
 
     id: int
@@ -46,7 +46,7 @@ class Schema(NamedTuple):
 
 
 class SchemaText(NamedTuple):
-    """A schema to register, with the schemas that it refers to, by the names in its text."""
+    """A schema to register, with the schemas that it refers to, by their names in its text."""
 
     kind: str
     text: str
@@ -85,7 +85,7 @@ class Schemas:
     async def get(self, schema_id: int) -> Schema:
         """Return the schema with this id.
 
-        Repeat the request after retriable errors, for a limited time.
+        After retriable errors, the request is repeated for up to `patience_ms`.
         """
         while (known := self._known.get(schema_id)) is None:
             if (asked := self._asked.get(schema_id)) is not None:
@@ -102,10 +102,10 @@ class Schemas:
         return known
 
     async def of_subject(self, subject: str, text: SchemaText | None, *, register: bool) -> Schema:
-        """Return a schema of a subject: the given one, or the latest version if it is None.
+        """Return `text` as a schema of the subject, or the subject's latest version if it is None.
 
-        The given one is registered. With ``register=False``, raise UnknownSchema if it is not
-        registered. References are registered under their names.
+        `text` is registered, with its references under their names. With ``register=False``, raise
+        UnknownSchema if it is not registered.
         """
         about = f"subject {subject!r}"
         if text is None:
@@ -168,7 +168,10 @@ async def _ask_latest(client: Client, subject: str) -> Schema:
 
 
 async def _register(client: Client, subject: str, text: SchemaText, *, register: bool) -> int:
-    """Register a schema after those that it refers to, or look it up. Return its id."""
+    """Register a schema, or with ``register=False`` look it up. Return its id.
+
+    The schemas that it refers to are registered before it.
+    """
     registry = package("confluent_kafka.schema_registry", "a schema registry")
     references = []
     for name, needed in text.references.items():
@@ -188,7 +191,7 @@ async def _collect(
 ) -> None:
     """Add all schemas that `schema` refers to, to `references`.
 
-    Each is added after the ones that it needs.
+    Each schema is added after those that it refers to.
     """
     for reference in schema.references or ():
         where = reference.subject, reference.version
@@ -210,7 +213,7 @@ def _text(schema: _RegistrySchema) -> str:
 def _check_rules(schema_id: int, rules: _RegistrySchema) -> None:
     """Raise WrongSchema if a schema has rules for reading, such as decryption.
 
-    Only Confluent's own deserializers run them. Without them the data would be misread.
+    Only Confluent's own deserializers apply such rules. Without them the data would be misread.
     """
     if rules is None:
         return

@@ -128,7 +128,10 @@ def _module(module: types.ModuleType) -> Serializer:
 
 
 def _of_value(function: Callable[[Any], Any]) -> Serializer:
-    """Return the serializer by a function of the value alone, without a call in between."""
+    """Return a serializer that calls `function` with only the value.
+
+    Its checks are inline, because they run for each record.
+    """
 
     def write(value: object, place: RecordContext) -> bytes | Awaitable[bytes | None] | None:
         if value is None:
@@ -183,7 +186,7 @@ def _checked(data: object, value: object, place: RecordContext) -> bytes | None:
 
 
 def _failure(error: Exception, value: object, place: RecordContext) -> SerializationFailed:
-    """Return the error for logs, without a text that may quote the value."""
+    """Return the error to raise for `error`, without a text that may quote the value."""
     reason = str(error) if isinstance(error, ConsumerError) else type(error).__name__
     retriable = isinstance(error, ConsumerError) and error.retriable
     return SerializationFailed(
@@ -210,7 +213,7 @@ def _json(value: object) -> bytes:
 
 
 class _NoSerializer(ConsumerError):
-    """The value has another type than the serializer expects, or no obvious encoding."""
+    """The value is not of the type that the serializer expects, or its type has no encoding."""
 
 
 _DUMPS: Final[dict[type, Callable[[Any], bytes]]] = {

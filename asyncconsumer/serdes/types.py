@@ -1,4 +1,4 @@
-"""The class `Deserializer`, to which everything that users pass as a deserializer is converted."""
+"""The class `Deserializer`, with which consumers and handlers deserialize keys and values."""
 
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
@@ -84,7 +84,7 @@ class Deserializer(Generic[T_co]):
     def function(self, part: Part) -> tuple[Callable[[Any], object] | None, bool]:
         """Return the function that a `MessageBuilder` calls, and whether it takes the record.
 
-        Otherwise it takes the bytes of the key or value. If the function is None, the bytes are the
+        Otherwise the function takes the bytes of the key or value. If it is None, the bytes are the
         value.
         """
         if self.as_it_is:
@@ -141,8 +141,8 @@ async def _waited(made: Coroutine[Any, Any, T], record: Record, part: Part) -> T
 def raise_failure(error: BaseException, record: Record, part: Part) -> NoReturn:
     """Raise `DeserializationFailed` for an error of a deserializer.
 
-    The new error is retriable if `error` is, for example because a registry is unavailable. Only
-    the type of another package's error is shown, because its text may quote the record.
+    The new error is retriable if `error` is, for example because a registry is unavailable. For an
+    error of another package only the type is shown, because its text may quote the record.
     """
     if isinstance(error, _NOT_OF_THE_RECORD):
         raise error

@@ -47,7 +47,7 @@ class Framed(Generic[T]):
 
 
 def unusable(schema: Schema, error: Exception) -> WrongSchema:
-    """Return the error to raise for a schema that the decoder's package rejects."""
+    """Return the error for a schema that fastavro, jsonschema or protobuf rejected with `error`."""
     return WrongSchema(schema.id, f"the schema is invalid: {error!r}")
 
 

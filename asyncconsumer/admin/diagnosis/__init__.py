@@ -1,1 +1,1 @@
-"""Checks of a client's access to a cluster: network, login, permissions, partitions and groups."""
+"""Checks of the access to a cluster: network, login, permissions, partitions and groups."""

@@ -67,7 +67,10 @@ async def check_address(address: Address, config: ConnectionConfig) -> AddressRe
 
 
 async def _check_network(report: AddressReport, config: ConnectionConfig) -> bool:
-    """Resolve the host name, and connect to each IP address. Return whether one accepts."""
+    """Resolve the host name, and connect to each IP address.
+
+    Return whether a connection to at least one of them succeeded.
+    """
     address, allowed = report.address, config.connect_timeout_ms / 1000
     try:
         async with asyncio.timeout(allowed):

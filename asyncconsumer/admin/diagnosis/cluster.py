@@ -26,7 +26,7 @@ def _wall_clock() -> float:
 
 
 def check_versions(reports: Sequence[AddressReport]) -> list[Finding]:
-    """Return findings about the requests that brokers support, and differences between brokers."""
+    """Return findings about the request versions that brokers support and in which they differ."""
     findings = []
     for report in reports:
         for api in _NEEDED:
@@ -49,8 +49,8 @@ def check_versions(reports: Sequence[AddressReport]) -> list[Finding]:
 async def check_features(view: ClusterView) -> Finding:
     """Return a finding that tells which group protocols the brokers have enabled.
 
-    A broker may list the requests of KIP-848 and still refuse them. This is found by a request for
-    a group that does not exist.
+    A broker may list the requests of KIP-848 in ApiVersions and still reject them. Therefore a
+    ConsumerGroupDescribe request is sent, for a group that does not exist.
     """
     try:
         response = await view.client.ask_any(ConsumerGroupDescribeRequest(_NO_GROUP))
@@ -66,7 +66,10 @@ async def check_features(view: ClusterView) -> Finding:
 
 
 async def check_clock(view: ClusterView, now: Callable[[], float] = _wall_clock) -> Finding:
-    """Return a finding that compares this machine's clock with that of the controller."""
+    """Return a finding that compares this machine's clock with that of the controller.
+
+    The controller's time is taken from its DescribeQuorum response.
+    """
     before = now()
     try:
         response = await view.client.ask_any(DescribeQuorumRequest())

@@ -1,4 +1,4 @@
-"""The admin operations that checks use, and the client for all other requests."""
+"""The admin operations that the checks of `diagnose` use, and the client for other requests."""
 
 from asyncconsumer.admin.client import AdminClient
 from asyncconsumer.admin.groups import GroupOperations

@@ -41,7 +41,10 @@ def bootstrap_findings(reports: Sequence[AddressReport]) -> list[Finding]:
 async def check_listeners(
     bootstrap: Sequence[AddressReport], config: ConnectionConfig
 ) -> tuple[list[Finding], list[AddressReport]]:
-    """Check the addresses that brokers advertise. Return findings, and one report per broker."""
+    """Check the addresses that brokers advertise in their metadata.
+
+    Return the findings, and one report per broker.
+    """
     source = next(report for report in bootstrap if report.metadata is not None)
     assert source.metadata is not None
     brokers = {

@@ -1,4 +1,4 @@
-"""The causes of logins that a broker refused."""
+"""The causes of logins that a broker rejected."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from asyncconsumer.types import Address
 async def login_finding(
     address: Address, config: ConnectionConfig, error: AuthenticationFailed
 ) -> Finding:
-    """Return a finding about a refused login. For an expired token it tells when it expired."""
+    """Return a finding about a rejected login. For an expired token it tells when it expired."""
     provider = config.sasl_oauth_token_provider
     if isinstance(error, TokenRefused) and isinstance(provider, AbstractTokenProvider):
         try:

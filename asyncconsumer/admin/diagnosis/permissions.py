@@ -47,8 +47,8 @@ def _topic_finding(name: str, code: int, operations: int, partitions: int, user:
 async def check_group_access(client: AdminClient, group: str, user: str) -> Finding:
     """Return a finding that tells whether the user may join the group and commit offsets.
 
-    A heartbeat with an unknown member id is sent. If the user may read the group, the broker
-    refuses only the id.
+    A Heartbeat request with an unknown member id is sent. If the user may read the group, the
+    broker rejects only the member id.
     """
     subject = f"group {group}"
     try:
