@@ -45,8 +45,8 @@ class Cluster(AsyncResource):
     """The metadata of a cluster, and the requests for it, within an ``async with`` block.
 
     Only topics that callers ask for are requested, and none is ever created. A `refresh` during
-    another one joins the next request, which is shared by all callers that wait. Its result was
-    therefore requested after the call.
+    another one joins the next request, which all waiting callers share. So the metadata that a
+    caller gets was requested after its call.
     """
 
     def __init__(self, brokers: BrokerPool, *, randomness: Random) -> None:
@@ -73,19 +73,22 @@ class Cluster(AsyncResource):
     def set_bootstrap(self, addresses: Iterable[Address]) -> None:
         """Replace the bootstrap servers.
 
-        Brokers that are known from metadata are still asked, too.
+        Requests are still sent to brokers that are known from metadata as well.
         """
         self._bootstrap = list(addresses)
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """Return the leader of a partition from the cache. Raise a `BrokerError` if it has none."""
+        """Return the leader of a partition from the cached metadata.
+
+        Raise a `BrokerError` if the partition has none.
+        """
         return self._metadata.leader(partition)
 
     async def refresh(self, topics: Iterable[str] = ()) -> Metadata:
-        """Request metadata of the brokers and the given topics. A topic's error is in its `error`.
+        """Request metadata of the brokers and of these topics. Return all known metadata.
 
-        A name that cannot be encoded raises `InvalidTopic` at once, because other callers may share
-        the request.
+        The error of a topic is in its attribute `error`. Raise `InvalidTopic` at once for a name
+        that cannot be encoded, because it would fail the request for other callers as well.
         """
         self._scope.check_open()
         names = list(topics)
@@ -100,19 +103,22 @@ class Cluster(AsyncResource):
     async def topic_names(self) -> list[str]:
         """Return the sorted names of all topics.
 
-        Some of them may be topics that this client may not access.
+        Names of topics that this client may not read can be among them.
         """
         return sorted(await self._names.ask())
 
     async def recent_topic_names(self) -> list[str]:
         """Return the names of all topics, unsorted and possibly cached.
 
-        For callers that poll: the slower the responses are, the longer they are cached.
+        This is for callers that poll: the slower the responses are, the longer they are cached.
         """
         return await self._names.recent()
 
     async def names_of(self, topic_ids: Collection[UUID]) -> dict[UUID, str]:
-        """Return the names of topics by their ids, as far as a broker knows them."""
+        """Return the names of topics by their ids.
+
+        Ids that the broker does not know are left out.
+        """
         reader = await self.read_any(MetadataRequest(topic_ids=sorted(topic_ids)), _read)
         names = {UUID(bytes=topic_id): name for name, topic_id in reader.names.items()}
         return {topic_id: names[topic_id] for topic_id in topic_ids if topic_id in names}
@@ -128,9 +134,10 @@ class Cluster(AsyncResource):
     async def read_any(self, message: Request, read: Callable[[NamesResponse], Awaitable[T]]) -> T:
         """Send a request to the brokers until one responds.
 
-        Return the result of `read` for its response.
+        Return the result of `read` for the response.
 
-        The response may be large. `read` may yield to the event loop.
+        This is for large responses: `read` is a coroutine function, so it can yield to the event
+        loop.
         """
         return await self._from_any(partial(self._read_from, message, read))
 
@@ -182,7 +189,10 @@ class Cluster(AsyncResource):
             raise _timeout_error(address) from error
 
     async def _wait_response(self, connection: BrokerConnection, message: Request) -> NamesResponse:
-        """Return the response. Wait for it as long as bytes of it arrive."""
+        """Send a request and return the response.
+
+        While bytes of it arrive, the wait has no time limit.
+        """
         loop = asyncio.get_running_loop()
         sent_at, pending = loop.time(), connection.send_raw(message)
         try:

@@ -42,7 +42,7 @@ async def open_connection(address: Address, config: ConnectionConfig) -> BrokerC
 
 
 async def _connect(connection: BrokerConnection, config: ConnectionConfig) -> None:
-    """Connect over TCP, and start TLS if configured."""
+    """Connect over TCP, and start TLS if it is configured."""
     address = connection.address
     try:
         await connect(lambda: connection, address, config.tls)
@@ -55,7 +55,7 @@ async def _connect(connection: BrokerConnection, config: ConnectionConfig) -> No
 
 
 async def _log_in(connection: BrokerConnection, config: ConnectionConfig) -> None:
-    """Request ApiVersions, and log in if configured."""
+    """Request ApiVersions, then log in if SASL is configured."""
     try:
         await Login(connection, config).run()
     except BaseException as error:

@@ -140,11 +140,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._end(error or ClosedError(f"the connection to {self.address} was closed"))
 
     def close_silent(self, seconds: float) -> None:
-        """Close the connection because no byte arrived for some seconds."""
+        """Close the connection, because no byte has arrived for `seconds`.
+
+        This is part of the error.
+        """
         self.close(ConnectionLost(self.address, f"no byte arrived for {seconds:.1f} s"))
 
     def retire(self) -> None:
-        """Accept no more requests, and close the connection after those in flight are answered."""
+        """Accept no more requests.
+
+        Close the connection after the requests in flight are answered.
+        """
         if self._ending is None and self._pending:
             self._ending = ClosedError(f"the connection to {self.address} was retired")
         elif self._ending is None:
@@ -334,7 +340,7 @@ def _fail(pending: _PendingRequest, error: ConsumerError) -> None:
 
 
 def _caused(error: E, cause: BaseException | None) -> E:
-    """Set and return an error's cause, as `raise error from cause` does. It is raised elsewhere."""
+    """Return `error` with its cause set, as `raise error from cause` does, without raising it."""
     error.__cause__ = cause
     return error
 

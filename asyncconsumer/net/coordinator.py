@@ -25,7 +25,7 @@ class Coordinator:
 
     With `transactional`, the id is that of a transactional producer, and not of a group.
 
-    The coordinator is looked up when it is needed and not known.
+    The coordinator is looked up with FindCoordinator when a caller needs it and it is not known.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Coordinator:
         return self._address
 
     async def find(self) -> Address:
-        """Return the coordinator's address. Look it up if it is not known."""
+        """Return the coordinator's known address. Send FindCoordinator if it is not known."""
         if self._address is None:
             response = await self._cluster.ask_any(
                 FindCoordinatorRequest(self.group_id, self._kind)
@@ -61,14 +61,14 @@ class Coordinator:
         return self._address
 
     async def moved(self) -> bool:
-        """Look up the coordinator again. Return whether its address has changed."""
+        """Send FindCoordinator again. Return whether the address has changed."""
         before, self._address = self._address, None
         return await self.find() != before
 
     def forget(self, address: Address | None = None) -> None:
-        """Forget the known address.
+        """Drop the known address, so that the next `find` looks it up.
 
-        If `address` is given, forget it only if it is the known one.
+        If `address` is given, do so only if it is the known one.
         """
         if address is None or address == self._address:
             self._address = None
@@ -77,8 +77,8 @@ class Coordinator:
     async def reached(self, traffic: Traffic) -> AsyncIterator[BrokerConnection]:
         """Return an async context manager with a connection to the coordinator.
 
-        If an error in the block says that the coordinator has moved or is unreachable, its address
-        is forgotten.
+        If an error in the block says that the coordinator has moved or is unreachable, the known
+        address is dropped.
         """
         address = await self.find()
         try:

@@ -23,7 +23,7 @@ Partitions: TypeAlias = dict[str, tuple[int, ...]]
 
 
 class PartitionDiscovery:
-    """A cache of the partitions of topics that ignores brokers with old metadata."""
+    """A cache of the partitions of topics, which is not updated from brokers with old metadata."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -92,9 +92,9 @@ async def partitions_of(
 ) -> AsyncIterator[Partitions]:
     """Yield the partitions of topics once they are known, and again after each change.
 
-    Brokers do not announce changes, so one is asked every `every_ms`. While none answers, nothing
-    is yielded. New partitions must be read from the beginning, because their records were written
-    after the topic was first read.
+    Brokers do not announce changes, so metadata is requested every `every_ms`. Nothing is yielded
+    while no broker responds. New partitions must be read from the beginning, because their records
+    were written after the topic was first read.
     """
     log, discovery, names = RateLimitedLogger(_log), PartitionDiscovery(cluster), list(topics)
     last: Partitions | None = None

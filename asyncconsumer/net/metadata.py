@@ -36,13 +36,19 @@ class Partition:
 
 
 class LeaderMapping(ABC, Mapping[int, Partition]):
-    """A mapping of partition numbers that returns leaders without decoding whole partitions."""
+    """A mapping of partition numbers to partitions, with a faster access to leaders.
+
+    `leader` reads only the leader and its epoch, and does not decode the partition.
+    """
 
     __slots__ = ()
 
     @abstractmethod
     def leader(self, number: int) -> tuple[int, int] | None:
-        """Return the leader's node id (or `NO_LEADER`) and leader epoch, or None if unknown."""
+        """Return the leader's node id (or `NO_LEADER`) and leader epoch.
+
+        Return None if there is no partition with this number.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,10 @@ class Topic:
     error: BrokerError | None = None
 
     def leader(self, partition: int) -> tuple[int, int] | None:
-        """Return the leader's node id (or `NO_LEADER`) and leader epoch, or None if unknown."""
+        """Return the leader's node id (or `NO_LEADER`) and leader epoch.
+
+        Return None if there is no partition with this number.
+        """
         partitions = self.partitions
         if not isinstance(partitions, dict):
             return partitions.leader(partition)

@@ -119,7 +119,7 @@ class MetadataReader:
 
 
 class _Rows:
-    """The partitions of one topic that were parsed so far."""
+    """The partitions of one topic in a Metadata response, as far as they are parsed."""
 
     def __init__(
         self, cursor: ResponseCursor, name: str, topic_id: bytes, known: Topic | None
@@ -137,7 +137,10 @@ class _Rows:
             self.known = known.partitions
 
     def skip_if_equal(self, count: int) -> bool:
-        """If the response repeats the known partitions, skip them. Return whether it does."""
+        """Skip the partitions of the topic if they equal the known ones.
+
+        Return whether they were skipped.
+        """
         known = self.known
         if isinstance(known, PartitionTable) and known.skip_if_equal(self._cursor, count):
             self._unchanged = known
@@ -162,7 +165,10 @@ class _Rows:
                     self.newer[number] = known[number]
 
     def topic(self, code: int) -> Topic:
-        """Return the topic after all of its partitions were parsed. `code` is its error code."""
+        """Return the topic, whose partitions are all parsed.
+
+        `code` is its error code in the response.
+        """
         table = self._unchanged or PartitionTable(
             self._cursor.part(self.start), self.positions, self.newer
         )
@@ -179,9 +185,10 @@ def _epochs(known: Mapping[int, Partition]) -> Callable[[int], int | None]:
 
 
 def _skip_rows(cursor: ResponseCursor, count: int, rows: _Rows | None) -> None:
-    """Add the next `count` partitions of the response to `rows`, and skip them.
+    """Advance the cursor over the next `count` partitions.
 
-    Partitions with the same layout of bytes are added together.
+    Add them to `rows` unless it is None. Partitions with the same layout of bytes are added
+    together, which is faster.
     """
     limit = _FIRST_COMPARED
     while count:
@@ -197,7 +204,8 @@ def _skip_rows(cursor: ResponseCursor, count: int, rows: _Rows | None) -> None:
 def _next_row(cursor: ResponseCursor) -> tuple[int, list[int]]:
     """Return the size of the next partition, and the positions of array lengths in its bytes.
 
-    The list is empty if a length takes several bytes, or if there are tagged fields.
+    The list is empty if a length takes several bytes or there are tagged fields: the layout of such
+    a partition is not compared. The cursor does not move.
     """
     data, start = cursor.data, cursor.position
     # The fields are an error code, a number, the leader and its epoch. The error says that a leader
@@ -221,7 +229,10 @@ def _next_row(cursor: ResponseCursor) -> tuple[int, list[int]]:
 
 
 def _count_same_layout(cursor: ResponseCursor, size: int, layout: list[int], limit: int) -> int:
-    """Return how many of the next partitions have the same array lengths as the first."""
+    """Return how many of the next partitions have the same size and array lengths as the first one.
+
+    `layout` has the positions of the array lengths. At most `limit` partitions are compared.
+    """
     data, position = cursor.data, cursor.position
     count = min(limit, (len(data) - position) // size) if layout else 1
     for place in layout:

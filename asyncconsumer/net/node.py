@@ -64,9 +64,11 @@ class BrokerNode:
             self._end(attempt, result)
 
     async def _wait_turn(self) -> _Attempt | None:
-        """Return a future if the caller has to make the attempt, or None if the broker is healthy.
+        """Wait until the caller may try to connect.
 
-        If another caller's attempt fails meanwhile, raise its error.
+        Return a future for the result of the attempt, for which other callers wait. Return None if
+        the broker is healthy, so that attempts need no turn. If another caller's attempt fails
+        meanwhile, raise its error.
         """
         while not self._healthy.is_set():
             if self._attempt is not None:
@@ -92,7 +94,7 @@ class BrokerNode:
             attempt.set_result(result)
 
     def on_connection_lost(self, error: ConsumerError, since: float) -> None:
-        """Note that a connection broke. It had been open since the loop time `since`.
+        """Record that a connection broke, which had been open since the loop time `since`.
 
         Connections to one broker break together, and are noticed one after the other. A connection
         older than the last failure belongs to that failure, and must not extend the backoff.

@@ -72,11 +72,9 @@ class PartitionTable(LeaderMapping):
         return _INT_32.unpack_from(cursor.data, position)[0], -1
 
     def skip_if_equal(self, cursor: ResponseCursor, count: int) -> bool:
-        """If the next `count` partitions equal those of this table, skip them.
+        """Advance `cursor` over the next `count` partitions if they equal those of this table.
 
-        Return whether they do.
-
-        Most responses repeat what is known.
+        Return whether they do. Most responses repeat what is known, and this avoids parsing it.
         """
         own = self._cursor
         if (cursor.version, count) != (own.version, len(self)):

@@ -24,7 +24,10 @@ _SUSPECT_SECONDS: Final = 30.0  # then a suspicion expires, because no request m
 
 
 class Traffic(enum.Enum):
-    """A kind of traffic. Requests of different kinds do not wait for each other."""
+    """A kind of traffic, with connections of its own.
+
+    Requests of different kinds do not block each other.
+    """
 
     CONTROL = "control"  # metadata, offsets
     FETCH = "fetch"  # waits at the broker for records
@@ -80,7 +83,8 @@ class BrokerPool(AsyncResource):
 
     A connection is opened on first use, once for all callers. If that fails, all callers get the
     error, and decide whether to retry. Further attempts at this address wait with a growing
-    backoff. When a broker changes its address, callers have to ask for the new one.
+    backoff. The pool does not know broker ids: after a change of a broker's address, callers must
+    pass the new one.
     """
 
     def __init__(
@@ -127,10 +131,10 @@ class BrokerPool(AsyncResource):
     async def connection(
         self, address: Address, traffic: Traffic, *, slot: int = 0
     ) -> BrokerConnection:
-        """Return the connection for a kind of traffic. If needed, open it, with backoff.
+        """Return the connection for a kind of traffic. If none is open, open one, with backoff.
 
-        A broker answers the requests of one connection in order, and a fetch may wait long. A
-        caller that must not wait for others uses a slot (`slot`) of its own, and closes it
+        A broker answers the requests of one connection in order, and a Fetch request may wait long.
+        A caller that must not wait for others uses a slot of its own (`new_slot`), and closes it
         afterwards.
         """
         self._scope.check_open()
@@ -201,7 +205,10 @@ class BrokerPool(AsyncResource):
             del self._openings[key]
 
     def _node(self, address: Address) -> BrokerNode:
-        """Return the BrokerNode of an address. When one is added, drop the unused ones."""
+        """Return the BrokerNode of an address.
+
+        When one is created, drop those that are no longer used.
+        """
         now = asyncio.get_running_loop().time()
         if address not in self._nodes:
             used = {key.address for key in (*self._opened, *self._openings)}
@@ -225,6 +232,9 @@ class BrokerPool(AsyncResource):
             self._nodes[key.address].on_connection_lost(opened.connection.ending, opened.since)
 
     def _keep_retired(self, connection: BrokerConnection) -> None:
-        """Keep a reference to a connection until its socket is closed."""
+        """Keep a reference to a retired connection until its socket is closed.
+
+        Otherwise it could be garbage-collected while requests on it are in flight.
+        """
         self._retired = [retired for retired in self._retired if not retired.gone]
         self._retired.append(connection)

@@ -21,7 +21,8 @@ class RawSocket:
     def read_into(self, buffer: memoryview) -> int:
         """Read bytes into `buffer`. Return the number of bytes.
 
-        Return 0 if none arrived for 5 ms, or if the event loop has to handle the socket.
+        Return 0 if no byte arrived for 5 ms, and after the end of the stream or an error. Always
+        return 0 with TLS. The caller then lets the event loop read.
         """
         try:
             try:

@@ -35,10 +35,10 @@ _SESSION_FACTOR: Final = 0.85
 
 
 class Login(AIOKafkaConnection):
-    """The login code of aiokafka's connection, without its socket, reader task and timers.
+    """The login code of aiokafka's connection, run over a `BrokerConnection`.
 
-    This class logs no request. aiokafka's own `send` logs each request at DEBUG, including the
-    password.
+    The socket, reader task and timers of aiokafka are not used. This class logs no request, because
+    aiokafka's own `send` logs each request at DEBUG, including the password.
     """
 
     def __init__(self, connection: BrokerConnection, config: ConnectionConfig) -> None:
@@ -127,14 +127,17 @@ class Login(AIOKafkaConnection):
 
 
 def _mask(secret: str | None, reason: str) -> str:
-    """Return `reason`, a broker's text, with the secret replaced in case the broker repeats it."""
+    """Return `reason`, a broker's text, with `secret` replaced wherever it occurs.
+
+    A broker may repeat the password or token in its reason.
+    """
     return reason.replace(secret, "***") if secret else reason
 
 
 class _LimitedScram(ScramAuthenticator):
-    """A SCRAM authenticator with a limit of hash iterations. The broker chooses their number.
+    """A SCRAM authenticator with a limit of hash iterations.
 
-    Too many iterations would block a thread.
+    The broker chooses their number, and a very large one would block a thread.
     """
 
     def process_server_first_message(self, server_first: str) -> None:

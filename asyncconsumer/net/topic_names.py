@@ -46,9 +46,10 @@ class AskAny(Protocol):
 
 
 class TopicNames:
-    """A cache of all topic names, requested as a list or with the metadata of all topics.
+    """A cache of all topic names.
 
     Brokers from Kafka 4.1 on list names for clients that may describe the cluster's configuration.
+    Otherwise the metadata of all topics is requested.
     """
 
     def __init__(self, ask_any: AskAny) -> None:
@@ -60,7 +61,7 @@ class TopicNames:
     async def ask(self) -> list[str]:
         """Request and return all topic names, unsorted.
 
-        Some of them may be topics that this client may not access.
+        Names of topics that this client may not read can be among them.
         """
         if self._may_list:
             names = await self._ask_any(ListTopicsRequest(), self._read)
