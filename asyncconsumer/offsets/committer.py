@@ -1,4 +1,7 @@
-"""The committer of a consumer. It runs one commit at a time, and prevents unintended rewinds."""
+"""The committer of a consumer.
+
+It runs one commit at a time, and prevents commits of smaller offsets that are not intended.
+"""
 
 import asyncio
 import copy
@@ -20,7 +23,7 @@ _DROPPED: Final = "dropped commits"
 
 @dataclass(slots=True, eq=False)
 class _CommitBatch:
-    """Offsets that are committed together, and the errors of partitions whose commit failed."""
+    """Offsets that are committed together, and the error of each partition whose commit failed."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     failed: dict[TopicPartition, ConsumerError] = field(default_factory=dict)
@@ -48,7 +51,7 @@ class _CommitBatch:
         return len(lost)
 
     def withdraw(self) -> None:
-        """Interrupt the attempt in flight."""
+        """Interrupt the attempt in flight, if there is one."""
         if not self.attempt.expired():
             self.attempt.reschedule(asyncio.get_running_loop().time())
 
@@ -56,12 +59,12 @@ class _CommitBatch:
 class Committer:
     """The task that commits to an offset store for any number of other tasks.
 
-    `run` must be running.
+    A caller of `commit` waits until `run`, in its own task, has committed the offsets.
 
     Requests during a commit are collected for the next commit, with the largest offset of each
     partition. A later offset includes the earlier records. Commits therefore neither overlap nor go
-    back, in whatever order they were requested. An intended rewind needs `rewind`. If the broker
-    resets a position, because the log has changed, the reader must `forget` the partition.
+    back, in whatever order they were requested. An intended rewind needs `rewind`. If a position
+    goes back because the log has changed, the reader must `forget` the partition.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class Committer:
             self._counts[_DROPPED] += number
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None for one without."""
+        """Return the committed offset of each partition, or None without one."""
         offsets = await self._store.load(partitions)
         for tp, offset in offsets.items():
             self._committed.pop(tp, None)
@@ -111,13 +114,13 @@ class Committer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False
     ) -> dict[TopicPartition, int]:
-        """Commit the offsets, or larger ones that were requested meanwhile.
+        """Commit `offsets`, or larger ones that were requested meanwhile.
 
-        Return the committed ones.
+        Return the committed offsets.
 
         With `rewind` the offsets are committed even if larger ones were committed before.
         Cancelling the wait does not cancel the commit. A partition that is forgotten meanwhile, or
-        lost according to the store, is not committed. That is not an error.
+        that the store reports as lost, is left out of the result without an error.
         """
         check_offsets(offsets)
         if self._stopped:
@@ -136,10 +139,11 @@ class Committer:
         return {tp: batch.offsets[tp] for tp in offsets if tp in batch.offsets}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop uncommitted offsets of partitions that are no longer assigned.
+        """Drop uncommitted and stored offsets of these partitions.
 
-        A commit of them in flight is interrupted, because the store might retry it. It is repeated
-        without these partitions. A commit that has reached the store cannot be undone.
+        They are no longer assigned, or their position has gone back. A commit of them in flight is
+        interrupted, because the store might retry it, and repeated without them. A commit that has
+        reached the store cannot be undone.
         """
         committed, furthest, in_flight = self._committed, self._furthest, self._in_flight
         dropped = withdrawn = 0

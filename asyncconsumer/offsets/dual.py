@@ -20,7 +20,7 @@ class DualOffsets:
         self._second = second
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the larger of the offsets in both stores for each partition.
+        """Return the larger of the offsets in both stores for each partition, or None without any.
 
         The store with the smaller offset has missed a commit. A rewind is therefore safe only if
         its commit reached both stores.
@@ -30,7 +30,10 @@ class DualOffsets:
         return {tp: _larger(first.get(tp), second.get(tp)) for tp in tps}
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit to the first store. Then commit the partitions that succeeded to the second."""
+        """Commit to the first store, then commit the partitions that succeeded to the second.
+
+        Raise an error if a partition failed in either store.
+        """
         failed = await _failed(self._first, offsets)
         succeeded = {tp: offset for tp, offset in offsets.items() if tp not in failed}
         failed |= await _failed(self._second, succeeded)

@@ -1,4 +1,4 @@
-"""The offsets of a group in Kafka, which its coordinator stores.
+"""The offsets of a group in Kafka, read with OffsetFetch and committed with OffsetCommit.
 
 This module never joins the group.
 """
@@ -46,9 +46,9 @@ _FENCED_ERRORS: Final = IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 class KafkaOffsets:
     """The offsets of one group, read from and committed to its current coordinator.
 
-    `identity` is called before each attempt. It returns the member as which to commit, or None if
-    no partition is assigned. If Kafka does not coordinate the group, it accepts commits without a
-    member.
+    `identity` is called before each attempt to commit. It returns the member as which to commit, or
+    None if no partition is assigned. A group without members, whose partitions Kafka does not
+    assign, accepts commits without a member.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class KafkaOffsets:
         self._longest_text = _MAX_CHARACTERS
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None for one without."""
+        """Return the committed offset of each partition, or None without one."""
         tps = list(partitions)
         if not tps:
             return {}
@@ -79,7 +79,7 @@ class KafkaOffsets:
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the offset of the next record to read in each partition.
 
-        Brokers limit the metadata text of an offset differently. A text that may be cut is
+        Offsets may have a metadata text, whose length brokers limit. A text that may be cut is
         shortened until the broker accepts it, because the offset matters more.
         """
         while offsets:
@@ -98,9 +98,9 @@ class KafkaOffsets:
         offsets: Mapping[TopicPartition, Offset],
         failed: Mapping[TopicPartition, ConsumerError],
     ) -> bool:
-        """Lower the limit of metadata texts if a broker refused longer ones.
+        """Lower the limit of metadata texts if the broker refused a text that may be cut.
 
-        Return whether it did.
+        Return whether the limit was lowered, so that the commit should be repeated.
         """
         too_long = [
             len(offsets[tp].metadata)

@@ -8,15 +8,15 @@ from asyncconsumer.types import TopicPartition
 
 
 class OffsetStore(Protocol):
-    """A store for the offsets of a group. An offset is that of the next record to read.
+    """The interface of a store for the offsets of a group.
 
-    A store accepts an offset that is smaller than the one before. The caller must prevent
-    unintended rewinds and concurrent commits; `Committer` does both. Both methods may be cancelled.
-    Then the operation may or may not have taken effect.
+    An offset is that of the next record to read. A store accepts an offset that is smaller than the
+    stored one. The caller must prevent unintended rewinds and concurrent commits, as `Committer`
+    does. Both methods may be cancelled. The operation may then have taken effect or not.
     """
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the stored offset of each partition, or None for one without."""
+        """Return the stored offset of each partition, or None without one."""
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store the offset of each partition.
@@ -32,6 +32,7 @@ def commit_error(
     """Return the error to raise when the partitions in `failed` were not committed.
 
     If all of `offsets` failed, it is one of their errors, preferably one that is not retriable.
+    Otherwise it is a `PartlyCommitted`.
     """
     if failed.keys() >= offsets.keys():
         return min(failed.values(), key=lambda error: error.retriable)
@@ -41,7 +42,10 @@ def commit_error(
 def failed_partitions(
     offsets: Iterable[TopicPartition], error: ConsumerError
 ) -> dict[TopicPartition, ConsumerError]:
-    """Return the partitions in `offsets` that a store's error is about, each with its own error."""
+    """Return the error of each partition in `offsets` that failed with `error`.
+
+    A `PartlyCommitted` names the partitions and their errors. Any other error applies to all.
+    """
     if isinstance(error, PartlyCommitted):
         return {tp: error.failed[tp] for tp in offsets if tp in error.failed}
     return dict.fromkeys(offsets, error)
@@ -69,9 +73,9 @@ def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def check_loaded(loaded: object) -> None:
-    """Raise `ConfigError` if a user's store has returned an invalid offset.
+    """Raise `ConfigError` if the result of a user's store has an invalid offset.
 
-    For example, a -1 in place of None would mean the end of the log.
+    For example, -1 in place of None would be taken for LATEST.
     """
     if not isinstance(loaded, Mapping):
         raise ConfigError(f"the offset store loaded {loaded!r}: return a dict by partition")

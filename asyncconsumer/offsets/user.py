@@ -28,8 +28,8 @@ class UserOffsetStore:
 
     Kafka refuses the commit of a fenced member, but a database does not. A commit therefore waits
     until the ownership is confirmed or lost. The member waits for the commit before it joins again.
-    All errors become a `ConsumerError`. Calls have a time limit, because a database that hangs
-    would block revocations.
+    Every error is raised as a `ConsumerError`. Calls have a time limit, because a database that
+    hangs would block revocations.
     """
 
     def __init__(self, store: OffsetStore, owner: Owner, group: str, *, patience_ms: int) -> None:
@@ -39,7 +39,7 @@ class UserOffsetStore:
         self._seconds = patience_ms / 1000
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Load offsets from the user's store."""
+        """Return the offset of each partition from the user's store, or None without one."""
         async with self._calling("load"):
             offsets = await self._store.load(partitions)
         check_loaded(offsets)
@@ -52,7 +52,7 @@ class UserOffsetStore:
             await self._store.commit(offsets)
 
     def _is_owned(self) -> bool:
-        """Return whether the partitions are certainly owned.
+        """Return whether the partitions are certainly owned now.
 
         Raise `NothingClaimed` if they are lost.
         """

@@ -56,8 +56,8 @@ class ZooKeeperOffsets:
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the offset of each partition, or None if it is missing or invalid.
 
-        After a partition was claimed, its offset is up to date. A server that knows the claim also
-        has all earlier writes of the last owner.
+        The offset is up to date if the partition is claimed: a server that knows the claim also has
+        all earlier writes of the last owner.
         """
         tps = list(dict.fromkeys(partitions))
         paths = [self._paths.offset(tp) for tp in tps]
@@ -76,8 +76,9 @@ class ZooKeeperOffsets:
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write the offsets that differ from those last written or loaded.
 
-        After a connection loss, the offsets are read to find those that were not written. These are
-        written again, in the same session. After `SessionExpired` some may have been written.
+        After a connection loss, the znodes are read to find the offsets that were not written.
+        These are written again, in the same session. If the session expires, some offsets may have
+        been written.
         """
         check_offsets(offsets)
         epoch = self._claim_epoch()
@@ -143,9 +144,9 @@ class ZooKeeperOffsets:
     async def _attempt(
         self, kind: _Kind, offsets: Mapping[TopicPartition, int], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError | None]:
-        """Send one operation of this kind per partition.
+        """Send one operation of the given kind for each partition.
 
-        Return the error of each partition, or None.
+        Return the error of each partition, or None for a success.
         """
         operations = []
         for partition, offset in offsets.items():
@@ -160,10 +161,11 @@ class ZooKeeperOffsets:
     async def _make_parents(
         self, partitions: Iterable[TopicPartition], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError]:
-        """Create the parent znodes of the partitions, without data. Return errors by partition.
+        """Create the parent znodes of the partitions, without data.
 
-        An error of a topic that is not retriable is ignored. The znode may exist even if this
-        client may not create it. The write of the partition then shows the error.
+        Return the retriable errors by partition. An error of a topic that is not retriable is
+        ignored. The znode may exist even if this client may not create it. The write of the
+        partition then shows the error.
         """
         try:
             await ensure_path(self._session, self._paths.offsets)
@@ -187,10 +189,10 @@ class ZooKeeperOffsets:
         error: ZooKeeperError,
         patience: RetryDeadline,
     ) -> dict[TopicPartition, int]:
-        """Read the offsets after `error`, and return those that were not written.
+        """Return the `offsets` that were not written when a commit failed with `error`.
 
-        The current server may lag behind the server that accepted the write, so `sync` comes first.
-        `patience` limits the time for retries.
+        The znodes are read after a `sync`, because the current server may lag behind the one that
+        accepted the write. `patience` limits the time for retries.
         """
         while True:
             await patience.wait_or_raise(error)
