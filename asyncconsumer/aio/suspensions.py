@@ -25,6 +25,11 @@ class ClockOffsets(NamedTuple):
     wall: float
 
 
+def boot_clock() -> float:
+    """Return the system's time, which advances while the machine is suspended (Linux)."""
+    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
+
+
 def system_offsets() -> ClockOffsets:
     """Return the current offsets of the system's clocks."""
     monotonic = time.monotonic()

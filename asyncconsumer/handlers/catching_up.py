@@ -49,7 +49,7 @@ async def _is_processed(tp: TopicPartition, end: int, consumer: Consumer, queue:
     first = position if work is None or work.ledger.position is None else work.ledger.first
     if min(position, first) >= end:
         return True
-    if queue.stopped and not queue.running:
+    if queue.stopped and queue.is_idle:
         raise ClosedError(
             f"the app was drained before the records of {tp} up to offset {end} were processed"
         )

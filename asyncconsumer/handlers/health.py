@@ -89,7 +89,7 @@ def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
         if (trouble := runtime.trouble) is not None:
             return f"handler {runtime.handler.name}: {trouble}"
         if (
-            runtime.queue.running
+            not runtime.queue.is_idle
             and (seconds := runtime.queue.completions.longest(now)) >= timeout_ms / 1000
         ):
             return f"handler {runtime.handler.name} finished nothing for {seconds:.0f} s"

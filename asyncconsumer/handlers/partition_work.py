@@ -12,6 +12,7 @@ from asyncconsumer.streams.stream import Fence
 from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
+    from asyncconsumer.handlers.acknowledgements import Sent
     from asyncconsumer.handlers.outputs import Outputs
     from asyncconsumer.handlers.priorities import Level
 
@@ -58,6 +59,7 @@ class PartitionWork:
         self.timers: set[asyncio.TimerHandle] = set()
         self.wakeup = asyncio.Event()  # set when there is room or an item has ended
         self.outputs: dict[int, Outputs] = {}  # by first offset, of an exactly-once app
+        self.unacknowledged: dict[Sent, None] = {}  # processed, with results on their way
         self.former = former  # of an earlier assignment, with items that still run
 
     @property
@@ -107,6 +109,24 @@ class PartitionWork:
         self.busy.clear()
         self.ledger.drop_unstarted()
         self.wakeup.set()
+
+
+class WorkerState:
+    """The partition and the item that a worker is processing.
+
+    `sent` are the results of its call, if it published any.
+
+    During a run, `item` is None. The worker then processes the record that is the next unstarted
+    one in the ledger of its partition.
+    """
+
+    __slots__ = ("item", "sent", "waited", "work")
+
+    def __init__(self) -> None:
+        self.work: PartitionWork | None = None
+        self.item: Item | None = None
+        self.sent: Sent | None = None
+        self.waited = False  # the last run ended because its handler waited
 
 
 def first_of(item: Item) -> Record:

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, get_args, get_origin
 
 from asyncconsumer.config import ConnectionConfig, ProducerConfig, SendConfig
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.handlers.acknowledgements import Sent
 from asyncconsumer.handlers.invoke import Call
 from asyncconsumer.handlers.outgoing import PublishMiddleware, SenderWithMiddlewares
 from asyncconsumer.handlers.partition_work import Item
@@ -155,25 +156,45 @@ class ResultPublisher:
         around = self._middlewares
         self._producer = SenderWithMiddlewares(producer, around) if around else producer
 
-    def call(self, call: Call) -> Call:
+    def sent(self, call: Call) -> Call:
+        """Return a call that ends when the results of `call` are sent by a producer.
+
+        It returns them as `Sent`, or None if there are none. Nothing may be called around it, or
+        it would not learn of results that cannot be written.
+        """
+
+        async def send(item: Item) -> Sent | None:
+            result = await call(item)
+            if result is None:
+                return None
+            key = None if isinstance(item, list) else item.key
+            if type(result) in (list, tuple):
+                deliveries: Any = await self._send_each(result, key)
+                return Sent(deliveries) if deliveries else None
+            delivery: Any = await self._send(result, key)
+            return Sent((delivery,))
+
+        return send
+
+    def written(self, call: Call) -> Call:
         """Return a call that ends when the results of `call` are written to all replicas."""
 
         async def publish(item: Item) -> Any:  # noqa: ANN401 - what the handler returns
             result = await call(item)
-            if result is None:
-                return None
-            source_key = None if isinstance(item, list) else item.key
-            if type(result) in (list, tuple):
-                deliveries = [
-                    await self._send(each, source_key) for each in result if each is not None
-                ]
-                for delivery in deliveries:
+            if result is not None:
+                key = None if isinstance(item, list) else item.key
+                several = result if type(result) in (list, tuple) else (result,)
+                for delivery in await self._send_each(several, key):
                     await delivery
-            else:
-                await (await self._send(result, source_key))
             return result
 
         return publish
+
+    async def _send_each(
+        self, results: Iterable[Any], source_key: bytes | None
+    ) -> list[Awaitable[object]]:
+        """Send several results. Return their deliveries."""
+        return [await self._send(each, source_key) for each in results if each is not None]
 
     async def _send(self, result: Any, source_key: bytes | None) -> Awaitable[object]:  # noqa: ANN401
         producer, place = self._producer, self._place

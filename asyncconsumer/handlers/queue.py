@@ -17,6 +17,7 @@ from asyncconsumer.handlers.ordering import Ordering
 from asyncconsumer.handlers.partition_work import (
     Item,
     PartitionWork,
+    WorkerState,
     WorkState,
     first_of,
     records_of,
@@ -29,21 +30,6 @@ from asyncconsumer.types import TopicPartition
 _WOKEN_AT_ONCE: Final = 2  # each of them wakes two more while items are ready
 _STARTED_AT_ONCE: Final = 16  # records outside of a run
 _MUCH_IN_FLIGHT: Final = 128  # records of one partition
-
-
-class WorkerState:
-    """The partition and the item that a worker is processing.
-
-    During a run, `item` is None. The worker then processes the record that is the next unstarted
-    one in the ledger of its partition.
-    """
-
-    __slots__ = ("item", "waited", "work")
-
-    def __init__(self) -> None:
-        self.work: PartitionWork | None = None
-        self.item: Item | None = None
-        self.waited = False  # the last run ended because its handler waited
 
 
 class RoomWaiters(set[PartitionWork]):
@@ -117,7 +103,7 @@ class WorkQueue:
         `fence` has the deadline until which the partition is certainly owned.
         """
         former = self.partitions.get(partition)
-        while former is not None and not self._is_running(former):
+        while former is not None and not self.is_running(former):
             former = former.former
         work = self.partitions[partition] = PartitionWork(
             partition, start, fence, self._levels.of(partition.topic), former
@@ -148,9 +134,18 @@ class WorkQueue:
         self._room_waiters.notify_soon()
 
     def cancel(self, work: PartitionWork | None = None) -> dict[TopicPartition, list[int]]:
-        """Cancel the running items of a partition, or of all partitions. Return their offsets."""
+        """Cancel the running items of a partition, or of all partitions. Return their offsets.
+
+        Results that are sent may still be written, but their items do not count as processed.
+        """
         self._interrupt_run_of(work)
         cancelled: dict[TopicPartition, list[int]] = {}
+        for each in self.partitions.values() if work is None else (work,):
+            if sent := list(each.unacknowledged):
+                each.unacknowledged.clear()
+                items = [records_of(results.item) for results in sent]
+                cancelled[each.partition] = [record.offset for item in items for record in item]
+                self.note_end(each)
         for task, state in self.running.items():
             if work in (None, state.work) and task not in self.cut:
                 self.cut.add(task)
@@ -168,12 +163,19 @@ class WorkQueue:
 
     async def wait_idle(self, work: PartitionWork) -> None:
         """Wait until no item of a partition is running."""
-        while self._is_running(work):
+        while self.is_running(work):
             work.wakeup.clear()
             await work.wakeup.wait()
 
-    def _is_running(self, work: PartitionWork) -> bool:
-        return any(state.work is work for state in self.running.values())
+    def is_running(self, work: PartitionWork) -> bool:
+        """Return whether items of a partition are running, or wait for an acknowledgement."""
+        runs = any(state.work is work for state in self.running.values())
+        return runs or bool(work.unacknowledged)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no item is running, and none waits for an acknowledgement."""
+        return not (self.running or any(work.unacknowledged for work in self.partitions.values()))
 
     # --- adding records --------------------------------------------------------------------------
 
@@ -297,7 +299,7 @@ class WorkQueue:
 
     def wake(self, limit: int = _WOKEN_AT_ONCE) -> None:
         """Wake up to `limit` idle workers, as many as there is work for."""
-        if not self.running:
+        if self.is_idle:
             self.completions.begin(asyncio.get_running_loop().time())
         idle = self._idle
         count = limit if self.startable else min(limit, len(self.ready))
@@ -337,6 +339,11 @@ class WorkQueue:
     def _interrupt_waiting_run(self) -> None:
         if (state := self._run) is not None:
             state.waited = True
+            self.interrupt_run()
+
+    def interrupt_run_by(self, state: WorkerState) -> None:
+        """Interrupt the run of this worker, unless that has happened before."""
+        if self._run is state:
             self.interrupt_run()
 
     def interrupt_run(self) -> None:
@@ -459,6 +466,10 @@ class WorkQueue:
     def stop_running(self, task: asyncio.Task[Any], work: PartitionWork) -> None:
         """Note that a worker has finished its item or its run."""
         del self.running[task]
+        self.note_end(work)
+
+    def note_end(self, work: PartitionWork) -> None:
+        """Note that an item has ended. Wake the tasks that wait until nothing is running."""
         if work.state is not WorkState.OPEN:
             work.wakeup.set()
         if self.stopped:
@@ -473,6 +484,6 @@ class WorkQueue:
 
     async def wait_all_idle(self) -> None:
         """Wait until no item is running."""
-        while self.running:
+        while not self.is_idle:
             self._item_ended.clear()
             await self._item_ended.wait()

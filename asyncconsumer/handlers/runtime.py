@@ -1,6 +1,6 @@
 """The runtime of a handler, with its work queue, workers, threads and failure policy."""
 
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,15 +24,12 @@ from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.retry_topic import RetryTopic, RetryTopics
 from asyncconsumer.handlers.threads import HandlerThreads
 from asyncconsumer.handlers.tracing import TracedPublishing, traced
-from asyncconsumer.handlers.workers import Workers
+from asyncconsumer.handlers.workers import Start, Workers
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from asyncconsumer.handlers.app import ConsumerApp
-
-Start = Callable[[Coroutine[Any, Any, None], str], object]
-"""Run a coroutine in the background until it returns or the app is closed."""
 
 
 class AppContext(NamedTuple):
@@ -109,7 +106,8 @@ class HandlerRuntime:
         """
         call = self._caller(function)
         if self.publisher is not None:
-            call = self.publisher.call(call)
+            is_outermost = not middlewares and not context.tracing and context.exactly_once is None
+            call = self.publisher.sent(call) if is_outermost else self.publisher.written(call)
         call = with_middlewares(call, middlewares, self._context_of)
         call = traced(call, group) if context.tracing else call
         if self.retry_topics is not None:
@@ -157,8 +155,7 @@ class HandlerRuntime:
 
     def start(self, start: Start) -> None:
         """Start the workers. `start` runs a coroutine in the background."""
-        for number in range(self.handler.handling.concurrency):
-            start(self.workers.work(), f"{self.handler.name}-{number}")
+        self.workers.start(start, self.handler.handling.concurrency)
 
     async def close(self) -> None:
         """Close the threads of the handler, after its last item has ended."""

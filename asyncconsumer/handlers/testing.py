@@ -194,5 +194,4 @@ def _waits(queue: WorkQueue, tp: TopicPartition, committed: int, end: int) -> bo
     if work is None or not work.timers or work.ledger.position != end:
         return False
     starts = work in queue.startable or any(other is work for other, _ in queue.ready)
-    runs = any(state.work is work for state in queue.running.values())
-    return committed >= work.ledger.first and not starts and not runs
+    return committed >= work.ledger.first and not starts and not queue.is_running(work)

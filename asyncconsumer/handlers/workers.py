@@ -2,19 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from time import monotonic
 from typing import Any, Final, NoReturn
 
+from asyncconsumer.aio.suspensions import boot_clock
 from asyncconsumer.aio.wait import POLL_SECONDS
 from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
+from asyncconsumer.handlers.acknowledgements import Acknowledgements, Sent
 from asyncconsumer.handlers.failures import Failures, kind_of
 from asyncconsumer.handlers.invoke import Call
-from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkState
-from asyncconsumer.handlers.queue import WorkerState, WorkQueue
+from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkerState, WorkState
+from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.records.decoding import BlockRun, Record
+
+Start = Callable[[Coroutine[Any, Any, None], str], object]
+"""Run a coroutine in the background until it returns or the app is closed."""
 
 _log: Final = logging.getLogger(__name__)
 _ITEMS_PER_TURN: Final = 64
@@ -26,7 +31,7 @@ _THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # these end mo
 
 
 class Workers:
-    """The workers of one handler. The caller runs `work` in `concurrency` tasks."""
+    """The workers of one handler."""
 
     def __init__(
         self,
@@ -43,9 +48,18 @@ class Workers:
         self._call = call
         self._failures = failures
         self._durations = recorder.histogram("handler_duration_seconds", handler)
+        self._acknowledgements = Acknowledgements(queue, self._deal_with_undelivered)
+        self._permit = _StartPermit()
+        self._start: Start
         self._latest: WorkerState | None = None  # of the worker that made the last call
         self._logs_results = not publishes  # until the first value that has no topic
         self._single_calls = 0  # calls that must end without a wait before the next run
+
+    def start(self, start: Start, count: int) -> None:
+        """Start `count` workers, which run until they are cancelled."""
+        self._start = start
+        for number in range(count):
+            start(self.work(), f"{self._handler}-{number}")
 
     async def work(self) -> None:
         """Process items and records of the queue until cancelled.
@@ -80,13 +94,13 @@ class Workers:
     ) -> int:
         """Process items that are ready. Return their number, which is at most `_ITEMS_PER_TURN`."""
         queue = self._queue
-        ready, running, call = queue.ready, queue.running, self._call
+        ready, running, call, permit = queue.ready, queue.running, self._call, self._permit
         for count in range(_ITEMS_PER_TURN):
             if not ready or queue.stopped or task.cancelling():
                 return count
             work, item = ready.popleft()
             began = clock()
-            if work.state is not WorkState.OPEN or began >= work.deadline:
+            if work.state is not WorkState.OPEN or not permit.allows(work, began):
                 if not await queue.may_begin(work, item):
                     continue
                 began = clock()
@@ -94,7 +108,7 @@ class Workers:
             running[task] = self._latest = state
             try:
                 if (result := await call(item)) is not None:
-                    self._log_unpublished(result)
+                    self._take_result(state, result)
             except _THE_END:
                 raise
             except BaseException as error:  # noqa: BLE001 - `_failed` sorts them; a Rust panic is one
@@ -103,15 +117,13 @@ class Workers:
                 continue
             # unless the call waited, and another worker made one meanwhile
             is_latest = self._latest is state
-            self._single_calls = max(self._single_calls - 1, 0) if is_latest else _SINGLE_CALLS
+            at_once = is_latest and state.sent is None
+            self._single_calls = max(self._single_calls - 1, 0) if at_once else _SINGLE_CALLS
             # The item counts unless the handler swallowed a cancellation and returned.
-            if task not in queue.cut or await self._take_back(task):
-                queue.finish(work, item)
-                queue.finished += 1
+            is_whole = task not in queue.cut or await self._take_back(task)
             ended = clock()
             self._durations.observe(ended - began)
-            queue.completions.end(ended)
-            queue.stop_running(task, work)
+            self._end_call(task, state, item, ended, is_whole=is_whole)
         return _ITEMS_PER_TURN
 
     async def _run(
@@ -133,7 +145,7 @@ class Workers:
             min(work.deadline - asyncio.get_running_loop().time(), _SECONDS_PER_TURN),
             busy=work.busy,
             postpone=partial(queue.postpone_next, work),
-            on_result=self._log_unpublished,
+            on_result=partial(self._take_result, state),
             cancelling=task.cancelling,
             clock=_run_clock(),
         )
@@ -177,13 +189,62 @@ class Workers:
     ) -> None:
         """Complete the call that interrupted a run, for example because its handler had to wait."""
         queue = self._queue
-        if state.waited:
+        if state.waited or state.sent is not None:
             self._single_calls = _SINGLE_CALLS
-        if task not in queue.cut or await self._take_back(task):
-            queue.finish(work, record)
-            queue.finished += 1
-        queue.completions.end(asyncio.get_running_loop().time())
+        is_whole = task not in queue.cut or await self._take_back(task)
+        now = asyncio.get_running_loop().time()
+        self._end_call(task, state, record, now, is_whole=is_whole)
+
+    def _take_result(self, state: WorkerState, result: object) -> None:
+        """Note what a call has returned."""
+        if type(result) is Sent:
+            state.sent = result
+            self._queue.interrupt_run_by(state)  # the record is not processed yet
+        else:
+            self._log_unpublished(result)
+
+    def _end_call(
+        self,
+        task: "asyncio.Task[object]",
+        state: WorkerState,
+        item: Item,
+        now: float,
+        *,
+        is_whole: bool,
+    ) -> None:
+        """Finish the item of a call, now or when its results are acknowledged.
+
+        Drop the item if the handler was cancelled (not `is_whole`), because it may be incomplete.
+        """
+        queue, work, sent = self._queue, state.work, state.sent
+        assert work is not None
+        state.sent = None
+        if sent is not None and is_whole and work.state is not WorkState.OVER:
+            self._acknowledgements.wait_for(work, item, sent)
+        else:
+            if is_whole:
+                queue.finish(work, item)
+                queue.finished += 1
+            queue.completions.end(now)
         queue.stop_running(task, work)
+
+    def _deal_with_undelivered(self, sent: Sent) -> None:
+        """Apply the failure policy to an item of which a result could not be written."""
+        self._start(self._undelivered(sent), f"{self._handler}-undelivered")
+
+    async def _undelivered(self, sent: Sent) -> None:
+        work, item = sent.work, sent.item
+        if sent not in work.unacknowledged:
+            return  # cancelled meanwhile
+        del work.unacknowledged[sent]
+        task = asyncio.current_task()
+        assert task is not None
+        state = self._queue.running[task] = WorkerState()
+        state.work, state.item = work, item
+        try:
+            await sent.wait()
+        except BaseException as error:  # noqa: BLE001 - as that of a call
+            await self._failed(task, work, item, error)
 
     async def _failed(
         self, task: "asyncio.Task[object]", work: PartitionWork, item: Item, error: BaseException
@@ -268,6 +329,39 @@ class Workers:
             met_here = True
         task.uncancel()
         return met_here
+
+
+class _StartPermit:
+    """The permission to start items of a partition until its deadline.
+
+    A look at the deadline takes longer than the other work for an item. It is therefore valid until
+    the next iteration of the event loop, and for as many milliseconds as that of a run. The clock
+    is that of a run, too, see `_run_clock`.
+    """
+
+    __slots__ = ("_clock", "_until", "_work")
+
+    def __init__(self) -> None:
+        self._work: PartitionWork | None = None
+        self._until = 0.0
+        self._clock: Callable[[], float] | None = None
+
+    def allows(self, work: PartitionWork, now: float) -> bool:
+        """Return whether an item of a partition may be started at the loop time `now`."""
+        if self._clock is None:
+            self._clock = _run_clock() or boot_clock
+        if work is self._work and self._clock() < self._until:
+            return True
+        seconds = work.deadline - now
+        if seconds <= 0:
+            return False
+        if self._work is None:
+            asyncio.get_running_loop().call_soon(self._end)
+        self._work, self._until = work, self._clock() + min(seconds, _SECONDS_PER_TURN)
+        return True
+
+    def _end(self) -> None:
+        self._work = None
 
 
 def _clock() -> Callable[[], float]:

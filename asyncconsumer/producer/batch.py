@@ -2,7 +2,8 @@
 
 import asyncio
 import copy
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from asyncconsumer.errors import ConsumerError
@@ -61,31 +62,31 @@ class ProducerBatch:
         self.base_offset = -1
         self.timestamp_ms = _NO_TIMESTAMP
         self.parts: list[ProducerBatch] = []
-        self.waiters: list[tuple[asyncio.Future[None], int]] = []
+        self.waiters: list[tuple[Callable[[], object], int]] = []  # with the number of a record
         self.withdrawn: frozenset[int] = frozenset()  # records not to send again
 
     def written(self, base_offset: int, timestamp_ms: int) -> None:
-        """Set the offset of the first record, and wake the tasks that wait for the batch."""
+        """Set the offset of the first record, and call the waiters."""
         self.base_offset, self.timestamp_ms = base_offset, timestamp_ms
         self._wake()
 
     def failed(self, error: ConsumerError) -> None:
-        """Set the error of all records, and wake the tasks that wait for the batch."""
+        """Set the error of all records, and call the waiters."""
         self.error = error
         self._wake()
 
     def become(self, parts: "list[ProducerBatch]") -> None:
         """Replace this batch by batches of one record each."""
         self.parts = parts
-        for future, index in self.waiters:
-            parts[index].waiters.append((future, 0))
+        for call, index in self.waiters:
+            parts[index].waiters.append((call, 0))
         self.waiters.clear()
 
     async def wait(self) -> None:
         """Wait until all records are written or have failed."""
         if not self.done and not self.parts:
             future = asyncio.get_running_loop().create_future()
-            self.waiters.append((future, 0))
+            self.waiters.append((partial(_wake, future), 0))
             await future
         for part in self.parts:
             await part.wait()
@@ -108,10 +109,9 @@ class ProducerBatch:
     def _wake(self) -> None:
         self.done = True
         self.encoder, self.data = _DROPPED, b""  # a delivery may be kept for long
-        for future, _ in self.waiters:
-            if not future.done():
-                future.set_result(None)
-        self.waiters.clear()
+        waiters, self.waiters = self.waiters, []
+        for call, _ in waiters:
+            call()
 
 
 _DROPPED: Final = RecordEncoder()  # of batches that are done
@@ -143,7 +143,7 @@ class RecordDelivery:
         batch = self._current()
         if not batch.done:
             future = asyncio.get_running_loop().create_future()
-            batch.waiters.append((future, self._index))
+            batch.waiters.append((partial(_wake, future), self._index))
             yield from future
             batch = self._current()
         return batch.metadata(self._index, self._timestamp_ms)
@@ -160,3 +160,18 @@ def withdraw(delivery: RecordDelivery) -> ProducerBatch:
     batch = delivery._current()  # noqa: SLF001 - of the same module
     batch.withdrawn |= {delivery._index}  # noqa: SLF001
     return batch
+
+
+def call_when_done(delivery: RecordDelivery, call: Callable[[], object]) -> None:
+    """Call a function when the record of a delivery is written, or has failed.
+
+    The record must not be done yet. The sender of the producer calls the function, which must not
+    use the producer or raise an exception.
+    """
+    batch = delivery._current()  # noqa: SLF001 - of the same module
+    batch.waiters.append((call, delivery._index))  # noqa: SLF001
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,100 @@
+"""The items whose results are sent, and not acknowledged yet."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from asyncconsumer.handlers.partition_work import Item, PartitionWork
+from asyncconsumer.producer.batch import RecordDelivery, call_when_done
+
+if TYPE_CHECKING:
+    from asyncconsumer.handlers.queue import WorkQueue
+
+
+class Sent:
+    """The results of one handler call, which are sent and not acknowledged yet.
+
+    A call of this object looks for the next delivery that is not done. There may be many of these
+    objects, so each refers to few others, for the sake of the garbage collector.
+    """
+
+    __slots__ = ("_deliveries", "_done", "_then", "has_failed", "item", "work")
+
+    def __init__(self, deliveries: Sequence[RecordDelivery]) -> None:
+        self._deliveries = deliveries
+        self._done = 0  # deliveries at the beginning that are done
+        self.has_failed = False  # one of the results could not be written
+        self._then: Callable[[Sent], object]
+        self.work: PartitionWork
+        self.item: Item
+
+    async def wait(self) -> None:
+        """Wait until all results are written, or raise the error of the first one that is not."""
+        for delivery in self._deliveries:
+            await delivery
+
+    def begin(self, work: PartitionWork, item: Item, then: "Callable[[Sent], object]") -> None:
+        """Call `then` when all results of an item are written or have failed, maybe at once."""
+        self.work, self.item, self._then = work, item, then
+        self()
+
+    def __call__(self) -> None:
+        """Wait for the next delivery that is not done. Those of a producer batch end together."""
+        deliveries = self._deliveries
+        while self._done < len(deliveries):
+            delivery = deliveries[self._done]
+            if not delivery.done():
+                call_when_done(delivery, self)
+                return
+            self._done += 1
+            if delivery.error is not None:
+                self.has_failed = True
+        self._then(self)
+
+
+class Acknowledgements:
+    """The items of a work queue that wait for the acknowledgement of their results.
+
+    An item that waits needs no worker, so the number of workers does not limit the results on their
+    way to the brokers. It remains in flight: it counts for the limits of its queue, records with
+    its key wait for it, and its partition is not idle.
+
+    `deal_with` is called with results of which at least one could not be written.
+    """
+
+    def __init__(self, queue: "WorkQueue", deal_with: Callable[[Sent], object]) -> None:
+        self._queue: Final = queue
+        self._deal_with: Final = deal_with
+        self._note: Final = self._note_done
+        self._done: list[Sent] = []
+
+    def wait_for(self, work: PartitionWork, item: Item, sent: Sent) -> None:
+        """Finish an item when its results are written."""
+        work.unacknowledged[sent] = None
+        sent.begin(work, item, self._note)
+
+    def _note_done(self, sent: Sent) -> None:
+        """Note that results are done, and finish their items in the next iteration of the loop."""
+        if not self._done:
+            asyncio.get_running_loop().call_soon(self._finish)
+        self._done.append(sent)
+
+    def _finish(self) -> None:
+        """Finish the items whose results are done, except those that were cancelled meanwhile."""
+        queue, done, count = self._queue, self._done, 0
+        self._done = []
+        for sent in done:
+            work = sent.work
+            if sent not in work.unacknowledged:
+                continue
+            if sent.has_failed:
+                self._deal_with(sent)
+                continue
+            del work.unacknowledged[sent]
+            queue.finish(work, sent.item)
+            queue.note_end(work)
+            count += 1
+        if count:
+            queue.finished += count
+            queue.completions.end(asyncio.get_running_loop().time(), count)
+            queue.wake()
