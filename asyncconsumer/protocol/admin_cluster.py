@@ -1,4 +1,4 @@
-"""The request for the state of a cluster's controllers."""
+"""DescribeQuorum, the request for the state of a cluster's KRaft controllers."""
 
 from typing import Final
 
@@ -51,7 +51,7 @@ DESCRIBE_QUORUM: Final = Api(
 
 
 class DescribeQuorumRequest(TableRequest, api=DESCRIBE_QUORUM):
-    """A request for the state of the controllers. It needs Kafka 3.3 in KRaft mode.
+    """A DescribeQuorum request for the state of the controllers. It needs Kafka 3.3 in KRaft mode.
 
     The active controller reports its own timestamps as the current time of its clock.
     """

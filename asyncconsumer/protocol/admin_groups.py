@@ -1,4 +1,4 @@
-"""Requests that list, describe and delete groups and their offsets."""
+"""ListGroups, ConsumerGroupDescribe, DeleteGroups and OffsetDelete."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -40,7 +40,7 @@ LIST_GROUPS: Final = Api(
 
 
 class ListGroupsRequest(TableRequest, api=LIST_GROUPS):
-    """A request for all groups of one broker, of every type and state."""
+    """A ListGroups request for all groups of one broker, of every type and state."""
 
     def __init__(self) -> None:
         super().__init__({"states_filter": [], "types_filter": []})
@@ -95,7 +95,7 @@ CONSUMER_GROUP_DESCRIBE: Final = Api(
 
 
 class ConsumerGroupDescribeRequest(TableRequest, api=CONSUMER_GROUP_DESCRIBE):
-    """A request for the state and the members of one KIP-848 group."""
+    """A ConsumerGroupDescribe request for the state and the members of one KIP-848 group."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__({"group_ids": [group_id], "include_authorized_operations": 0})
@@ -115,7 +115,7 @@ DELETE_GROUPS: Final = Api(
 
 
 class DeleteGroupsRequest(TableRequest, api=DELETE_GROUPS):
-    """A request to delete one group and its offsets."""
+    """A DeleteGroups request for one group and its offsets."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__({"groups_names": [group_id]})
@@ -150,7 +150,7 @@ OFFSET_DELETE: Final = Api(
 
 
 class OffsetDeleteRequest(TableRequest, api=OFFSET_DELETE):
-    """A request to delete committed offsets of one group."""
+    """An OffsetDelete request for committed offsets of one group."""
 
     def __init__(self, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:
         rows = [

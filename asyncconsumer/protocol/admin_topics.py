@@ -1,4 +1,4 @@
-"""Requests that create, change and delete topics, elect leaders and read ACLs."""
+"""Requests for topics and their configs, for elections of leaders, and for ACLs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -48,7 +48,10 @@ CREATE_TOPICS: Final = Api(
 
 
 class CreateTopicsRequest(TableRequest, api=CREATE_TOPICS):
-    """A request to create one topic. A number of -1 means the broker's default (Kafka 2.4)."""
+    """A CreateTopics request for one topic.
+
+    A number of -1 means the broker's default (Kafka 2.4).
+    """
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ DELETE_TOPICS: Final = Api(
 
 
 class DeleteTopicsRequest(TableRequest, api=DELETE_TOPICS):
-    """A request to delete topics."""
+    """A DeleteTopics request for topics by name."""
 
     def __init__(self, names: Sequence[str], *, timeout_ms: int) -> None:
         super().__init__({"topic_names": list(names), "timeout_ms": timeout_ms})
@@ -125,7 +128,7 @@ CREATE_PARTITIONS: Final = Api(
 
 
 class CreatePartitionsRequest(TableRequest, api=CREATE_PARTITIONS):
-    """A request to raise the number of partitions of one topic to `count`."""
+    """A CreatePartitions request that raises the number of partitions of one topic to `count`."""
 
     def __init__(self, name: str, count: int, *, timeout_ms: int) -> None:
         topic = {"name": name, "count": count, "assignments": None}
@@ -180,7 +183,7 @@ DESCRIBE_CONFIGS: Final = Api(
 
 
 class DescribeConfigsRequest(TableRequest, api=DESCRIBE_CONFIGS):
-    """A request for all configs of one topic."""
+    """A DescribeConfigs request for all configs of one topic."""
 
     def __init__(self, topic: str) -> None:
         resource = {
@@ -231,7 +234,7 @@ _SET, _DELETE = 0, 1
 
 
 class IncrementalAlterConfigsRequest(TableRequest, api=INCREMENTAL_ALTER_CONFIGS):
-    """A request to change some configs of one topic. None restores a default."""
+    """An IncrementalAlterConfigs request for some configs of one topic. None restores a default."""
 
     def __init__(self, topic: str, configs: Mapping[str, str | None]) -> None:
         rows = [
@@ -276,7 +279,7 @@ ELECT_LEADERS: Final = Api(
 
 
 class ElectPreferredLeadersRequest(TableRequest, api=ELECT_LEADERS):
-    """A request to make the preferred replica the leader of each partition."""
+    """An ElectLeaders request that makes the preferred replica the leader of each partition."""
 
     def __init__(self, topics: Mapping[str, Sequence[int]], *, timeout_ms: int) -> None:
         rows = [{"topic": name, "partitions": list(numbers)} for name, numbers in topics.items()]
@@ -323,7 +326,7 @@ DESCRIBE_ACLS: Final = Api(
 
 
 class DescribeAclsRequest(TableRequest, api=DESCRIBE_ACLS):
-    """A request for all ACLs of the cluster."""
+    """A DescribeAcls request for all ACLs of the cluster."""
 
     def __init__(self) -> None:
         super().__init__(

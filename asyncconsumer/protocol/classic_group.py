@@ -1,4 +1,4 @@
-"""The requests of the classic group protocol.
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup and DescribeGroups of the classic group protocol.
 
 They support static members, reasons for joining, and member ids that the coordinator assigns before
 the join. aiokafka's versions of these requests support none of these.
@@ -155,11 +155,12 @@ DESCRIBE_GROUPS: Final = Api(
 
 
 class JoinGroupRequest(TableRequest, api=JOIN_GROUP):
-    """A request to join the group or its next generation.
+    """A JoinGroup request, with which a member joins the next generation of a group.
 
     The response comes when all members have joined. ``protocols`` has the names of assignors in
     order of preference, with the subscription for each. From version 4 on, the first response to a
-    new member is an error with its member id. ``reason`` is for the log of the broker.
+    new member is an error (MEMBER_ID_REQUIRED) with its member id. ``reason`` is for the broker's
+    log.
     """
 
     def __init__(
@@ -190,9 +191,10 @@ class JoinGroupRequest(TableRequest, api=JOIN_GROUP):
 
 
 class SyncGroupRequest(TableRequest, api=SYNC_GROUP):
-    """A request for the assignment of this member. The group leader's request has all assignments.
+    """A SyncGroup request for the assignment of a member.
 
-    The response comes after the group leader has sent its request.
+    The request of the group leader has the assignments of all members. The response comes after the
+    leader has sent its request.
     """
 
     def __init__(
@@ -222,7 +224,7 @@ class SyncGroupRequest(TableRequest, api=SYNC_GROUP):
 
 
 class HeartbeatRequest(TableRequest, api=HEARTBEAT):
-    """A heartbeat of a member of a classic group."""
+    """A Heartbeat request of a member of a classic group."""
 
     def __init__(
         self,
@@ -242,7 +244,7 @@ class HeartbeatRequest(TableRequest, api=HEARTBEAT):
 
 
 class LeaveGroupRequest(TableRequest, api=LEAVE_GROUP):
-    """A request to leave the group, so that it need not wait for the session timeout."""
+    """A LeaveGroup request, which removes a member before its session timeout."""
 
     def __init__(
         self,
@@ -262,7 +264,7 @@ class LeaveGroupRequest(TableRequest, api=LEAVE_GROUP):
 
 
 class DescribeGroupsRequest(TableRequest, api=DESCRIBE_GROUPS):
-    """A request for the members of a group, with their subscriptions and assignments."""
+    """A DescribeGroups request for the members of a group, their subscriptions and assignments."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__({"groups": [group_id], "include_authorized_operations": False})

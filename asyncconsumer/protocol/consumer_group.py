@@ -1,4 +1,4 @@
-"""The request of the consumer group protocol (KIP-848), which aiokafka lacks."""
+"""ConsumerGroupHeartbeat of the KIP-848 group protocol, which aiokafka lacks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -46,7 +46,7 @@ CONSUMER_GROUP_HEARTBEAT: Final = Api(
 
 
 class ConsumerGroupHeartbeatRequest(TableRequest, api=CONSUMER_GROUP_HEARTBEAT):
-    """A heartbeat of a KIP-848 member. A field is None if its value has not changed.
+    """A ConsumerGroupHeartbeat request. A field is None if its value has not changed.
 
     `assignment` in the response is None if it has not changed. Otherwise it is a tuple. Its first
     value has a (topic id, partitions, tags) for each topic. From version 1 on, members generate

@@ -81,7 +81,10 @@ class FlexibleHeaders:
 
 
 def is_flexible(request: RequestStruct) -> bool:
-    """Return whether the headers of this request and of its response have tagged fields."""
+    """Return whether a request is of a flexible version.
+
+    Its headers, and those of its response, then have tagged fields.
+    """
     declared = getattr(request, "FLEXIBLE_VERSION", None)
     # From 0.15 on, aiokafka's requests declare it by their schema.
     return bool(request.SCHEMA.has_tagged_fields if declared is None else declared)

@@ -1,7 +1,8 @@
-"""Requests that aiokafka lacks, or has only in versions without fields that are needed.
+"""Requests that aiokafka lacks, or has only in versions without needed fields.
 
 These are Metadata with topic ids and leader epochs, Fetch with sessions (KIP-227), topic ids and
-epochs, and offset requests with leader epochs. FindCoordinator is aiokafka's own.
+epochs, and ListOffsets and OffsetForLeaderEpoch with leader epochs. ListConfigResources lists
+topics since Kafka 4.1. FindCoordinator is aiokafka's own.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -81,7 +82,7 @@ METADATA: Final = Api(
 
 
 class MetadataRequest(TableRequest, api=METADATA):
-    """A request for the brokers, and for topics by name or id. None requests all topics.
+    """A Metadata request for the brokers, and for topics by name or id. None requests all topics.
 
     With `create` a broker may create topics that do not exist, if it is configured to. With
     `operations` the response has the permitted operations on each topic, as bits.
@@ -129,13 +130,16 @@ _TOPICS: Final = 2  # the resource type of topics
 
 
 class ListTopicsRequest(TableRequest, api=LIST_CONFIG_RESOURCES):
-    """A request for all topic names without partitions. It needs DescribeConfigs on the cluster."""
+    """A ListConfigResources request for all topic names.
+
+    It transfers no partitions. The client needs the permission DescribeConfigs on the cluster.
+    """
 
     def __init__(self) -> None:
         super().__init__({"resource_types": [_TOPICS]})
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        """Return the request, or a `MetadataRequest` if the broker cannot list topic names."""
+        """Return the request, or a Metadata request for all topics if the broker lacks the API."""
         _, newest = versions.get(self.API_KEY, (-1, -1))
         if newest < self.API.versions[0]:
             return MetadataRequest(None).prepare(versions)
@@ -196,7 +200,7 @@ class ListedOffset(NamedTuple):
 
 
 class ListOffsetsRequest(TableRequest, api=LIST_OFFSETS):
-    """A request for the first offset at or after a time, or for an end of the log."""
+    """A ListOffsets request for the first offset at or after a time, or for an end of the log."""
 
     def __init__(
         self,
@@ -266,7 +270,10 @@ class EpochRow(NamedTuple):
 
 
 class OffsetForLeaderEpochRequest(TableRequest, api=OFFSET_FOR_LEADER_EPOCH):
-    """A request for the end offset of a leader epoch, to detect log truncation."""
+    """An OffsetForLeaderEpoch request for the end offset of a leader epoch.
+
+    The result shows whether the log was truncated.
+    """
 
     def __init__(self, topics: Mapping[str, Sequence[EpochRow]]) -> None:
         rows = [{"topic": name, "partitions": epochs} for name, epochs in topics.items()]
@@ -320,14 +327,14 @@ FETCH: Final = Api(
 
 
 class FetchTopic(NamedTuple):
-    """A topic in a fetch request, with its name, and its id if known."""
+    """A topic in a Fetch request: its name, and its id or None."""
 
     name: str
     topic_id: UUID | None = None
 
 
 class FetchPartition(NamedTuple):
-    """A partition in a fetch request."""
+    """A partition in a Fetch request."""
 
     partition: int
     fetch_offset: int
@@ -338,12 +345,12 @@ class FetchPartition(NamedTuple):
 
 
 class FetchRequest(TableRequest, api=FETCH):
-    """A request for records from several partitions of one broker.
+    """A Fetch request for records from several partitions of one broker.
 
-    The response is decoded elsewhere. ``session`` is `NO_SESSION`, `NEW_SESSION`, or a session id
-    and epoch. A session id with epoch 0 replaces the session by a new one. ``forgotten`` are the
-    partitions to drop from the session. Topic ids are used if every topic has one; otherwise the
-    version stays below 13.
+    `asyncconsumer.records` decodes the response. ``session`` is `NO_SESSION`, `NEW_SESSION`, or a
+    session id and epoch. A session id with epoch 0 replaces the session by a new one. ``forgotten``
+    are the partitions to drop from the session. Topic ids are used if every topic has one;
+    otherwise the version stays below 13.
     """
 
     def __init__(

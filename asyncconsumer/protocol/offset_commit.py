@@ -1,6 +1,7 @@
 """OffsetCommit and OffsetFetch with leader epochs, static members and stable offsets.
 
-aiokafka's versions of these requests end at 3, which has none of these. Kafka 4 still supports it.
+aiokafka has these requests up to version 3, which lacks all of these. Kafka 4 still accepts version
+3.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,7 +84,7 @@ OFFSET_FETCH: Final = Api(
 
 
 class Commit(NamedTuple):
-    """The offset to commit for one partition, which is that of the next record to read."""
+    """A partition in an OffsetCommit request, with the offset of the next record to read."""
 
     partition: int
     offset: int
@@ -92,7 +93,7 @@ class Commit(NamedTuple):
 
 
 class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
-    """A request to commit offsets of a group.
+    """An OffsetCommit request for offsets of a group.
 
     By default it names no member, which brokers accept for a group without members. A member sets
     its id and the generation.
@@ -119,7 +120,7 @@ class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
 
 
 class OffsetFetchRequest(TableRequest, api=OFFSET_FETCH):
-    """A request for the committed offsets of `topics`, or of all topics if None.
+    """An OffsetFetch request for the committed offsets of `topics`, or of all topics if None.
 
     With ``require_stable`` the coordinator returns an error while a transaction with offsets is
     open.

@@ -1,4 +1,4 @@
-"""The requests Produce and InitProducerId."""
+"""Produce and InitProducerId."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
@@ -31,10 +31,11 @@ INIT_PRODUCER_ID: Final = Api(
 
 
 class InitProducerIdRequest(TableRequest, api=INIT_PRODUCER_ID):
-    """A request for a producer id. Any broker can answer it if there is no transactional id.
+    """An InitProducerId request. Without a transactional id any broker can answer it.
 
-    With a transactional id, the coordinator aborts an open transaction and increments the epoch.
-    With the known producer id and epoch, too, it refuses a producer that another one has replaced.
+    With a transactional id, the coordinator aborts an open transaction and increments the epoch. If
+    the request also has the known producer id and epoch, the coordinator refuses it when another
+    producer has replaced this one.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ PRODUCE: Final = Api(
 
 
 class ProduceRequest(TableRequest, api=PRODUCE):
-    """A request to write one batch to each partition, acknowledged by all in-sync replicas."""
+    """A Produce request with one batch for each partition, acknowledged by all in-sync replicas."""
 
     def __init__(
         self,
@@ -126,7 +127,11 @@ class ProduceRequest(TableRequest, api=PRODUCE):
 
 
 class Written(NamedTuple):
-    """The offset of the first record of a batch, and its timestamp if the broker set one."""
+    """The result of a written batch.
+
+    `base_offset` is that of its first record. `timestamp_ms` is the time that the broker set for
+    its records, or -1.
+    """
 
     base_offset: int
     timestamp_ms: int
@@ -135,7 +140,10 @@ class Written(NamedTuple):
 def read_produce_response(
     response: Response, batches: Collection[TopicPartition]
 ) -> dict[TopicPartition, Written | ConsumerError]:
-    """Return the result of each batch. Raise MalformedResponse if one is missing."""
+    """Return the offset or the error of each batch in a Produce response.
+
+    Raise MalformedResponse if its partitions are not those in `batches`.
+    """
     rows = {
         TopicPartition(topic["name"], row["partition"]): row
         for topic in response.to_object()["topics"]

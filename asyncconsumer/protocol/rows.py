@@ -36,7 +36,7 @@ def plain_array(of: Any, *, flexible: bool) -> Array:  # noqa: ANN401 - aiokafka
 
 
 class _Packed(Array):
-    """The base of the array types. Their items have a minimum size in bytes."""
+    """The base of the array types. `min_size` is the minimum size of an encoded item in bytes."""
 
     def __init__(self, of: Any, min_size: int, *, flexible: bool) -> None:  # noqa: ANN401 - as above
         super().__init__(of)
@@ -49,7 +49,10 @@ class _Packed(Array):
         return bytes(encoded)
 
     def _decode_count(self, data: BytesIO) -> int:
-        """Read the number of items, or -1 for a null array. Check that the bytes suffice."""
+        """Read the number of items, or -1 for a null array.
+
+        Raise ValueError if that many items cannot fit into the remaining bytes.
+        """
         count = UnsignedVarInt32.decode(data) - 1 if self._flexible else Int32.decode(data)
         remaining = len(data.getvalue()) - data.tell()
         if count < -1 or count * self._min_size > remaining:

@@ -48,7 +48,7 @@ _NEWEST: Final = 2**15 - 1
 
 
 class Uuid(AbstractType[uuid.UUID]):
-    """A field type for ids of 16 bytes. All zeros mean no id."""
+    """A field type for ids of 16 bytes. All zeros stand for no id."""
 
     NONE: Final = uuid.UUID(int=0)
 
@@ -66,7 +66,7 @@ class Uuid(AbstractType[uuid.UUID]):
 
 
 class Rest(AbstractType[bytes]):
-    """A field type for the rest of a response that is parsed elsewhere."""
+    """A field type for the rest of a response, as raw bytes for a separate parser."""
 
     @classmethod
     def encode(cls, value: bytes) -> bytes:
@@ -226,10 +226,10 @@ def _field(name: str, kind: Kind) -> _Step:
 
 
 class _TableResponse(Response):
-    """A response of an `Api`. None of them has a nullable array of rows."""
+    """A response of an `Api`. Its arrays of rows are not nullable."""
 
     def to_object(self) -> dict[str, Any]:
-        """Return the fields by name."""
+        """Return the fields by name. Raise MalformedResponse if an array of rows is null."""
         try:
             values: dict[str, Any] = super().to_object()
         except TypeError:  # aiokafka does not expect a null array
@@ -239,7 +239,7 @@ class _TableResponse(Response):
 
 
 class Api(NamedTuple):
-    """A Kafka API in the supported versions. `to_object()` reads its responses."""
+    """A Kafka API in the supported versions, with the fields of its request and response."""
 
     name: str
     key: int
@@ -279,11 +279,11 @@ RAW: Final = (Field("body", Rest),)
 
 
 class TableRequest(Request[RequestStruct]):
-    """A request in the newest version that both sides support, within the request's own limits.
+    """A request that is sent in the newest version that this package and the broker support.
 
     ``values`` has the fields of all these versions. Rows are mappings, except that rows of only
     numbers are objects. Fields that the chosen version lacks are left out. A request whose meaning
-    would change without a field needs ``min_version``.
+    would change without a field needs ``min_version``. `max_version` limits the version as well.
     """
 
     API_KEY: ClassVar[int] = -1
@@ -304,7 +304,11 @@ class TableRequest(Request[RequestStruct]):
         self._max_version = max_version
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        """Return the request in its newest version that is in the broker's `versions`."""
+        """Return the request in its newest version that the broker supports.
+
+        `versions` has the broker's first and last version of each API. Raise
+        IncompatibleBrokerVersion if there is no common version.
+        """
         low, high = versions.get(self.API_KEY, (-1, -1))
         for candidate in reversed(self.STRUCTS):
             if max(low, self._min_version) <= candidate.API_VERSION <= min(high, self._max_version):

@@ -118,7 +118,10 @@ class StickyUserData(NamedTuple):
 
 
 class CooperativeStickyUserData(NamedTuple):
-    """The generation of the owned partitions, for the "cooperative-sticky" assignor."""
+    """The user data of the "cooperative-sticky" assignor.
+
+    It is the generation in which the owned partitions were assigned.
+    """
 
     generation: int
 
@@ -165,9 +168,9 @@ def _sized(data: bytes | None) -> bytes:
 def _topic_partitions(
     partitions: Iterable[TopicPartition], order: Iterable[str] | None = None
 ) -> bytes:
-    """Return the encoded partitions by topic.
+    """Return the encoded partitions, grouped by topic.
 
-    Topics are in the order that `order` gives them, or as they first occur.
+    Topics are in the given `order`, or in the order in which they first occur.
     """
     numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
@@ -180,7 +183,10 @@ def _numbers(numbers: Sequence[int]) -> bytes:
 
 
 class _ByteReader:
-    """A reader of bytes that other members sent and that may be malformed."""
+    """A reader of bytes from another member, which may be malformed.
+
+    It raises MalformedConsumerProtocol for malformed bytes.
+    """
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data = data

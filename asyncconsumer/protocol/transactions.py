@@ -1,4 +1,4 @@
-"""The requests of transactional producers to their coordinators.
+"""AddPartitionsToTxn, AddOffsetsToTxn, EndTxn and TxnOffsetCommit of transactional producers.
 
 Their versions are those before KIP-890's second part. All brokers since Kafka 0.11 serve them.
 """
@@ -87,7 +87,7 @@ TXN_OFFSET_COMMIT: Final = Api(
 
 
 class TransactionalIdentity(NamedTuple):
-    """A producer in requests to its coordinator: transactional id, producer id and epoch."""
+    """The fields that name a producer: transactional id, producer id and producer epoch."""
 
     transactional_id: str
     producer_id: int
@@ -95,7 +95,7 @@ class TransactionalIdentity(NamedTuple):
 
 
 class AddPartitionsRequest(TableRequest, api=ADD_PARTITIONS_TO_TXN):
-    """A request to add partitions to a transaction, before records are written to them."""
+    """An AddPartitionsToTxn request, sent before records are written to these partitions."""
 
     def __init__(
         self, producer: TransactionalIdentity, partitions: Iterable[TopicPartition]
@@ -108,21 +108,21 @@ class AddPartitionsRequest(TableRequest, api=ADD_PARTITIONS_TO_TXN):
 
 
 class AddOffsetsRequest(TableRequest, api=ADD_OFFSETS_TO_TXN):
-    """A request to add the offsets of a group to a transaction, before they are committed."""
+    """An AddOffsetsToTxn request, sent before offsets of the group are committed."""
 
     def __init__(self, producer: TransactionalIdentity, group_id: str) -> None:
         super().__init__({**producer._asdict(), "group_id": group_id})
 
 
 class EndTransactionRequest(TableRequest, api=END_TXN):
-    """A request to commit or abort a transaction."""
+    """An EndTxn request, which commits or aborts a transaction."""
 
     def __init__(self, producer: TransactionalIdentity, *, commit: bool) -> None:
         super().__init__({**producer._asdict(), "committed": commit})
 
 
 class CommitInTransactionRequest(TableRequest, api=TXN_OFFSET_COMMIT):
-    """A request to commit offsets of a group with a transaction (KIP-447).
+    """A TxnOffsetCommit request, which commits offsets of a group with a transaction (KIP-447).
 
     If the group metadata names a member, the group coordinator refuses a fenced one. That needs
     brokers since Kafka 2.5.
@@ -148,9 +148,9 @@ class CommitInTransactionRequest(TableRequest, api=TXN_OFFSET_COMMIT):
 
 
 def check_partitions(response: Response, expected: Iterable[TopicPartition]) -> None:
-    """Raise the first error of the partitions in a response, preferably one that is not retriable.
+    """Raise the first error of a partition in a response, preferably one that is not retriable.
 
-    Raise MalformedResponse if a partition is missing.
+    Raise MalformedResponse if the partitions are not those in `expected`.
     """
     codes = dict(_partition_codes(response))
     if codes.keys() != set(expected):
