@@ -36,14 +36,15 @@ class Environment:
 
     @classmethod
     def current(cls) -> "Environment":
-        """Return the environment for a new object: the real one, unless another one is in use."""
+        """Return the environment for a new object: the one of `in_use`, or else the real one."""
         return _CURRENT.get() or cls()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let new objects use this environment until the end of the block.
+        """Return a context manager within which new objects use this environment.
 
-        This concerns objects of the current task, and of tasks that are started in the block.
+        This applies to objects created by the current task, and by tasks that are started in the
+        block.
         """
         before = _CURRENT.get()
         _CURRENT.set(self)
@@ -53,7 +54,7 @@ class Environment:
             _CURRENT.set(before)  # no `reset`, because the block may end in another context
 
     def run(self, function: Callable[..., T], *args: object, **options: object) -> T:
-        """Call a function, such as a class, whose new objects use this environment."""
+        """Return the result of `function`. Objects that it creates use this environment."""
         with self.in_use():
             return function(*args, **options)
 

@@ -84,7 +84,10 @@ class Recovered(NamedTuple):
 
 
 class Rebalanced(NamedTuple):
-    """A changed assignment. `seconds` passed from its receipt until the first fetch request."""
+    """A changed assignment.
+
+    `seconds` is the time from the receipt of the assignment until the first fetch request.
+    """
 
     gained: frozenset[TopicPartition]
     revoked: frozenset[TopicPartition]  # after their last commit
@@ -129,7 +132,7 @@ class Retried(NamedTuple):
 
 
 class RecordAbandoned(NamedTuple):
-    """A record that a handler failed to process in its last attempt."""
+    """A record that was given up after its handler failed in the last attempt."""
 
     partition: TopicPartition
     offset: int
@@ -169,7 +172,7 @@ def _listed(partitions: frozenset[TopicPartition]) -> str:
 
 
 class EventStream:
-    """An async iterator over events, from its creation on.
+    """An async iterator over events that are published after its creation.
 
     It keeps the last 1000 unread events. A slow reader loses the oldest ones.
     """
@@ -193,7 +196,10 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        """Return the next event. The iteration stops after `end`, when all events are read."""
+        """Wait for the next event and return it. The iteration stops after `end`.
+
+        Unread events are returned before that.
+        """
         while not self._unread:
             if self._ended:
                 raise StopAsyncIteration
@@ -217,7 +223,7 @@ class EventBus:
         }
 
     def publish(self, event: Event) -> None:
-        """Count and log an event, and pass it to all subscribers."""
+        """Count and log an event, and pass it to all event streams."""
         self.counts[_snake_case(type(event).__name__)] += 1
         if isinstance(event, _FREQUENT):
             self._limited_logs[type(event)].warning("%s", event)
@@ -230,9 +236,9 @@ class EventBus:
             stream.add(event)
 
     def listen(self, stream: EventStream | None = None) -> EventStream:
-        """Add and return an event stream, which gets all events from now on.
+        """Add an event stream, which gets all later events. Return it.
 
-        By default it is a new one.
+        Without `stream`, a new one is created.
         """
         stream = stream or EventStream()
         self._streams.add(stream)

@@ -27,7 +27,7 @@ class TopicPartition(NamedTuple):
 def partitions_of(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
     """Return the partitions of one topic.
 
-    Single constructor calls would take three times as long.
+    This is three times as fast as one constructor call for each partition.
     """
     return list(map(_made, zip(repeat(topic), numbers, strict=False)))
 
@@ -47,7 +47,8 @@ class OffsetRange(NamedTuple):
 class OffsetAndTimestamp(NamedTuple):
     """An offset, and the timestamp of its record in ms since 1970.
 
-    A value that does not exist is -1. For example, no record is at the end of the log.
+    The timestamp is -1 if there is no record at the offset, as at the end of the log. The offset is
+    -1 if it does not exist.
     """
 
     offset: int
@@ -62,7 +63,7 @@ class Address(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether host and port are valid. The metadata of brokers may contain wrong ones."""
+        """Whether host and port are valid. Brokers may report invalid ones in their metadata."""
         return bool(self.host) and 0 < self.port < 2**16
 
     def __str__(self) -> str:
@@ -70,7 +71,7 @@ class Address(NamedTuple):
 
 
 class Offset(int):
-    """An offset to commit, with leader epoch and metadata. In all other ways it is an int."""
+    """An offset to commit: an int with a leader epoch and metadata."""
 
     leader_epoch: int
     metadata: str
@@ -111,10 +112,10 @@ OUTSIDER: Final = MemberIdentity("", -1)
 
 
 class GroupMetadata(NamedTuple):
-    """A group and its member, as which a transaction commits offsets (KIP-447).
+    """The group and the member for which a transaction commits offsets (KIP-447).
 
-    The group's coordinator refuses the offsets of a member whose generation is over. Without a
-    member id, it accepts them from anyone.
+    The group coordinator rejects the offsets of a member whose generation is over. Without a member
+    id, it accepts offsets from any producer.
     """
 
     group_id: str

@@ -11,7 +11,7 @@ _POSITION: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
 
 
 def format_positions(positions: Mapping[int, int]) -> str:
-    """Return positions as text. An event has it as its id."""
+    """Return positions as text, for the id of an event."""
     return ",".join(f"{partition}:{offset}" for partition, offset in sorted(positions.items()))
 
 

@@ -19,14 +19,14 @@ BUFFER_BYTES: Final = 2**20
 
 
 class RecordEvent(NamedTuple):
-    """A value for a client, and the position after it. The first event has no value."""
+    """A value for a client, and the positions after it. The first event has only positions."""
 
     id: str
     value: Any
 
 
 def encode_record(record: Record) -> dict[str, Any]:
-    """Return a record for JSON. Bytes that are not text become ``{"base64": ...}``."""
+    """Return a record as a dict for JSON. Bytes that are not text become ``{"base64": ...}``."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -46,10 +46,11 @@ async def record_events(
     *,
     encode: Encode,
 ) -> AsyncIterator[AsyncIterator[RecordEvent]]:
-    """Read a topic from positions on, or from its end. Yield the events.
+    """Return an async context manager that opens a topic and yields its events.
 
-    If some partitions have a position, the others were added later and start at their beginning. A
-    position outside the log becomes its first or last offset.
+    Reading starts at `positions`, or at the end of the topic for None. If only some partitions have
+    a position, the others were added later and start at their beginning. A position outside the log
+    becomes its first or last offset.
     """
     async with Consumer(**{"max_buffered_bytes": BUFFER_BYTES, **options}) as consumer:
         partitions = await consumer.partitions_for(topic)

@@ -172,7 +172,10 @@ class TopicEvents:
         gone: Awaitable[None],
         keep_alive: Callable[[], Awaitable[None]] | None = None,
     ) -> str | None:
-        """Send events until the client is gone, too slow, or Kafka fails. Return the error."""
+        """Send events until the client disconnects or is too slow, or until Kafka fails.
+
+        Return the text of the error for the client, or None.
+        """
         self._clients += 1
         try:
             async with TaskScope("topic events") as scope:
@@ -204,7 +207,7 @@ class TopicEvents:
 
 
 async def _quiet(work: Awaitable[None]) -> None:
-    """Wait for work that ends if the client is gone."""
+    """Wait for `work`. Ignore its error if the client has disconnected."""
     with suppress(OSError, TimeoutError):
         await work
 

@@ -85,7 +85,7 @@ def explain(
 
 
 def _values(config: ConsumerConfig) -> dict[str, Any]:
-    """Return the values of all options in a config, including those derived from others."""
+    """Return the values of all options in a config. Defaults derived from others are included."""
     parts: tuple[Any, ...] = (
         config.connection,
         config.fetch,

@@ -45,7 +45,7 @@ def read_options(
 
 
 def connection_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the options that connect to brokers. Raise ConfigError without an address."""
+    """Return the connection options among `options`. Raise ConfigError without an address."""
     selected = {name: value for name, value in options.items() if name in _CONNECTION}
     if not selected.get("bootstrap_servers"):
         raise ConfigError(
@@ -58,10 +58,10 @@ def connection_options(options: dict[str, Any]) -> dict[str, Any]:
 def producer_options(
     options: dict[str, Any], compression: CompressionType | None
 ) -> dict[str, Any]:
-    """Return those of the options that producers have. Raise ConfigError without an address.
+    """Return the producer options among `options`. Raise ConfigError without an address.
 
-    Options of consumers are left out, because both may share a properties file. `compression`
-    overrides the option, unless it is None.
+    Consumer options are left out, because both may share a properties file. `compression` overrides
+    the option, unless it is None.
     """
     names = option_docs(ProducerOptions)
     selected = connection_options(options)

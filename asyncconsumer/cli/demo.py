@@ -48,9 +48,9 @@ async def show() -> None:
 
 @asynccontextmanager
 async def _running(console: Console, name: str, server: Kafka | ZooKeeper) -> AsyncIterator[None]:
-    """Return an async context manager that runs a server and prints how long its start took.
+    """Return an async context manager that runs a server and prints the duration of its start.
 
-    The time does not include the download.
+    The duration does not include the download.
     """
     with fetching(console) as progress:
         await server.fetch(progress)

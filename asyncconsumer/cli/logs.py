@@ -1,4 +1,7 @@
-"""The log of commands on standard error: warnings once a minute, messages of a supervisor."""
+"""The log of commands on standard error: warnings of this package, and supervisor messages.
+
+A warning about the same subject is written at most once a minute.
+"""
 
 import logging
 import time
@@ -12,7 +15,7 @@ _SECONDS: Final = 60.0
 
 
 class RepeatFilter(logging.Filter):
-    """A filter that drops a message about the same subject for a minute.
+    """A filter that drops a message if one about the same subject was written in the last minute.
 
     The subject is the first argument of the message. Other arguments, such as the time until the
     next attempt, may differ.
@@ -23,7 +26,7 @@ class RepeatFilter(logging.Filter):
         self._written: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write a record."""
+        """Return whether to write a log record."""
         subject = str(record.args[0]) if isinstance(record.args, tuple) and record.args else ""
         key = (str(record.msg), subject)
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for commands that know how much they do."""
+"""A progress bar on standard error, for commands that know the number of records to process."""
 
 import sys
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from rich.progress import (
 
 
 class ProgressDisplay:
-    """The number of records that are done, and the total."""
+    """The number of records that are processed, and the total number."""
 
     def __init__(self, bar: rich.progress.Progress | None, title: str) -> None:
         self._bar = bar
@@ -30,7 +30,7 @@ class ProgressDisplay:
             self._bar.update(self._known_task, total=self._total)
 
     def advance(self, count: int) -> None:
-        """Count `count` more as done."""
+        """Add `count` to the number of processed records."""
         if self._bar is not None:
             self._bar.update(self._known_task, advance=count)
 
@@ -41,9 +41,10 @@ class ProgressDisplay:
 
 
 def wants_bar(*, bounded: bool, to_file: bool, quiet: bool) -> bool:
-    """Return whether a read shows a progress bar.
+    """Return whether a command shows a progress bar.
 
-    It needs a terminal on which no records are printed.
+    It does if the number of records is known (`bounded`), and standard error is a terminal to which
+    no records are printed.
     """
     records_in_terminal = sys.stdout.isatty() and not to_file
     return bounded and not quiet and sys.stderr.isatty() and not records_in_terminal

@@ -20,9 +20,7 @@ def merge_properties(
 ) -> dict[str, str]:
     """Return the properties of all sources.
 
-    `options` override `assignments`, which override `file`.
-
-    `assignments` are `name=value` texts.
+    `options` override `assignments`, which are `name=value` texts. These override `file`.
     """
     properties = {} if file is None else read_file(file)
     properties |= parse_assignments(assignments)
@@ -73,7 +71,7 @@ def read_file(path: Path) -> dict[str, str]:
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
     """Parse the `name=value` arguments of `--property`.
 
-    Secrets are refused, because all users of a machine can see command lines.
+    Raise ConfigError for secrets, because all users of a machine can see command lines.
     """
     properties = {}
     for assignment in assignments:

@@ -185,7 +185,7 @@ def run_command(
 
 
 class _Pages(NamedTuple):
-    """The options of the dashboard and the health pages."""
+    """The options of the dashboard and of the health pages."""
 
     host: str
     port: int
@@ -250,9 +250,10 @@ def _seconds(age: str | None) -> float | None:
 def _dashboard(
     supervisor: Supervisor, allowed_hosts: Sequence[str], write: MessageWriter
 ) -> DashboardSite:
-    """Return the dashboard. Its cluster is that of the environment, because workers import the app.
+    """Return the dashboard of the cluster that environment variables name.
 
-    Without an address in the environment, the dashboard shows workers only.
+    The supervisor does not import the app, so it cannot use the app's options. Without an address
+    in the environment, the dashboard shows only workers.
     """
     admin, actions = None, None
     try:

@@ -59,7 +59,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 def refuse_password(
     context: typer.Context, parameter: typer.CallbackParam, url: str | None
 ) -> str | None:
-    """Return a URL. Raise ConfigError if it has a password and is on the command line.
+    """Return `url`. Raise ConfigError if it is on the command line and contains a password.
 
     All users of a machine can see command lines. The error does not repeat the URL.
     """

@@ -1,4 +1,4 @@
-"""The run of a command's main coroutine, which signals stop."""
+"""Functions that run the main coroutine of a command until a signal stops it."""
 
 import asyncio
 import logging

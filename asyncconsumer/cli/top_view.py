@@ -32,7 +32,7 @@ _REBALANCES: Final = 50
 
 
 class TopView(App[None]):
-    """A view of all groups, with the members of the selected one and the rebalances."""
+    """A terminal view of all groups, the members of the selected group, and the rebalances."""
 
     TITLE = "asyncconsumer top"
     ENABLE_COMMAND_PALETTE = False
@@ -74,7 +74,7 @@ class TopView(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to poll."""
+        """Start to poll the cluster."""
         self.query_one("#groups", DataTable).add_columns(*_GROUPS)
         self.query_one("#members", DataTable).add_columns(*_MEMBERS)
         self.run_worker(self._follow(), exclusive=True)

@@ -225,7 +225,7 @@ class AIOKafkaConsumer:
         changing.result()
 
     def _soon(self, operation: Callable[[], None]) -> None:
-        """Call `operation` now, or after the change of the subscription that is in progress."""
+        """Call `operation` now, or after a change of the subscription that is in progress."""
         if self._started and self._changing is None:
             with translated():
                 operation()
@@ -235,7 +235,7 @@ class AIOKafkaConsumer:
     # --- records ---------------------------------------------------------------------------------
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
-        """Return the next record. If partitions are given, return one of theirs."""
+        """Wait for the next record and return it. With `partitions`, return a record of these."""
         assert all(isinstance(tp, TopicPartition) for tp in partitions)
         async with self._reading.one():
             await self._before_read()
@@ -358,7 +358,7 @@ class AIOKafkaConsumer:
     ) -> dict[TopicPartition, int | None]:
         """Continue at the committed offsets, and return them.
 
-        Without arguments this applies to the whole assignment.
+        Without `partitions`, this applies to the whole assignment.
         """
         self._check_group()
         chosen = await self._chosen(partitions)
@@ -460,7 +460,7 @@ class AIOKafkaConsumer:
         return int((datetime.now(UTC).timestamp() - progress.last_fetch) * 1000)
 
     async def topics(self) -> set[str]:
-        """Return the names of all topics that this client may see."""
+        """Return the names of all topics that this client is allowed to describe."""
         with translated():
             return set(await self._consumer.topics())
 

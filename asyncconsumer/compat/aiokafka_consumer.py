@@ -1,4 +1,4 @@
-"""The `Consumer` behind the replacement of aiokafka's class, and its subscription."""
+"""The `Consumer` that `AIOKafkaConsumer` uses, and the subscription to apply to it."""
 
 import re
 from collections.abc import Collection
@@ -48,14 +48,14 @@ class RecordConsumer(Consumer[Any, Any]):
 
 
 class WantedSubscription(NamedTuple):
-    """The topics, the pattern or the partitions that the user asked for last."""
+    """The topics, the pattern or the partitions of the user's last request."""
 
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
     partitions: frozenset[types.TopicPartition] | None = None
 
     async def apply(self, consumer: Consumer[Any, Any]) -> None:
-        """Make this the subscription of `consumer`."""
+        """Change the subscription of `consumer` to this one."""
         if self.partitions is not None:
             await consumer.assign(self.partitions)
         elif self.topics or self.pattern is not None:

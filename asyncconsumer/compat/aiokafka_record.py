@@ -35,7 +35,7 @@ class ConsumerRecord(Message[Any, Any], aiokafka.ConsumerRecord[Any, Any]):
 
     @property
     def checksum(self) -> None:
-        """None, as for all records since Kafka 0.11."""
+        """Always None, as for all records since Kafka 0.11."""
         return
 
     @property

@@ -19,8 +19,8 @@ Headers = Mapping[str, str]
 class HostCheck:
     """The host names by which browsers may reach the dashboard: loopback, and configured ones.
 
-    A web page of another site could otherwise reach a local server through a DNS name that
-    resolves to this machine. ``*`` allows all names.
+    Otherwise a page of another site could reach a local server through a DNS name that resolves to
+    this machine. ``*`` allows all names.
     """
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
@@ -48,9 +48,10 @@ class TokenCheck:
         return self._token is not None
 
     def accepts(self, headers: Headers) -> bool:
-        """Return whether the Authorization header has the token. The time does not tell how much.
+        """Return whether the Authorization header has the token, compared in constant time.
 
-        Browsers do not send this header on their own, so other sites cannot forge a request.
+        Browsers do not send this header on their own, so pages of other sites cannot forge a
+        request.
         """
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if self._token is None or scheme.lower() != "bearer":

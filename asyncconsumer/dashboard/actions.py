@@ -7,7 +7,7 @@ from asyncconsumer.errors import ConfigError
 
 
 class Actions(Protocol):
-    """The changes that a process can make. A name in `available` is a method of this object."""
+    """The interface of the changes that a process can make. `available` has their names."""
 
     @property
     def available(self) -> tuple[str, ...]:
@@ -18,22 +18,22 @@ class Actions(Protocol):
         """The topics that are paused in this process."""
 
     async def perform(self, name: str, topic: str) -> str:
-        """Perform an action on a topic. Return what was done."""
+        """Perform the action `name` on a topic. Return a text about what was done."""
 
 
 class NoActions:
-    """A process that can change nothing."""
+    """The actions of a process that can change nothing."""
 
     available: Final[tuple[str, ...]] = ()
     paused: Final[tuple[str, ...]] = ()
 
     async def perform(self, name: str, topic: str) -> str:
-        """Refuse the action."""
+        """Raise an error, because there are no actions."""
         raise ConfigError(f"The action {name!r} on {topic!r} is not available here.")
 
 
 def topic_of(body: Mapping[str, Any]) -> str:
-    """Return the topic that a request names."""
+    """Return the topic that the body of a request names. Raise an error if it names none."""
     topic = body.get("topic")
     if not isinstance(topic, str) or not topic:
         raise ConfigError('The body must be JSON such as {"topic": "orders"}.')

@@ -49,7 +49,7 @@ class _DeadLetters:
 
 
 class ClusterCollector:
-    """The polls of one cluster, and what their results have in common: history and timeline."""
+    """A collector that polls one cluster, and keeps the history and the timeline of the polls."""
 
     def __init__(
         self,
@@ -75,13 +75,19 @@ class ClusterCollector:
         return self._with_workers(ClusterSnapshot(time, self.interval), ())
 
     def outdated(self, latest: ClusterSnapshot, error: str, age: float | None) -> ClusterSnapshot:
-        """Return the last snapshot after a failed poll. `age` is that of its data in seconds."""
+        """Return the last snapshot with the error of a failed poll.
+
+        `age` is that of the snapshot's data in seconds, or None without data.
+        """
         reason = HealthReason("error", "cluster", f"Not reachable: {error}")
         outdated = replace(latest, error=error, age=age or 0.0)
         return self._with_workers(outdated, [reason])
 
     async def poll(self, admin: Admin) -> ClusterSnapshot:
-        """Ask the cluster once. Raise `ConsumerError` if it does not answer."""
+        """Request the state of the cluster once, and return it as a snapshot.
+
+        Raise `ConsumerError` if the cluster does not answer.
+        """
         brokers = await admin.brokers()
         listings = _selected(await admin.groups())
         overviews: dict[str, GroupOverview] = {}
@@ -164,7 +170,7 @@ class ClusterCollector:
 
 
 def _selected(listings: Iterable[GroupListing]) -> list[GroupListing]:
-    """Return the groups, those with members first, so that they are inside the limit."""
+    """Return the groups up to the limit. Those with members come first."""
     return sorted(listings, key=lambda listing: (_is_empty(listing), listing.group, listing.kind))
 
 
@@ -173,7 +179,7 @@ def _is_empty(listing: GroupListing) -> bool:
 
 
 def _largest(rows: tuple[PartitionLag, ...]) -> tuple[PartitionLag, ...]:
-    """Return the partitions with the largest lag if there are too many, in order."""
+    """Return the partitions in order. If there are too many, return those with the largest lag."""
     if len(rows) <= MAX_PARTITIONS:
         return rows
     largest = sorted(rows, key=lambda row: -(row.lag or 0))[:MAX_PARTITIONS]

@@ -35,7 +35,10 @@ class _RunningRebalance:
 
 
 class GroupHistory:
-    """The points, rates and rebalances of one group. `now` is monotonic, `time` is wall time."""
+    """The lag, the rates and the rebalances of one group over the last polls.
+
+    The arguments `now` are monotonic time, and `time` is wall time.
+    """
 
     def __init__(self, group: str) -> None:
         self.group: Final = group
@@ -48,7 +51,7 @@ class GroupHistory:
 
     @property
     def rebalancing_since(self) -> float | None:
-        """The monotonic time at which the running rebalance was noticed."""
+        """The monotonic time at which the running rebalance was noticed, or None without one."""
         return None if self._running is None else self._running.began
 
     def add_lag(self, rows: Iterable[PartitionLag], now: float, time: float) -> LagPoint:
@@ -69,7 +72,7 @@ class GroupHistory:
         return point
 
     def _rates(self) -> tuple[float | None, float | None]:
-        """Return the committed and the produced records per second."""
+        """Return the committed and the produced records per second, or None while unknown."""
         first, last = self._offsets[0], self._offsets[-1]
         seconds = last.time - first.time
         if seconds <= 0:
@@ -82,7 +85,10 @@ class GroupHistory:
     def add_members(
         self, description: ConsumerGroupDescription, now: float, time: float
     ) -> RebalanceRecord | None:
-        """Add the members and owners. Return the rebalance that is running or has just ended."""
+        """Add the members and owners. Return the rebalance that is running or has just ended.
+
+        Return None if there is no such rebalance.
+        """
         members = frozenset(member.member_id for member in description.members)
         owners = {
             tp: member.member_id for member in description.members for tp in member.partitions
@@ -113,7 +119,7 @@ class GroupHistory:
 
 
 def is_rebalancing(state: str | None) -> bool:
-    """Return whether a group in this state waits for a new assignment."""
+    """Return whether a group in the state `state` waits for a new assignment."""
     return (state or "").lower() in _REBALANCING
 
 

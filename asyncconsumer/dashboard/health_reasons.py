@@ -16,7 +16,7 @@ _LEVELS: Final = {"error": 0, "warning": 1, "ok": 2}
 def group_reasons(
     group: GroupOverview, history: GroupHistory, now: float
 ) -> Iterator[HealthReason]:
-    """Yield the reasons of a group. `now` is monotonic."""
+    """Yield the reasons why a group needs attention. `now` is monotonic time."""
     if group.error is not None:
         yield HealthReason("warning", group.group, f"The group cannot be read: {group.error}")
         return
@@ -39,7 +39,7 @@ def group_reasons(
 
 
 def worker_reasons(workers: Mapping[str, Status]) -> Iterator[HealthReason]:
-    """Yield the reasons of this app, or of the workers of `run`."""
+    """Yield the reasons why this app, or workers of `asyncconsumer run`, need attention."""
     for name, status in workers.items():
         subject = f"worker {name}" if name else "this app"
         if not status.live:

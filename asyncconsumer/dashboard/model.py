@@ -48,7 +48,10 @@ class RebalanceRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
-    """A dead letter topic. `open` counts from the first one that is not replayed or dropped."""
+    """A dead letter topic. `open` is the number of records from the first unfinished one on.
+
+    A dead letter is unfinished until it is replayed or dropped.
+    """
 
     topic: str
     records: int
@@ -60,7 +63,7 @@ class DeadLetterTopic:
 
 @dataclass(frozen=True, slots=True)
 class GroupOverview:
-    """A group with members, partitions, lag and rates. `error` says why they are unknown."""
+    """A group with members, partitions, lag and rates. `error` says why these are unknown."""
 
     group: str
     kind: GroupKind

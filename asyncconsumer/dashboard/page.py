@@ -1,4 +1,4 @@
-"""The page as one HTML document, and the Content-Security-Policy that allows only its own parts."""
+"""The page as one HTML document, with a Content-Security-Policy that allows only its own code."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ class HtmlPage(NamedTuple):
 
 @cache
 def html_page() -> HtmlPage:
-    """Return the page. Its style and its scripts are inline, and known to the policy by hash."""
+    """Return the page. Its style and scripts are inline, and the policy allows them by hash."""
     style = _read("page.css")
     script = "".join(_read(name) for name in ("charts.js", "page.js"))
     body = _read("page.html").replace("/*style*/", style).replace("/*script*/", script)

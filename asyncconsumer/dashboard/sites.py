@@ -28,9 +28,9 @@ def dashboard(
 ) -> DashboardSite:
     """Return the dashboard of a cluster as an ASGI app, which is read-only.
 
-    Browsers may reach it as localhost, and by the names in `http_hosts`. It has no login, so
-    mount it behind that of your web app. Topics with ``dlq``, ``dlt`` or ``dead-letter`` in their
-    names are dead letter topics, and those in `dead_letter_topics`.
+    Browsers may reach it as localhost, and by the names in `http_hosts`. It has no login, so mount
+    it behind that of your web app. Topics in `dead_letter_topics`, and those with ``dlq``, ``dlt``
+    or ``dead-letter`` in their names, are shown as dead letter topics.
     """
     addresses: dict[str, Any] = {
         "bootstrap_servers": bootstrap_servers,
@@ -70,7 +70,7 @@ def site_of_consumer(
     actions: Actions,
     dead_letter_topics: Iterable[str] = (),
 ) -> DashboardSite:
-    """Return the dashboard of the cluster of a consumer. Its token is in the environment."""
+    """Return the dashboard of the cluster of a consumer. The environment contains its token."""
     return make_site(
         admin_factory(admin_options(config)),
         status=status,
@@ -102,7 +102,7 @@ def admin_options(config: ConsumerConfig) -> dict[str, Any]:
 
 
 def admin_factory(options: dict[str, Any]) -> AdminFactory:
-    """Return a function that makes admin clients. Raise `ConfigError` for invalid options."""
+    """Return a function that creates admin clients. Raise ConfigError for invalid options now."""
 
     def make() -> Admin:
         return Admin(**{"retry_timeout_ms": _PATIENCE_MS, **options})

@@ -1,4 +1,4 @@
-"""The polls of a cluster, shared by all clients. Without clients there are no polls."""
+"""The polling of a cluster for all clients of a dashboard. Without clients there is none."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -58,9 +58,10 @@ class Snapshotter:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[AsyncIterator[ClusterSnapshot]]:
-        """Keep the polls running during the block. Yield the newest snapshot and each later one.
+        """Return an async context manager for a client. It yields an iterator over snapshots.
 
-        A client that is slow skips snapshots.
+        The iterator starts with the newest snapshot. The polls continue during the block. A client
+        that is slow skips snapshots.
         """
         async with Scope("dashboard client") as scope:
             scope.start(self._take_turns(), "poll")
@@ -78,7 +79,7 @@ class Snapshotter:
                 await changed.wait()
 
     async def _take_turns(self) -> None:
-        """Poll, or wait until the client that polls has left."""
+        """Poll until closed. While another client polls, wait until that client has left."""
         while not self._closed:
             changed = self._changed
             if self._polled:

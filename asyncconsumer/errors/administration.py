@@ -11,7 +11,7 @@ class TopicAlreadyExists(BrokerError, code=36):
 
 
 class InvalidPartitions(BrokerError, code=37):
-    """The number of partitions is not valid. It can only be raised."""
+    """The number of partitions is not valid. An existing topic can only get more partitions."""
 
 
 class InvalidReplicationFactor(BrokerError, code=38):
@@ -31,7 +31,7 @@ class PolicyViolation(BrokerError, code=44):
 
 
 class NonEmptyGroup(BrokerError, code=68):
-    """The group has members. Stop them first."""
+    """The group has members, so it cannot be changed or deleted. Stop them first."""
 
 
 class TopicDeletionDisabled(BrokerError, code=73):

@@ -2,7 +2,7 @@
 
 
 class ConsumerError(Exception):
-    """The root of all errors. Retry loops may inspect only ``retriable``."""
+    """The root of all errors. Retry decisions depend only on ``retriable``."""
 
     retriable: bool = False
 

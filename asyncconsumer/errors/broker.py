@@ -49,7 +49,7 @@ class OffsetOutOfRange(BrokerError, code=1):
 
 
 class CorruptMessage(BrokerError, code=2, retriable=True):
-    """The broker read corrupt records from its disk."""
+    """The broker found corrupt records, on its disk or in a request."""
 
 
 class UnknownTopicOrPartition(BrokerError, code=3, retriable=True):
@@ -191,7 +191,7 @@ class UnknownLeaderEpoch(BrokerError, code=75, retriable=True):
 
 
 class UnsupportedCompression(BrokerError, code=76):
-    """The compression of the records is not supported in this version of the request."""
+    """The broker does not support the records' compression type in this version of the request."""
 
 
 class OffsetNotAvailable(BrokerError, code=78, retriable=True):
@@ -211,7 +211,7 @@ class FencedInstanceId(BrokerError, code=82):
 
 
 class UnstableOffsetCommit(BrokerError, code=88, retriable=True):
-    """A transaction that commits offsets of this partition is still open."""
+    """A transaction that commits offsets of this partition is still open. Load them again later."""
 
 
 class UnknownTopicId(BrokerError, code=100, retriable=True):

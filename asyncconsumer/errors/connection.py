@@ -20,7 +20,7 @@ class BrokerConnectionError(ConsumerError):
 
 
 class ConnectFailed(BrokerConnectionError):
-    """The connection failed: refused, unreachable, unknown host, timeout or reset."""
+    """A connection was not established: refused, unreachable, unknown host, timeout or reset."""
 
     retriable = True
     advice = "Check that a broker listens at this address and that no firewall blocks it"
@@ -79,7 +79,7 @@ class UnsupportedBroker(BrokerConnectionError):
 
 
 class AuthenticationFailed(BrokerConnectionError):
-    """The broker or this client refused the other side's authentication. Not retriable.
+    """The broker or this client rejected the other side's authentication. Not retriable.
 
     Subclasses name the usual causes. This class is raised for all other causes.
     """
@@ -121,7 +121,7 @@ class TokenUnavailable(AuthenticationFailed):
 
 
 class TokenNotIssued(AuthenticationFailed):
-    """The identity provider refused to issue a token. The cause of this error has its answer."""
+    """The identity provider issued no token. The cause of this error has the provider's answer."""
 
     advice = "Check the client id, the client secret and the scope at the identity provider"
 
@@ -142,7 +142,7 @@ class TokenRequestFailed(ConsumerError):
 
 
 class TokenRequestRefused(TokenRequestFailed):
-    """The token endpoint refused the request. A retry would be refused, too."""
+    """The token endpoint rejected the request. Not retriable."""
 
     retriable = False
     advice = "Check the URL, the client id, the client secret and the scope"

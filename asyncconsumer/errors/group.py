@@ -6,7 +6,7 @@ from asyncconsumer.errors.base import ConsumerError
 
 
 class ConsumerRebalanceFailed(ConsumerError):
-    """A member could not claim its assigned partitions. It keeps trying."""
+    """A member could not claim its assigned partitions. It continues to retry."""
 
     retriable = True
 
@@ -184,8 +184,8 @@ class TransactionFenced(ConsumerError):
 class DeserializationFailed(ConsumerError):
     """A key or value could not be deserialized. The deserializer's exception is the cause.
 
-    The error is retriable if its cause lies outside, such as a schema registry that does not
-    answer. Its text and repr contain no record data. Those of the cause may.
+    The error is retriable if its cause may disappear, for example because a schema registry is
+    unavailable. Its text and repr contain no record data. Those of the cause may.
     """
 
     def __init__(

@@ -5,11 +5,11 @@ from asyncconsumer.errors.broker import BrokerError
 
 
 class RecordTooLarge(BrokerError, code=10):
-    """The record is larger than the topic accepts; raise its max.message.bytes."""
+    """The record is larger than the topic accepts. Raise max.message.bytes of the topic."""
 
 
 class RecordListTooLarge(BrokerError, code=18):
-    """The records of one request are larger than a log segment; raise segment.bytes."""
+    """The records of one request are larger than a log segment. Raise the topic's segment.bytes."""
 
 
 class NotEnoughReplicas(BrokerError, code=19, retriable=True):
@@ -17,7 +17,7 @@ class NotEnoughReplicas(BrokerError, code=19, retriable=True):
 
 
 class NotEnoughReplicasAfterAppend(BrokerError, code=20, retriable=True):
-    """The leader has the records, but fewer replicas than min.insync.replicas have them."""
+    """The leader has written the records, but fewer replicas than min.insync.replicas have them."""
 
 
 class OutOfOrderSequence(BrokerError, code=45):
@@ -33,7 +33,7 @@ class InvalidProducerEpoch(BrokerError, code=47):
 
 
 class InvalidTransactionState(BrokerError, code=48):
-    """The coordinator has no open transaction of this producer, or it is about to end."""
+    """The coordinator has no open transaction of this producer, or is ending it."""
 
 
 class InvalidProducerIdMapping(BrokerError, code=49):
@@ -61,7 +61,7 @@ class UnknownProducerId(BrokerError, code=59):
 
 
 class InvalidRecord(BrokerError, code=87):
-    """The broker rejects the record; for example, a compacted topic requires a key."""
+    """The broker rejects the record. For example, a compacted topic requires a key."""
 
 
 class ProducerFenced(BrokerError, code=90):
@@ -69,13 +69,13 @@ class ProducerFenced(BrokerError, code=90):
 
 
 class TransactionAbortable(BrokerError, code=120):
-    """The transaction cannot be committed. Abort it, and repeat its work."""
+    """The transaction cannot be committed. Abort it, then write its records again."""
 
 
 class TransactionAborted(ConsumerError):
     """A record or an offset of a transaction failed, so the transaction was aborted.
 
-    `cause` is the first error in it.
+    `cause` is the error of the first record or offset that failed.
     """
 
     def __init__(self, transactional_id: str, cause: ConsumerError) -> None:

@@ -6,7 +6,8 @@ from asyncconsumer.errors.base import ConsumerError
 class DataLoss(ConsumerError):
     """Records that a Spark query has to read are no longer in the log.
 
-    ``reason`` is the error class of Spark's own Kafka source. ``details`` names the records.
+    ``reason`` is the error class that Spark's own Kafka source has for this case. ``details`` names
+    the records.
     """
 
     def __init__(self, reason: str, details: str) -> None:
@@ -91,9 +92,10 @@ class SinkFailed(ConsumerError):
 
 
 class SinkOffsetConflict(ConsumerError):
-    """A sink has records of a partition up to a higher offset than the log, which was replaced.
+    """A sink has records up to a higher offset than the partition's log has.
 
-    ``recorded`` is the offset after the sink's records. ``log_offset`` is the offset that was read.
+    The topic was re-created or its log truncated. ``recorded`` is the offset after the sink's
+    records. ``log_offset`` is the offset that was read.
     """
 
     def __init__(self, sink: str, partition: object, recorded: int, log_offset: int) -> None:

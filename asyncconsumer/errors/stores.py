@@ -7,7 +7,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class PartlyCommitted(ConsumerError):
-    """The offsets of some partitions were not committed. The other partitions were.
+    """The offsets of some partitions were committed, and those of other partitions were not.
 
     ``failed`` has the error of each failed partition. This error is retriable if all of those are.
     """

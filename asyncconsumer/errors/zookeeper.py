@@ -149,7 +149,7 @@ class TransactionFailed(ZooKeeperError):
 
 
 class ServerUnusable(ConsumerError):
-    """A server of the ensemble refused or lost the session. The next server is tried."""
+    """A server of the ensemble rejected or lost the session. The next server is tried."""
 
     retriable = True
 

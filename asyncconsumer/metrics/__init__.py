@@ -1,1 +1,1 @@
-"""Metrics: what a consumer measures, and exporters for Prometheus and OpenTelemetry."""
+"""Metrics: the measurements of a consumer, and exporters for Prometheus and OpenTelemetry."""

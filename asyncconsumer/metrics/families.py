@@ -18,9 +18,9 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Family(NamedTuple):
-    """A metric with its labels. `group` and `worker` are labels of every metric.
+    """The definition of a metric. `group` and `worker` are labels of every metric.
 
-    Series of partitions that are shown as one are merged by their sum or their maximum.
+    If there are too many partitions, their series are merged by their sum or their maximum.
     """
 
     kind: Kind

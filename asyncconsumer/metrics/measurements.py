@@ -40,7 +40,7 @@ def samples(measurements: Measurements, labels: Mapping[str, str]) -> Iterator[S
 
 
 def _bounded(name: str, rows: Sequence[Row]) -> Iterable[Row]:
-    """Return the rows of a metric, of whole topics if there are too many partitions."""
+    """Return the rows of a metric. If there are too many partitions, merge them by topic."""
     family = FAMILIES[name]
     if family.labels != PARTITION or len(rows) <= MAX_PARTITIONS:
         return rows

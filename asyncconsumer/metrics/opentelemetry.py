@@ -1,4 +1,4 @@
-"""The exporter for OpenTelemetry: instruments with the names of its messaging conventions.
+"""The exporter for OpenTelemetry: instruments named by its messaging conventions.
 
 Only the OpenTelemetry API is used. Values are exported only if the application sets up an SDK.
 """
@@ -46,9 +46,10 @@ _UNITS: Final = {"seconds": "s", "bytes": "By"}
 
 
 class InstrumentReader:
-    """A reader of samples for observable instruments, which are read one after the other.
+    """A reader of samples for observable instruments, which OpenTelemetry reads one by one.
 
-    All instruments get the values of one moment. An instrument that is read again begins the next.
+    All instruments get values of the same moment. When an instrument is read again, new samples are
+    taken.
     """
 
     def __init__(self, source: Callable[[], Iterable[Sample]]) -> None:
@@ -75,7 +76,11 @@ def export(
     group: str | None,
     provider: MeterProvider | None,
 ) -> None:
-    """Create an instrument for each metric. Histograms get each value when it is recorded."""
+    """Create an OpenTelemetry instrument for each metric.
+
+    `source` returns the samples of counters and gauges. Values of histograms are passed on when
+    they are recorded.
+    """
     meter, reader = get_meter("asyncconsumer", meter_provider=provider), InstrumentReader(source)
     histograms: dict[str, Histogram] = {}
     by_instrument: dict[str, Histogram] = {}
@@ -116,7 +121,10 @@ def _unit(name: str) -> str:
 
 
 def _attributes(name: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels with the names of the conventions, and the operation of a metric."""
+    """Return the labels under the attribute names of OpenTelemetry's messaging conventions.
+
+    The attribute for the operation of the metric is added.
+    """
     attributes = {
         _ATTRIBUTES.get(label, f"asyncconsumer.{label}"): labels[label] for label in labels
     }

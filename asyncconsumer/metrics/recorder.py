@@ -1,6 +1,6 @@
 """The recorder of a consumer: counters and histograms that its parts write, without locks.
 
-Parts record once per chunk, request, commit and handler call, and not per record of a loop.
+Parts write once per chunk, request, commit and handler call. A write per record would be too slow.
 """
 
 from bisect import bisect_left
@@ -25,7 +25,7 @@ Listener = Callable[["Histogram", float], None]
 
 
 class Histogram:
-    """The sum of values, and their number in each bucket."""
+    """The sum of the recorded values, and the number of values in each bucket."""
 
     __slots__ = ("_bounds", "_listeners", "counts", "labels", "name", "total")
 
@@ -51,7 +51,7 @@ class Histogram:
 
 
 class PartitionMeter:
-    """The counters of one partition, which its chunks carry to their stream."""
+    """The counters of one partition. Each chunk has a reference, so its stream can update them."""
 
     __slots__ = ("_latency", "_now_ms", "last_timestamp", "records", "size")
 
@@ -63,7 +63,7 @@ class PartitionMeter:
         self._now_ms = now_ms
 
     def begin(self, timestamp: int) -> None:
-        """Record that a chunk, which begins with a record of that time, is being delivered."""
+        """Record the timestamp of the first record in a chunk whose delivery begins."""
         if timestamp >= 0:
             self.last_timestamp = timestamp
             self._latency.observe(max(0, self._now_ms() - timestamp) / 1000)
@@ -75,7 +75,7 @@ class PartitionMeter:
 
 
 class Recorder:
-    """The counters and histograms of one consumer, also across several openings."""
+    """The counters and histograms of one consumer. They continue when it is opened again."""
 
     def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.now_ms: Final = now_ms
@@ -93,14 +93,14 @@ class Recorder:
         self._latency = self.histogram("delivery_latency_seconds")
 
     def histogram(self, name: str, *labels: str) -> Histogram:
-        """Return the histogram of a metric with these label values."""
+        """Return the histogram of a metric with these label values. The first call creates it."""
         key = (name, *labels)
         if (histogram := self._histograms.get(key)) is None:
             histogram = self._histograms[key] = Histogram(name, labels, self.listeners)
         return histogram
 
     def meter(self, tp: TopicPartition) -> PartitionMeter:
-        """Return the counters of a partition."""
+        """Return the counters of a partition. The first call creates them."""
         if (meter := self._meters.get(tp)) is None:
             meter = self._meters[tp] = PartitionMeter(self._latency, self.now_ms)
         return meter
@@ -113,11 +113,14 @@ class Recorder:
 
     @property
     def consumed_records(self) -> int:
-        """The records of all partitions together, also of those that are not assigned any more."""
+        """The number of records consumed from all partitions, including those assigned earlier."""
         return self._forgotten_records + sum(meter.records for meter in self._meters.values())
 
     def count_error(self, name: str, error: BaseException, *labels: str) -> None:
-        """Count an error by its type, for the labels of a metric that come before it."""
+        """Count an error under its class name, which is the last label of the metric `name`.
+
+        `labels` are the labels before it.
+        """
         key = (name, *labels, type(error).__name__)
         if key not in self.counts:
             known = sum(other[:-1] == key[:-1] for other in self.counts)

@@ -1,1 +1,1 @@
-"""Integration with web apps: lifespan, health pages and metrics."""
+"""Integration of consumers and apps with web apps: lifespan, health pages and metrics."""

@@ -21,10 +21,10 @@ _TIMEOUT: Final = 5.0  # seconds for the event loop to answer another thread
 
 
 class Metrics:
-    """The metrics of a consumer, app, connector or feeder.
+    """The metrics of a consumer, Kafka app, connector or feeder.
 
-    They may be read from any thread. Another thread than that of the event loop waits up to 5 s
-    for the event loop.
+    They may be read from any thread. A thread other than that of the event loop waits up to 5 s for
+    the event loop.
     """
 
     def __init__(self, recorder: Recorder, source: Callable[[], Mapping[str, Status]]) -> None:
@@ -77,7 +77,7 @@ class Metrics:
 
 
 class Measured(abc.ABC):
-    """A base class of objects with a status and metrics."""
+    """A base class of consumers, Kafka apps and feeders, which have a status and metrics."""
 
     @property
     @abc.abstractmethod
@@ -86,15 +86,15 @@ class Measured(abc.ABC):
 
     @abc.abstractmethod
     def status(self) -> Status:
-        """Return the current status as plain values."""
+        """Return health and lag as plain values."""
 
     def status_by_worker(self) -> Mapping[str, Status]:
-        """Return the status of each worker by name. The only key is ``""``: one process."""
+        """Return the status of each worker by name. One process has the only key ``""``."""
         return {"": self.status()}
 
     @cached_property
     def metrics(self) -> Metrics:
-        """The metrics, for a registry of Prometheus or a meter of OpenTelemetry."""
+        """The metrics, to register with prometheus-client or to export to OpenTelemetry."""
         return Metrics(self.recorder, self.status_by_worker)
 
 

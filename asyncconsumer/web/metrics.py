@@ -1,4 +1,4 @@
-"""The metrics of a status, and of the workers of a supervisor."""
+"""The metrics of one status, and of the workers of a supervisor."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -30,7 +30,7 @@ STATES: Final = (
 
 
 def metrics(parts: Mapping[str, Status]) -> str:
-    """Return the metrics of workers by name, in the text format of Prometheus."""
+    """Return the metrics of workers, given by name, in the text format of Prometheus."""
     try:
         from asyncconsumer.metrics.prometheus import text_of
     except ModuleNotFoundError as error:
@@ -39,7 +39,7 @@ def metrics(parts: Mapping[str, Status]) -> str:
 
 
 def needs_prometheus() -> ConfigError:
-    """Return the error for a missing prometheus-client."""
+    """Return the ConfigError to raise if prometheus-client is not installed."""
     return ConfigError(
         "Metrics in the format of Prometheus need prometheus-client: "
         "pip install 'asyncconsumer[metrics]'"
@@ -47,7 +47,7 @@ def needs_prometheus() -> ConfigError:
 
 
 def samples_of(parts: Mapping[str, Status]) -> Iterator[Sample]:
-    """Yield the samples of workers by name. An empty name gives no `worker` label."""
+    """Yield the samples of workers, given by name. An empty name adds no `worker` label."""
     for worker, status in parts.items():
         labels = {"worker": worker, "group": status.group}
         common = {name: value for name, value in labels.items() if value}

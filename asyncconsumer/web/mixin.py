@@ -32,18 +32,18 @@ Start = Literal["lazy", "connected"]
 
 
 class WebMixin(AsyncResource, Measured):
-    """A mixin for consumers and apps that are opened and closed with a web app.
+    """A mixin for consumers and Kafka apps that are opened and closed with a web app.
 
     They are opened before the first request and closed after the last one.
 
     With ``start="lazy"``, the default, the web app starts also while Kafka is unavailable, and
-    opening is retried in the background. Until it succeeds, ``/live`` returns 200, and
-    ``/started`` and ``/ready`` return 503 with the reason. The lifespan of an app is entered again
-    for each attempt.
+    opening is retried in the background. Until it succeeds, ``/live`` returns 200, and ``/started``
+    and ``/ready`` return 503 with the reason. The lifespan of a Kafka app is entered again for each
+    attempt.
 
     With ``start="connected"``, the web app does not start while Kafka is unavailable. An error of
-    the first attempt that is not retriable, such as wrong credentials, always prevents the start.
-    A later failure is logged, ``/live`` returns 503, and the web app continues.
+    the first attempt that is not retriable, such as wrong credentials, always prevents the start. A
+    later failure is logged, ``/live`` returns 503, and the web app continues.
     """
 
     _scope: Scope  # open while the consumer is open
@@ -74,7 +74,7 @@ class WebMixin(AsyncResource, Measured):
             raise lifespan.closing_error
 
     def lifespan_with(self, existing: Lifespan, *, start: Start = "lazy") -> Lifespan:
-        """Return a lifespan nested in the `existing` one, whose resources handlers may use."""
+        """Return a lifespan that enters `existing` first, so that handlers can use its state."""
 
         @asynccontextmanager
         async def nested(web_app: object) -> AsyncIterator[Any]:
@@ -87,7 +87,7 @@ class WebMixin(AsyncResource, Measured):
     async def cleanup_ctx(
         self, web_app: object = None, *, start: Start = "lazy"
     ) -> AsyncIterator[None]:
-        """Open and close this object with an aiohttp app.
+        """Open this object when an aiohttp app starts, and close it when that app is cleaned up.
 
         Use it as ``web_app.cleanup_ctx.append(app.cleanup_ctx)``.
         """
@@ -95,7 +95,10 @@ class WebMixin(AsyncResource, Measured):
             yield
 
     async def current(self) -> Self:
-        """Return this object if it is open, for endpoints with ``Depends(app.current)``."""
+        """Return this object, for endpoints with ``Depends(app.current)``.
+
+        Raise ClosedError if it is not open.
+        """
         self._scope.check_open()
         return self
 
@@ -143,8 +146,8 @@ class WebMixin(AsyncResource, Measured):
 class _Lifespan:
     """A context manager that enters and leaves another one in a separate task.
 
-    A failure inside the block cancels its task. That must not be a task of the web server, because
-    the server would stop.
+    If the consumer fails, the task in its block is cancelled. That must not be a task of the web
+    server, because the server would stop.
     """
 
     def __init__(self, block: AbstractAsyncContextManager[object], *, retry: bool) -> None:
@@ -159,7 +162,7 @@ class _Lifespan:
 
     @property
     def starting(self) -> bool:
-        """Whether opening is retried because the block was never open."""
+        """Whether opening is retried and has not succeeded yet."""
         running = self.started.done() and not self.stop.is_set()
         return running and not self._opened and not self._failed
 
@@ -185,7 +188,7 @@ class _Lifespan:
                 await self._wait(error)
 
     def _let_start(self) -> None:
-        """Let the web app start, by completing the future that it waits for."""
+        """Complete the future that the web app waits for at its start."""
         if not self.started.done():
             self.started.set_result(None)
 

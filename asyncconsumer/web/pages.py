@@ -18,7 +18,7 @@ StatusSource = Callable[[], Mapping[str, Status]]
 
 
 class Readiness(enum.StrEnum):
-    """The meaning of ``/ready``."""
+    """The condition under which ``/ready`` returns 200."""
 
     WORK = "work"
     """200 while records are processed."""
@@ -44,7 +44,7 @@ class Page(NamedTuple):
 def page(
     method: str, path: str, source: StatusSource, readiness: Readiness = Readiness.WORK
 ) -> Page:
-    """Return the health page at a path.
+    """Return the response for a health page's path. `source` returns the status by worker.
 
     The status code of ``/started``, ``/live`` and ``/ready`` is 200 or 503.
     """
@@ -101,7 +101,7 @@ def _ready(parts: Mapping[str, Status]) -> Page:
 
 
 def _ready_for_traffic(parts: Mapping[str, Status]) -> Page:
-    """Requests do not need Kafka. They are refused only by a process that ends or has failed."""
+    """Return 200 unless a process is ending or has failed, because requests do not need Kafka."""
     total = _total(parts)
     return _probe(total, "ready", passed=total.live and total.state not in _ENDING)
 

@@ -1,4 +1,4 @@
-"""A web server for the pages of processes without a web app."""
+"""A web server for the health pages of processes that have no web app."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ _GRACE_SECONDS = 5  # for responses in progress when the server stops
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the program."""
+    """A uvicorn server that does not handle signals, because the program does."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -28,9 +28,10 @@ class _Server(uvicorn.Server):
 async def serving(
     app: Asgi, host: str, port: int, *, before_stop: Callable[[], None] | None = None
 ) -> AsyncIterator[int]:
-    """Serve an ASGI app while the block runs. Yield the port.
+    """Return an async context manager that serves an ASGI app. It yields the port.
 
-    `before_stop` ends responses that would last as long as their clients.
+    `before_stop` is called before the server stops. It ends responses that would last as long as
+    their clients.
     """
     listener = _listen(host, port)
     config = uvicorn.Config(
@@ -57,7 +58,10 @@ async def serving(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. uvicorn would end the program if the port is not available."""
+    """Return a listening socket. Raise an error if the port is not available.
+
+    Otherwise uvicorn would end the program.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

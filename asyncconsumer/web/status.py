@@ -15,7 +15,7 @@ Lag = Mapping[str, Mapping[str, int | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The status of a consumer or app. `reason` tells why it is not live or not ready."""
+    """The status of a consumer or Kafka app. `reason` tells why it is not live or not ready."""
 
     live: bool  # false if only a restart can help
     ready: bool
@@ -55,7 +55,7 @@ class Status:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Create a status from a dict.
 
-        Unknown fields, which a newer version may send, are ignored.
+        Unknown fields are ignored, because a newer version may have sent them.
         """
         names = {known.name for known in dataclasses.fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in names})

@@ -1,7 +1,7 @@
 """The control pipe between a worker and its supervisor: lines of JSON over a socket pair.
 
-When one process dies, the other one reads the end of the stream. The exception is a dead process
-whose forked child keeps the socket open.
+When one process dies, the other one reads the end of the stream, unless a child that the dead
+process forked keeps the socket open.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ from asyncconsumer.workers.supervisor import Supervisor
 
 
 class WorkerActions:
-    """The actions on the workers of a supervisor. `replay` makes the other actions."""
+    """The actions of the dashboard on the workers of a supervisor. `replay` performs replays."""
 
     def __init__(self, supervisor: Supervisor, replay: Actions | None) -> None:
         self._supervisor: Final = supervisor
@@ -16,7 +16,7 @@ class WorkerActions:
 
     @property
     def available(self) -> tuple[str, ...]:
-        """The names of the actions. Without a cluster, there is no replay."""
+        """The names of the actions. Without a cluster, "replay" is missing."""
         return ("pause", "resume", *(() if self._replay is None else self._replay.available))
 
     @property
@@ -25,7 +25,10 @@ class WorkerActions:
         return tuple(sorted(self._supervisor.paused_topics))
 
     async def perform(self, name: str, topic: str) -> str:
-        """Pause or resume a topic in all workers, or replay its dead letters."""
+        """Pause or resume a topic in all workers, or replay its dead letters.
+
+        `name` is the action. Return a text about what was done.
+        """
         if name not in ("pause", "resume") and self._replay is not None:
             return await self._replay.perform(name, topic)
         paused, statuses = self._supervisor.paused_topics, self._supervisor.status_by_worker()

@@ -18,7 +18,10 @@ _SECONDS_BETWEEN_LINES: Final = 10.0
 
 @runtime_checkable
 class Feeder(Protocol):
-    """The methods of a `SparkFeeder` that a worker needs. Spark is not imported for other apps."""
+    """The interface of a `SparkFeeder` for a worker.
+
+    With it, Spark is imported only by workers that run a feeder.
+    """
 
     @property
     def consumer(self) -> Consumer[Any, Any]:
@@ -42,14 +45,14 @@ class Feeder(Protocol):
         """Wait until the feeder fails, and raise its error."""
 
     def stats(self) -> Any:  # noqa: ANN401 - of a package that this one does not import
-        """Return the current progress."""
+        """Return the counters of the records that were read and written so far."""
 
     def status_by_worker(self) -> Mapping[str, Status]:
-        """Return the status of each worker by name."""
+        """Return the status of the feeder under the key ``""``."""
 
 
 class FeederService:
-    """A feeder with the interface of a `ConsumerApp`, as far as a worker uses it.
+    """A feeder with those methods of a `ConsumerApp` that a worker calls.
 
     The progress is logged every 10 s while records are written.
     """
@@ -74,7 +77,7 @@ class FeederService:
         return self._feeder.grace_ms
 
     def status_by_worker(self) -> Mapping[str, Status]:
-        """Return the status of the feeder by the empty name."""
+        """Return the status of the feeder under the key ``""``."""
         return self._feeder.status_by_worker()
 
     def set_worker_number(self, number: int) -> None:
@@ -109,11 +112,11 @@ class FeederService:
             await asyncio.wait({stopped})
 
     async def drain(self, _grace_ms: int | None = None) -> Drained:
-        """Return at once. The end of the block writes what is collected, and loses nothing."""
+        """Return at once. The end of the ``async with`` block writes the collected records."""
         return Drained({})
 
     async def remove_member(self, member_id: str) -> None:
-        """Do nothing. The member of a dead worker leaves the group at its session timeout."""
+        """Do nothing. The group removes the member of a dead worker at its session timeout."""
 
     def pause(self, *topics: str) -> None:
         """Log that a feeder cannot pause topics."""

@@ -68,7 +68,7 @@ def make_formatter(log_format: LogFormat, worker: int | None = None) -> logging.
 
 
 def configure(formatter: logging.Formatter, level: int) -> None:
-    """Log to standard error, unless the program has configured its log already."""
+    """Log to standard error, unless the program has configured its root logger already."""
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler])

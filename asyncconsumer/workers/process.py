@@ -1,4 +1,4 @@
-"""A worker process, as its supervisor sees it."""
+"""A worker process from the supervisor's side: its start, its reports and its end."""
 
 import asyncio
 import signal
@@ -49,7 +49,7 @@ class WorkerSpec:
 
 
 class StartupFailure(str):
-    """The reason why an app cannot run. A restart of the worker would not change it."""
+    """The reason why an app cannot run. Restarting the worker would not help."""
 
     __slots__ = ()
 
@@ -77,7 +77,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, number: int, spec: WorkerSpec, echo: Echo) -> Self:
-        """Start a worker in a new session. Signals of a terminal then reach only the supervisor.
+        """Start a worker in a new session, so that signals of a terminal reach only the supervisor.
 
         A new process group would be enough, but uvloop cannot start a process in one.
         """
@@ -102,8 +102,8 @@ class WorkerProcess:
     async def watch(self) -> None:
         """Receive reports until the process has exited.
 
-        The end of the control pipe does not tell that. Processes forked by the worker may hold the
-        other end open and outlive the worker.
+        The end of the control pipe does not mean that it has. Processes that the worker has forked
+        may keep the pipe open and outlive the worker.
         """
         try:
             async with Scope(f"worker {self.number}") as scope:
@@ -152,7 +152,7 @@ class WorkerProcess:
         return self._reported.get("member")
 
     def usage(self, now: float) -> Usage:
-        """Return what the worker has used until `now`, the time of the loop."""
+        """Return the resources that the worker has used until `now`, in loop time."""
         records, memory = (self._reported.get(name, 0) for name in ("records", "memory"))
         return Usage(now - self.started, records, memory)
 
@@ -174,12 +174,12 @@ class WorkerProcess:
 
     @property
     def unusable(self) -> bool:
-        """Whether the worker failed because its app cannot run."""
+        """Whether the worker failed because its app cannot run, so that it is not restarted."""
         return isinstance(self.reason, StartupFailure)
 
     @property
     def drained(self) -> bool:
-        """Whether the worker exited with code 0, or had never joined the group."""
+        """Whether the worker exited with code 0, or before it had joined the group."""
         return not self.up or self.reason == SUCCESS
 
     @property

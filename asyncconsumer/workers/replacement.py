@@ -1,7 +1,7 @@
-"""The replacement of workers while the app runs: on reload, and one by one when they are worn out.
+"""The replacement of workers while the app runs: on reload, and one by one at a recycling limit.
 
-New workers come up before the old ones are drained. A static member is drained first, because a
-second member with its id would fence it, so that it could not commit.
+New workers join the group before the old ones are drained. A static member is drained first.
+Otherwise the new member with its id would fence it, and it could not commit.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Replacement:
         self._no_recycling_before = 0.0  # time of the loop
 
     def reload(self) -> None:
-        """Replace all workers soon."""
+        """Request the replacement of all workers. `run` performs it."""
         self._reload_requested.set()
 
     async def run(self) -> None:
@@ -94,7 +94,7 @@ class Replacement:
             return
 
     async def _replace(self, slot: Slot, worker: WorkerProcess) -> str | None:
-        """Replace one worker. Return the reason of a failure."""
+        """Replace one worker. Return the reason of a failure, or None after a success."""
         if worker.static:
             return await self._restart(slot, worker)
         old = await self._exchange([slot])
@@ -108,7 +108,7 @@ class Replacement:
     async def _exchange(self, slots: Sequence[Slot]) -> list[WorkerProcess] | str:
         """Put new workers into slots. Return the old ones, which still run.
 
-        If a new worker does not come up, the old ones stay. Return the reason then.
+        If a new worker does not join the group, the old ones stay, and the reason is returned.
         """
         new: list[WorkerProcess] = []
         try:
@@ -124,7 +124,10 @@ class Replacement:
         return [worker for worker in old if worker is not None]
 
     async def _restart(self, slot: Slot, worker: WorkerProcess) -> str | None:
-        """Drain a worker, and wait until its slot has another one. Return why there is none."""
+        """Drain a worker, and wait until its slot has started another one.
+
+        Return the reason if no other one has joined the group, otherwise None.
+        """
         await self._drain([worker])
         try:
             async with asyncio.timeout(_SECONDS_TO_COME_UP):
@@ -134,7 +137,10 @@ class Replacement:
         return await self._startup_error([new])
 
     async def _startup_error(self, workers: Collection[WorkerProcess]) -> str | None:
-        """Wait until the workers have joined the group. If one has not, return the reason."""
+        """Wait until the workers have joined the group. Return None.
+
+        If one of them does not join, return the reason.
+        """
         try:
             async with asyncio.timeout(_SECONDS_TO_COME_UP):
                 for worker in workers:

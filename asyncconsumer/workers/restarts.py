@@ -11,7 +11,7 @@ _MAX_IN_A_ROW: Final = 5
 
 
 class Restarts:
-    """The backoff of a worker's restarts. A worker that always fails then uses few resources."""
+    """The backoff of a worker's restarts, so that a worker that always fails uses few resources."""
 
     def __init__(self, randomness: Random) -> None:
         self._randomness = randomness

@@ -1,4 +1,4 @@
-"""A slot of the supervisor. It restarts its worker when the worker has ended."""
+"""A slot of the supervisor, which restarts its worker when the worker has ended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ Start = Callable[[int], Awaitable[WorkerProcess]]
 
 
 class Slot:
-    """A place for one worker at a time. It also waits between two workers."""
+    """A place for one worker process. It starts the next worker after the last one has ended."""
 
     def __init__(self, number: int, start: Start, echo: Echo, randomness: Random) -> None:
         self.number: Final = number
@@ -62,7 +62,7 @@ class Slot:
         """Wait up to a second for the end of a worker, and count the seconds without a report.
 
         Unlike a clock, the count does not advance while the supervisor itself is suspended. A
-        worker without a report for too long is killed.
+        worker that sends no report for too long is killed.
         """
         if await wait_set(worker.ended, 1.0):
             return

@@ -86,7 +86,7 @@ class Supervisor:
             self._kill()
 
     def _grace(self, workers: Collection[WorkerProcess]) -> float:
-        """Return the grace period in seconds, which is configured or the longest of the workers."""
+        """Return the grace period in seconds: the configured one, or the longest of the workers."""
         if self._spec.grace is not None:
             return self._spec.grace
         return max((worker.grace for worker in workers), default=0.0)
@@ -149,7 +149,7 @@ class Supervisor:
             self._stopping.set()
 
     def _remove(self, member_id: str) -> None:
-        """Ask workers to remove a dead member. The supervisor itself has no broker connection.
+        """Request the removal of a dead member from workers, which have connections to brokers.
 
         Workers that have joined the group come first, because they are connected already. Two are
         asked, because one of them may be dying as well.

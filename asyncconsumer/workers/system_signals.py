@@ -21,7 +21,7 @@ def ignore_hangup() -> None:
 
 
 def handle(number: signal.Signals, callback: Callable[[], object]) -> None:
-    """Call `callback` in the running loop when the signal arrives."""
+    """Call `callback` in the running loop each time when the signal `number` arrives."""
     loop = asyncio.get_running_loop()
     try:
         loop.add_signal_handler(number, callback)

@@ -21,7 +21,10 @@ def check_watchfiles() -> None:
 
 
 async def watch_sources(folders: Iterable[Path], changed: Callable[[str], None]) -> None:
-    """Call `changed` with the names of Python files in these folders whenever some have changed."""
+    """Watch the Python files in these folders until cancelled.
+
+    Call `changed` with the names of the changed files, as text, at each change.
+    """
     from watchfiles import PythonFilter, awatch
 
     async for changes in awatch(*folders, watch_filter=PythonFilter()):

@@ -45,9 +45,9 @@ class WorkerRuntime:
         self._scope = Scope("worker")
 
     async def run(self) -> int:
-        """Run the app until asked to stop. Return the exit code.
+        """Run the app until the supervisor or a signal stops it. Return the exit code.
 
-        A request to stop before the app has joined its group cancels this task.
+        If the app has not joined its group yet, a stop cancels this task.
         """
         self._opening = asyncio.current_task()
         with signals(self._stop):
@@ -99,7 +99,7 @@ class WorkerRuntime:
                 self._app.pause(*topics)
 
     async def _remove(self, member_id: str) -> None:
-        """Remove the member of a dead worker from the group before its session timeout."""
+        """Remove the member of a dead worker from the group, before its session timeout does."""
         await self._opened.wait()
         try:
             await self._app.remove_member(member_id)
@@ -155,9 +155,10 @@ def main(
     log_format: str,
     *flags: str,
 ) -> int:
-    """Run a worker process.
+    """Run a worker process, and return its exit code.
 
-    Report the reason of a failure to the supervisor. Return the exit code.
+    `descriptor` is the file descriptor of the control pipe. The reason of a failure is reported to
+    the supervisor.
     """
     ignore_hangup()  # only the supervisor reloads
     end = socket.socket(fileno=int(descriptor))

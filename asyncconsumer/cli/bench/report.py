@@ -41,7 +41,7 @@ class Report(NamedTuple):
     latencies: Sequence[float] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures with their units in the names. A figure without records is None."""
+        """Return the figures, with their units in the names. A figure is None without records."""
         figures: dict[str, Any] = {
             "records": self.records,
             "mb": self.size / 1e6,
@@ -87,7 +87,7 @@ _LABELS: Final = {
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """Return the smallest of the sorted values that `part` of all values do not exceed."""
+    """Return the smallest sorted value that the fraction `part` of all values do not exceed."""
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
 

@@ -24,7 +24,7 @@ _HEADER_BYTES: Final = _RUN_BYTES + _NUMBER_BYTES
 
 
 class RecordPlan(NamedTuple):
-    """The records to write. With a `rate`, no more than this number is sent per second."""
+    """The records to write. With a `rate`, at most this number of records is sent per second."""
 
     records: int
     size: int
@@ -66,7 +66,7 @@ async def read_topic(
     options: dict[str, Any],
     progress: ProgressDisplay,
 ) -> Report:
-    """Read the topic from its beginning to its present end, without a group.
+    """Read the topic from its beginning to its current end, without a group.
 
     Stop earlier after `limit` records, or after some seconds.
     """
@@ -192,13 +192,16 @@ async def measure_latency(
 
 
 async def _require_topic(topic: str, options: dict[str, Any]) -> None:
-    """Raise the error of an unknown topic. A consumer would wait for the topic."""
+    """Raise UnknownTopicOrPartition if the topic does not exist.
+
+    Otherwise a consumer would wait for the topic.
+    """
     async with make_admin(options) as admin:
         await admin.describe_topics([topic])
 
 
 async def _paced(plan: RecordPlan, stopwatch: Stopwatch) -> AsyncIterator[int]:
-    """Yield the numbers of all records, each at its time."""
+    """Yield the number of each record when the record is due by the rate of the plan."""
     began = stopwatch.seconds()
     for number in range(plan.records):
         if plan.rate is not None:

@@ -218,7 +218,10 @@ def consume(
 
 
 def _pattern(whitelist: str | None, blacklist: str | None) -> list[str]:
-    """Return the topic pattern of --whitelist, for a consumer of Kafka. It has no blacklists."""
+    """Return the topic pattern of --whitelist, for a consumer of a Kafka group.
+
+    Raise an error for --blacklist, which only groups in ZooKeeper have.
+    """
     if blacklist:
         raise ConfigError(
             "--blacklist needs --zookeeper. Without it, use a pattern such as '^(?!audit).*'"

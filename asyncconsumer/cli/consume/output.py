@@ -1,4 +1,4 @@
-"""A writer to standard output in a thread. The reader of a pipe may be slow or gone."""
+"""A writer to standard output in a thread, because the reader of a pipe may be slow or gone."""
 
 import asyncio
 import os
@@ -19,10 +19,10 @@ class _OutputJob(NamedTuple):
 
 
 class Output(AsyncResource):
-    """An ordered, unbuffered writer that tells when each write has finished.
+    """An ordered, unbuffered writer to standard output, in a thread.
 
-    A write may block for a long time, for example in a pipe to `less`. A blocked event loop would
-    send no heartbeats. The thread is a daemon, so a blocked write does not keep the process alive.
+    A write may block for a long time, for example in a pipe to `less`. In the event loop it would
+    prevent heartbeats. The thread is a daemon, so a blocked write does not keep the process alive.
     """
 
     def __init__(self, descriptor: int = 1) -> None:

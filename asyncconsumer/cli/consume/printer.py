@@ -91,8 +91,8 @@ async def _commit(connector: ConsumerConnector, offsets: Mapping[TopicPartition,
 class Printer:
     """A printer of the records of streams. It stores the offset after the last printed record.
 
-    A stream acknowledges a chunk when the next one is requested. The last chunk of a stream is
-    never acknowledged that way. So the printer stores the printed offset of each partition.
+    A stream acknowledges a chunk when the next one is requested, and therefore never the last one.
+    The stored offsets are committed in its place.
     """
 
     def __init__(self, options: ConsumeOptions) -> None:
@@ -168,9 +168,9 @@ class Printer:
                 raise error
 
     def _take(self, records: decoding.Records) -> list[decoding.Record]:
-        """Return the next records to print.
+        """Return the next records to print, which end before corrupt records.
 
-        Raise CorruptRecords only if no record is before the corrupt ones.
+        If the next record is corrupt, raise CorruptRecords.
         """
         limit = _RECORDS_PER_WRITE
         if self._remaining is not None:
@@ -186,7 +186,7 @@ class Printer:
         return block
 
     def _reschedule_timeout(self) -> None:
-        """Restart the idle timeout, or stop it while a write waits for a slow reader."""
+        """Restart the idle timeout. While a write waits for a slow reader, disable it."""
         if self._timeout is not None and not self._idle.expired():
             now = asyncio.get_running_loop().time()
             self._idle.reschedule(None if self._writing else now + self._timeout)

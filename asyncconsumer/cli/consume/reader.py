@@ -70,7 +70,7 @@ class OutputOptions(NamedTuple):
 class ReadOptions:
     """The options of `asyncconsumer consume` on Kafka.
 
-    They say what to read, which records to print, in which form, and when to stop.
+    They say what to read, which records to print, in which format, and when to stop.
     """
 
     selection: Selection
@@ -86,7 +86,7 @@ Put: TypeAlias = Callable[[Sequence[decoding.Record]], Awaitable[OSError | None]
 
 
 class _RecordPrinter:
-    """A printer with filters and a limit. All partitions share one."""
+    """A printer with filters and a limit, which all partitions share."""
 
     def __init__(self, options: ReadOptions, put: Put, decoder: ValueDecoder | None) -> None:
         self._options = options
@@ -102,7 +102,7 @@ class _RecordPrinter:
 
     @property
     def idle(self) -> asyncio.Timeout:
-        """Return the timeout that expires when no record arrives for some time."""
+        """Return the timeout that expires if no record arrives within the option --timeout-ms."""
         return self._idle
 
     def restart_timeout(self) -> None:

@@ -68,8 +68,8 @@ async def show(
 async def replay(queue: DeadLetterQueue, plan: ReplayPlan) -> None:
     """Send dead letters back to their topics. Mark each as done after it was written.
 
-    Their headers can name any topic, because others may write to the dead letter topic, too. So
-    only those of the topics `plan.sources` are sent.
+    Only dead letters of the topics `plan.sources` are sent. Their headers can name any topic,
+    because other programs may write to the dead letter topic.
     """
     dead_letters = await queue.read(plan.selection, limit=plan.limit)
     if plan.edit and dead_letters:
@@ -115,7 +115,7 @@ async def drop(
 
 
 def _of_sources(dead_letters: list[DeadLetter], sources: frozenset[str]) -> list[DeadLetter]:
-    """Return the dead letters that came from these topics. Report all others."""
+    """Return the dead letters that came from these topics. Print the number of all others."""
     others = Counter(each.record.topic for each in dead_letters if each.record.topic not in sources)
     if others:
         counts = ", ".join(f"{topic} ({n})" for topic, n in sorted(others.items()))

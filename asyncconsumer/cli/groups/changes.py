@@ -32,7 +32,7 @@ class Confirmation:
 
 
 class ConcurrentCommit(ConsumerError):
-    """Another client committed offsets of a group while a command changed them."""
+    """Another client committed offsets of a group while a command was changing them."""
 
     def __init__(
         self, partition: TopicPartition, store: str, written: int, current: int | None
@@ -64,7 +64,7 @@ async def reset(
 async def migrate(
     config: ClassicConfig, source: str, destination: str, confirmation: Confirmation
 ) -> None:
-    """Copy the offsets of a group to another store. Keep an offset there that is larger."""
+    """Copy the offsets of a group to another store. Larger offsets in that store are kept."""
     if source == destination:
         raise ConfigError(f"--from and --to are both {source}. Name two different stores.")
     async with _open_group(config, confirmation) as (cluster, group):
