@@ -29,7 +29,10 @@ _AUTH: Final = -4
 
 
 class Listener(Protocol):
-    """A receiver of the events of a connection. Its methods are called synchronously."""
+    """The interface of an object that handles the events of a connection.
+
+    Its methods are called synchronously.
+    """
 
     def happened(self, event: WatchNotification) -> None:
         """Handle the event of a triggered watch."""
@@ -51,8 +54,8 @@ class _PendingCall:
 class ZooKeeperConnection:
     """A pipelined connection after its handshake. After its end it cannot be used again.
 
-    When it ends, every pending call fails before anything else runs. The cancellation of a call
-    does not affect the connection.
+    At its end every pending call fails, before other code runs. The cancellation of a call does not
+    affect the connection.
     """
 
     def __init__(
@@ -148,7 +151,8 @@ class ZooKeeperConnection:
     def _pop(self, xid: int) -> _PendingCall | None:
         """Remove and return the pending call with this xid.
 
-        The server must answer calls in order.
+        Return None if there is none, or if it is not the oldest call: servers answer calls in
+        order. Pings and logins have negative xids, and may be answered out of order.
         """
         if xid > 0:
             return (
@@ -169,7 +173,10 @@ class ZooKeeperConnection:
     # --- endings ---------------------------------------------------------------------------------
 
     def _check_due(self) -> None:
-        """Send a ping or end the connection if one of them is due. Then set the timer again."""
+        """Send a ping, or end the connection, if that is due.
+
+        Unless it ended, set the timer again.
+        """
         now = _now()
         oldest = self._pending[0].sent if self._pending else inf
         due = self.ping_timer.due(oldest, now)

@@ -28,9 +28,9 @@ class OpenedTransport(NamedTuple):
 class Ensemble:
     """The servers of an ensemble, which are tried in random order until one responds.
 
-    A server may not respond to a connect request in time, or close the connection. That says
-    nothing about the session. The server may be down, without a quorum, or behind the last zxid of
-    this client. The next server is tried.
+    A server that does not answer a connect request in time, or closes the connection, says nothing
+    about the session. It may be down, without a quorum, or behind the last zxid of this client. The
+    next server is tried.
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class Ensemble:
         return max(_MIN_SECONDS_TO_OPEN, timeout_ms / 3000 / len(self._config.addresses))
 
     async def find(self, request: ConnectRequest) -> OpenedTransport:
-        """Try the servers until one accepts the connect request. Return its transport."""
+        """Return the transport of the first server that answers the connect request.
+
+        Try all servers, again and again, until one does.
+        """
         while True:
             for address in self._shuffled():
                 began = asyncio.get_running_loop().time()
@@ -69,9 +72,9 @@ class Ensemble:
             await self.pause()
 
     async def lost(self, address: Address, ending: ConsumerError, lasted: float) -> None:
-        """Log the loss of a connection that lasted `lasted` seconds.
+        """Log the loss of a connection that lasted `lasted` seconds. `ending` is the reason.
 
-        If that was short, wait with backoff.
+        After a short connection, wait before the next attempt. The wait grows each time.
         """
         reason = ending.reason if isinstance(ending, ServerUnusable) else str(ending)
         self.note_failure(address, reason)
@@ -81,12 +84,12 @@ class Ensemble:
             await self.pause()
 
     def note_failure(self, address: Address, reason: str) -> None:
-        """Remember and log an error of a server."""
+        """Store the reason of a server's failure in `errors`, and log it."""
         self.errors[address] = reason
         self._log.warning("ZooKeeper %s: %s", address, reason)
 
     async def pause(self) -> None:
-        """Wait between two rounds over all servers. Each wait is longer than the one before."""
+        """Wait before the next round over all servers. Each wait is longer than the one before."""
         await asyncio.sleep(next(self._delays))
 
     def _shuffled(self) -> list[Address]:

@@ -42,17 +42,17 @@ class GroupPaths:
 
     @property
     def ids(self) -> str:
-        """The path of the parent of the members' registrations."""
+        """The path below which the members are registered."""
         return f"{self.root}/ids"
 
     @property
     def owners(self) -> str:
-        """The path of the parent of the partition owners."""
+        """The path below which the owners of partitions are stored."""
         return f"{self.root}/owners"
 
     @property
     def offsets(self) -> str:
-        """The path of the parent of the committed offsets."""
+        """The path below which offsets are committed."""
         return f"{self.root}/offsets"
 
     def member(self, consumer_id: str) -> str:
@@ -69,15 +69,15 @@ class GroupPaths:
         return f"{self.ids}/{consumer_id}"
 
     def topic_owners(self, name: str) -> str:
-        """Return the path of the partition owners of a topic."""
+        """Return the path below which the owners of a topic's partitions are stored."""
         return f"{self.owners}/{_checked('topic', name)}"
 
     def owner(self, where: TopicPartition) -> str:
-        """Return the path of the owner of a partition."""
+        """Return the path of the owner znode of a partition."""
         return f"{self.topic_owners(where.topic)}/{_number(where)}"
 
     def topic_offsets(self, name: str) -> str:
-        """Return the path of the committed offsets of a topic."""
+        """Return the path below which the offsets of a topic are committed."""
         return f"{self.offsets}/{_checked('topic', name)}"
 
     def offset(self, where: TopicPartition) -> str:

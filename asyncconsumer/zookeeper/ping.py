@@ -1,11 +1,11 @@
-"""The timer that decides when to ping a server and when to consider it dead. No I/O."""
+"""The timer that decides when to ping a server, and when to close a silent connection. No I/O."""
 
 import enum
 from math import inf
 
 
 class PingAction(enum.Enum):
-    """The action of a connection that is due now."""
+    """An action that the timer requests of its connection."""
 
     NOTHING = "wait"
     PING = "send a ping"
@@ -26,19 +26,20 @@ class PingTimer:
         self.last_answer = opened
 
     def on_send(self, now: float) -> float:
-        """Note that a request was sent at the loop time `now`."""
+        """Record that a request is sent at the loop time `now`. Return `now`."""
         self.sent = now
         return now
 
     def on_event(self, now: float) -> None:
-        """Note that data of the server arrived at the loop time `now`, other than a response."""
+        """Record that the server's data arrived at the loop time `now`, other than a response."""
         self.received = now
 
     def on_answer(self, sent: float, now: float) -> None:
-        """Note that the response to the request sent at `sent` arrived at `now`.
+        """Record that the response to a request arrived.
 
-        The server certainly prolonged the session only at `sent` or later. The response may have
-        been unread in a stopped process while the session expired, so `now` is not used for this.
+        The request was sent at the loop time `sent`, and the response was read at `now`. The server
+        certainly prolonged the session only at `sent` or later. The response may have been unread
+        in a stopped process while the session expired, so `now` does not prove a later time.
         """
         self.received = now
         self.last_answer = max(self.last_answer, sent)
@@ -57,6 +58,6 @@ class PingTimer:
     def next_due(self, oldest: float = inf) -> float:
         """Return the loop time at which to call `due` again.
 
-        `oldest` is the send time of the oldest pending request.
+        `oldest` is the send time of the oldest pending request, or inf if none is pending.
         """
         return min(self.sent + self.third, self.received + 2 * self.third, oldest + 3 * self.third)

@@ -1,4 +1,7 @@
-"""Writes that are safe if their response is lost. A read then shows whether they were applied."""
+"""Writes that can be repeated safely if their response is lost.
+
+After a lost response, a read shows whether the write was applied.
+"""
 
 import asyncio
 
@@ -12,8 +15,8 @@ async def create_ephemeral_owned(
 ) -> None:
     """Create an ephemeral znode in the session of `epoch`, unless this session owns it already.
 
-    If an earlier session of this client left the znode, wait until it is gone. `NodeExists` means
-    that another client owns the znode. `ConnectionLoss` means that it was not created, so the
+    If an earlier session of this client left the znode, wait until it is gone. Raise `NodeExists`
+    if another client owns the znode. Raise `ConnectionLoss` if it was not created, so that the
     caller may try again.
     """
     while True:
@@ -38,7 +41,10 @@ async def create_ephemeral_owned(
 async def delete_if_exists(
     session: ZooKeeperSession, path: str, *, version: int = ANY_VERSION, epoch: int | None = None
 ) -> None:
-    """Delete a znode if it exists. `ConnectionLoss` means that it still exists."""
+    """Delete a znode if it exists.
+
+    If the response is lost, read the znode, and raise `ConnectionLoss` if it still exists.
+    """
     try:
         await session.delete(path, version=version, epoch=epoch)
     except NoNode:
@@ -55,7 +61,7 @@ async def delete_ephemeral_owned(
 
     A delete whose response was lost may have been applied, and another client may own the znode by
     now. So the delete is repeated only after a read shows that this session still owns the znode.
-    Without `sure`, the first delete needs that read as well.
+    With `sure=False` it is not certain that the znode was created, and the read comes first.
     """
     while True:
         try:

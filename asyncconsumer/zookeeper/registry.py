@@ -161,7 +161,10 @@ def decode_text(path: str, data: bytes | None, max_bytes: int) -> str:
 
 
 def _endpoints(fields: dict[str, Any]) -> tuple[tuple[BrokerEndpoint, ...], str]:
-    """Return the valid listeners of a broker, and why there are none (otherwise empty)."""
+    """Return the valid listeners of a broker, and the reason if there are none.
+
+    The reason is empty if there is a listener.
+    """
     protocols = fields.get("listener_security_protocol_map")
     listed = fields.get("endpoints")
     texts = listed if isinstance(listed, list) else ()
@@ -173,8 +176,8 @@ def _endpoints(fields: dict[str, Any]) -> tuple[tuple[BrokerEndpoint, ...], str]
     if _is_host(host) and _is_port(port):
         return (BrokerEndpoint("PLAINTEXT", "PLAINTEXT", Address(str(host), int(str(port)))),), ""
     if texts:
-        return (), f"{str(texts[0])[:80]!r} is no endpoint"
-    return (), f"host {str(host)[:80]!r} and port {str(port)[:20]!r} lead nowhere"
+        return (), f"{str(texts[0])[:80]!r} is not a valid endpoint"
+    return (), f"host {str(host)[:80]!r} and port {str(port)[:20]!r} are not valid"
 
 
 def _endpoint(text: object, protocols: dict[str, Any]) -> BrokerEndpoint | None:

@@ -1,7 +1,7 @@
 """The requests to ZooKeeper, and the parsers of their responses.
 
-Requests are those of aiozk. Responses are parsed here, because aiozk's classes make a struct for
-every few bytes and do not check lengths. For a list of children they take four times as long.
+The request classes are those of aiozk. Responses are parsed here: aiozk's parsers do not check
+lengths, and take four times as long for a list of children.
 """
 
 import struct
@@ -59,7 +59,7 @@ class WatchNotification(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T_co]):
-    """A request together with the parser of its response. `path` is the znode that errors name."""
+    """A request together with the parser of its response. `path` is named in errors."""
 
     path: str
     request: Request
@@ -108,7 +108,7 @@ Operation: TypeAlias = Check | Create | SetData | Delete
 
 
 def read_stat(body: memoryview, offset: int = 0) -> Stat:
-    """Parse the metadata of a znode at an offset of a response."""
+    """Parse the metadata of a znode at `offset` in a response."""
     return Stat._make(_STAT.unpack_from(body, offset))
 
 
@@ -146,7 +146,7 @@ def read_event(body: memoryview) -> WatchNotification:
 
 
 def _nothing(_: memoryview) -> None:
-    """Parse the response to a request that returns nothing."""
+    """Return None. This is the parser for a response without content."""
 
 
 def _token(body: memoryview) -> bytes:
@@ -252,7 +252,10 @@ def transaction(operations: Sequence[Call[Any]]) -> Call[list[Any]]:
 
 
 def transaction_results(paths: Sequence[str], parts: Sequence[Any]) -> list[Any]:
-    """Return the results of a transaction's parts. If a part failed, raise TransactionFailed."""
+    """Return the results of a transaction's parts. Raise TransactionFailed if a part failed.
+
+    `paths` are those of the parts, for the error.
+    """
     # Operations before it were rolled back (0), those after it were not tried (-2).
     for index, part in enumerate(parts):
         if isinstance(part, ZooKeeperError) and part.code not in (0, -2):

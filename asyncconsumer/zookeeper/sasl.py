@@ -15,7 +15,11 @@ _URI: Final = "zookeeper/zk-sasl-md5"  # as in ZooKeeper's own clients
 
 
 async def login(send: Callable[[Call[bytes]], Awaitable[bytes]], user_and_password: str) -> None:
-    """Log in with DIGEST-MD5, and check that the server knows the password as well."""
+    """Log in with DIGEST-MD5, and check that the server knows the password as well.
+
+    `send` sends one step of the login and returns the server's response. Raise AuthFailed if the
+    check fails.
+    """
     user, _, password = user_and_password.partition(":")
     challenge = _fields(await send(requests.sasl(b"")))
     if "nonce" not in challenge:
@@ -27,7 +31,7 @@ async def login(send: Callable[[Call[bytes]], Awaitable[bytes]], user_and_passwo
 
 
 class Proof:
-    """A proof that the client knows the password, for one challenge of the server."""
+    """The response to one DIGEST-MD5 challenge of a server, made with the password."""
 
     def __init__(self, user: str, password: str, challenge: dict[str, str], cnonce: str) -> None:
         self._user = user

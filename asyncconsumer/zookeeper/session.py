@@ -18,10 +18,10 @@ _NO_PART: Final = re.compile(r"/(\.{0,2})(/|$)|[\x00-\x1f\x7f-\x9f]")  # empty, 
 class ZooKeeperSession(SessionKeeper):
     """A ZooKeeper session that is replaced by a new one when it expires, within ``async with``.
 
-    `epoch` counts the sessions. Ephemeral znodes end with their epoch. So a write may name its
-    epoch, and fails with `SessionExpired` in any later one. A call waits for a connection if there
-    is none. A read is repeated if its connection breaks. A write is not, because it may have been
-    applied. It raises `ConnectionLoss`.
+    `epoch` counts the sessions. Ephemeral znodes end with their session. So a write may name an
+    epoch, and raises `SessionExpired` in any later one. A call waits for a connection if there is
+    none. If the connection breaks, a read is repeated. A write is not repeated, because it may have
+    been applied, and raises `ConnectionLoss`.
     """
 
     # --- reads: repeated when a connection breaks ------------------------------------------------
@@ -50,7 +50,7 @@ class ZooKeeperSession(SessionKeeper):
         return await self.read_many([requests.children(self._full(path)) for path in paths])
 
     async def sync(self, path: str = "/") -> None:
-        """Make the server catch up with the ensemble's leader.
+        """Make the connected server catch up with the ensemble's leader.
 
         Later reads then see all earlier writes.
         """
@@ -155,7 +155,10 @@ class ZooKeeperSession(SessionKeeper):
         return requests.CREATOR_ALL if self.config.zookeeper_set_acl else requests.WORLD
 
     def _full(self, path: str) -> str:
-        """Return the path with the chroot. Refuse '..', which servers treat as a name."""
+        """Return the path with the chroot.
+
+        Raise BadArguments for an invalid path. It includes '..', which servers treat as a name.
+        """
         if path == "/":
             return self.config.chroot or "/"
         if not path.startswith("/") or _NO_PART.search(path) or not _encodes(path):

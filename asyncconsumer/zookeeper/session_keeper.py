@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class _TimedCall:
-    """The base of `SessionKeeper`. It knows for how long the machine was suspended."""
+    """The base class of `SessionKeeper`, which detects for how long the machine was suspended."""
 
     def __init__(self, suspensions: Suspensions) -> None:
         self._suspensions = suspensions
@@ -59,7 +59,8 @@ class SessionKeeper(_TimedCall, AsyncResource):
     """The current ZooKeeper session and its connection, within an ``async with`` block.
 
     One task finds servers and waits for connections to end. It never waits for an event that only
-    this task can cause. A session ends only when a server answers with another session id.
+    this task can cause. A session is known to have ended only when a server answers with another
+    session id.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
     def last_answer(self) -> float:
         """The latest loop time at which the server certainly prolonged the session.
 
-        It is the send time of the last request that was answered.
+        It is the send time of the last request that was answered, or -inf without a session.
         """
         if self._connection is None or self._identity is _NO_SESSION:
             return -inf
@@ -125,16 +126,16 @@ class SessionKeeper(_TimedCall, AsyncResource):
 
     @property
     def certain_until(self) -> float:
-        """The loop time until which the session is safe without further responses.
+        """The loop time until which the session certainly lasts without further responses.
 
-        It is two thirds of the session timeout after the last one.
+        It is two thirds of the session timeout after `last_answer`.
         """
         skipped = self._suspensions.since(self.last_answer)
         return self.last_answer + self.timeout * 2 / 3 - skipped
 
     @property
     def suspended(self) -> bool:
-        """Whether the last response is so long ago that the session may expire."""
+        """Whether `certain_until` has passed, so that the session may have expired."""
         return _now() > self.certain_until
 
     @property
@@ -247,12 +248,15 @@ class SessionKeeper(_TimedCall, AsyncResource):
     # --- called by the connection ----------------------------------------------------------------
 
     def happened(self, event: WatchNotification) -> None:
-        """Handle the event of a triggered watch."""
+        """Mark the watches that the event of the server concerns as changed."""
         inside = event.path.removeprefix(self.config.chroot) or "/"
         self.watches.happened(event._replace(path=inside))
 
     def ended(self, connection: ZooKeeperConnection) -> None:
-        """Handle the end of a connection."""
+        """Wake the connection task, because a connection has ended.
+
+        Calls wait for the next connection.
+        """
         if connection is self._connection:
             self.connected.clear()
             self._notify_changed()
@@ -289,7 +293,11 @@ class SessionKeeper(_TimedCall, AsyncResource):
         return ConnectRequest(known.session_id, known.password, timeout_ms, zxid)
 
     def _accept(self, opened: OpenedTransport) -> bool:
-        """Update the session from the handshake. Return whether the server accepted the session."""
+        """Update the session from the response to the handshake.
+
+        Return False if the session has expired or the response is invalid. The next handshake then
+        requests a new session.
+        """
         response, known = opened.transport.connect_response, self._identity
         if known is not _NO_SESSION and response.session_id != known.session_id:
             self._expire()
@@ -309,7 +317,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
         self._notify_changed()
 
     async def _log_in(self, connection: ZooKeeperConnection) -> None:
-        """Log in on a new connection; close it if the login fails."""
+        """Log in on a new connection, if configured. Close the connection if the login fails."""
         address = connection.address
         try:
             async with asyncio.timeout(self._ensemble.allowed(self._identity.timeout_ms)):

@@ -44,7 +44,7 @@ class ConnectResponse(NamedTuple):
 
 
 class Receiver(Protocol):
-    """A receiver of responses and events. Its methods must not raise."""
+    """The interface of an object that handles responses and events. Its methods must not raise."""
 
     def answered(self, xid: int, zxid: int, error: int, body: Body) -> None:
         """Handle the response to the call with this xid."""
@@ -76,7 +76,7 @@ class Transport(Protocol):
         """Parse the body of a response. Raise ValueError or struct.error if it is invalid."""
 
     def drop(self) -> None:
-        """Close the transport now, without further calls of the receiver."""
+        """Close the transport now. The receiver is not called any more."""
 
     async def wait_closed(self) -> None:
         """Wait until the transport is closed."""
@@ -150,7 +150,7 @@ class SocketTransport(asyncio.BufferedProtocol):
         return call.read(body)
 
     def drop(self) -> None:
-        """Close the transport now, without further calls of the receiver."""
+        """Close the transport now. The receiver is not called any more."""
         self._receiver = None
         self._end("this client closed the connection")
 
@@ -206,7 +206,10 @@ class SocketTransport(asyncio.BufferedProtocol):
             self._receiver.answered(xid, zxid, error, body)
 
     def _end(self, reason: str) -> None:
-        """Notify the receiver, then close the socket. Only the first reason is kept."""
+        """Report the end to the receiver, then close the socket.
+
+        Only the first call has an effect.
+        """
         if self._ending:
             return
         self._ending = reason

@@ -1,9 +1,9 @@
 """Watches as events, which are set whenever the watched znode may have changed.
 
-They are level-triggered. An event is set at the start and cleared only right before a read. It is
-set again when the last read may be outdated. That is after a watch event, a new connection, a new
-session, or a failed read. So a reconnect needs no renewal of watches, and no change is missed. The
-cost is an unnecessary read now and then.
+The event of a watch is set at the start, and cleared right before each read. It is set again when
+the result of the last read may be outdated: after a watch event of the server, a new connection, a
+new session, or a failed read. So callers need not renew watches after a reconnect, and no change is
+missed. Sometimes a read is unnecessary.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _CONCERNS: Final = {
 
 
 class Watch(Generic[T]):
-    """A watch of one node: ``await watch.changed.wait()``, then ``await watch.read()``.
+    """A watch of one znode: ``await watch.changed.wait()``, then ``await watch.read()``.
 
     ```python
     with session.watch_children("/brokers/ids") as watch:
@@ -82,7 +82,7 @@ class Watch(Generic[T]):
     async def read(self) -> T:
         """Read and return the current value.
 
-        The event `changed` is set when the value changes, or if the read fails.
+        The event `changed` is set when the value changes afterwards, or if the read fails.
         """
         self.changed.clear()
         try:
@@ -92,9 +92,9 @@ class Watch(Generic[T]):
             raise
 
     def mark_changed(self) -> None:
-        """Mark the last read as outdated.
+        """Set `changed`, and the `wakeup` event that several watches may share.
 
-        Set `changed`, and the event that several watches share.
+        The last read may be outdated.
         """
         self.changed.set()
         if self._wakeup is not None:
@@ -127,7 +127,7 @@ class Watches:
             self._by_path.pop(watch.path, None)
 
     def happened(self, event: WatchNotification) -> None:
-        """Mark the watches that an event of the server is about as changed."""
+        """Mark the watches that an event of the server concerns as changed."""
         concerned = _CONCERNS.get(event.type, ())
         for watch in self._by_path.get(event.path, ()):
             if watch.kind in concerned:
