@@ -5,9 +5,9 @@ from random import Random
 
 
 def backoff(first: float, longest: float, randomness: Random) -> Iterator[float]:
-    """Yield waits in seconds that double from `first` to `longest`.
+    """Yield delays in seconds, forever, that double from `first` up to `longest`.
 
-    Each wait is shortened at random by up to 20%. So clients that lost the same broker at the same
+    Each delay is shortened at random by up to 20%. So clients that lost the same broker at the same
     moment do not reconnect together.
     """
     wait = first

@@ -18,8 +18,8 @@ async def for_each(
 ) -> None:
     """Call `work` for each item, concurrently in groups of `limit`. Then raise the first error.
 
-    All items are tried before the error is raised. A `TaskGroup` alone would cancel the other calls
-    when one fails, and wrap the error in a group.
+    `work` is called for all items, even if it raises a `ConsumerError` for some. A `TaskGroup`
+    alone would cancel the other calls, and wrap the error in a group.
     """
     errors: list[ConsumerError] = []
 
@@ -41,7 +41,8 @@ async def for_each(
 async def in_chunks(items: Iterable[T], *, size: int = _CHUNK) -> AsyncIterator[T]:
     """Yield the items unchanged, and let other tasks run after each `size` of them.
 
-    Each step of the iteration should be short, and the caller should iterate to the end.
+    The caller should do little work per item, because the event loop is blocked for `size` items.
+    It should also iterate to the end.
     """
     remaining = iter(items)
     while chunk := list(islice(remaining, size)):

@@ -1,4 +1,4 @@
-"""Context managers whose block other code or a condition can end."""
+"""Context managers whose block can be ended from outside, by other code or by a condition."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 async def interruptible() -> AsyncIterator[asyncio.Timeout]:
     """Return an async context manager whose block other code can end without an error.
 
-    It yields a timeout. To end the block, reschedule the timeout to the current time.
+    It yields a timeout. To end the block at its current await, reschedule the timeout to the
+    current time.
     """
     running = asyncio.timeout(None)
     try:
@@ -22,9 +23,10 @@ async def interruptible() -> AsyncIterator[asyncio.Timeout]:
 
 @asynccontextmanager
 async def cancel_when(condition: Callable[[], bool], *, every: float) -> AsyncIterator[None]:
-    """Return an async context manager whose block ends without an error when `condition` is true.
+    """Return an async context manager whose block ends when `condition` returns True.
 
-    The condition is checked every `every` seconds.
+    The block is cancelled at its current await, and no error is raised. The condition is checked
+    every `every` seconds.
     """
     loop = asyncio.get_running_loop()
     timers: list[asyncio.TimerHandle] = []

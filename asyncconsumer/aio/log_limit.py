@@ -11,7 +11,7 @@ _SECONDS: Final = 60.0
 
 
 class RateLimitedLogger:
-    """A logger of at most ten lines per minute. The next line tells how many were left out."""
+    """A logger of at most ten lines per minute. The next line says how many were left out."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger

@@ -39,9 +39,10 @@ class Resolver:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all lookups in flight.
+        """Discard all lookups in flight.
 
-        A forked child calls this, because it has none of their threads.
+        A forked child process calls this, because the threads of the lookups run only in its
+        parent.
         """
         self._lock = threading.Lock()
         self._in_flight: dict[str, Future[list[Endpoint]]] = {}
@@ -80,7 +81,8 @@ async def connect(
 
     Use TLS if `tls` is set.
 
-    Raise the `OSError` of the name resolution, of the addresses that were tried, or of TLS.
+    `protocol` creates the protocol of the connection. Raise the `OSError` of the name resolution,
+    of the addresses that were tried, or of TLS.
     """
     loop = asyncio.get_running_loop()
     sock = await _first_open(await resolve(address.host), address.port)

@@ -1,4 +1,7 @@
-"""A resource that its own task keeps open, because it outlives the task that opens it."""
+"""A context manager that is held open by a task of its own.
+
+So it may stay open after the end of the task that opened it.
+"""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -10,7 +13,8 @@ from asyncconsumer.aio.start_task import start_task
 class OwnTask:
     """A task that enters an async context manager, and exits it in `close`.
 
-    The tasks of a context manager belong to the task that enters it, and end with it.
+    A task group must be exited by the task that entered it. With this class, `open` and `close` may
+    be called by different tasks.
     """
 
     def __init__(self, resource: AbstractAsyncContextManager[Any], name: str) -> None:

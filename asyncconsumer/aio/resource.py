@@ -39,5 +39,6 @@ class AsyncResource(abc.ABC):
     async def _before_close(self, error: BaseException | None) -> None:  # noqa: B027 - optional
         """Do the work at the end of the block that needs everything open, such as final commits.
 
-        `error` is the exception that ended the block, or None. The stack is closed in any case.
+        `error` is the exception that ended the block, or None. Everything is closed afterwards,
+        even if this method fails.
         """

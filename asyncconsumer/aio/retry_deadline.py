@@ -8,7 +8,10 @@ from asyncconsumer.errors import ConsumerError
 
 
 class RetryDeadline:
-    """The waits between the attempts of one operation, with backoff, up to a total time."""
+    """A time limit for the retries of one operation, with backoff between the attempts.
+
+    The time runs from the first failure.
+    """
 
     def __init__(self, milliseconds: float, randomness: Random) -> None:
         self._seconds = milliseconds / 1000
@@ -18,9 +21,10 @@ class RetryDeadline:
     async def wait_or_raise(
         self, error: ConsumerError, *, treat_as_retriable: bool = False
     ) -> None:
-        """Wait before the next attempt. Raise `error` if it is not retriable or the time is up.
+        """Wait before the next attempt after `error`.
 
-        With `treat_as_retriable`, the error counts as retriable.
+        Raise `error` if the time is up, or if it is not retriable. With `treat_as_retriable`, any
+        error is retriable.
         """
         now = asyncio.get_running_loop().time()
         if self._deadline is None:

@@ -22,8 +22,8 @@ class _ScopeState(enum.Enum):
 class Scope:
     """A task group that cancels its tasks at the end, and does not wrap errors of the block.
 
-    A task that fails with a `ConsumerError` does not end the block. `outcome` raises the error in
-    the caller that waits for the task. Any other error is a bug, and ends the block.
+    A task that returns a `ConsumerError` does not end the block. `outcome` raises the error in the
+    caller that waits for the task. Any exception that a task raises ends the block.
     """
 
     def __init__(self, owner: str) -> None:
@@ -74,7 +74,7 @@ class Scope:
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Run the coroutine `work` as a task until it is done or the block ends.
 
-        The task starts after this call returns.
+        The first step of the task runs after this call has returned.
         """
         try:
             task = start_task(self._group, work, name)
@@ -85,7 +85,11 @@ class Scope:
         return task
 
     async def outcome(self, task: asyncio.Task[T | ConsumerError]) -> T:
-        """Return the result of a task. Cancelling the wait does not cancel the task."""
+        """Return the result of a task. If the result is a `ConsumerError`, raise it.
+
+        Raise `ClosedError` if the end of the block cancelled the task. Cancelling the wait does not
+        cancel the task.
+        """
         await asyncio.wait({task})
         if task.cancelled():
             raise ClosedError(f"{self._owner}: it was closed meanwhile")

@@ -49,7 +49,7 @@ class Suspensions:
     """A detector of suspensions. It notices that other clocks have jumped against the loop's clock.
 
     A correction of the wall clock looks like a suspension. The reaction to a jump of the wall clock
-    alone must therefore be harmless. Delivery waits for the next heartbeat, and no partition is
+    alone must therefore be harmless: delivery waits for the next heartbeat, and no partition is
     dropped.
     """
 
@@ -59,7 +59,10 @@ class Suspensions:
         self._jumps: deque[_ClockJump] = deque(maxlen=_MAX_JUMPS)
 
     def check(self) -> None:
-        """Compare the clocks now. Call this before a time measurement begins."""
+        """Compare the clocks, and store a jump since the last comparison.
+
+        Call this before a time measurement begins, so that an earlier jump does not count for it.
+        """
         before, self._last = self._last, self._offsets()
         boottime = self._last.boottime - before.boottime
         largest = max(boottime, self._last.wall - before.wall)
@@ -70,7 +73,8 @@ class Suspensions:
     def certain_end(self, start: float, timeout: float) -> float:
         """Return the loop time at which a timeout that began at `start` ends at the earliest.
 
-        Suspended time is subtracted, and a margin for the drift of the other machine's clock.
+        The other machine counts suspended time, and its clock may run faster. So suspended time and
+        a margin for the drift are subtracted.
         """
         return start + timeout * (1 - _CLOCK_DRIFT) - self.since(start)
 

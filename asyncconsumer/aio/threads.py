@@ -80,9 +80,9 @@ class DaemonThreads:
             self._idle.release()
 
     def close(self, *, wait: bool) -> None:
-        """Cancel jobs that have not started, and end the threads.
+        """Cancel jobs that have not started, and end the threads after their current jobs.
 
-        Set `wait` to join the threads, if they are certain to end.
+        With `wait`, join the threads. This blocks until their jobs return.
         """
         self._closed = True
         with suppress(Empty):
@@ -99,7 +99,7 @@ class DaemonThreads:
 def _as_runtime_error(error: StopIteration) -> RuntimeError:
     """Return a `RuntimeError` whose cause is the `StopIteration`.
 
-    Futures cannot raise the latter.
+    A future cannot raise `StopIteration`, and its caller would wait forever.
     """
     raised = RuntimeError("a function in a thread raised StopIteration")
     raised.__cause__ = error

@@ -15,7 +15,7 @@ async def wait_until(
     """Wait until `predicate`, a function or a coroutine function, returns True.
 
     It is called at once and then every `every` seconds. Its exceptions are raised. Use this only
-    for rare conditions that no `asyncio.Event` announces.
+    for rare conditions for which no `asyncio.Event` is set.
     """
     while True:
         result = predicate()
