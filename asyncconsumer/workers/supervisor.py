@@ -6,6 +6,7 @@ at shutdown. It does not import the app and reads no records. An error in the ap
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -37,7 +38,7 @@ class Supervisor:
         limits: RecycleLimits = NO_LIMITS,
     ) -> None:
         self._spec = spec
-        self._echo = echo
+        self._print = echo
         self._slots = [
             Slot(number, self._start, self._echo_unless_stopping, randomness)
             for number in range(1, workers + 1)
@@ -104,6 +105,10 @@ class Supervisor:
         self.paused_topics = frozenset(topics)
         for worker in self._alive:
             worker.pause_only(topics)
+
+    def _echo(self, message: str) -> None:
+        with suppress(OSError):  # a closed pipe must not prevent the shutdown
+            self._print(message)
 
     def _echo_unless_stopping(self, message: str) -> None:
         if not self._stopping.is_set():

@@ -161,6 +161,19 @@ async def test_a_worker_that_dies_again_and_again() -> None:
         await until(lambda: begins(again, said))
 
 
+async def test_a_closed_output_does_not_prevent_the_shutdown() -> None:
+    def refuse(_: str) -> None:
+        raise BrokenPipeError
+
+    supervisor = Supervisor(Script(target=COMES_UP), 2, refuse, Random(1))
+    async with asyncio.timeout(20), Scope("test") as scope:
+        running = scope.start(supervisor.run(), "run")
+        await until(lambda: all(ready(supervisor)))
+        supervisor.stop()
+        await asyncio.wait({running})
+    assert running.result() == 0
+
+
 async def test_what_no_worker_can_run_is_reported_once() -> None:
     said: list[str] = []
     job = Script(target="""line.sendall(b'{"unusable": "no such app"}\\n')""")
