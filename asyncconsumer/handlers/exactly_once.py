@@ -72,6 +72,8 @@ _REPEATED: Final = (
 )  # fmt: skip
 """Errors after which a transaction is repeated, in addition to those that are retriable."""
 
+_FENCED: Final = (ProducerFenced, InvalidProducerEpoch)
+
 _current: Final[ContextVar[tuple[PartitionWork, Outputs]]] = ContextVar("outputs")
 """The partition and the outputs of the handler call in the current task."""
 
@@ -385,7 +387,7 @@ class TransactionalOffsets:
         """Run a transaction. Return its error, or None if it was committed."""
         sending = _Sending(self._parts.producer)
         offsets = {tp: plan.offset for tp, plan in attempt.plans.items()}
-        self._began = asyncio.get_running_loop().time()
+        self._note_begin()
         try:
             async with self._parts.producer.transaction() as transaction:
                 await sending.send(attempt.outputs())
@@ -409,7 +411,7 @@ class TransactionalOffsets:
         cause = error.cause if isinstance(error, TransactionAborted) else error
         if isinstance(cause, TransactionInDoubt):
             self._in_doubt, cause = attempt, cause.cause
-        if isinstance(cause, ProducerFenced | InvalidProducerEpoch):
+        if isinstance(cause, _FENCED):
             self._in_doubt = attempt
             self._take_over(cause)
         elif isinstance(cause, OffsetMetadataTooLarge):
@@ -420,17 +422,23 @@ class TransactionalOffsets:
         elif not _is_repeated(cause):
             self._parts.fail(cause)
 
-    def _take_over(self, error: ConsumerError) -> None:
-        """Use a new epoch for the next transaction, or stop the app.
+    def _note_begin(self) -> None:
+        """Note when a transaction begins, unless an earlier one may have timed out."""
+        if not self._parts.producer.has_unfinished_transaction:
+            self._began = asyncio.get_running_loop().time()
 
-        A new epoch is used if the transaction timed out, or if no other process can have its id.
+    def _take_over(self, error: ConsumerError) -> bool:
+        """Use a new epoch for the next transaction, or stop the app. Return whether it continues.
+
+        A new epoch is used if a transaction timed out, or if no other process can have its id.
         """
         seconds = asyncio.get_running_loop().time() - self._began
         options = self._parts.options
         if options.is_named and seconds < options.timeout_ms / 1000:
             self._parts.fail(error)
-            return
+            return False
         self._parts.producer.take_over()
+        return True
 
     async def _resolve(self, attempt: _Attempt) -> ConsumerError | None:
         """Find out whether a transaction without a result was committed. Return an error.
@@ -439,12 +447,16 @@ class TransactionalOffsets:
         another member has committed a partition since, the outputs count as not written. The group
         coordinator rejects their repetition, because this member no longer owns the partition.
         """
-        try:
-            async with self._parts.producer.transaction():
-                pass
-            loaded = await self._stored.load(attempt.plans)
-        except ConsumerError as error:
-            return error
+        loaded: Mapping[TopicPartition, int | None] | None = None
+        while loaded is None:
+            self._note_begin()
+            try:
+                async with self._parts.producer.transaction():
+                    pass
+                loaded = await self._stored.load(attempt.plans)
+            except ConsumerError as error:
+                if not (isinstance(error, _FENCED) and self._take_over(error)):
+                    return error
         for tp, plan in attempt.plans.items():
             offset = loaded[tp]
             if offset is not None and _key(offset) == _key(plan.offset):

@@ -275,6 +275,14 @@ class Producer(AsyncResource, Generic[K, V]):
             )
         return self._transactions.transaction()
 
+    @property
+    def has_unfinished_transaction(self) -> bool:
+        """Whether the last transaction is open, or its end was not confirmed by the broker.
+
+        The broker aborts such a transaction after its timeout, and then rejects this producer.
+        """
+        return self._transactions is not None and self._transactions.is_unfinished
+
     def take_over(self) -> None:
         """Begin the next transaction with a new epoch, even if this producer was fenced.
 

@@ -13,6 +13,7 @@ from asyncconsumer.errors import (
     BrokerError,
     ConfigError,
     ConsumerError,
+    InvalidProducerEpoch,
     InvalidProducerIdMapping,
     ProducerFenced,
     TransactionAborted,
@@ -86,6 +87,7 @@ class ProducerTransactions:
         self._sender = sender
         self._scope = Scope("transactions")
         self._state = TransactionState.NEW
+        self._is_unfinished = False
         self._error: ConsumerError | None = None  # the first one of the open transaction
         self._partitions: set[TopicPartition] = set()  # of the open transaction
         self._groups: set[str] = set()
@@ -127,6 +129,14 @@ class ProducerTransactions:
             if self._state in (TransactionState.OPEN, TransactionState.ENDING):
                 await self._abort()
             raise
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the last transaction is open, or its end was not confirmed by the broker.
+
+        The broker aborts such a transaction after its timeout, and then rejects this producer.
+        """
+        return self._is_unfinished
 
     def forget_identity(self) -> None:
         """Begin the next transaction with a new epoch, even after this producer was fenced."""
@@ -182,6 +192,7 @@ class ProducerTransactions:
             raise ProducerFenced(f"transactional id {self.transactional_id!r}")
         if self._state is TransactionState.NEW:
             self._sender.restart(await self._init())
+        self._is_unfinished = True
         self._error = None
         self._partitions, self._groups, self._wanted = set(), set(), set()
         self._state = TransactionState.OPEN
@@ -218,6 +229,7 @@ class ProducerTransactions:
         if self._partitions or self._groups:
             await self._end_with_commit()
         self._state = TransactionState.READY
+        self._is_unfinished = False
 
     async def _end_with_commit(self) -> None:
         lost: list[bool] = []  # attempts without a result
@@ -255,11 +267,14 @@ class ProducerTransactions:
             if isinstance(self._error, ProducerFenced | InvalidProducerIdMapping):
                 is_fenced = isinstance(self._error, ProducerFenced)
                 self._state = TransactionState.FENCED if is_fenced else self._state
-            elif self._partitions or self._wanted or self._groups:
-                await self._requests.end(commit=False)
+            else:
+                if self._partitions or self._wanted or self._groups:
+                    await self._requests.end(commit=False)
+                self._is_unfinished = False
         except ProducerFenced:
             self._state = TransactionState.FENCED
         except BrokerError as error:  # for example, it has no record yet
+            self._is_unfinished = isinstance(error, InvalidProducerEpoch)
             _log.debug("transactional id %s: abort: %s", self.transactional_id, error)
         except ConsumerError as error:
             _log.warning(

@@ -13,7 +13,7 @@ from asyncconsumer.handlers.ledger import Ledger
 from asyncconsumer.protocol.transactions import TXN_OFFSET_COMMIT
 from asyncconsumer.testing.virtual_time import simulated
 from tests.support.schedules import Bug, must_find, play
-from tests.support.worlds.exactly_once import run_schedule
+from tests.support.worlds.exactly_once import Process, run_schedule
 from tests.support.worlds.handlers import cluster_of, make_app, until
 
 pytestmark = pytest.mark.fast
@@ -137,6 +137,40 @@ async def test_offsets_are_loaded_after_the_transaction_of_the_member_itself() -
             await asyncio.sleep(0.05)
             assert await app.consumer.committed([A]) == {A: 3}
             assert commit.done()
+
+
+@simulated(seeds=range(3))
+async def test_a_named_app_continues_after_a_transaction_that_timed_out() -> None:
+    """The abort is refused like that of a fenced producer, because the broker has aborted it."""
+    async with cluster_of() as cluster:
+        cluster.add_topic("out")
+        cluster.append("t", 0, 3)
+        process = Process(cluster, "m")
+        app = make_app(
+            cluster,
+            opener=process.open,
+            exactly_once=True,
+            transactional_id="m",
+            auto_commit_interval_ms=None,
+            transaction_interval_ms=500,
+            transaction_timeout_ms=5_000,
+        )
+
+        @app.handler("t", publish="out")
+        async def handle(record: Record) -> bytes:
+            return b"%d" % record.offset
+
+        async with app:
+            cluster.slow(1, 0.1)
+            await until(lambda: cluster.transactions.is_pending("g", A))
+            process.part()
+            cluster.slow(1, 0)
+            await asyncio.sleep(20)
+            process.online = True
+            await until(lambda: "g" in cluster.storage.offsets)
+            await until(lambda: cluster.storage.offsets["g"][A]["offset"] == 3)
+        results = [record.value for record in cluster.committed_records(TopicPartition("out", 0))]
+        assert results == [b"0", b"1", b"2"]
 
 
 async def fails(commit: Awaitable[object]) -> None:
