@@ -98,7 +98,7 @@ class ClientOptions(SecurityOptions, total=False):
     reconnect_backoff_max_ms: int
     """Longest wait after a failed connection attempt."""
     max_frame_bytes: int
-    """Largest response that is accepted. A larger one is refused without reading it."""
+    """Largest response that is accepted. A larger one is not read, and raises FrameTooLarge."""
 
 
 class ConnectionOptions(ClientOptions, total=False):
@@ -116,7 +116,7 @@ class FetchOptions(TypedDict, total=False):
     """Options of fetch requests."""
 
     fetch_min_bytes: int
-    """Smallest amount of data that a broker answers with before ``fetch_max_wait_ms``."""
+    """Amount of data for which a broker waits before it answers, up to ``fetch_max_wait_ms``."""
     fetch_max_bytes: int
     """Largest amount of data in one fetch response."""
     fetch_max_wait_ms: int
@@ -124,11 +124,11 @@ class FetchOptions(TypedDict, total=False):
     max_partition_fetch_bytes: int
     """Largest amount of data of one partition in a response. A larger batch is fetched whole."""
     isolation_level: IsolationLevel
-    """Whether records of open and aborted transactions are delivered (read_uncommitted)."""
+    """Whether to skip records of open and aborted transactions ("read_committed")."""
     check_crcs: bool
     """Whether the checksums of batches are verified."""
     max_decompressed_bytes: int
-    """Largest decompressed size of a batch. A larger one is refused as corrupt."""
+    """Largest decompressed size of a batch. A larger batch is treated as corrupt."""
     client_rack: str
     """Rack of this client, so that brokers can name a replica in the same rack."""
 
@@ -322,7 +322,7 @@ class ClassicOptions(SecurityOptions, ZooKeeperOptions, total=False):
     fetch_message_max_bytes: int
     """Largest amount of data of one partition in a response. A larger batch is fetched whole."""
     fetch_min_bytes: int
-    """Smallest amount of data that a broker answers with before ``fetch_wait_max_ms``."""
+    """Amount of data for which a broker waits before it answers, up to ``fetch_wait_max_ms``."""
     fetch_max_bytes: int
     """Largest amount of data in one fetch response. The classic consumer ignores it."""
     fetch_wait_max_ms: int
@@ -336,7 +336,7 @@ class ClassicOptions(SecurityOptions, ZooKeeperOptions, total=False):
     max_buffered_bytes: int
     """Limit for fetched data that is not consumed yet, for all streams together."""
     isolation_level: IsolationLevel
-    """Whether records of open and aborted transactions are delivered (read_uncommitted)."""
+    """Whether to skip records of open and aborted transactions ("read_committed")."""
     check_crcs: bool
     """Whether the checksums of batches are verified."""
     client_rack: str

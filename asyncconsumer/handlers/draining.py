@@ -85,8 +85,8 @@ async def _cut_short(
     except TimeoutError:
         names = sorted(task.get_name() for queue in queues for task in queue.running)
         _log.error(
-            "cancelled, and still running: %s. Nothing can end before them: a handler must let a "
-            "CancelledError pass",
+            "handlers still run after their cancellation: %s. The app cannot close before they "
+            "end: a handler must not suppress CancelledError",
             ", ".join(names[:_SHOWN]),
         )
     return cut

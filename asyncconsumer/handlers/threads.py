@@ -70,7 +70,8 @@ class HandlerThreads:
                 self._given_up.add(work)
                 work.add_done_callback(self._given_up.discard)
                 self._log.warning(
-                    "handler %s is given up; its thread goes on, and what it does is ignored",
+                    "a call of handler %s was cancelled; its thread continues, and its result is "
+                    "ignored",
                     self._name,
                 )
             raise

@@ -202,7 +202,7 @@ class Stream:
             again[whole] = acknowledged[whole]
         if again:
             self._log.warning(
-                "delivering again from %s: %s did not acknowledge it",
+                "redelivering from %s, because %s did not acknowledge these records",
                 ", ".join(f"{tp}@{offset}" for tp, offset in again.items()),
                 "its reader" if task is None else f"task {task.get_name()!r}",
             )
