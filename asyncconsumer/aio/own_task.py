@@ -1,4 +1,4 @@
-"""A context manager that is held open by a task of its own.
+"""A context manager that is kept open by a task of its own.
 
 So it may stay open after the end of the task that opened it.
 """

@@ -40,7 +40,10 @@ class IterationObserver(Protocol):
         """
 
     def left(self, how: Exit) -> None:
-        """Handle the end of a loop that has requested an item. `how` it ended is reported once."""
+        """Handle the end of a loop that has requested an item.
+
+        This is called once. `how` says how the loop was left.
+        """
 
     def again(self) -> "IterationObserver":
         """Return an observer for another loop over the same iterator."""

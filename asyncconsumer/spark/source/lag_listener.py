@@ -83,7 +83,7 @@ class LagListener(StreamingQueryListener):
             )
 
     def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802 - Spark's name
-        """Forget the query."""
+        """Remove the lag of a query that has ended."""
         self._queries.pop(str(event.runId), None)
 
 

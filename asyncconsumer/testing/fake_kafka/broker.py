@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 class State(enum.Enum):
     """The state of a broker's process. The values describe it for humans."""
 
-    UP = "it answers"
-    FROZEN = "it does nothing; the system below it still takes connections and bytes"
-    DOWN = "nobody listens"
+    UP = "it handles requests"
+    FROZEN = "it handles no request; its system still accepts connections and bytes"
+    DOWN = "it accepts no connection"
 
 
 class Fate(enum.Enum):
     """A fault that a test injects into a request. The values describe it for humans."""
 
-    LOST_BEFORE = "the connection breaks before it is looked at"
-    LOST_AFTER = "the connection breaks where the answer should have been sent"
+    LOST_BEFORE = "the connection breaks before the request is handled"
+    LOST_AFTER = "the connection breaks before the response is sent"
 
 
 class Request(NamedTuple):

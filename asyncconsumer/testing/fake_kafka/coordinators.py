@@ -24,9 +24,9 @@ Row = dict[str, Any]
 class Fate(enum.Enum):
     """The fault of one group request, or DONE. The values describe it for humans."""
 
-    DONE = "it is answered"
-    LOST_BEFORE = "its connection breaks before it is looked at"
-    LOST_AFTER = "its connection breaks before the answer is sent"
+    DONE = "the request is answered"
+    LOST_BEFORE = "the connection breaks before the request is handled"
+    LOST_AFTER = "the connection breaks before the response is sent"
 
 
 class Coordinators:

@@ -203,7 +203,7 @@ class FakeZooKeeper:
         server = self.servers.get(address)
         await network.cross()
         if server is None or not server.up:
-            raise ServerUnusable(address, "nobody listens there")
+            raise ServerUnusable(address, "connection refused")
         while server.frozen:
             await server.thawed.wait()
         if hello.last_zxid > server.tree.zxid:
