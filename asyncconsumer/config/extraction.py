@@ -76,11 +76,12 @@ def without_none(
     """
     remaining = {**(defaults or {}), **_with_value(options)}
     if "bootstrap_servers" not in remaining:
-        hint = f". {_VARIABLE} is set, but only `from_env(...)` reads it"
-        raise ConfigError(
-            "`bootstrap_servers` is missing. Name at least one as 'host:port'"
-            + (hint if _VARIABLE in os.environ else "")
+        hint = (
+            f". {_VARIABLE} is set, but only `from_env(...)` reads it"
+            if _VARIABLE in os.environ
+            else f", or set {_VARIABLE} and use `from_env(...)`"
         )
+        raise ConfigError(f"`bootstrap_servers` is missing. Name at least one as 'host:port'{hint}")
     return remaining
 
 

@@ -39,6 +39,17 @@ async def values(
         return sorted([message.value async for message in consumer], key=lambda value: value or b"")
 
 
+async def committed_values(kafka: KafkaHandle, topic: str, count: int) -> list[bytes | None]:
+    """Return the committed values, as soon as there are `count`.
+
+    A commit returns before the brokers have written its markers to all partitions.
+    """
+    async with asyncio.timeout(30):
+        while len(seen := await values(kafka, topic)) < count:
+            await asyncio.sleep(0.05)
+    return seen
+
+
 async def test_records_of_a_transaction_are_visible_together(kafka: KafkaHandle) -> None:
     topics = [await kafka.topic(partitions=2), await kafka.topic()]
     async with Producer(
@@ -52,7 +63,8 @@ async def test_records_of_a_transaction_are_visible_together(kafka: KafkaHandle)
                 await producer.flush()
                 assert len(await values(kafka, topics[1])) == number * 10
             for topic in topics:
-                assert len(await values(kafka, topic)) == (number + 1) * 10
+                count = (number + 1) * 10
+                assert len(await committed_values(kafka, topic, count)) == count
 
 
 async def test_an_exception_aborts_and_the_next_transaction_works(kafka: KafkaHandle) -> None:
@@ -76,7 +88,7 @@ async def test_an_exception_aborts_and_the_next_transaction_works(kafka: KafkaHa
             await producer.send(topic, b"3", partition=1)
         async with producer.transaction():
             pass  # empty
-    assert await values(kafka, topic) == [b"1", b"3", b"3"]
+    assert await committed_values(kafka, topic, 3) == [b"1", b"3", b"3"]
     assert b"2" in await values(kafka, topic, "read_uncommitted")
 
 
@@ -114,7 +126,7 @@ async def test_a_newer_producer_with_the_same_id_fences_the_older_one(kafka: Kaf
                 await older.send(topic, b"older")
         async with newer.transaction():
             await newer.send(topic, b"newer")
-    assert await values(kafka, topic) == [b"newer", b"newer"]
+    assert await committed_values(kafka, topic, 2) == [b"newer", b"newer"]
 
 
 async def test_offsets_are_committed_with_the_records(kafka: KafkaHandle) -> None:
@@ -181,7 +193,7 @@ async def test_a_record_that_is_too_large_aborts_the_transaction(kafka: KafkaHan
         async with producer.transaction():
             for n in range(1000):
                 await producer.send(topic, b"%3d" % n * 10)
-    assert len(await values(kafka, topic)) == 1000
+    assert len(await committed_values(kafka, topic, 1000)) == 1000
 
 
 async def test_a_timeout_that_brokers_refuse_is_an_error(kafka: KafkaHandle) -> None:
@@ -226,7 +238,7 @@ async def test_lost_responses_change_nothing(kafka_cluster: KafkaCluster, key: i
                     await producer.send(topic, b"%d-%02d" % (number, n), key=b"%d" % n)
     assert remaining == 0
     expected = sorted(b"%d-%02d" % (number, n) for number in range(5) for n in range(30))
-    assert await values(kafka_cluster, topic) == expected
+    assert await committed_values(kafka_cluster, topic, len(expected)) == expected
 
 
 async def test_brokers_that_move_and_restart_are_followed(kafka_cluster: KafkaCluster) -> None:
@@ -250,5 +262,5 @@ async def test_brokers_that_move_and_restart_are_followed(kafka_cluster: KafkaCl
                 await produce(number)
             await broker.start()
             await kafka_cluster.server.wait_until_whole()
-    assert len(await values(kafka_cluster, topic)) == 40
+    assert len(await committed_values(kafka_cluster, topic, 40)) == 40
     assert await offsets(kafka_cluster, group) == {tp: 3}
