@@ -1,6 +1,7 @@
 """Interpreters that the compiled decoder does not support, which it refuses by name."""
 
 import importlib
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,8 @@ import pytest
 from asyncconsumer.records import decoding
 
 pytestmark = pytest.mark.fast
+
+DECODER_VARIABLE = "ASYNCCONSUMER_DECODER"  # forces one of the two, for a run of all tests
 
 STARTER = """
 import sys
@@ -46,8 +49,10 @@ import asyncconsumer.records.decoding
 
 def run(first: str, inside: str) -> subprocess.CompletedProcess[str]:
     """Run one script, then another in a subinterpreter of the same process, as mod_wsgi does."""
+    environment = {name: os.environ[name] for name in os.environ if name != DECODER_VARIABLE}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(first) + STARTER, inside],
+        env=environment,
         capture_output=True,
         text=True,
         timeout=60,

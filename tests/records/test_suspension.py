@@ -69,9 +69,10 @@ def test_a_record_behind_a_suspension_is_not_handed_out_unasked(
     source, shim = tmp_path / "shim.c", tmp_path / "shim.so"
     source.write_text(SHIM)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, source], check=True)
+    preloaded = f"{os.environ.get('LD_PRELOAD', '')} {shim}".strip()  # a sanitizer comes first
     messages = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "LD_PRELOAD": str(shim), "ASYNCCONSUMER_DECODER": decoder},
+        env={**os.environ, "LD_PRELOAD": preloaded, "ASYNCCONSUMER_DECODER": decoder},
         cwd=ROOT,
         check=True,
         capture_output=True,
