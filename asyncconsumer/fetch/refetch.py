@@ -35,8 +35,12 @@ class RefetchPolicy:
 
         Return False for errors other than `CorruptRecords`, and after 3 fetches. The count then
         starts again, for a reader that continues after the error.
+
+        Also return False if the end of the corrupt bytes is unknown, because their length is
+        corrupt. If it is so in the log, the broker answers a fetch at their offset without records,
+        and the reader would wait forever.
         """
-        if not isinstance(error, CorruptRecords):
+        if not isinstance(error, CorruptRecords) or error.resume is None:
             return False
         place = TopicPartition(error.topic, error.partition)
         offset, tries = self._tries.pop(place, (error.offset, 0))

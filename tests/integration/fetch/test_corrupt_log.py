@@ -4,11 +4,12 @@ import asyncio
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from asyncconsumer import CorruptRecords, SimpleConsumer
+from asyncconsumer import Consumer, CorruptRecords, SimpleConsumer, TopicPartition
 from asyncconsumer.fetch.direct.partition_stream import PartitionStream
 from asyncconsumer.testing.servers import Kafka
 
@@ -47,7 +48,9 @@ def damage(log: Path, number: int, how: Callable[[bytearray], None]) -> None:
         file.write(batch)
 
 
-async def collect(stream: PartitionStream, results: list[bytes | None]) -> None:
+async def collect(
+    stream: PartitionStream | Consumer[Any, Any], results: list[bytes | None]
+) -> None:
     async for record in stream:
         results.append(record.value)  # noqa: PERF401 - what came before an error must count
 
@@ -90,6 +93,20 @@ async def test_good_records_come_first_and_then_the_error_names_the_place(
                 await collect(stream, results)
     assert results == [b"%d" % number for number in range(GOOD)]
     assert (caught.value.topic, caught.value.partition) == (how.__name__, 0)
+    assert caught.value.offset == GOOD
+
+
+@pytest.mark.parametrize("how", DAMAGES, ids=lambda how: how.__name__)
+async def test_a_consumer_raises_the_error_and_does_not_wait(
+    spoiled: Kafka, how: Callable[[bytearray], None]
+) -> None:
+    start = {TopicPartition(how.__name__, 0): 0}
+    results: list[bytes | None] = []
+    async with Consumer(partitions=start, bootstrap_servers=spoiled.bootstrap_servers) as consumer:
+        async with asyncio.timeout(30):
+            with pytest.raises(CorruptRecords) as caught:
+                await collect(consumer, results)
+    assert results == [b"%d" % number for number in range(GOOD)]
     assert caught.value.offset == GOOD
 
 
