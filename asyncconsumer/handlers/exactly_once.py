@@ -10,39 +10,33 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import ConnectionConfig, ProducerConfig, SendConfig
 from asyncconsumer.consumer.dead_letters import Failure, dead_letter_headers
 from asyncconsumer.errors import (
-    ConfigError,
     ConsumerError,
     DeliveryTimedOut,
     FencedMemberEpoch,
     IllegalGeneration,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
-    InvalidRecord,
-    InvalidTopic,
     InvalidTransactionState,
     NothingClaimed,
     OffsetMetadataTooLarge,
     OutOfOrderSequence,
     ProducerFenced,
-    RecordListTooLarge,
-    RecordTooLarge,
-    TopicAccessDenied,
     TransactionAbortable,
     TransactionAborted,
     TransactionInDoubt,
     UnknownMemberId,
     UnknownProducerId,
-    UnknownTopicOrPartition,
 )
 from asyncconsumer.handlers.commit_metadata import LONGEST
 from asyncconsumer.handlers.invoke import Call
+from asyncconsumer.handlers.output_sender import OutputSender
 from asyncconsumer.handlers.outputs import CommitPlan, OutputRecord, Outputs, plan_commit
 from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkState, first_of
 from asyncconsumer.handlers.queue import WorkQueue
@@ -52,16 +46,9 @@ from asyncconsumer.records.decoding import Record
 from asyncconsumer.records.record import Headers
 from asyncconsumer.types import GroupMetadata, MemberIdentity, Offset, TopicPartition
 
-if TYPE_CHECKING:
-    from asyncconsumer.producer.batch import RecordDelivery
-
 _log: Final = logging.getLogger(__name__)
 _MAX_BUFFERED_BYTES: Final = 32 * 2**20
 _SECONDS_BETWEEN_TRIES: Final = 1.0
-_OF_A_RECORD: Final = (
-    RecordTooLarge, RecordListTooLarge, InvalidRecord, InvalidTopic, TopicAccessDenied,
-    UnknownTopicOrPartition, ConfigError,
-)  # fmt: skip
 _REPEATED: Final = (
     DeliveryTimedOut,
     # a fenced member: the partitions that it still owns are committed later
@@ -385,7 +372,7 @@ class TransactionalOffsets:
 
     async def _run(self, attempt: _Attempt, group: GroupMetadata) -> ConsumerError | None:
         """Run a transaction. Return its error, or None if it was committed."""
-        sending = _Sending(self._parts.producer)
+        sending = OutputSender(self._parts.producer)
         offsets = {tp: plan.offset for tp, plan in attempt.plans.items()}
         self._note_begin()
         try:
@@ -403,7 +390,7 @@ class TransactionalOffsets:
         attempt.done(tp)
         self._committed[tp] = _key(attempt.plans[tp].offset)
 
-    def _failed(self, attempt: _Attempt, sending: "_Sending", error: ConsumerError) -> None:
+    def _failed(self, attempt: _Attempt, sending: "OutputSender", error: ConsumerError) -> None:
         """Decide how to continue after a transaction has failed.
 
         The next transaction contains its outputs again, unless the app stops.
@@ -462,34 +449,6 @@ class TransactionalOffsets:
             if offset is not None and _key(offset) == _key(plan.offset):
                 self._done(attempt, tp)
         self._in_doubt = None
-        return None
-
-
-class _Sending:
-    """The records that were sent in one transaction, with their deliveries."""
-
-    def __init__(self, producer: Producer[Any, Any]) -> None:
-        self._producer = producer
-        self._current: Outputs | None = None
-        self._sent: list[tuple[Outputs, RecordDelivery]] = []
-
-    async def send(self, each: Iterable[Outputs]) -> None:
-        """Send all records of the outputs, in order."""
-        producer = self._producer
-        for outputs in each:
-            self._current = outputs
-            for record in outputs.records:
-                delivery = producer.send_now(*record) or await producer.send_bytes(*record)
-                self._sent.append((outputs, delivery))
-        self._current = None
-
-    def refused(self, error: ConsumerError) -> Outputs | None:
-        """Return the outputs with a record that its topic rejected, or None if there is none."""
-        if isinstance(error, _OF_A_RECORD):
-            return self._current
-        for outputs, delivery in self._sent:
-            if isinstance(delivery.error, _OF_A_RECORD):
-                return outputs
         return None
 
 

@@ -509,4 +509,4 @@ def test_a_handler_that_does_not_end_is_named(caplog: pytest.LogCaptureFixture) 
 
     run(leave, seed=1)
     assert "stubborn-" in caplog.text
-    assert "must let a CancelledError pass" in caplog.text
+    assert "must not suppress CancelledError" in caplog.text

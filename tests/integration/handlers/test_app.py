@@ -274,7 +274,7 @@ async def test_a_thread_that_takes_too_long_is_given_up(
         assert dict(dead_letter.headers)["dlt.error.type"].endswith(b"HandlerTimedOut")
         go.set()
         await until(lambda: len(seen) == 2)
-    assert "its thread goes on" in caplog.text
+    assert "its thread continues" in caplog.text
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 2
 
 
