@@ -10,7 +10,7 @@ from asyncconsumer.errors import ConsumerError
 class RetryDeadline:
     """A time limit for the retries of one operation, with backoff between the attempts.
 
-    The time runs from the first failure.
+    The limit is counted from the first failure.
     """
 
     def __init__(self, milliseconds: float, randomness: Random) -> None:

@@ -157,9 +157,10 @@ class OffsetLookup:
     def _retriable_error(
         self, errors: Mapping[TopicPartition, ConsumerError]
     ) -> tuple[ConsumerError, bool]:
-        """Return one of the errors, and whether it says that a topic is unknown.
+        """Return one of the errors, and whether it means that a topic is unknown.
 
-        Raise an error that a retry does not resolve. Mark the leaders of all partitions as stale.
+        Mark the leaders of all partitions as stale. If one of the errors cannot be resolved by a
+        retry, raise it.
         """
         unknown: ConsumerError | None = None
         for tp, error in errors.items():

@@ -207,9 +207,9 @@ class FetchManager(AsyncResource):
         )
 
     def start_offsets(self) -> dict[TopicPartition, int]:
-        """Return the offset at which reading of each partition has begun, if it is known.
+        """Return the offset at which reading of each partition began, if it is known.
 
-        After a reset of the position, this is the offset at which reading continued.
+        After `auto_offset_reset` was applied, this is the offset at which reading continued.
         """
         return {
             tp: cursor.start_offset

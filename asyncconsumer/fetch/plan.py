@@ -63,7 +63,10 @@ class FetchPlan:
         return cursor
 
     def mark_changed(self, cursor: Cursor) -> None:
-        """Let `apply_to` check whether the next request includes a cursor."""
+        """Note that a cursor was added, removed, paused, resumed or moved to another offset.
+
+        The next `apply_to` decides whether the request includes the cursor.
+        """
         self._changed[cursor.partition] = None
 
     def apply_to(self, session: FetchSession, min_free: int, size: int) -> bool:

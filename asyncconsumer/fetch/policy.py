@@ -71,7 +71,7 @@ class OffsetReset(NamedTuple):
         return EARLIEST if self.policy == "earliest" else LATEST
 
     def choose(self, ends: LogEnds) -> int:
-        """Return the offset of the log end at which reading continues."""
+        """Return the earliest or the latest offset, whichever `auto_offset_reset` names."""
         return ends.earliest if self.policy == "earliest" else ends.latest
 
     def relocate(self, tp: TopicPartition, offset: int, ends: LogEnds) -> int | None:

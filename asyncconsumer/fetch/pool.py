@@ -35,8 +35,8 @@ class _Running(NamedTuple):
     def is_stuck(self) -> bool:
         """Return whether the fetcher should be replaced to serve a cursor sooner.
 
-        This is the case if it has no cursors left and its long poll is still in flight. It is not
-        if the fetcher was started recently, which limits the rate of new fetchers.
+        It should if it has no cursors left and its long poll is still in flight. A fetcher that was
+        started recently is not replaced, which limits the rate of new fetchers.
         """
         if not self.fetcher.idle_poll:
             return False

@@ -29,16 +29,14 @@ class RefetchPolicy:
         self._log = RateLimitedLogger(_log)
 
     def recover(self, error: Exception) -> bool:
-        """Seek back to corrupt records, so that they are fetched again.
-
-        Return whether this was done.
+        """Seek back to corrupt records, to fetch them again. Return whether this was done.
 
         Return False for errors other than `CorruptRecords`, and after 3 fetches. The count then
         starts again, for a reader that continues after the error.
 
-        Also return False if the end of the corrupt bytes is unknown, because their length is
-        corrupt. If it is so in the log, the broker answers a fetch at their offset without records,
-        and the reader would wait forever.
+        Also return False if the corrupt records have a corrupt length, so that their end is
+        unknown. If the log itself is corrupt there, a broker answers a fetch at that offset without
+        records. The reader would then wait forever.
         """
         if not isinstance(error, CorruptRecords) or error.resume is None:
             return False

@@ -102,7 +102,10 @@ class FallbackMembership(AsyncResource):
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """The heartbeat request that another thread may send, and the coordinator's address."""
+        """The next heartbeat request and the coordinator's address, or None without partitions.
+
+        A thread sends the request while the event loop is blocked.
+        """
         return self._current.heartbeat
 
     def heartbeat_from_thread(self, sent_at: float) -> None:

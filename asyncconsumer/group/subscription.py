@@ -65,7 +65,7 @@ class PatternSubscription:
 def with_flags(expression: re.Pattern[str]) -> str:
     """Return the text of an expression with its flags inline.
 
-    It can be part of another expression.
+    The text can therefore be put into another expression, and keeps its meaning there.
     """
     flags = "".join(name for name, flag in _FLAGS.items() if expression.flags & flag)
     text = _FLAGS_AT_THE_START.sub("", expression.pattern)  # (?a) and (?u) can go: names are ASCII

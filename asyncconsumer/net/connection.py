@@ -140,10 +140,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._end(error or ClosedError(f"the connection to {self.address} was closed"))
 
     def close_silent(self, seconds: float) -> None:
-        """Close the connection, because no byte has arrived for `seconds`.
-
-        This is part of the error.
-        """
+        """Close the connection, because no byte has arrived for `seconds`, which the error tells."""
         self.close(ConnectionLost(self.address, f"no byte arrived for {seconds:.1f} s"))
 
     def retire(self) -> None:
@@ -346,7 +343,7 @@ def _caused(error: E, cause: BaseException | None) -> E:
 
 
 def _frame_error(address: Address, bad: BadLength, limit: int) -> ConsumerError:
-    """Return the error for invalid bytes in place of a response's length."""
+    """Return the error for a response whose first four bytes are no valid length."""
     if bad.head[0] in (0x15, 0x16) and bad.head[1] == 3:  # a TLS record: alert or handshake
         return NotTls(address, "it responds with TLS; set `security_protocol` to SSL or SASL_SSL")
     if bad.head.isascii() and bad.head.decode().isprintable():

@@ -21,11 +21,10 @@ _GROUP, _TRANSACTION = 0, 1  # the coordinator types
 
 
 class Coordinator:
-    """The coordinator of one group. All callers share its known address.
+    """The coordinator of one group, or of a transactional id if `transactional` is set.
 
-    With `transactional`, the id is that of a transactional producer, and not of a group.
-
-    The coordinator is looked up with FindCoordinator when a caller needs it and it is not known.
+    All callers share its known address. If the address is not known, the next caller that needs it
+    looks it up with FindCoordinator.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Coordinator:
     def forget(self, address: Address | None = None) -> None:
         """Drop the known address, so that the next `find` looks it up.
 
-        If `address` is given, do so only if it is the known one.
+        If `address` is given, drop the known address only if it equals `address`.
         """
         if address is None or address == self._address:
             self._address = None

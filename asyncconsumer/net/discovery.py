@@ -23,7 +23,7 @@ Partitions: TypeAlias = dict[str, tuple[int, ...]]
 
 
 class PartitionDiscovery:
-    """A cache of the partitions of topics, which is not updated from brokers with old metadata."""
+    """A cache of the partitions of topics. It ignores brokers with outdated metadata."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

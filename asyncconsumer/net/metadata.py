@@ -126,6 +126,9 @@ class Metadata:
         return None if broker is None else (broker, leader[1])
 
     def updated(self, newer: Self, forgotten: Container[str] = ()) -> Self:
-        """Return `newer` with the other known topics added, except the `forgotten` ones."""
+        """Return `newer`, extended by the topics that only this metadata has.
+
+        Topics in `forgotten` are left out.
+        """
         others = {name: topic for name, topic in self.topics.items() if name not in forgotten}
         return replace(newer, topics=MappingProxyType({**others, **newer.topics}))

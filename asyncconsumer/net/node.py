@@ -66,9 +66,9 @@ class BrokerNode:
     async def _wait_turn(self) -> _Attempt | None:
         """Wait until the caller may try to connect.
 
-        Return a future for the result of the attempt, for which other callers wait. Return None if
-        the broker is healthy, so that attempts need no turn. If another caller's attempt fails
-        meanwhile, raise its error.
+        Return a future, on which the caller must set the result of the attempt, because other
+        callers wait for it. Return None if the broker is healthy, because attempts then need no
+        turn. If another caller's attempt fails meanwhile, raise its error.
         """
         while not self._healthy.is_set():
             if self._attempt is not None:

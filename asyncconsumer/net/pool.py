@@ -185,7 +185,7 @@ class BrokerPool(AsyncResource):
         self._suspects.pop(address, None)
 
     def preference_key(self, address: Address) -> tuple[bool, float]:
-        """Return a sort key for addresses. It is lowest for the broker to ask first."""
+        """Return a sort key for addresses. The broker with the smallest key is asked first."""
         suspect = self._suspects.get(address, -inf) > asyncio.get_running_loop().time()
         return suspect, self.wait_before(address)
 

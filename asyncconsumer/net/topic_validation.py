@@ -25,7 +25,7 @@ def is_usable(name: str | None, error_code: int = 0) -> bool:
 
 
 def _warn(name: str) -> None:
-    """Log a warning about an ignored topic name, more rarely the more names are ignored.
+    """Log a warning about an ignored topic name. The more names are ignored, the fewer are logged.
 
     A broker may send thousands of names with each response.
     """

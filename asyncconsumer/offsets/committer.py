@@ -1,6 +1,6 @@
-"""The committer of a consumer.
+"""The committer of a consumer, which runs one commit at a time.
 
-It runs one commit at a time, and prevents commits of smaller offsets that are not intended.
+It prevents unintended commits of smaller offsets than the committed ones.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class _CommitBatch:
         return self.offsets.pop(partition, None) is not None
 
     def begin(self) -> asyncio.Timeout:
-        """Return the timeout of a new attempt to commit the batch. `withdraw` makes it expire."""
+        """Return the timeout for a new attempt to commit the batch. `withdraw` ends the attempt."""
         self.attempt = asyncio.timeout(None)
         return self.attempt
 

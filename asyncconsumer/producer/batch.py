@@ -66,12 +66,12 @@ class ProducerBatch:
         self.withdrawn: frozenset[int] = frozenset()  # records not to send again
 
     def written(self, base_offset: int, timestamp_ms: int) -> None:
-        """Set the offset of the first record, and call the waiters."""
+        """Set the offset of the first record, and call the functions that wait for this batch."""
         self.base_offset, self.timestamp_ms = base_offset, timestamp_ms
         self._wake()
 
     def failed(self, error: ConsumerError) -> None:
-        """Set the error of all records, and call the waiters."""
+        """Set the error of all records, and call the functions that wait for this batch."""
         self.error = error
         self._wake()
 
@@ -149,14 +149,20 @@ class RecordDelivery:
         return batch.metadata(self._index, self._timestamp_ms)
 
     def _current(self) -> ProducerBatch:
-        """Return the batch that has the record now, which differs after a split."""
+        """Return the batch that has the record now.
+
+        After a split it is one of the smaller batches.
+        """
         while parts := self._batch.parts:
             self._batch, self._index = parts[self._index], 0
         return self._batch
 
 
 def withdraw(delivery: RecordDelivery) -> ProducerBatch:
-    """Mark the record of a delivery, so that it is not sent again. Return its batch."""
+    """Mark the record of a delivery as withdrawn, and return its batch.
+
+    A withdrawn record is not sent again.
+    """
     batch = delivery._current()  # noqa: SLF001 - of the same module
     batch.withdrawn |= {delivery._index}  # noqa: SLF001
     return batch

@@ -256,13 +256,16 @@ class PartitionQueue:
         return freed
 
     def restart(self, producer: BatchProducer) -> None:
-        """Use another producer id or epoch, and sequence numbers from 0. No batch may be left."""
+        """Use another producer id or epoch, and sequence numbers from 0.
+
+        The queue must be empty.
+        """
         self.producer = producer
         self._written_sequence = 0
         self._retry_at, self._delays, self._last_error = -inf, None, None
 
     def expire(self, now: float) -> int:
-        """Fail the batches that exceed `delivery_timeout_ms`. Return their bytes."""
+        """Fail the batches that exceed `delivery_timeout_ms`. Return their total size in bytes."""
         freed = 0
         while self._waiting and self._expiry(self._waiting[0]) <= now:
             batch = self._waiting.popleft()
@@ -275,7 +278,7 @@ class PartitionQueue:
         return freed
 
     def give_up(self, error: ConsumerError) -> int:
-        """Fail all batches, and return their bytes."""
+        """Fail all batches. Return their total size in bytes."""
         batches = self.batches()
         self._in_flight, self._open = [], None
         self._waiting.clear()

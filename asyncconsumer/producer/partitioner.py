@@ -12,8 +12,8 @@ _POSITIVE: Final = 0x7FFFFFFF
 class TopicPartitioner:
     """The partitioner of one topic, which chooses a partition for each record.
 
-    A key selects its partition by its hash. Records without a key go to one partition, the sticky
-    one, until its batch is sent.
+    A key selects its partition by its hash. Records without a key go to the sticky partition. It is
+    replaced by another one after its batch is sent.
     """
 
     def __init__(self, topic: Topic, metadata: Metadata, randomness: Random) -> None:

@@ -33,7 +33,7 @@ _SECONDS_BETWEEN_IDS: Final = 0.2
 
 
 class Gate(Protocol):
-    """The interface of a transaction for the sender, which decides what may be sent."""
+    """The interface with which a transaction decides what the sender may send."""
 
     @property
     def transactional_id(self) -> str:
@@ -95,7 +95,7 @@ class Sender(AsyncResource):
         return queue
 
     def restart(self, producer: BatchProducer) -> None:
-        """Use another producer id or epoch for all partitions. No batch may be left."""
+        """Use another producer id or epoch for all partitions. All queues must be empty."""
         self._ids.latest = producer
         for queue in self.queues.values():
             queue.restart(producer)
@@ -115,7 +115,7 @@ class Sender(AsyncResource):
         self._scope.check_open()
 
     def use(self, topic: str) -> None:
-        """Include a topic in the metadata that is refreshed."""
+        """Keep the metadata of a topic up to date from now on."""
         self._stale.use(topic)
 
     def batches(self) -> list[ProducerBatch]:
@@ -123,7 +123,10 @@ class Sender(AsyncResource):
         return [batch for queue in self.queues.values() for batch in queue.batches()]
 
     def activate_all(self) -> None:
-        """Activate all queues with batches to send, because a flush has begun."""
+        """Activate all queues with batches to send, because a flush has begun.
+
+        During a flush no batch waits for more records.
+        """
         for queue in self.queues.values():
             if queue.is_waiting:
                 self.activate(queue)

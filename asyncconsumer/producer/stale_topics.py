@@ -51,5 +51,5 @@ class StaleTopics:
             await asyncio.sleep(_SECONDS_BETWEEN)
 
     def use(self, topic: str) -> None:
-        """Include a topic in the metadata that is refreshed."""
+        """Keep the metadata of a topic up to date from now on."""
         self._used.add(topic)

@@ -50,7 +50,7 @@ CREATE_TOPICS: Final = Api(
 class CreateTopicsRequest(TableRequest, api=CREATE_TOPICS):
     """A CreateTopics request for one topic.
 
-    A number of -1 means the broker's default (Kafka 2.4).
+    A partition count or replication factor of -1 means the broker's default (Kafka 2.4).
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """OffsetCommit and OffsetFetch with leader epochs, static members and stable offsets.
 
-aiokafka has these requests up to version 3, which lacks all of these. Kafka 4 still accepts version
-3.
+aiokafka has these requests only up to version 3, which has no field for any of these.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -24,7 +24,7 @@ class RevokedPosition(NamedTuple):
 
 
 class ListenerCall(NamedTuple):
-    """The partitions that the running call of a rebalance listener is about."""
+    """The partitions with which a rebalance listener is being called."""
 
     starting: Collection[TopicPartition] = ()  # assigned, not fetched yet
     releasing: Mapping[TopicPartition, int] = {}  # stopped, not released yet

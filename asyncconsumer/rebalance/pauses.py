@@ -1,4 +1,4 @@
-"""The assigned partitions whose records are not delivered."""
+"""The pauses of assigned partitions. Records of a paused partition are not delivered."""
 
 from collections.abc import Collection
 
@@ -21,9 +21,9 @@ class Pauses:
         return unselected or tp.topic in self.topics or tp in self.partitions
 
     def select(self, partitions: Collection[TopicPartition] | None) -> bool:
-        """Pause all partitions except these, or none of them if None.
+        """Pause all partitions except these, or none of them if `partitions` is None.
 
-        Return whether this is a change.
+        Return whether this changes which partitions are paused.
         """
         before, self.selected = self.selected, None if partitions is None else frozenset(partitions)
         return before != self.selected

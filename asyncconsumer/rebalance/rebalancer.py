@@ -75,7 +75,7 @@ class Rebalancer:
 
     @property
     def releasing(self) -> Mapping[TopicPartition, int]:
-        """The revoked partitions that the running listener may still commit, with their offsets."""
+        """The revoked partitions that a running listener may still commit, with their offsets."""
         return self._change.releasing
 
     @property

@@ -11,9 +11,10 @@ _V2: Final = Struct(">16xb10xq")  # magic, and the base timestamp of a batch
 
 
 def first_timestamp(data: "Buffer", /) -> int:
-    """Return the timestamp of the first batch or message in milliseconds; -1 if it has none.
+    """Return the timestamp of the first batch or message in milliseconds, or -1 without one.
 
-    A batch may begin before the requested offset. Its records have about the same time.
+    The first batch may begin before the requested offset. Its timestamp is then slightly older than
+    that of the requested record.
     """
     view = memoryview(data)
     if len(view) < _V1.size:

@@ -131,9 +131,12 @@ Fail: TypeAlias = Callable[[BaseException, Record, Part], object]
 class MessageBuilder:
     """A function that makes a message of a record, or an awaitable that returns the message.
 
-    `key` and `value` deserialize bytes, or a record with `key_takes_record` and
-    `value_takes_record`. None keeps the bytes. A null key or value stays None. `message_type` is a
-    subclass of `Message`. Without it, deserializers and `commit`, the record itself is the result.
+    `key` and `value` are deserializers. They get the bytes, or the whole record if
+    `key_takes_record` or `value_takes_record` is set. Without a deserializer the bytes are kept. A
+    null key or value stays None.
+
+    `message_type` is a subclass of `Message`. If `message_type`, the deserializers and `commit` are
+    all missing, the result is the record itself.
     """
 
     __slots__ = (

@@ -29,7 +29,11 @@ class LegacyMessage(NamedTuple):
 
 
 class InnerMessage(NamedTuple):
-    """The base offset of the messages in a wrapper, and the inner offset of the first one or -1."""
+    """The base offset of the messages in a wrapper, and the stored offset of the first message.
+
+    The stored offset is relative to the base offset. It is -1 if the stored offsets are not in
+    order.
+    """
 
     base_offset: int
     first: int

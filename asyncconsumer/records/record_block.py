@@ -11,9 +11,9 @@ _SIZE_OF_A_HEADER: Final = 100  # bytes, without name and value
 
 @final
 class RecordBlock:
-    """Records of a partition that were taken together. Those from `index` on are not started.
+    """Records of one partition that were taken together.
 
-    A `BlockRun` increases `index` after each record.
+    The function of a `BlockRun` has been called with the records before `index`.
     """
 
     __slots__ = ("_ends", "counted", "index", "records")

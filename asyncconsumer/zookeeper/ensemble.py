@@ -28,9 +28,9 @@ class OpenedTransport(NamedTuple):
 class Ensemble:
     """The servers of an ensemble, which are tried in random order until one responds.
 
-    A server that does not answer a connect request in time, or closes the connection, says nothing
-    about the session. It may be down, without a quorum, or behind the last zxid of this client. The
-    next server is tried.
+    A server may be down, without a quorum, or behind the last zxid of this client. It then closes
+    the connection, or does not answer a connect request in time. That does not mean that the
+    session has expired, so the next server is tried.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class PingTimer:
         return now
 
     def on_event(self, now: float) -> None:
-        """Record that the server's data arrived at the loop time `now`, other than a response."""
+        """Record that data other than a response arrived from the server at the loop time `now`."""
         self.received = now
 
     def on_answer(self, sent: float, now: float) -> None:

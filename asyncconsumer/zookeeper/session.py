@@ -157,7 +157,8 @@ class ZooKeeperSession(SessionKeeper):
     def _full(self, path: str) -> str:
         """Return the path with the chroot.
 
-        Raise BadArguments for an invalid path. It includes '..', which servers treat as a name.
+        Raise BadArguments for an invalid path. A path with '..' is invalid, because servers take
+        '..' for the name of a znode.
         """
         if path == "/":
             return self.config.chroot or "/"

@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class _TimedCall:
-    """The base class of `SessionKeeper`, which detects for how long the machine was suspended."""
+    """A base class that detects for how long the machine was suspended."""
 
     def __init__(self, suspensions: Suspensions) -> None:
         self._suspensions = suspensions

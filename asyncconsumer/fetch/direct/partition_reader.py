@@ -163,9 +163,7 @@ class PartitionReader:
         return None
 
     def recover(self, error: Exception) -> bool:
-        """Go back to corrupt records, so that `next` fetches them again.
-
-        Return whether this was done.
+        """Go back to corrupt records, to fetch them again. Return whether this was done.
 
         `error` was raised when the records that `next` returned were decoded. Return False after 3
         attempts.

@@ -69,7 +69,7 @@ class SubscribedTopics:
         return topic in subscription.names
 
     async def names(self) -> frozenset[str]:
-        """Return the subscribed topics for JoinGroup. `changed` compares with them later.
+        """Return the names of the subscribed topics for JoinGroup, and store them for `changed`.
 
         Recent matches of a pattern are reused, because other members may be waiting in the
         rebalance.
@@ -130,7 +130,7 @@ class SubscribedTopics:
         )
 
     def withheld(self, assignments: Mapping[str, Collection[TopicPartition]]) -> bool:
-        """Return whether `assignments` lacks a partition that `partition_counts` counted last."""
+        """Return whether a partition of the last `partition_counts` is missing in `assignments`."""
         assigned = {tp for partitions in assignments.values() for tp in partitions}
         return sum(map(len, (self._assigned or {}).values())) > len(assigned)
 

@@ -39,7 +39,8 @@ class GroupInfo:
     """The input of an assignor.
 
     `partitions` has the partitions of every subscribed topic. Topics that do not exist may be left
-    out. `owners` has the thread that owned each partition before. Only `sticky` uses it.
+    out. `owners` has the thread that owned each partition before. Only the assignor `sticky` uses
+    `owners`.
     """
 
     members: Collection[GroupMemberInfo]

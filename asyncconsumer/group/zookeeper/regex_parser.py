@@ -168,7 +168,7 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Chain(parts)
 
     def _atom(self, depth: int) -> Node | None:
-        """Parse a character, class, group or condition.
+        """Parse a character, a character class, a group, a lookaround or an anchor.
 
         Return None for a group that only sets flags.
         """
@@ -231,7 +231,8 @@ class _Parser:
     def _flags(self) -> bool:
         """Parse inline flags.
 
-        Return True for "(?i:...)", which has a group, and False for "(?i)".
+        Return True for "(?i:...)", whose flags apply to a group that follows. Return False for
+        "(?i)".
         """
         on = True
         while (char := self._next("the end of a group")) not in ":)":

@@ -40,7 +40,7 @@ class _Node:
 class _Thread(_Node):
     """A thread, with the partitions that it keeps (`retained`) and gets (`moved`).
 
-    They are grouped by the number of their `_Topics` node.
+    Both map the number of a `_Topics` node to the partitions of that node's topics.
     """
 
     def __init__(self, name: str) -> None:
@@ -62,7 +62,10 @@ class _Topics(_Node):
 
 
 class _LeastLoaded:
-    """A heap of threads, ordered by the number of their partitions and then by their place."""
+    """A heap of threads, ordered by their number of partitions.
+
+    Threads with equal numbers are ordered by their position in the list.
+    """
 
     def __init__(self, threads: Sequence[_Thread]) -> None:
         self._heap = [(thread.load, place, thread) for place, thread in enumerate(threads)]
