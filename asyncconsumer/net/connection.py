@@ -140,7 +140,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._end(error or ClosedError(f"the connection to {self.address} was closed"))
 
     def close_silent(self, seconds: float) -> None:
-        """Close the connection, because no byte has arrived for `seconds`, which the error tells."""
+        """Close the connection, because no byte has arrived for `seconds`.
+
+        The error of the requests in flight tells this time.
+        """
         self.close(ConnectionLost(self.address, f"no byte arrived for {seconds:.1f} s"))
 
     def retire(self) -> None:
