@@ -1,10 +1,10 @@
 """The basic value types that all layers use."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import repeat
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 _LEGAL_TOPIC: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 
@@ -107,7 +107,10 @@ class MemberIdentity(NamedTuple):
     instance_id: str | None = None  # of a static member
 
 
-OUTSIDER: Final = MemberIdentity("", -1)
+FindIdentity: TypeAlias = Callable[[], MemberIdentity | None]
+"""Return the identity of this member, or None while it has none."""
+
+NO_MEMBER: Final = MemberIdentity("", -1)
 """The identity for commits without membership. A group with members refuses them."""
 
 

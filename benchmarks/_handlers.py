@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from asyncconsumer.handlers.handler import Ordering
+from asyncconsumer.handlers.handler import OrderingName
 from benchmarks._child import Consumer, Figures, Watch, run_one
 
 
@@ -51,7 +51,13 @@ def group() -> str:
 
 
 async def asyncconsumer(
-    servers: str, topic: str, *, count: int, delay_ms: float, concurrency: int, ordering: Ordering
+    servers: str,
+    topic: str,
+    *,
+    count: int,
+    delay_ms: float,
+    concurrency: int,
+    ordering: OrderingName,
 ) -> Figures:
     from asyncconsumer import ConsumerApp
 

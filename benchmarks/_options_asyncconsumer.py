@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from asyncconsumer import Consumer as Member
 from asyncconsumer.consumer.interceptors import Interceptor
-from asyncconsumer.handlers.handler import Ordering
+from asyncconsumer.handlers.handler import OrderingName
 from benchmarks._child import Consumer, Figures, Watch, run_one
 from benchmarks._deserializers import OPTIONS, WORK
 
@@ -132,7 +132,7 @@ async def chunks(servers: str, topic: str, *, count: int) -> Figures:
 
 
 async def handler(
-    servers: str, topic: str, *, count: int, ordering: Ordering, parsed: bool = False
+    servers: str, topic: str, *, count: int, ordering: OrderingName, parsed: bool = False
 ) -> Figures:
     """Run a handler that only counts."""
     from asyncconsumer import ConsumerApp

@@ -30,7 +30,7 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 _UNKNOWN_TOPIC_MS: Final = 2_000  # a new topic reaches all brokers within this time
 
 T = TypeVar("T")
-Row = dict[str, Any]
+ResponseRow = dict[str, Any]
 
 
 class AdminClient(AsyncResource):
@@ -129,12 +129,12 @@ class AdminClient(AsyncResource):
                 unknown = isinstance(error, UnknownTopicOrPartition)
                 await (short if unknown else deadline).wait_or_raise(error)
 
-    async def ask_any(self, message: Request) -> Row:
+    async def ask_any(self, message: Request) -> ResponseRow:
         """Send a request to any broker. Return the response."""
-        row: Row = (await self.kafka.cluster.ask_any(message)).to_object()
+        row: ResponseRow = (await self.kafka.cluster.ask_any(message)).to_object()
         return row
 
-    async def ask_controller(self, message: Request) -> Row:
+    async def ask_controller(self, message: Request) -> ResponseRow:
         """Send a request to the controller, and return the response.
 
         If no controller is known, send the request to any broker, which forwards it.
@@ -144,22 +144,22 @@ class AdminClient(AsyncResource):
         if broker is None:
             return await self.ask_any(message)
         request = self.kafka.brokers.request(broker.address, Traffic.CONTROL, message)
-        row: Row = (await request).to_object()
+        row: ResponseRow = (await request).to_object()
         return row
 
-    async def ask_coordinator(self, coordinator: Coordinator, message: Request) -> Row:
+    async def ask_coordinator(self, coordinator: Coordinator, message: Request) -> ResponseRow:
         """Send a request to the coordinator of a group. Return the response."""
         async with coordinator.reached(Traffic.GROUP) as connection:
-            row: Row = (await connection.request(message)).to_object()
+            row: ResponseRow = (await connection.request(message)).to_object()
         return row
 
-    async def ask_all(self, message: Callable[[], Request]) -> list[Row]:
+    async def ask_all(self, message: Callable[[], Request]) -> list[ResponseRow]:
         """Send a request, which `message` creates, to each broker. Return all responses."""
         metadata = await self.kafka.cluster.refresh()
         addresses = [broker.address for broker in metadata.brokers.values()]
         if not addresses:
             raise NoBrokerAnswered(())
-        rows: list[Row] = []
+        rows: list[ResponseRow] = []
 
         async def ask(address: Address) -> None:
             request = self.kafka.brokers.request(address, Traffic.CONTROL, message())

@@ -8,13 +8,13 @@ from contextlib import suppress
 from typing import Any, Final, Unpack
 from urllib.parse import parse_qs
 
-from asyncconsumer.aio.scope import Scope as TaskScope
+from asyncconsumer.aio.scope import Scope
 from asyncconsumer.browser.positions import parse_positions
 from asyncconsumer.browser.record_events import Encode, RecordEvent, encode_record, record_events
 from asyncconsumer.config import ConsumerOptions
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.errors import ConfigError, ConsumerError, brief
-from asyncconsumer.web.pages import Receive, Scope, Send
+from asyncconsumer.web.pages import AsgiScope, Receive, Send
 
 _KEEP_ALIVE: Final = 15.0  # seconds between comments, so that proxies keep the connection
 _TRY_AGAIN, _POLICY_VIOLATION = 1013, 1008  # close codes of WebSockets
@@ -65,7 +65,7 @@ class TopicEvents:
         self._allowed_origins = frozenset(allowed_origins)
         self._clients = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Respond to a request or to a WebSocket."""
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
@@ -83,7 +83,7 @@ class TopicEvents:
     # --- server-sent events ----------------------------------------------------------------------
 
     async def _server_sent_events(
-        self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
+        self, scope: AsgiScope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
         try:
             positions = self._positions(scope, headers.get("last-event-id"))
@@ -127,7 +127,7 @@ class TopicEvents:
     # --- WebSockets ------------------------------------------------------------------------------
 
     async def _web_socket(
-        self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
+        self, scope: AsgiScope, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
         await receive()  # websocket.connect
         origin = headers.get("origin")
@@ -159,7 +159,7 @@ class TopicEvents:
 
     # --- both ------------------------------------------------------------------------------------
 
-    def _positions(self, scope: Scope, header: str | None) -> dict[int, int] | None:
+    def _positions(self, scope: AsgiScope, header: str | None) -> dict[int, int] | None:
         """Return the positions that the client has reached, or those at which new clients start."""
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         text = header or query.get("last", [""])[0]
@@ -178,7 +178,7 @@ class TopicEvents:
         """
         self._clients += 1
         try:
-            async with TaskScope("topic events") as scope:
+            async with Scope("topic events") as scope:
                 tasks = {scope.start(self._send_all(positions, send_event), "send")}
                 tasks.add(scope.start(_quiet(gone), "receive"))
                 if keep_alive is not None:

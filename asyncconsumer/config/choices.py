@@ -8,7 +8,7 @@ SaslMechanism: TypeAlias = Literal[
     "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"
 ]
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
-OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
+AutoOffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
 ClassicOffsetReset: TypeAlias = Literal["smallest", "largest", "earliest", "latest"]
 GroupProtocol: TypeAlias = Literal["classic", "consumer", "zookeeper"]
 CommitPolicy: TypeAlias = Literal["auto", "manual", "at_most_once"]
@@ -23,7 +23,7 @@ ZooKeeperAssignorName: TypeAlias = Literal[
 SECURITY_PROTOCOLS: Final[tuple[str, ...]] = get_args(SecurityProtocol)
 SASL_MECHANISMS: Final[tuple[str, ...]] = get_args(SaslMechanism)
 ISOLATION_LEVELS: Final[tuple[str, ...]] = get_args(IsolationLevel)
-OFFSET_RESETS: Final[tuple[str, ...]] = get_args(OffsetReset)
+OFFSET_RESETS: Final[tuple[str, ...]] = get_args(AutoOffsetReset)
 CLASSIC_OFFSET_RESETS: Final[tuple[str, ...]] = get_args(ClassicOffsetReset)
 GROUP_PROTOCOLS: Final[tuple[str, ...]] = get_args(GroupProtocol)
 COMMIT_POLICIES: Final[tuple[str, ...]] = get_args(CommitPolicy)

@@ -11,9 +11,9 @@ from asyncconsumer.config.choices import (
     CLASSIC_OFFSET_RESETS,
     OFFSETS_STORAGES,
     ZOOKEEPER_ASSIGNOR_NAMES,
+    AutoOffsetReset,
     ClassicOffsetReset,
     IsolationLevel,
-    OffsetReset,
     OffsetsStorage,
     ZooKeeperAssignorName,
 )
@@ -243,7 +243,7 @@ class ClassicConfig(SecurityConfig):
 
 
 _NAMES: Final = tuple(field.name for field in fields(ClassicConfig) if field.init)
-_RESETS: Final[Mapping[str, OffsetReset]] = {
+_RESETS: Final[Mapping[str, AutoOffsetReset]] = {
     "smallest": "earliest",
     "largest": "latest",
     "earliest": "earliest",

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from asyncconsumer.config.choices import (
     ISOLATION_LEVELS,
     OFFSET_RESETS,
+    AutoOffsetReset,
     IsolationLevel,
-    OffsetReset,
 )
 from asyncconsumer.config.validation import one_of, text, whole_number
 from asyncconsumer.errors import ConfigError
@@ -59,7 +59,7 @@ class EngineConfig:
     max_buffered_bytes: int = 32 * 2**20
     num_consumer_fetchers: int = 1
     refresh_leader_backoff_ms: int = 200
-    auto_offset_reset: OffsetReset = "latest"
+    auto_offset_reset: AutoOffsetReset = "latest"
     stall_timeout_ms: int = 10_000
     retry_timeout_ms: int | None = None
     metadata_refresh_ms: int = 5_000

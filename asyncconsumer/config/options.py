@@ -10,12 +10,12 @@ from typing import Literal, TypedDict
 
 from asyncconsumer.config.choices import (
     AssignmentStrategies,
+    AutoOffsetReset,
     ClassicOffsetReset,
     CommitPolicy,
     CompressionType,
     GroupProtocol,
     IsolationLevel,
-    OffsetReset,
     OffsetsStorage,
     PoisonAction,
     SaslMechanism,
@@ -142,7 +142,7 @@ class EngineOptions(TypedDict, total=False):
     """Number of fetch connections to each broker."""
     refresh_leader_backoff_ms: int
     """Wait before the leader of a partition is looked up again."""
-    auto_offset_reset: OffsetReset
+    auto_offset_reset: AutoOffsetReset
     """Where to start without a committed offset, or if it is out of range. "none" raises."""
     stall_timeout_ms: int
     """Time without progress after which a partition with records is reported as stalled."""

@@ -30,7 +30,7 @@ from asyncconsumer.offsets.committer import Committer
 from asyncconsumer.rebalance import Listeners, Rebalancer
 from asyncconsumer.rebalance.runner import MembershipRunner
 from asyncconsumer.streams.idle import IdleTimeout
-from asyncconsumer.streams.messages import Decoder, K, MessageStream, V
+from asyncconsumer.streams.messages import DecodeBytes, K, MessageStream, V
 from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
@@ -108,8 +108,8 @@ class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
         self,
         topics: Mapping[str, int],
         *,
-        key_decoder: Decoder[K] | None = None,
-        value_decoder: Decoder[V] | None = None,
+        key_decoder: DecodeBytes[K] | None = None,
+        value_decoder: DecodeBytes[V] | None = None,
     ) -> dict[str, list[MessageStream[K, V]]]:
         """Create the given number of streams of each topic, and wait for the first assignment.
 
@@ -133,8 +133,8 @@ class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
         topics: TopicFilter,
         num_streams: int = 1,
         *,
-        key_decoder: Decoder[K] | None = None,
-        value_decoder: Decoder[V] | None = None,
+        key_decoder: DecodeBytes[K] | None = None,
+        value_decoder: DecodeBytes[V] | None = None,
     ) -> list[MessageStream[K, V]]:
         """Create `num_streams` streams of all topics that a `Whitelist` or `Blacklist` accepts.
 
@@ -223,7 +223,10 @@ class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
         ]
 
     def _message_stream(
-        self, stream: Stream, key_decoder: Decoder[K] | None, value_decoder: Decoder[V] | None
+        self,
+        stream: Stream,
+        key_decoder: DecodeBytes[K] | None,
+        value_decoder: DecodeBytes[V] | None,
     ) -> MessageStream[K, V]:
         return MessageStream(stream, self._read_again, key_decoder, value_decoder)
 

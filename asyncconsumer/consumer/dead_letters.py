@@ -65,7 +65,7 @@ _RecordIdentity: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | Non
 """The identity of a record. A re-created topic has other records at the same offsets."""
 
 
-class _Environment(NamedTuple):
+class _ProducerEnvironment(NamedTuple):
     """The parts of the environment that a producer uses."""
 
     randomness: Random
@@ -114,7 +114,7 @@ class DeadLetterProducer(AsyncResource):
         self.topic: Final = topic
         self.last_error: str | None = None  # None after a successful write
         self._connection = connection
-        self._environment = _Environment(randomness, opener, now_ms)
+        self._environment = _ProducerEnvironment(randomness, opener, now_ms)
         self._scope = Scope(f"dead letters to {topic}")
         # not written yet, or awaited; a repeated request for the same record joins the first
         self._pending: dict[_RecordIdentity, _PendingDeadLetter] = {}

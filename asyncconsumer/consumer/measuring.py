@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from asyncconsumer.fetch.manager import FetchManager
-from asyncconsumer.metrics.measurements import Measurements, Row
+from asyncconsumer.metrics.measurements import Measurements, SampleRow
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.types import TopicPartition
@@ -56,5 +56,5 @@ def _ages(
             yield tp, max(0, now - timestamp) / 1000
 
 
-def _rows(values: Iterable[tuple[TopicPartition, float]]) -> Iterator[Row]:
+def _rows(values: Iterable[tuple[TopicPartition, float]]) -> Iterator[SampleRow]:
     return ((*tp, value) for tp, value in values)

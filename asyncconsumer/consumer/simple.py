@@ -21,7 +21,7 @@ from asyncconsumer.config import (
     split,
     whole_number,
 )
-from asyncconsumer.config.choices import OFFSET_RESETS, OffsetReset
+from asyncconsumer.config.choices import OFFSET_RESETS, AutoOffsetReset
 from asyncconsumer.errors import (
     BrokerError,
     ConfigError,
@@ -92,7 +92,7 @@ class SimpleConsumer(AsyncResource):
         self,
         bootstrap_servers: str | Sequence[str],
         *,
-        auto_offset_reset: OffsetReset = "none",
+        auto_offset_reset: AutoOffsetReset = "none",
         on_skip: Callable[[Skipped], None] | None = None,
         retry_timeout_ms: int = 60_000,
         **options: Unpack[ReaderOptions],

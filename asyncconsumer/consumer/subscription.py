@@ -40,12 +40,12 @@ from asyncconsumer.offsets.user import UserOffsetStore
 from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.rebalance.ports import Ends
 from asyncconsumer.rebalance.runner import MembershipRunner
-from asyncconsumer.streams.at_most_once import AtMostOnceStream, Commit
+from asyncconsumer.streams.at_most_once import AtMostOnceStream, CommitOffsets
 from asyncconsumer.streams.batched import BatchedStream
 from asyncconsumer.streams.idle import IdleTimeout
 from asyncconsumer.streams.routes import TopicRoutes
 from asyncconsumer.streams.stream import Fence, Stream
-from asyncconsumer.types import MemberIdentity, TopicPartition
+from asyncconsumer.types import FindIdentity, TopicPartition
 
 _AT_REST: Final = (HealthState.IDLE, HealthState.CONSUMING, HealthState.HANDLER_BOUND)
 Member: TypeAlias = GroupMember | ZooKeeperMembership | ManualMembership | TopicsMembership
@@ -56,8 +56,7 @@ StreamKind: TypeAlias = Callable[
 """A class of streams, or a function with the same parameters."""
 
 
-Identity: TypeAlias = Callable[[], MemberIdentity | None]
-TransactionalStore: TypeAlias = Callable[[OffsetStore, Identity], OffsetStore]
+TransactionalStore: TypeAlias = Callable[[OffsetStore, FindIdentity], OffsetStore]
 """Return an offset store that commits in transactions, and loads from the store of the group."""
 
 
@@ -164,7 +163,7 @@ class ActiveSubscription(NamedTuple):
             await self.stack.aclose()
 
 
-def _stream_kind(config: ConsumerConfig, commit: Commit) -> StreamKind[BatchedStream]:
+def _stream_kind(config: ConsumerConfig, commit: CommitOffsets) -> StreamKind[BatchedStream]:
     return partial(AtMostOnceStream, commit=commit) if _early(config) else BatchedStream
 
 

@@ -14,7 +14,7 @@ from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.membership import Membership
 from asyncconsumer.producer.producer import Producer
 from asyncconsumer.rebalance import Rebalancer
-from asyncconsumer.types import OUTSIDER, GroupMetadata, TopicPartition
+from asyncconsumer.types import NO_MEMBER, GroupMetadata, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 _SECONDS_TO_COMMIT: Final = 10.0  # after a cancellation during the commit
@@ -86,7 +86,7 @@ class Transactions:
     def group_metadata(self) -> GroupMetadata:
         """Return the group id and the identity of the member, for TxnOffsetCommit requests."""
         member = getattr(self._membership, "identity", None)
-        return GroupMetadata.of(self._group_id, OUTSIDER if member is None else member)
+        return GroupMetadata.of(self._group_id, NO_MEMBER if member is None else member)
 
     def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return `offsets`, none of them after the partition's last committed transaction.

@@ -21,7 +21,7 @@ from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
-from asyncconsumer.types import OUTSIDER
+from asyncconsumer.types import NO_MEMBER
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
@@ -99,6 +99,6 @@ class ZooKeeperGroup(AsyncResource):
             Coordinator(config.group_id, kafka.brokers, kafka.cluster),
             patience_ms=config.commit_patience_ms,
             randomness=self._outside.randomness,
-            identity=lambda: OUTSIDER if loop.time() < membership.deadline else None,
+            identity=lambda: NO_MEMBER if loop.time() < membership.deadline else None,
         )
         return DualOffsets(in_kafka, in_zookeeper) if config.dual_commit_enabled else in_kafka

@@ -12,7 +12,7 @@ TOKEN_VARIABLE: Final = "ASYNCCONSUMER_DASHBOARD_TOKEN"  # noqa: S105 - the name
 _SHORTEST_TOKEN: Final = 16
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
-Headers = Mapping[str, str]
+HttpHeaders = Mapping[str, str]
 """The headers of a request, with names in lower case."""
 
 
@@ -26,7 +26,7 @@ class HostCheck:
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         self._allowed = _LOOPBACK | {name.lower() for name in allowed}
 
-    def accepts(self, headers: Headers) -> bool:
+    def accepts(self, headers: HttpHeaders) -> bool:
         """Return whether the Host header has an allowed name."""
         return "*" in self._allowed or _without_port(headers.get("host", "")) in self._allowed
 
@@ -47,7 +47,7 @@ class TokenCheck:
         """Whether there is a token, so that changes are possible."""
         return self._token is not None
 
-    def accepts(self, headers: Headers) -> bool:
+    def accepts(self, headers: HttpHeaders) -> bool:
         """Return whether the Authorization header has the token, compared in constant time.
 
         Browsers do not send this header on their own, so pages of other sites cannot forge a
@@ -59,7 +59,7 @@ class TokenCheck:
         return hmac.compare_digest(token.strip().encode(), self._token)
 
 
-def is_same_origin(headers: Headers) -> bool:
+def is_same_origin(headers: HttpHeaders) -> bool:
     """Return whether a request does not come from a page of another site."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False

@@ -1,7 +1,7 @@
 """One poll of a cluster: groups, members, lag, brokers and dead letters."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -26,7 +26,7 @@ from asyncconsumer.dashboard.model import (
 )
 from asyncconsumer.dashboard.timeline import RebalanceTimeline
 from asyncconsumer.errors import ConsumerError, GroupIdNotFound, brief
-from asyncconsumer.web.status import Status
+from asyncconsumer.web.status import StatusSource
 
 if TYPE_CHECKING:
     from asyncconsumer.admin.groups import GroupStore
@@ -36,8 +36,6 @@ MAX_PARTITIONS: Final = 500  # of one group in a snapshot
 _CONCURRENT_GROUPS: Final = 4
 _DEAD_LETTER_SECONDS: Final = 5.0  # between two looks at dead letter topics
 _LISTED_ONLY: Final = ("share", "streams")
-
-StatusSource = Callable[[], Mapping[str, Status]]
 
 
 @dataclass(slots=True)

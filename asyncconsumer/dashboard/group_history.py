@@ -16,7 +16,7 @@ _REBALANCING: Final = frozenset(
 )
 
 
-class _Offsets(NamedTuple):
+class _GroupOffsets(NamedTuple):
     """The offsets of a group at one time of the monotonic clock."""
 
     time: float
@@ -44,7 +44,7 @@ class GroupHistory:
         self.group: Final = group
         self.points: deque[LagPoint] = deque(maxlen=MAX_POINTS)
         self.progress: float | None = None  # monotonic time of the last commit, or without lag
-        self._offsets: deque[_Offsets] = deque()
+        self._offsets: deque[_GroupOffsets] = deque()
         self._members: frozenset[str] | None = None  # None before the first observation
         self._owners: Mapping[TopicPartition, str] = {}
         self._running: _RunningRebalance | None = None
@@ -64,7 +64,7 @@ class GroupHistory:
         before = self._offsets[-1].committed if self._offsets else {}
         if not lag or any(offset > before.get(tp, -1) for tp, offset in committed.items()):
             self.progress = now
-        self._offsets.append(_Offsets(now, committed, ends))
+        self._offsets.append(_GroupOffsets(now, committed, ends))
         while len(self._offsets) > 2 and self._offsets[1].time <= now - _RATE_SECONDS:
             self._offsets.popleft()
         point = LagPoint(round(time, 3), lag, max(ages, default=None), *self._rates())

@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
+from asyncconsumer.admin.diagnosis.finding import Severity
 from asyncconsumer.admin.results import (
     BrokerDescription,
     GroupKind,
     MemberDescription,
     PartitionLag,
 )
-
-Level: TypeAlias = Literal["ok", "warning", "error"]
 
 
 class LagPoint(NamedTuple):
@@ -28,7 +27,7 @@ class LagPoint(NamedTuple):
 class HealthReason:
     """A fact that makes a group, a worker or the cluster unhealthy."""
 
-    level: Level
+    level: Severity
     subject: str
     text: str
 

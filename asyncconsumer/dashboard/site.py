@@ -6,14 +6,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from asyncconsumer.aio.scope import Scope as TaskScope
-from asyncconsumer.dashboard.access import Headers, HostCheck, TokenCheck, is_same_origin
+from asyncconsumer.aio.scope import Scope
+from asyncconsumer.dashboard.access import HostCheck, HttpHeaders, TokenCheck, is_same_origin
 from asyncconsumer.dashboard.actions import Actions, NoActions, topic_of
 from asyncconsumer.dashboard.model import ClusterSnapshot
 from asyncconsumer.dashboard.page import html_page
 from asyncconsumer.dashboard.snapshotter import Snapshotter
 from asyncconsumer.errors import ConfigError, ConsumerError, brief
-from asyncconsumer.web.pages import Receive, Scope, Send
+from asyncconsumer.web.pages import AsgiScope, Receive, Send
 
 MAX_CLIENTS: Final = 100
 _SEND_SECONDS: Final = 20.0  # for a client to receive one update
@@ -53,7 +53,7 @@ class DashboardSite:
         """End the updates of all clients, so that the server can stop."""
         self._snapshotter.close()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Respond to a request."""
         if scope["type"] != "http":
             raise RuntimeError(f"The dashboard supports http only, got {scope['type']}.")
@@ -82,7 +82,7 @@ class DashboardSite:
             return
         self._clients += 1
         try:
-            async with TaskScope("dashboard page") as scope:
+            async with Scope("dashboard page") as scope:
                 sending = scope.start(self._send_updates(send), "send")
                 leaving = scope.start(_disconnected(receive), "receive")
                 await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +117,7 @@ class DashboardSite:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    async def _act(self, name: str, headers: Headers, receive: Receive, send: Send) -> None:
+    async def _act(self, name: str, headers: HttpHeaders, receive: Receive, send: Send) -> None:
         if not self._token.is_set or name not in self._actions.available:
             await _respond(send, 404, "This dashboard is read-only, or has no such action.")
             return
@@ -136,7 +136,7 @@ class DashboardSite:
             await _respond(send, 200, message)
 
 
-def _headers(scope: Scope) -> Headers:
+def _headers(scope: AsgiScope) -> HttpHeaders:
     return {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
     }

@@ -8,10 +8,11 @@ from asyncconsumer.admin.admin import Admin
 from asyncconsumer.config import AdminOptions, ConnectionConfig, ConsumerConfig
 from asyncconsumer.dashboard.access import HostCheck, TokenCheck, read_token
 from asyncconsumer.dashboard.actions import Actions
-from asyncconsumer.dashboard.collector import ClusterCollector, StatusSource
+from asyncconsumer.dashboard.collector import ClusterCollector
 from asyncconsumer.dashboard.site import DashboardSite
 from asyncconsumer.dashboard.snapshotter import AdminFactory, Snapshotter
 from asyncconsumer.errors import ConfigError
+from asyncconsumer.web.status import StatusSource
 
 DEFAULT_INTERVAL: Final = 1.0
 _PATIENCE_MS: Final = 3_000

@@ -18,7 +18,7 @@ _LATE_SECONDS: Final = 1.0  # beyond the requested wait, until a broker is suspe
 _SILENT_SECONDS: Final = 5.0
 
 
-class _Key(NamedTuple):
+class _FetcherKey(NamedTuple):
     """The key of a fetcher: its broker, its fetcher id, and whether it is an express fetcher."""
 
     node_id: int
@@ -50,7 +50,7 @@ class FetcherPool:
         self._context = context
         self._per_broker = fetchers_per_broker
         self._scope = scope
-        self._running: dict[_Key, _Running] = {}
+        self._running: dict[_FetcherKey, _Running] = {}
         self._idle_since: dict[int, float] = {}  # by connection slot
 
     def __len__(self) -> int:
@@ -138,12 +138,14 @@ class FetcherPool:
             elif now - self._idle_since.setdefault(fetcher.slot, now) >= _IDLE_SECONDS:
                 self._close(key)
 
-    def _key(self, cursor: Cursor, broker: ReplicaPlacement, *, express: bool = False) -> "_Key":
+    def _key(
+        self, cursor: Cursor, broker: ReplicaPlacement, *, express: bool = False
+    ) -> "_FetcherKey":
         several = self._per_broker > 1
         number = fetcher_id(*cursor.partition, self._per_broker) if several else 0
-        return _Key(broker.node_id, number, express)
+        return _FetcherKey(broker.node_id, number, express)
 
-    def _start(self, key: "_Key", address: Address) -> Fetcher:
+    def _start(self, key: "_FetcherKey", address: Address) -> Fetcher:
         kind = ExpressFetcher if key.express else Fetcher
         fetcher = kind(key.node_id, address, self._context.brokers.new_slot(), self._context)
         name = f"fetch from broker {key.node_id} at {address}, {key.number}"
@@ -151,7 +153,7 @@ class FetcherPool:
         self._running[key] = _Running(fetcher, task, now)
         return fetcher
 
-    def _close(self, key: "_Key") -> list[Cursor]:
+    def _close(self, key: "_FetcherKey") -> list[Cursor]:
         running = self._running.pop(key, None)
         if running is None:
             return []

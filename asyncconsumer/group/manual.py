@@ -12,8 +12,8 @@ from asyncconsumer.errors import ConsumerError
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.subscription import PatternSubscription, Subscription
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.discovery import PartitionDiscovery, Partitions
-from asyncconsumer.types import OUTSIDER, MemberIdentity, TopicPartition
+from asyncconsumer.net.discovery import PartitionDiscovery, PartitionNumbers
+from asyncconsumer.types import NO_MEMBER, MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class GrouplessMembership:
     last_heartbeat: Final = -inf
     lost: Final = False
     awaiting_assignment: Final = False
-    identity: Final[MemberIdentity] = OUTSIDER
+    identity: Final[MemberIdentity] = NO_MEMBER
     settles_after: Final = 0.0
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class TopicsMembership(GrouplessMembership):
         """Replace the subscription, and look up its topics."""
         self._subscription = subscription
         self._discovery = PartitionDiscovery(self._cluster)
-        self._partitions_by_topic: Partitions | None = None  # None until the first metadata
+        self._partitions_by_topic: PartitionNumbers | None = None  # None until the first metadata
         self._changed.set()
 
     @property
@@ -144,7 +144,7 @@ class TopicsMembership(GrouplessMembership):
                     yield Assignment(dict.fromkeys(sorted(now), 0), fresh=fresh)
             await wait_set(self._changed, self._refresh_seconds)
 
-    async def _look_up(self, subscription: Subscription) -> Partitions:
+    async def _look_up(self, subscription: Subscription) -> PartitionNumbers:
         if not isinstance(subscription, PatternSubscription):
             return await self._discovery.ask(subscription.names)
         existing = {*await self._cluster.topic_names(), *(self._partitions_by_topic or ())}

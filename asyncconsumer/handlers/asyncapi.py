@@ -41,30 +41,30 @@ _SASL: Final = {
 }
 
 
-class _Part(NamedTuple):
+class _MessagePart(NamedTuple):
     """The value or the key of a topic's records: its type, and its converter object, if any."""
 
     kind: Any
     how: object = None
 
 
-class _Message(NamedTuple):
+class _TopicMessage(NamedTuple):
     """The records of a topic that a handler reads or writes."""
 
-    value: _Part | None
-    key: _Part | None = None
+    value: _MessagePart | None
+    key: _MessagePart | None = None
     headers: Sequence[RecordPart] = ()
     mode: Mode = "validation"
     failed: bool = False  # they have the headers of a dead letter, too
 
 
-class _Operation(NamedTuple):
+class _ChannelOperation(NamedTuple):
     """A handler's access to a topic, to read or to write. `pattern` replaces the topic's name."""
 
     name: str
     action: Literal["receive", "send"]
     topic: str
-    messages: Sequence[_Message]
+    messages: Sequence[_TopicMessage]
     handler: Handler
     pattern: str | None = None
     summary: str | None = None  # None stands for the documentation of the handler
@@ -117,41 +117,43 @@ def document(
 # --- operations ----------------------------------------------------------------------------------
 
 
-def _operations(handler: Handler) -> Iterator[_Operation]:
+def _operations(handler: Handler) -> Iterator[_ChannelOperation]:
     """Yield one operation for each topic that a handler reads or writes."""
     name, how = handler.name.rpartition(".")[2], handler.handling
     read = _read(handler)
     topics = sorted(handler.topics)
     for topic in topics:
         suffix = f".{topic}" if len(topics) > 1 else ""
-        yield _Operation(name + suffix, "receive", topic, [read], handler)
+        yield _ChannelOperation(name + suffix, "receive", topic, [read], handler)
     if handler.pattern is not None:
         topic = f"{name}-pattern"
-        yield _Operation(name, "receive", topic, [read], handler, handler.pattern.pattern)
+        yield _ChannelOperation(name, "receive", topic, [read], handler, handler.pattern.pattern)
     if isinstance(how.publish, Publish) and how.publish.topic is not None:
         written = list(_written(handler, how.publish, read))
-        yield _Operation(f"{name}.publish", "send", how.publish.topic, written, handler)
+        yield _ChannelOperation(f"{name}.publish", "send", how.publish.topic, written, handler)
     failed = read._replace(failed=True)
     for topic in how.retry_topics:
         suffix = f".{topic}" if len(how.retry_topics) > 1 else ""
-        again = _Operation(f"{name}.retry{suffix}", "receive", topic, [failed], handler)
+        again = _ChannelOperation(f"{name}.retry{suffix}", "receive", topic, [failed], handler)
         yield again._replace(summary="Process records that failed again.")
         about = "Write records that failed, for a later attempt."
         yield again._replace(name=f"{name}.park{suffix}", action="send", summary=about)
     if how.dead_letter_topic is not None:
         topic, about = how.dead_letter_topic, "Write records that could not be processed."
-        dead = _Operation(f"{name}.dead_letter", "send", topic, [failed], handler)
+        dead = _ChannelOperation(f"{name}.dead_letter", "send", topic, [failed], handler)
         yield dead._replace(summary=about)
 
 
-def _read(handler: Handler) -> _Message:
+def _read(handler: Handler) -> _TopicMessage:
     sources = list(_sources(handler.arguments))
     parts = {
-        part: next((_Part(each.kind, each.how) for each in sources if each.part == part), None)
+        part: next(
+            (_MessagePart(each.kind, each.how) for each in sources if each.part == part), None
+        )
         for part in ("value", "key")
     }
     headers = {each.name: each for each in sources if each.part == "header"}
-    return _Message(parts["value"], parts["key"], list(headers.values()))
+    return _TopicMessage(parts["value"], parts["key"], list(headers.values()))
 
 
 def _sources(arguments: Iterable[Argument]) -> Iterator[RecordPart]:
@@ -163,7 +165,7 @@ def _sources(arguments: Iterable[Argument]) -> Iterator[RecordPart]:
             yield from _sources(argument.inject.arguments)
 
 
-def _written(handler: Handler, publish: Publish, read: _Message) -> Iterator[_Message]:
+def _written(handler: Handler, publish: Publish, read: _TopicMessage) -> Iterator[_TopicMessage]:
     if publish.key is None and publish.key_serializer is None:
         key = None if handler.handling.batch else read.key
     else:
@@ -176,20 +178,20 @@ def _written(handler: Handler, publish: Publish, read: _Message) -> Iterator[_Me
         kinds = [Annotated[kinds[0], serializer] if annotated else serializer]
     for kind in kinds or [None]:
         value = None if kind is None else _part(kind)
-        yield _Message(value, key, mode="serialization")
+        yield _TopicMessage(value, key, mode="serialization")
 
 
-def _part(form: Any) -> _Part:  # noqa: ANN401 - a form of a serializer
+def _part(form: Any) -> _MessagePart:  # noqa: ANN401 - a form of a serializer
     """Return the part for `form`: a type, or a serializer object, which may have no known type."""
     if get_origin(form) is Annotated:
         kind, *markers = get_args(form)
         how = next((each for each in markers if hasattr(each, "serialize")), None)
-        return _Part(kind, how)
+        return _MessagePart(kind, how)
     is_type = isinstance(form, type) or get_origin(form) is not None or form in ("json", Any)
-    return _Part(form) if is_type else _Part(None, form)
+    return _MessagePart(form) if is_type else _MessagePart(None, form)
 
 
-def _wanted(operations: Iterable[_Operation]) -> Iterator[Wanted]:
+def _wanted(operations: Iterable[_ChannelOperation]) -> Iterator[Wanted]:
     for operation in operations:
         for message in operation.messages:
             parts = (message.value, message.key)
@@ -222,7 +224,7 @@ def _servers(connection: ConnectionConfig) -> tuple[Object, Object]:
     return servers, schemes
 
 
-def _channel(operation: _Operation) -> Object:
+def _channel(operation: _ChannelOperation) -> Object:
     if operation.pattern is None:
         return {"address": operation.topic, "messages": {}}
     about = f"A topic whose whole name matches the regular expression `{operation.pattern}`."
@@ -234,7 +236,7 @@ def _channel(operation: _Operation) -> Object:
 
 
 def _add_messages(
-    known: dict[str, Object], operation: _Operation, schemas: ModelSchemas
+    known: dict[str, Object], operation: _ChannelOperation, schemas: ModelSchemas
 ) -> Iterator[str]:
     """Add the messages of an operation to those of its channel. Yield their names."""
     for message in operation.messages:
@@ -246,7 +248,7 @@ def _add_messages(
         yield existing
 
 
-def _message(message: _Message, schemas: ModelSchemas) -> Object:
+def _message(message: _TopicMessage, schemas: ModelSchemas) -> Object:
     made: Object = {}
     binding: Object = {}
     if message.value is not None:
@@ -264,7 +266,7 @@ def _message(message: _Message, schemas: ModelSchemas) -> Object:
     return made
 
 
-def _headers(message: _Message, schemas: ModelSchemas) -> Object | None:
+def _headers(message: _TopicMessage, schemas: ModelSchemas) -> Object | None:
     properties = {
         each.name: schemas.by_type[Wanted(each.kind, message.mode)] for each in message.headers
     }
@@ -285,7 +287,7 @@ def _headers(message: _Message, schemas: ModelSchemas) -> Object | None:
     }
 
 
-def _payload(part: _Part, mode: Mode, schemas: ModelSchemas) -> Object:
+def _payload(part: _MessagePart, mode: Mode, schemas: ModelSchemas) -> Object:
     schema, how = schemas.by_type[Wanted(part.kind, mode)], part.how
     if how is None:
         return schema
@@ -298,12 +300,12 @@ def _payload(part: _Part, mode: Mode, schemas: ModelSchemas) -> Object:
     return _converted(part, schema)
 
 
-def _converted(part: _Part, schema: Object) -> Object:
+def _converted(part: _MessagePart, schema: Object) -> Object:
     """Return `schema`, or if it is empty, a schema that only names the converter of `part`."""
     return schema or {"description": getattr(part.how, "name", None) or named(part.how)}
 
 
-def _content_type(part: _Part) -> str:
+def _content_type(part: _MessagePart) -> str:
     if isinstance(part.how, RegistryFormat):
         return _CONTENT_TYPES[part.how.kind]
     if part.how is not None:
@@ -311,7 +313,7 @@ def _content_type(part: _Part) -> str:
     return _PLAIN.get(without_none(part.kind), _CONTENT_TYPES["JSON"])
 
 
-def _message_name(message: _Message, topic: str) -> str:
+def _message_name(message: _TopicMessage, topic: str) -> str:
     """Return the name of a message: that of its type, or of its topic."""
     value = message.value
     kind = None if value is None else without_none(value.kind)
@@ -319,7 +321,7 @@ def _message_name(message: _Message, topic: str) -> str:
     return f"{name}.failed" if message.failed else name
 
 
-def _description(operation: _Operation) -> Object:
+def _description(operation: _ChannelOperation) -> Object:
     """Return the documentation of a handler's function: its first paragraph, and all of it."""
     if operation.summary is not None:
         return {"summary": operation.summary}

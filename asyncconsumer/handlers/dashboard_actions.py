@@ -16,7 +16,7 @@ from asyncconsumer.web.status import Status
 _AT_ONCE: Final = 500  # records to send before they are marked as done
 _LIMIT: Final = 10_000
 
-ConnectionOptions = Callable[[], Mapping[str, Any]]
+OptionsSource = Callable[[], Mapping[str, Any]]
 """A function that returns the options of a connection."""
 
 
@@ -26,7 +26,7 @@ class ReplayActions:
     available: Final = ("replay",)
     paused: Final[tuple[str, ...]] = ()
 
-    def __init__(self, options: ConnectionOptions, topics: frozenset[str] = frozenset()) -> None:
+    def __init__(self, options: OptionsSource, topics: frozenset[str] = frozenset()) -> None:
         self._options = options
         self._topics = topics
 

@@ -10,7 +10,7 @@ from asyncconsumer.handlers.handler import (
     Handler,
     HandlerOptions,
     OnError,
-    Ordering,
+    OrderingName,
     check_apart,
     declared,
 )
@@ -32,7 +32,7 @@ class Declarations:
         self,
         *topics: str,
         pattern: str | re.Pattern[str] | None = None,
-        ordering: Ordering = "key",
+        ordering: OrderingName = "key",
         concurrency: int = 100,
         batch: Batch | None = None,
         retry: Retry | None = None,

@@ -35,7 +35,7 @@ from asyncconsumer.errors import (
     UnknownProducerId,
 )
 from asyncconsumer.handlers.commit_metadata import LONGEST
-from asyncconsumer.handlers.invoke import Call
+from asyncconsumer.handlers.invoke import CallHandler
 from asyncconsumer.handlers.output_sender import OutputSender
 from asyncconsumer.handlers.outputs import CommitPlan, OutputRecord, Outputs, plan_commit
 from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkState, first_of
@@ -44,7 +44,7 @@ from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.producer.producer import Producer
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.records.record import Headers
-from asyncconsumer.types import GroupMetadata, MemberIdentity, Offset, TopicPartition
+from asyncconsumer.types import FindIdentity, GroupMetadata, Offset, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
 _MAX_BUFFERED_BYTES: Final = 32 * 2**20
@@ -64,7 +64,6 @@ _FENCED: Final = (ProducerFenced, InvalidProducerEpoch)
 _current: Final[ContextVar[tuple[PartitionWork, Outputs]]] = ContextVar("outputs")
 """The partition and the outputs of the handler call in the current task."""
 
-Identity = Callable[[], MemberIdentity | None]
 GiveUp = Callable[[Record, BaseException, int], Awaitable[object]]
 """Apply the failure policy to a record, after a number of attempts."""
 
@@ -177,7 +176,7 @@ class ExactlyOnce(AsyncResource):
         """The options of the transactions."""
         return self._options
 
-    def call(self, call: Call, queue: WorkQueue, give_up: GiveUp) -> Call:
+    def call(self, call: CallHandler, queue: WorkQueue, give_up: GiveUp) -> CallHandler:
         """Return a handler call that keeps the records that `call` sends.
 
         They are written in the transaction that commits the offsets of the item.
@@ -252,7 +251,7 @@ class ExactlyOnce(AsyncResource):
             (queue.partitions[tp] for queue in self._queues if tp in queue.partitions), None
         )
 
-    def store(self, stored: OffsetStore, identity: Identity) -> OffsetStore:
+    def store(self, stored: OffsetStore, identity: FindIdentity) -> OffsetStore:
         """Return an offset store that commits in transactions, and loads from `stored`."""
         return TransactionalOffsets(self, stored, identity)
 
@@ -288,7 +287,7 @@ class TransactionalOffsets:
     are left.
     """
 
-    def __init__(self, parts: ExactlyOnce, stored: OffsetStore, identity: Identity) -> None:
+    def __init__(self, parts: ExactlyOnce, stored: OffsetStore, identity: FindIdentity) -> None:
         self._parts = parts
         self._stored = stored
         self._identity = identity

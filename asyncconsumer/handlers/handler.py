@@ -18,7 +18,7 @@ from asyncconsumer.handlers.priorities import check_priorities
 from asyncconsumer.handlers.publishing import Publish, ResultPublisher, publish_option
 from asyncconsumer.handlers.retry import Retry
 
-Ordering: TypeAlias = Literal["key", "partition", "none"]
+OrderingName: TypeAlias = Literal["key", "partition", "none"]
 OnError: TypeAlias = Literal["stop", "skip"]
 
 _MORE_THAN_CAN_RUN: Final = 10  # times; with key order, most waiting records may have few keys
@@ -50,7 +50,7 @@ class HandlerOptions:
     first one is the outermost. Those of the router and of the app are outside of all of them.
     """
 
-    ordering: Ordering = "key"
+    ordering: OrderingName = "key"
     concurrency: int = 100
     batch: Batch | None = None
     retry: Retry | None = None
@@ -66,7 +66,7 @@ class HandlerOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "middlewares", checked(self.middlewares))
         object.__setattr__(self, "publish", publish_option(self.publish))
-        one_of("ordering", self.ordering, get_args(Ordering))
+        one_of("ordering", self.ordering, get_args(OrderingName))
         one_of("on_error", self.on_error, get_args(OnError))
         whole_number("concurrency", self.concurrency, 1)
         whole_number("max_in_flight_bytes", self.max_in_flight_bytes, 1)

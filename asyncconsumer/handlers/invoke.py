@@ -16,7 +16,7 @@ from asyncconsumer.handlers.threads import HandlerThreads
 from asyncconsumer.records.decoding import PartsCall, Record
 
 Read: TypeAlias = Callable[[Record], Any]
-Call: TypeAlias = Callable[[Any], Awaitable[Any]]
+CallHandler: TypeAlias = Callable[[Any], Awaitable[Any]]
 """Start a handler call for an item. The caller awaits the result."""
 
 
@@ -36,7 +36,7 @@ def caller(
     timeout_ms: int | None,
     threads: HandlerThreads | None,
     context_of: Callable[[Item], Context] | None = None,
-) -> Call:
+) -> CallHandler:
     """Return the function to call with each item.
 
     It contains only the steps that this handler needs, because it is called for each record.
@@ -47,7 +47,7 @@ def caller(
     reads = [argument.read for argument in arguments]
     if any(argument.inject or argument.keyword for argument in arguments):
         assert context_of is not None
-        call: Call = partial(_in_context, injected(run, arguments, batch=batch), context_of)
+        call: CallHandler = partial(_in_context, injected(run, arguments, batch=batch), context_of)
     elif any(argument.waits for argument in arguments):
         call = _waiting(run, reads, batch=batch)
     else:
@@ -63,7 +63,7 @@ def _in_context(
     return call(context_of(item))
 
 
-def _with_batch(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> Call:
+def _with_batch(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> CallHandler:
     return lambda records: run(*[[read(record) for record in records] for read in reads])
 
 
@@ -88,7 +88,7 @@ def _waiting(
     return many if batch else one_record
 
 
-async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> Any:  # noqa: ANN401
+async def _timed(call: CallHandler, name: str, milliseconds: int, item: Item) -> Any:  # noqa: ANN401
     try:
         async with asyncio.timeout(milliseconds / 1000) as timeout:
             result = await call(item)
@@ -101,7 +101,7 @@ async def _timed(call: Call, name: str, milliseconds: int, item: Item) -> Any:  
     return result
 
 
-async def _with_room(call: Call, threads: HandlerThreads, item: Item) -> Any:  # noqa: ANN401
+async def _with_room(call: CallHandler, threads: HandlerThreads, item: Item) -> Any:  # noqa: ANN401
     """Wait for a free thread, then call the handler. The wait does not count for the timeout."""
     await threads.room()
     return await call(item)

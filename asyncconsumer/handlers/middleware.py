@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.context import Context
-from asyncconsumer.handlers.invoke import Call, is_async
+from asyncconsumer.handlers.invoke import CallHandler, is_async
 from asyncconsumer.handlers.outgoing import PublishMiddleware, begin_call
 from asyncconsumer.handlers.partition_work import Item
 
@@ -62,8 +62,8 @@ def around_publish(middlewares: Iterable[Middleware]) -> list[PublishMiddleware]
 
 
 def with_middlewares(
-    call: Call, middlewares: Sequence[Middleware], context_of: Callable[[Item], Context]
-) -> Call:
+    call: CallHandler, middlewares: Sequence[Middleware], context_of: Callable[[Item], Context]
+) -> CallHandler:
     """Return a handler call with middlewares around it. The first one is the outermost."""
     if not middlewares:
         return call

@@ -61,7 +61,7 @@ class PublishMiddleware(Protocol):
         """
 
 
-class _Call:
+class _HandlerCall:
     """A handler call, which counts the records that it publishes."""
 
     __slots__ = ("context", "published")
@@ -71,12 +71,12 @@ class _Call:
         self.published = 0
 
 
-_current: Final[ContextVar[_Call]] = ContextVar("call")
+_current: Final[ContextVar[_HandlerCall]] = ContextVar("call")
 
 
 def begin_call(context: Context) -> None:
     """Set the context of the current task's handler call, for the records that it publishes."""
-    _current.set(_Call(context))
+    _current.set(_HandlerCall(context))
 
 
 class _NotWritten:

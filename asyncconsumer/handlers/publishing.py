@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, get_args, get_origin
 from asyncconsumer.config import ConnectionConfig, ProducerConfig, SendConfig
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.acknowledgements import Sent
-from asyncconsumer.handlers.invoke import Call
+from asyncconsumer.handlers.invoke import CallHandler
 from asyncconsumer.handlers.outgoing import PublishMiddleware, SenderWithMiddlewares
 from asyncconsumer.handlers.partition_work import Item
 from asyncconsumer.producer.producer import Producer, SendHeaders, pairs
@@ -156,7 +156,7 @@ class ResultPublisher:
         around = self._middlewares
         self._producer = SenderWithMiddlewares(producer, around) if around else producer
 
-    def sent(self, call: Call) -> Call:
+    def sent(self, call: CallHandler) -> CallHandler:
         """Return a call that ends when the results of `call` are sent by a producer.
 
         It returns them as `Sent`, or None if there are none. Nothing may be called around it, or
@@ -176,7 +176,7 @@ class ResultPublisher:
 
         return send
 
-    def written(self, call: Call) -> Call:
+    def written(self, call: CallHandler) -> CallHandler:
         """Return a call that ends when the results of `call` are written to all replicas."""
 
         async def publish(item: Item) -> Any:  # noqa: ANN401 - what the handler returns

@@ -34,7 +34,7 @@ from asyncconsumer.consumer.dead_letters import (
 )
 from asyncconsumer.errors import ClosedError, ConsumerError, NotAssigned
 from asyncconsumer.handlers.context import attempts_elsewhere
-from asyncconsumer.handlers.invoke import Call
+from asyncconsumer.handlers.invoke import CallHandler
 from asyncconsumer.handlers.ordering import KeyOrder, Ready
 from asyncconsumer.handlers.partition_work import Item, PartitionWork
 from asyncconsumer.handlers.queue import WorkQueue
@@ -213,13 +213,13 @@ class RetryTopics:
         """Return the retry topics after `topic`: all of them if it is the source topic."""
         return self._topics[self._numbers.get(topic, -1) + 1 :]
 
-    def call(self, handle: Call) -> Call:
+    def call(self, handle: CallHandler) -> CallHandler:
         """Return a handler call that gets records of retry topics as they were originally.
 
         It raises `NotDue` or `BehindRetry` for a record that must wait.
         """
 
-        def begin(record: Any) -> Any:  # noqa: ANN401 - as `Call`
+        def begin(record: Any) -> Any:  # noqa: ANN401 - as `CallHandler`
             current = self.find(record.topic)
             source = record if current is None else original(record)
             for later in self._after(record.topic):

@@ -15,7 +15,7 @@ from asyncconsumer.handlers.exactly_once import CollectedDeadLetters, ExactlyOnc
 from asyncconsumer.handlers.failures import Failures
 from asyncconsumer.handlers.handler import Handler, HandlerOptions
 from asyncconsumer.handlers.injection import with_overrides
-from asyncconsumer.handlers.invoke import Call, caller, is_async
+from asyncconsumer.handlers.invoke import CallHandler, caller, is_async
 from asyncconsumer.handlers.middleware import Middleware, around_publish, with_middlewares
 from asyncconsumer.handlers.ordering import ORDERINGS, Ordering
 from asyncconsumer.handlers.partition_work import Item, first_of
@@ -24,7 +24,7 @@ from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.handlers.retry_topic import RetryTopic, RetryTopics
 from asyncconsumer.handlers.threads import HandlerThreads
 from asyncconsumer.handlers.tracing import TracedPublishing, traced
-from asyncconsumer.handlers.workers import Start, Workers
+from asyncconsumer.handlers.workers import StartTask, Workers
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.types import TopicPartition
 
@@ -98,7 +98,7 @@ class HandlerRuntime:
         middlewares: Sequence[Middleware],
         group: str,
         context: AppContext,
-    ) -> Call:
+    ) -> CallHandler:
         """Return the function to call with each item: the handler with the steps around it.
 
         The steps are publishing, middlewares, spans, retry topics and transactions, as far as they
@@ -116,12 +116,12 @@ class HandlerRuntime:
             call = self._in_transactions(call, context.exactly_once)
         return call
 
-    def _in_transactions(self, call: Call, exactly_once: ExactlyOnce) -> Call:
+    def _in_transactions(self, call: CallHandler, exactly_once: ExactlyOnce) -> CallHandler:
         if self.publisher is not None:
             self.publisher.use(exactly_once.collector)
         return exactly_once.call(call, self.queue, self.failures.give_up)
 
-    def _caller(self, function: Callable[..., Any]) -> Call:
+    def _caller(self, function: Callable[..., Any]) -> CallHandler:
         handler, options = self.handler, self.handler.handling
         overrides = {} if self._app is None else self._app.dependency_overrides
         batch = options.batch is not None
@@ -153,7 +153,7 @@ class HandlerRuntime:
         """The reason why records cannot be written to the retry or dead letter topic, or None."""
         return next((trouble for writer in self._writers if (trouble := writer.trouble)), None)
 
-    def start(self, start: Start) -> None:
+    def start(self, start: StartTask) -> None:
         """Start the workers. `start` runs a coroutine in the background."""
         self.workers.start(start, self.handler.handling.concurrency)
 

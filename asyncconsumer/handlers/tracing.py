@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncconsumer.consumer.spans import attributes, place, sender_context, sender_links
 from asyncconsumer.errors import DeserializationFailed
-from asyncconsumer.handlers.invoke import Call
+from asyncconsumer.handlers.invoke import CallHandler
 from asyncconsumer.handlers.outgoing import OutgoingRecord, PublishNext
 from asyncconsumer.handlers.partition_work import Item, first_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 
-def traced(call: Call, group: str) -> Call:
+def traced(call: CallHandler, group: str) -> CallHandler:
     """Return a function that makes the handler call within a span.
 
     The span of a record is a child of its producer's span. The span of a batch has links to them.

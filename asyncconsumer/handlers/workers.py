@@ -12,13 +12,13 @@ from asyncconsumer.aio.wait import POLL_SECONDS
 from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
 from asyncconsumer.handlers.acknowledgements import Acknowledgements, Sent
 from asyncconsumer.handlers.failures import Failures, kind_of
-from asyncconsumer.handlers.invoke import Call
+from asyncconsumer.handlers.invoke import CallHandler
 from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkerState, WorkState
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.records.decoding import BlockRun, Record
 
-Start = Callable[[Coroutine[Any, Any, None], str], object]
+StartTask = Callable[[Coroutine[Any, Any, None], str], object]
 """Run a coroutine in the background until it returns or the app is closed."""
 
 _log: Final = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Workers:
         self,
         handler: str,
         queue: WorkQueue,
-        call: Call,
+        call: CallHandler,
         failures: Failures,
         recorder: Recorder,
         *,
@@ -50,12 +50,12 @@ class Workers:
         self._durations = recorder.histogram("handler_duration_seconds", handler)
         self._acknowledgements = Acknowledgements(queue, self._deal_with_undelivered)
         self._permit = _StartPermit()
-        self._start: Start
+        self._start: StartTask
         self._latest: WorkerState | None = None  # of the worker that made the last call
         self._logs_results = not publishes  # until the first value that has no topic
         self._single_calls = 0  # calls that must end without a wait before the next run
 
-    def start(self, start: Start, count: int) -> None:
+    def start(self, start: StartTask, count: int) -> None:
         """Start `count` workers, which run until they are cancelled."""
         self._start = start
         for number in range(count):

@@ -14,7 +14,7 @@ SECONDS: Final = (
 LATENCY: Final = (0.001, *SECONDS, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 BYTES: Final = tuple(float(4**power) for power in range(4, 14))  # 256 B to 64 MiB
 
-Kind = Literal["counter", "gauge", "histogram"]
+FamilyType = Literal["counter", "gauge", "histogram"]
 
 
 class Family(NamedTuple):
@@ -23,7 +23,7 @@ class Family(NamedTuple):
     If there are too many partitions, their series are merged by their sum or their maximum.
     """
 
-    kind: Kind
+    kind: FamilyType
     help: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()

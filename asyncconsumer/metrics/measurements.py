@@ -10,11 +10,11 @@ MAX_PARTITIONS: Final = 1000
 ALL: Final = "all"
 """The label value of series that were merged."""
 
-Value: TypeAlias = float | Sequence[float]
+SampleValue: TypeAlias = float | Sequence[float]
 """A number; of a histogram, the sum of all values and the count of each bucket."""
-Row: TypeAlias = Sequence[str | float | Sequence[float]]
+SampleRow: TypeAlias = Sequence[str | float | Sequence[float]]
 """The label values of a series, and its value."""
-Measurements: TypeAlias = Mapping[str, Sequence[Row]]
+Measurements: TypeAlias = Mapping[str, Sequence[SampleRow]]
 """The rows of each metric, by name. JSON can represent them."""
 
 
@@ -23,7 +23,7 @@ class Sample(NamedTuple):
 
     name: str
     labels: Mapping[str, str]
-    value: Value
+    value: SampleValue
 
 
 def samples(measurements: Measurements, labels: Mapping[str, str]) -> Iterator[Sample]:
@@ -39,7 +39,7 @@ def samples(measurements: Measurements, labels: Mapping[str, str]) -> Iterator[S
                 yield Sample(name, {**labels, **own}, value)
 
 
-def _bounded(name: str, rows: Sequence[Row]) -> Iterable[Row]:
+def _bounded(name: str, rows: Sequence[SampleRow]) -> Iterable[SampleRow]:
     """Return the rows of a metric. If there are too many partitions, merge them by topic."""
     family = FAMILIES[name]
     if family.labels != PARTITION or len(rows) <= MAX_PARTITIONS:

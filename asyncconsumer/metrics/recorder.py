@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from asyncconsumer.aio.wall_clock import wall_clock_ms
 from asyncconsumer.metrics.families import FAMILIES
-from asyncconsumer.metrics.measurements import Measurements, Row
+from asyncconsumer.metrics.measurements import Measurements, SampleRow
 from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MAX_ERROR_TYPES: Final = 50
 """Error types with a series of their own. All others are counted as `other`."""
 OTHER: Final = "other"
 
-Listener = Callable[["Histogram", float], None]
+ObserveFunction = Callable[["Histogram", float], None]
 """A function that gets every value of every histogram, for exporters that aggregate themselves."""
 
 
@@ -29,7 +29,9 @@ class Histogram:
 
     __slots__ = ("_bounds", "_listeners", "counts", "labels", "name", "total")
 
-    def __init__(self, name: str, labels: tuple[str, ...], listeners: list[Listener]) -> None:
+    def __init__(
+        self, name: str, labels: tuple[str, ...], listeners: list[ObserveFunction]
+    ) -> None:
         self.name: Final = name
         self.labels: Final = labels
         self._bounds = FAMILIES[name].bounds
@@ -45,7 +47,7 @@ class Histogram:
             for _ in range(times):
                 listener(self, value)
 
-    def row(self) -> Row:
+    def row(self) -> SampleRow:
         """Return the label values, and the sum and the counts as one value."""
         return (*self.labels, (self.total, *self.counts))
 
@@ -82,7 +84,7 @@ class Recorder:
         self.loop: asyncio.AbstractEventLoop | None = None  # of the last opening
         self.counts: Counter[tuple[str, ...]] = Counter()  # by metric and label values
         self.throttled_seconds = 0.0
-        self.listeners: Final[list[Listener]] = []
+        self.listeners: Final[list[ObserveFunction]] = []
         self._histograms: dict[tuple[str, ...], Histogram] = {}
         self._meters: dict[TopicPartition, PartitionMeter] = {}
         self._forgotten_records = 0
@@ -134,7 +136,7 @@ class Recorder:
 
     def measurements(self) -> Measurements:
         """Return the current values, except those of partitions."""
-        rows: dict[str, list[Row]] = {
+        rows: dict[str, list[SampleRow]] = {
             "fetch_throttle_seconds_total": [(self.throttled_seconds,)],
         }
         for (name, *_), histogram in self._histograms.items():

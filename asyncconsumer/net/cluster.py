@@ -59,7 +59,7 @@ class Cluster(AsyncResource):
         # the next one, which callers join
         self._next: asyncio.Task[Metadata | ConsumerError] | None = None
         self._names = TopicNames(self.read_any)
-        self._usage = _Usage()
+        self._usage = _TopicUsage()
         self._scope = Scope("cluster")
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -247,7 +247,7 @@ def _timeout_error(address: Address) -> RequestTimedOut:
     return RequestTimedOut(address, f"no response within {_BROKER_TIMEOUT:g} s")
 
 
-class _Usage:
+class _TopicUsage:
     """The time at which each topic was last requested."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ _log: Final = logging.getLogger(__name__)
 # responses in a row without a topic, from random brokers, until it counts as deleted
 _MISSING_UNTIL_DELETED: Final = 6
 
-Partitions: TypeAlias = dict[str, tuple[int, ...]]
+PartitionNumbers: TypeAlias = dict[str, tuple[int, ...]]
 """The partition numbers of each topic; topics that do not exist are left out."""
 
 
@@ -33,7 +33,7 @@ class PartitionDiscovery:
         self._racks: dict[int, str | None] = {}  # rack of every broker so far
         self._missing: Counter[str] = Counter()  # responses in a row that did not have the topic
 
-    async def ask(self, topics: Iterable[str], *, max_age: float = 0.0) -> Partitions:
+    async def ask(self, topics: Iterable[str], *, max_age: float = 0.0) -> PartitionNumbers:
         """Return the partitions of the topics.
 
         A result that is less than `max_age` seconds old is reused.
@@ -89,7 +89,7 @@ class PartitionDiscovery:
 
 async def partitions_of(
     cluster: Cluster, topics: Iterable[str], every_ms: int
-) -> AsyncIterator[Partitions]:
+) -> AsyncIterator[PartitionNumbers]:
     """Yield the partitions of topics once they are known, and again after each change.
 
     Brokers do not announce changes, so metadata is requested every `every_ms`. Nothing is yielded
@@ -97,7 +97,7 @@ async def partitions_of(
     were written after the topic was first read.
     """
     log, discovery, names = RateLimitedLogger(_log), PartitionDiscovery(cluster), list(topics)
-    last: Partitions | None = None
+    last: PartitionNumbers | None = None
     while True:
         try:
             current = await discovery.ask(names)

@@ -17,7 +17,7 @@ from asyncconsumer.errors import ConsumerError
 _MIN_BETWEEN_ATTEMPTS: Final = 0.5  # seconds, after a failure
 _STABLE_AFTER: Final = 2.0  # seconds; a connection that lasts this long resets the backoff
 
-_Attempt: TypeAlias = asyncio.Future[ConsumerError | None]
+_ConnectAttempt: TypeAlias = asyncio.Future[ConsumerError | None]
 
 
 class BrokerNode:
@@ -36,7 +36,7 @@ class BrokerNode:
         self._healthy = asyncio.Event()
         self._next_attempt = -inf  # earliest time of the next attempt after a failure
         self._last_failure = -inf
-        self._attempt: _Attempt | None = None  # the attempt in flight, which other callers wait for
+        self._attempt: _ConnectAttempt | None = None  # in flight; other callers wait for it
 
     def wait(self) -> float:
         """Return the seconds until the next attempt is allowed."""
@@ -63,7 +63,7 @@ class BrokerNode:
         finally:
             self._end(attempt, result)
 
-    async def _wait_turn(self) -> _Attempt | None:
+    async def _wait_turn(self) -> _ConnectAttempt | None:
         """Wait until the caller may try to connect.
 
         Return a future, on which the caller must set the result of the attempt, because other
@@ -88,7 +88,7 @@ class BrokerNode:
         self._next_attempt = _now() + _MIN_BETWEEN_ATTEMPTS  # used if this attempt fails
         return None
 
-    def _end(self, attempt: _Attempt | None, result: ConsumerError | None) -> None:
+    def _end(self, attempt: _ConnectAttempt | None, result: ConsumerError | None) -> None:
         if attempt is not None:
             self._attempt = None
             attempt.set_result(result)

@@ -32,7 +32,7 @@ from asyncconsumer.protocol.offset_commit import (
     committed_rows,
     fetched_rows,
 )
-from asyncconsumer.types import OUTSIDER, MemberIdentity, Offset, TopicPartition
+from asyncconsumer.types import NO_MEMBER, MemberIdentity, Offset, TopicPartition
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class KafkaOffsets:
         *,
         patience_ms: int,
         randomness: Random,
-        identity: Callable[[], MemberIdentity | None] = lambda: OUTSIDER,
+        identity: Callable[[], MemberIdentity | None] = lambda: NO_MEMBER,
         stable_only: bool = False,
     ) -> None:
         self.group = coordinator.group_id
@@ -153,7 +153,7 @@ class KafkaOffsets:
             except ConsumerError as error:
                 # A fenced member is informed later which partitions it lost, and then withdraws
                 # their commits. The others are committed with its new identity.
-                fenced = isinstance(error, _FENCED_ERRORS) and self._identity() != OUTSIDER
+                fenced = isinstance(error, _FENCED_ERRORS) and self._identity() != NO_MEMBER
                 partial = isinstance(error, PartlyCommitted | UnknownTopicOrPartition)
                 await (partial_deadline if partial else deadline).wait_or_raise(
                     error, treat_as_retriable=fenced

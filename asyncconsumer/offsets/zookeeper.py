@@ -25,7 +25,7 @@ from asyncconsumer.zookeeper.requests import Create, SetData
 from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 _NUMBER: Final = re.compile(rb"[0-9]{1,19}")  # a non-negative Java Long
-_Kind: TypeAlias = type[SetData] | type[Create]
+_WriteRequest: TypeAlias = type[SetData] | type[Create]
 
 
 class ZooKeeperOffsets:
@@ -128,7 +128,7 @@ class ZooKeeperOffsets:
         """
         errors: dict[TopicPartition, ZooKeeperError | None] = dict.fromkeys(offsets)
 
-        async def attempt(kind: _Kind, partitions: Iterable[TopicPartition]) -> None:
+        async def attempt(kind: _WriteRequest, partitions: Iterable[TopicPartition]) -> None:
             chosen = {tp: offsets[tp] for tp in partitions}
             errors.update(await self._attempt(kind, chosen, epoch))
 
@@ -142,7 +142,7 @@ class ZooKeeperOffsets:
         return {tp: error for tp, error in errors.items() if error is not None}
 
     async def _attempt(
-        self, kind: _Kind, offsets: Mapping[TopicPartition, int], epoch: int
+        self, kind: _WriteRequest, offsets: Mapping[TopicPartition, int], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError | None]:
         """Send one operation of the given kind for each partition.
 

@@ -13,7 +13,7 @@ from asyncconsumer.producer.producer import Producer
 from asyncconsumer.records.record import Headers
 from asyncconsumer.types import TopicPartition
 
-OutgoingRecord: TypeAlias = tuple[str, bytes | None, bytes | None, Headers, int | None]
+BulkRecord: TypeAlias = tuple[str, bytes | None, bytes | None, Headers, int | None]
 """Topic, key, value, headers and partition of a record to send."""
 
 _CHUNK: Final = 1_000  # records between two looks at the limit of the buffer
@@ -39,9 +39,7 @@ class BulkDelivery:
                 raise error
 
 
-async def send_bulk(
-    producer: Producer[Any, Any], records: Iterable[OutgoingRecord]
-) -> BulkDelivery:
+async def send_bulk(producer: Producer[Any, Any], records: Iterable[BulkRecord]) -> BulkDelivery:
     """Add serialized records to batches, and return their common delivery.
 
     This takes a quarter of the time of one `send` for each record. It waits for room in the buffer
@@ -59,9 +57,7 @@ async def send_bulk(
     return delivery
 
 
-def _grouped(
-    records: Iterable[OutgoingRecord], partitioners: dict[str, TopicPartitioner]
-) -> _Groups:
+def _grouped(records: Iterable[BulkRecord], partitioners: dict[str, TopicPartitioner]) -> _Groups:
     """Return the records by partition.
 
     All records of a topic without a key and a partition get the same partition.

@@ -24,7 +24,7 @@ from asyncconsumer.aiokafka_parts import (
 )
 from asyncconsumer.protocol.flexible import TAGS, TaggedFields
 
-Value: TypeAlias = Any  # depends on the type of the field
+FieldValue: TypeAlias = Any  # depends on the type of the field
 
 CODES: Final = {Int8: "b", Int16: "h", Int32: "i", Int64: "q", TaggedFields: "x"}
 """The `struct` codes of number types. Empty tagged fields are one zero byte."""
@@ -96,12 +96,12 @@ class PackedRows(_Packed):
         numbers = [field for field in row.fields if field is not TaggedFields]
         return len(numbers) > 1 and all(map(_is_number, numbers))
 
-    def encode(self, items: Sequence[Value]) -> bytes:
+    def encode(self, items: Sequence[FieldValue]) -> bytes:
         """Return the encoded array: the number of rows, then the rows."""
         pack, values = self._pack, self._values
         return b"".join([self._encode_count(len(items)), *(pack(*values(row)) for row in items)])
 
-    def decode(self, data: BytesIO) -> list[Value] | None:
+    def decode(self, data: BytesIO) -> list[FieldValue] | None:
         """Read an array of rows as tuples. Rows without tagged fields are unpacked in one call."""
         start, size = data.tell(), self._row.size
         if (count := self._decode_count(data)) < 0:
@@ -114,7 +114,7 @@ class PackedRows(_Packed):
             no_tags: dict[int, bytes] = {}
             return [(*row, no_tags) for row in self._row.iter_unpack(packed)]
         data.seek(start)
-        return cast("list[Value] | None", self._plain.decode(data))
+        return cast("list[FieldValue] | None", self._plain.decode(data))
 
 
 class TextRows(_Packed):
@@ -147,11 +147,11 @@ class TextRows(_Packed):
         numbers = sum(map(_is_number, kinds))
         return len(texts) == 1 and 1 < numbers == len(kinds) - 1
 
-    def encode(self, items: Sequence[Value]) -> bytes:
+    def encode(self, items: Sequence[FieldValue]) -> bytes:
         """Return the encoded array: the number of rows, then the rows."""
         return b"".join([self._encode_count(len(items)), *map(self._encode_row, items)])
 
-    def _encode_row(self, row: Value) -> bytes:
+    def _encode_row(self, row: FieldValue) -> bytes:
         text_index, no_tags = self._text_index, self._no_tags
         values = self._values(row)
         if not (text := values[text_index]):
@@ -165,7 +165,7 @@ class TextRows(_Packed):
         tail = self._after.pack(*values[text_index + 1 :], *no_tags)
         return b"".join((self._before.pack(*values[:text_index]), size, encoded, tail))
 
-    def decode(self, data: BytesIO) -> list[Value] | None:
+    def decode(self, data: BytesIO) -> list[FieldValue] | None:
         """Read an array of rows as tuples."""
         if (count := self._decode_count(data)) < 0:
             return None
@@ -174,7 +174,7 @@ class TextRows(_Packed):
         size, unpack = whole.size, whole.unpack_from
         tags: tuple[dict[int, bytes], ...] = ({},) if self._flexible else ()
         end = -1 if self._flexible else None  # the number of tagged fields is not a column
-        rows: list[Value] = []
+        rows: list[FieldValue] = []
         for _ in range(count):
             row = unpack(raw, position)
             length = row[text_at]
@@ -189,7 +189,7 @@ class TextRows(_Packed):
         data.seek(position)
         return rows
 
-    def _decode_row(self, data: BytesIO) -> Value:
+    def _decode_row(self, data: BytesIO) -> FieldValue:
         """Read a row that has a string or tagged fields."""
         before = self._before.unpack(data.read(self._before.size))
         text = (CompactString if self._flexible else String)("utf-8").decode(data)

@@ -35,14 +35,14 @@ from asyncconsumer.errors import MalformedResponse
 from asyncconsumer.protocol.flexible import TAGS, FlexibleHeaders, TaggedFields
 from asyncconsumer.protocol.rows import (
     CODES,
+    FieldValue,
     PackedNumbers,
     PackedRows,
     TextRows,
-    Value,
     plain_array,
 )
 
-Kind: TypeAlias = Any  # an (untyped) type of aiokafka, `Text`, `BytesField`, `ArrayOf`
+FieldType: TypeAlias = Any  # an (untyped) type of aiokafka, `Text`, `BytesField`, `ArrayOf`
 
 _NEWEST: Final = 2**15 - 1
 
@@ -90,7 +90,7 @@ class BytesField:
 class ArrayOf:
     """A field type for arrays of one kind of value, or of rows of fields."""
 
-    def __init__(self, *of: Kind) -> None:
+    def __init__(self, *of: FieldType) -> None:
         self.of = of
 
 
@@ -112,7 +112,7 @@ class Field(NamedTuple):
     """A field of a message, with the first and the last version that have it."""
 
     name: str
-    kind: Kind
+    kind: FieldType
     since: int = 0
     until: int = _NEWEST
 
@@ -124,7 +124,7 @@ def schema(fields: Sequence[Field], version: int, *, flexible: bool) -> Schema:
     return Schema(*columns, *([(TAGS, TaggedFields)] if flexible else []))
 
 
-def _kind(kind: Kind, version: int, *, flexible: bool) -> Kind:
+def _kind(kind: FieldType, version: int, *, flexible: bool) -> FieldType:
     if kind is Text:
         return CompactString("utf-8") if flexible else String("utf-8")
     if kind is BytesField:
@@ -156,10 +156,10 @@ class _NullableRow:
     def __init__(self, row: Schema) -> None:
         self._row = row
 
-    def encode(self, value: Value) -> bytes:
+    def encode(self, value: FieldValue) -> bytes:
         return b"\xff" if value is None else b"\x01" + bytes(self._row.encode(value))
 
-    def decode(self, data: BytesIO) -> Value:
+    def decode(self, data: BytesIO) -> FieldValue:
         return None if Int8.decode(data) < 0 else self._row.decode(data)
 
 
@@ -173,7 +173,7 @@ class Writer:
     def __init__(self, row: Schema) -> None:
         self._steps = list(_steps(row))
 
-    def __call__(self, values: Mapping[str, Value]) -> bytes:
+    def __call__(self, values: Mapping[str, FieldValue]) -> bytes:
         """Return the encoded values.
 
         Rows are mappings, except that rows of only numbers are objects.
@@ -181,11 +181,11 @@ class Writer:
         return b"".join([step(values) for step in self._steps])
 
 
-_Step: TypeAlias = Callable[[Mapping[str, Value]], bytes]
+_EncodeStep: TypeAlias = Callable[[Mapping[str, FieldValue]], bytes]
 
 
-def _steps(row: Schema) -> Iterator[_Step]:
-    numbers: list[tuple[str, Kind]] = []
+def _steps(row: Schema) -> Iterator[_EncodeStep]:
+    numbers: list[tuple[str, FieldType]] = []
     for name, kind in zip(row.names, row.fields, strict=True):
         if isinstance(kind, type) and kind in CODES:
             numbers.append((name, kind))
@@ -198,7 +198,7 @@ def _steps(row: Schema) -> Iterator[_Step]:
         yield _numbers(numbers)
 
 
-def _numbers(fields: Sequence[tuple[str, Kind]]) -> _Step:
+def _numbers(fields: Sequence[tuple[str, FieldType]]) -> _EncodeStep:
     pack = struct.Struct(">" + "".join(CODES[kind] for _, kind in fields)).pack
     names = [name for name, kind in fields if kind is not TaggedFields]
     if len(names) > 1:
@@ -207,7 +207,7 @@ def _numbers(fields: Sequence[tuple[str, Kind]]) -> _Step:
     return lambda values: pack(*(values[name] for name in names))
 
 
-def _field(name: str, kind: Kind) -> _Step:
+def _field(name: str, kind: FieldType) -> _EncodeStep:
     encode = kind.encode
     if isinstance(kind, PackedRows | TextRows) or not (
         isinstance(kind, Array) and isinstance(kind.array_of, Schema)
@@ -216,7 +216,7 @@ def _field(name: str, kind: Kind) -> _Step:
     write, extra = Writer(kind.array_of), int(isinstance(kind, CompactArray))
     count = UnsignedVarInt32.encode if extra else Int32.encode
 
-    def rows(values: Mapping[str, Value]) -> bytes:
+    def rows(values: Mapping[str, FieldValue]) -> bytes:
         items = values[name]
         if items is None:
             return bytes(encode(None))

@@ -58,7 +58,7 @@ class ConsumerProtocolSubscription:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Return the subscription that is encoded in `data`, in any version."""
-        reader = _ByteReader(data, "subscription")
+        reader = _ProtocolReader(data, "subscription")
         version = reader.version()
         return cls(
             topics=reader.many("topics", 2, lambda: reader.text("a topic")),
@@ -87,7 +87,7 @@ class ConsumerProtocolAssignment:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Return the assignment that is encoded in `data`, in any version."""
-        reader = _ByteReader(data, "assignment")
+        reader = _ProtocolReader(data, "assignment")
         reader.version()
         partitions = reader.topic_partitions("assigned_partitions")
         return cls(partitions, reader.sized("user_data"))
@@ -112,7 +112,7 @@ class StickyUserData(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Return the user data encoded in `data`. It is of version 0 if it has no generation."""
-        reader = _ByteReader(data, "user data of the sticky assignor")
+        reader = _ProtocolReader(data, "user data of the sticky assignor")
         partitions = reader.topic_partitions("previous_assignment")
         return cls(partitions, reader.int32("generation") if reader.remaining >= 4 else None)
 
@@ -132,7 +132,7 @@ class CooperativeStickyUserData(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Return the user data that is encoded in `data`."""
-        reader = _ByteReader(data, "user data of the cooperative-sticky assignor")
+        reader = _ProtocolReader(data, "user data of the cooperative-sticky assignor")
         return cls(reader.int32("generation"))
 
 
@@ -182,7 +182,7 @@ def _numbers(numbers: Sequence[int]) -> bytes:
     return struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
 
 
-class _ByteReader:
+class _ProtocolReader:
     """A reader of bytes from another member, which may be malformed.
 
     It raises MalformedConsumerProtocol for malformed bytes.

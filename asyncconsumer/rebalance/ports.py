@@ -32,7 +32,7 @@ class OffsetCommits(Protocol):
 
 Ends = Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
 """Returns the end offsets of those partitions that have one."""
-Listener = Callable[[Collection[TopicPartition]], Awaitable[None]]
+ListenerFunction = Callable[[Collection[TopicPartition]], Awaitable[None]]
 
 
 async def endless(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -48,13 +48,13 @@ async def _no_listener(partitions: Collection[TopicPartition]) -> None:
 class Listeners:
     """The callbacks of a rebalance, in the order of their calls."""
 
-    before_releasing: Listener = _no_listener
+    before_releasing: ListenerFunction = _no_listener
     """Called for stopped and committed partitions. They are released when it returns."""
     before_starting: Callable[[Assignment, Collection[TopicPartition]], Awaitable[None]] = field(
         default=lambda assignment, new: _no_listener(new)
     )
     """Called for new partitions. They are fetched when it returns; it may `seek`."""
-    lost: Listener = _no_listener
+    lost: ListenerFunction = _no_listener
     """Called for lost partitions. Other members read uncommitted records again."""
 
 

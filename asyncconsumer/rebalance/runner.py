@@ -18,7 +18,7 @@ from asyncconsumer.types import MemberIdentity, TopicPartition
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 10.0  # seconds for the last commit and for leaving the group
 _MIN_STEP_SECONDS: Final = 1.0  # seconds of the grace reserved for each later step
-Step: TypeAlias = Callable[[], Awaitable[object]]
+LeaveStep: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class LeavableMembership(Membership, Protocol):
@@ -152,14 +152,14 @@ class MembershipRunner:
             self.rebalancer.streams.close()
 
     @property
-    def _leave_steps(self) -> tuple[Step, ...]:
+    def _leave_steps(self) -> tuple[LeaveStep, ...]:
         return (
             partial(self.rebalancer.stop, _GRACE / 3),  # leaves time for the commit
             self.committer.flush,
             self._membership.leave,
         )
 
-    async def _run_steps(self, *steps: Step) -> None:
+    async def _run_steps(self, *steps: LeaveStep) -> None:
         """Run the steps of leaving, one after the other, within one time limit.
 
         Each step must end early enough to leave time for the following ones. A failed step is

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from asyncconsumer.records._pure import Records
-    from asyncconsumer.records.arrow_buffers import Bytes
+    from asyncconsumer.records.arrow_buffers import BytesBuffers
 
 COLUMNS: Final = (
     "topic",
@@ -59,11 +59,11 @@ class _Table(NamedTuple):
     offset: bytes
     timestamp: bytes
     timestamp_type: bytes
-    key: "Bytes"
-    value: "Bytes"
+    key: "BytesBuffers"
+    value: "BytesBuffers"
     lists: bytes
-    header_key: "Bytes"
-    header_value: "Bytes"
+    header_key: "BytesBuffers"
+    header_value: "BytesBuffers"
     buffers: list[object]  # the memory that views refer to
 
 
@@ -165,7 +165,7 @@ def _array(field: Any, table: _Table, records: "Records") -> Any:  # noqa: ANN40
     return pa.Array.from_buffers(field.type, rows, [None, pa.py_buffer(getattr(table, field.name))])
 
 
-def _binary(kind: Any, rows: int, column: "Bytes", buffers: list[object]) -> Any:  # noqa: ANN401
+def _binary(kind: Any, rows: int, column: "BytesBuffers", buffers: list[object]) -> Any:  # noqa: ANN401
     pa = _pyarrow()
     valid, nulls, places, data = column
     parts = [valid, places, *(buffers or [data])]

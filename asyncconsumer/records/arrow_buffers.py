@@ -11,9 +11,20 @@ from typing import Final
 
 from asyncconsumer.records.record import Record
 
-Bytes = tuple[bytes | None, int, bytes, bytes]
+BytesBuffers = tuple[bytes | None, int, bytes, bytes]
 """A binary column: validity bits or None, number of nulls, offsets or views, data."""
-Table = tuple[int, bytes, bytes, bytes, Bytes, Bytes, bytes, Bytes, Bytes, list[object]]
+TableBuffers = tuple[
+    int,
+    bytes,
+    bytes,
+    bytes,
+    BytesBuffers,
+    BytesBuffers,
+    bytes,
+    BytesBuffers,
+    BytesBuffers,
+    list[object],
+]
 
 _OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE, _KEY, _VALUE, _HEADERS, AS_VIEWS = 1, 2, 4, 8, 16, 32, 64
 _INLINE: Final = 12
@@ -22,7 +33,7 @@ _LONG_VIEW: Final = struct.Struct("<i4sii")
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
-def table_of(rows: Sequence[Record], flags: int, scale: int) -> Table:
+def table_of(rows: Sequence[Record], flags: int, scale: int) -> TableBuffers:
     """Return the buffers of the columns whose bits are set in `flags`. Other columns are empty."""
 
     def having(flag: int) -> Sequence[Record]:
@@ -60,13 +71,13 @@ def _valid(values: Sequence[bytes | None]) -> tuple[bytes | None, int]:
     return bits.to_bytes((len(values) + 7) // 8, "little"), nulls
 
 
-def _copied(values: Sequence[bytes | None]) -> Bytes:
+def _copied(values: Sequence[bytes | None]) -> BytesBuffers:
     data = b"".join(value or b"" for value in values)
     ends = accumulate((len(value or b"") for value in values), initial=0)
     return *_valid(values), array("i", ends).tobytes(), data
 
 
-def _viewed(values: Sequence[bytes | None]) -> Bytes:
+def _viewed(values: Sequence[bytes | None]) -> BytesBuffers:
     """Return Arrow views of the values, and a new buffer with copies to which they refer.
 
     Records of the pure-Python decoder do not keep a buffer that views could refer to.

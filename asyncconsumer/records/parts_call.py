@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NoReturn, final
 from asyncconsumer.records.record import Record
 
 PartName = Literal["key", "value", "record"]
-Fail = Callable[[BaseException, Record, Any], NoReturn]
+RaiseFailure = Callable[[BaseException, Record, Any], NoReturn]
 """Raise an error in place of one that a function raised for the part of a record."""
 
 _PARTS: Final = ("key", "value", "record")
@@ -26,7 +26,7 @@ class PartReader:
         self,
         part: PartName,
         function: Callable[[Any], Any] | None = None,
-        fail: Fail | None = None,
+        fail: RaiseFailure | None = None,
     ) -> None:
         if part not in _PARTS:
             raise ValueError(f"part must be 'key', 'value' or 'record', not {part!r}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.records.aborted import Aborted
-from asyncconsumer.records.arrow_buffers import AS_VIEWS, Table, sizes_of, table_of
+from asyncconsumer.records.arrow_buffers import AS_VIEWS, TableBuffers, sizes_of, table_of
 from asyncconsumer.records.body import keep_all
 from asyncconsumer.records.byte_reader import MOST, DecodeError
 from asyncconsumer.records.compression import TooLarge
@@ -362,7 +362,7 @@ class Records:
 
     def take_columns(
         self, flags: int, max_rows: int, max_bytes: int, scale: int, /
-    ) -> Table | None:
+    ) -> TableBuffers | None:
         """Return the next records as buffers of Arrow arrays, or None if none can be read now.
 
         `records.arrow` uses this.

@@ -22,7 +22,7 @@ _PIECES: Final = re.compile(
 _ENDS: Final = frozenset("{};")
 
 
-class _Scope(NamedTuple):
+class _MessageScope(NamedTuple):
     path: Path
     name: str
     within: list[int]  # the number of messages so far, as a list of one item
@@ -123,7 +123,7 @@ def names_in_text(proto: str) -> dict[Path, str]:
     """Return the full name of each message type in the text of a .proto file, by its path."""
     names: dict[Path, str] = {}
     start = ""
-    scopes: list[_Scope | None] = [_Scope((), "", [0])]
+    scopes: list[_MessageScope | None] = [_MessageScope((), "", [0])]
     words: list[str] = []  # of the current statement
     for piece in _PIECES.findall(proto):
         if piece[0] in "/\"'":
@@ -141,7 +141,7 @@ def names_in_text(proto: str) -> dict[Path, str]:
     return names
 
 
-def _opened(around: _Scope | None, words: list[str]) -> _Scope | None:
+def _opened(around: _MessageScope | None, words: list[str]) -> _MessageScope | None:
     """Return the message type whose braces open after `words`. Return None for any other braces.
 
     `around` is the enclosing message type.
@@ -158,4 +158,4 @@ def _opened(around: _Scope | None, words: list[str]) -> _Scope | None:
         return None
     index = around.within[0]
     around.within[0] += 1
-    return _Scope((*around.path, index), f"{around.name}.{name}".lstrip("."), [0])
+    return _MessageScope((*around.path, index), f"{around.name}.{name}".lstrip("."), [0])

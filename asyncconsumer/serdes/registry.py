@@ -24,7 +24,7 @@ from asyncconsumer.serdes.registry_format import (
     RegistryFormat,
     RegistryWriter,
     Subject,
-    Write,
+    WriteValue,
     avro_writer,
     check_register,
     json_text,
@@ -33,7 +33,7 @@ from asyncconsumer.serdes.registry_format import (
     protobuf_writer,
 )
 from asyncconsumer.serdes.schemas import (
-    Client,
+    RegistryClient,
     RegistryClientOptions,
     Schema,
     Schemas,
@@ -229,7 +229,7 @@ class SchemaRegistry(AsyncResource):
         self,
         about: tuple[str, object],
         reader_of: Callable[[Schema], Callable[[bytes], Any]],
-        writer_of: Callable[[Schema], Write],
+        writer_of: Callable[[Schema], WriteValue],
         writing: tuple[SchemaText | None, Subject, bool],
     ) -> RegistryFormat[Any]:
         (kind, model), (text, subject, register) = about, writing
@@ -241,7 +241,7 @@ class SchemaRegistry(AsyncResource):
         return RegistryFormat(Framed(self._schemas, kind, reader_of), name, writer)
 
 
-def _clients(settings: dict[str, Any]) -> Callable[[], Client]:
+def _clients(settings: dict[str, Any]) -> Callable[[], RegistryClient]:
     """Return a factory of registry clients. It creates the first one now, to check the settings."""
     make = package(_CLIENT, "a schema registry").AsyncSchemaRegistryClient
     try:

@@ -17,7 +17,7 @@ from asyncconsumer.serdes.wire_format import Framed, plain
 
 T_co = TypeVar("T_co", covariant=True)
 
-Write: TypeAlias = Callable[[Any], bytes]
+WriteValue: TypeAlias = Callable[[Any], bytes]
 """Return the bytes of a value, without the schema id."""
 Subject: TypeAlias = str | Callable[[RecordContext], str] | None
 """The subject of a schema. The default is the topic with the suffix ``-key`` or ``-value``."""
@@ -36,7 +36,7 @@ class RegistryWriter:
         self,
         schemas: Schemas,
         text: SchemaText | None,
-        writer_of: Callable[[Schema], Write],
+        writer_of: Callable[[Schema], WriteValue],
         *,
         kind: str,
         subject: Subject,
@@ -48,7 +48,7 @@ class RegistryWriter:
         self._writer_of = writer_of
         self._subject = subject
         self._register = register
-        self._writers: dict[str, tuple[bytes, Write]] = {}
+        self._writers: dict[str, tuple[bytes, WriteValue]] = {}
 
     def serialize(
         self,
@@ -93,11 +93,11 @@ class RegistryFormat(Deserializer[T_co]):
         self.text = writer.text
 
 
-def avro_writer(avro: Avro) -> Callable[[Schema], Write]:
+def avro_writer(avro: Avro) -> Callable[[Schema], WriteValue]:
     """Return a function that returns the encoder of Avro records of a schema."""
     write_value = package("fastavro", "Avro").schemaless_writer
 
-    def writer_of(schema: Schema) -> Write:
+    def writer_of(schema: Schema) -> WriteValue:
         parsed = avro.parse(schema)
 
         def write(value: object) -> bytes:
@@ -110,12 +110,12 @@ def avro_writer(avro: Avro) -> Callable[[Schema], Write]:
     return writer_of
 
 
-def json_writer(model: Any, *, validate: bool) -> Callable[[Schema], Write]:  # noqa: ANN401
+def json_writer(model: Any, *, validate: bool) -> Callable[[Schema], WriteValue]:  # noqa: ANN401
     """Return a function that returns the encoder of JSON records of a schema."""
     dump = _dump if model is None else dump_of(model)
     checks = JsonSchema() if validate else None
 
-    def writer_of(schema: Schema) -> Write:
+    def writer_of(schema: Schema) -> WriteValue:
         if checks is None:
             return dump
         check = checks.reader(schema, plain)
@@ -143,7 +143,7 @@ def json_text(model: Any, schema: str | Mapping[str, Any] | None) -> SchemaText 
     return SchemaText("JSON", schema if isinstance(schema, str) else json.dumps(schema))
 
 
-def protobuf_writer(message: Any) -> Callable[[Schema], Write]:  # noqa: ANN401 - generated class
+def protobuf_writer(message: Any) -> Callable[[Schema], WriteValue]:  # noqa: ANN401 - generated class
     """Return a function that returns the encoder of messages of the class `message`."""
     start = index_path(message.DESCRIPTOR)
 

@@ -18,7 +18,7 @@ from asyncconsumer.serdes.models import package
 
 T = TypeVar("T")
 
-Client: TypeAlias = Any
+RegistryClient: TypeAlias = Any
 """Confluent's AsyncSchemaRegistryClient, whose types are incomplete."""
 _RegistrySchema: TypeAlias = Any  # as that client returns it
 
@@ -65,10 +65,12 @@ class RegistryClientOptions(NamedTuple):
 class Schemas:
     """A cache of schemas. It opens a client for each request unless `keep_open` was called."""
 
-    def __init__(self, new_client: Callable[[], Client], asking: RegistryClientOptions) -> None:
+    def __init__(
+        self, new_client: Callable[[], RegistryClient], options: RegistryClientOptions
+    ) -> None:
         self._new_client = new_client
-        self._asking = asking
-        self._open_client: Client | None = None
+        self._options = options
+        self._open_client: RegistryClient | None = None
         self._known: dict[int, Schema] = {}
         self._asked: dict[int, asyncio.Event] = {}  # requests in flight
 
@@ -115,18 +117,18 @@ class Schemas:
         )
         return await self.get(schema_id)
 
-    async def _request(self, about: str, ask: Callable[[Client], Awaitable[T]]) -> T:
-        patience = RetryDeadline(self._asking.patience_ms, self._asking.randomness)
+    async def _request(self, about: str, ask: Callable[[RegistryClient], Awaitable[T]]) -> T:
+        patience = RetryDeadline(self._options.patience_ms, self._options.randomness)
         while True:
             try:
                 async with self._translated(about), self._client() as client:
-                    async with asyncio.timeout(self._asking.request_timeout_ms / 1000):
+                    async with asyncio.timeout(self._options.request_timeout_ms / 1000):
                         return await ask(client)
             except ConsumerError as error:
                 await patience.wait_or_raise(error)
 
     @asynccontextmanager
-    async def _client(self) -> AsyncIterator[Client]:
+    async def _client(self) -> AsyncIterator[RegistryClient]:
         if self._open_client is not None:
             yield self._open_client
             return
@@ -136,7 +138,7 @@ class Schemas:
     @asynccontextmanager
     async def _translated(self, about: str) -> AsyncIterator[None]:
         registry = package("confluent_kafka.schema_registry", "a schema registry")
-        url = self._asking.url
+        url = self._options.url
         try:
             yield
         except ConsumerError:
@@ -153,7 +155,7 @@ class Schemas:
             raise RegistryUnavailable(url, f"{about}: {error!r}") from error
 
 
-async def _ask(client: Client, schema_id: int) -> Schema:
+async def _ask(client: RegistryClient, schema_id: int) -> Schema:
     registered = await client.get_schema(schema_id)
     _check_rules(schema_id, registered.rule_set)
     references: dict[tuple[str, int], Reference | None] = {}
@@ -162,12 +164,14 @@ async def _ask(client: Client, schema_id: int) -> Schema:
     return Schema(schema_id, registered.schema_type or "AVRO", _text(registered), needed)
 
 
-async def _ask_latest(client: Client, subject: str) -> Schema:
+async def _ask_latest(client: RegistryClient, subject: str) -> Schema:
     latest = await client.get_latest_version(subject)
     return await _ask(client, latest.schema_id)
 
 
-async def _register(client: Client, subject: str, text: SchemaText, *, register: bool) -> int:
+async def _register(
+    client: RegistryClient, subject: str, text: SchemaText, *, register: bool
+) -> int:
     """Register a schema, or with ``register=False`` look it up. Return its id.
 
     The schemas that it refers to are registered before it.
@@ -187,7 +191,9 @@ async def _register(client: Client, subject: str, text: SchemaText, *, register:
 
 
 async def _collect(
-    client: Client, schema: _RegistrySchema, references: dict[tuple[str, int], Reference | None]
+    client: RegistryClient,
+    schema: _RegistrySchema,
+    references: dict[tuple[str, int], Reference | None],
 ) -> None:
     """Add all schemas that `schema` refers to, to `references`.
 

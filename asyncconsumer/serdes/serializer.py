@@ -16,18 +16,20 @@ from asyncconsumer.serdes.types import RecordContext
 T_contra = TypeVar("T_contra", contravariant=True)
 T = TypeVar("T")
 
-Bytes: TypeAlias = Coroutine[Any, Any, bytes | None] | bytes | None
+SerializedBytes: TypeAlias = Coroutine[Any, Any, bytes | None] | bytes | None
 """The bytes of a value, or a coroutine that returns them."""
 
 
 class Serializes(Protocol[T_contra]):
     """A user object that serializes values. Its method may be ``async``."""
 
-    def serialize(self, value: T_contra, place: RecordContext, /) -> Bytes:
+    def serialize(self, value: T_contra, place: RecordContext, /) -> SerializedBytes:
         """Return the bytes of a value."""
 
 
-Serializable: TypeAlias = type[T] | Callable[[T], Bytes] | Serializes[T] | types.ModuleType
+Serializable: TypeAlias = (
+    type[T] | Callable[[T], SerializedBytes] | Serializes[T] | types.ModuleType
+)
 """The forms in which a serializer can be passed. `make_serializer` documents them."""
 
 Serializer: TypeAlias = Callable[[Any, RecordContext], bytes | Awaitable[bytes | None] | None]

@@ -11,7 +11,7 @@ from asyncconsumer.streams.idle import IdleTimeout
 from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.types import Offset, TopicPartition
 
-Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartition, int]]]
+CommitOffsets = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartition, int]]]
 """Commits offsets and returns those committed, without partitions that are not owned any more."""
 
 
@@ -29,7 +29,7 @@ class AtMostOnceStream(BatchedStream):
         clock: Callable[[], float] | None = None,
         idle: IdleTimeout | None = None,
         *,
-        commit: Commit,
+        commit: CommitOffsets,
     ) -> None:
         super().__init__(channel, fence, clock, idle)
         self._commit = commit

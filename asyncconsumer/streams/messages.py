@@ -7,9 +7,9 @@ from asyncconsumer.records.decoding import Message, MessageBuilder
 from asyncconsumer.records.message import K, V
 from asyncconsumer.streams.stream import Stream
 
-__all__ = ["Decoder", "K", "Message", "MessageStream", "V"]
+__all__ = ["DecodeBytes", "K", "Message", "MessageStream", "V"]
 
-Decoder = Callable[[bytes], V]
+DecodeBytes = Callable[[bytes], V]
 """Decodes the bytes of a key or a value. It is not called for None, which stays None."""
 
 
@@ -24,8 +24,8 @@ class MessageStream(Generic[K, V]):
         self,
         stream: Stream,
         clear: Callable[[Stream], None],
-        key_decoder: Decoder[K] | None = None,
-        value_decoder: Decoder[V] | None = None,
+        key_decoder: DecodeBytes[K] | None = None,
+        value_decoder: DecodeBytes[V] | None = None,
     ) -> None:
         self.records = stream
         self._clear = clear

@@ -5,7 +5,7 @@ from typing import Final
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.metrics.families import FAMILIES
-from asyncconsumer.metrics.measurements import Measurements, Row, Sample, samples
+from asyncconsumer.metrics.measurements import Measurements, Sample, SampleRow, samples
 from asyncconsumer.web.status import Status
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -56,7 +56,7 @@ def samples_of(parts: Mapping[str, Status]) -> Iterator[Sample]:
 
 def _measurements(status: Status) -> Measurements:
     """Return the measurements in a status, and its other values as measurements."""
-    rows: dict[str, list[Row]] = {
+    rows: dict[str, list[SampleRow]] = {
         "live": [(status.live,)],
         "ready": [(status.ready,)],
         "state": [

@@ -27,7 +27,7 @@ _MIN_DELAY, _MAX_DELAY = 0.5, 30.0  # seconds, as for restarts of workers
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 """A lifespan of FastAPI or Starlette, which returns a context manager for a web app."""
 
-Start = Literal["lazy", "connected"]
+StartMode = Literal["lazy", "connected"]
 """Whether a web app starts while Kafka is unavailable, or after this object has connected."""
 
 
@@ -47,11 +47,11 @@ class WebMixin(AsyncResource, Measured):
     """
 
     _scope: Scope  # open while the consumer is open
-    _web_lifespan: "_Lifespan | None" = None
+    _web_lifespan: "_RetryingLifespan | None" = None
 
     @asynccontextmanager
     async def lifespan(
-        self, web_app: object = None, *, start: Start = "lazy"
+        self, web_app: object = None, *, start: StartMode = "lazy"
     ) -> AsyncIterator[None]:
         """Return an async context manager that opens this object for a web app's lifetime.
 
@@ -61,7 +61,7 @@ class WebMixin(AsyncResource, Measured):
         """
         if start not in ("lazy", "connected"):
             raise ConfigError(f"`start` must be 'lazy' or 'connected', got {start!r}")
-        lifespan = self._web_lifespan = _Lifespan(self, retry=start == "lazy")
+        lifespan = self._web_lifespan = _RetryingLifespan(self, retry=start == "lazy")
         async with Scope("web app") as scope:
             task = scope.start(lifespan.run(), type(self).__name__)
             await lifespan.started
@@ -73,7 +73,7 @@ class WebMixin(AsyncResource, Measured):
         if lifespan.closing_error is not None:
             raise lifespan.closing_error
 
-    def lifespan_with(self, existing: Lifespan, *, start: Start = "lazy") -> Lifespan:
+    def lifespan_with(self, existing: Lifespan, *, start: StartMode = "lazy") -> Lifespan:
         """Return a lifespan that enters `existing` first, so that handlers can use its state."""
 
         @asynccontextmanager
@@ -85,7 +85,7 @@ class WebMixin(AsyncResource, Measured):
         return nested
 
     async def cleanup_ctx(
-        self, web_app: object = None, *, start: Start = "lazy"
+        self, web_app: object = None, *, start: StartMode = "lazy"
     ) -> AsyncIterator[None]:
         """Open this object when an aiohttp app starts, and close it when that app is cleaned up.
 
@@ -143,7 +143,7 @@ class WebMixin(AsyncResource, Measured):
         return {"": replace(failed, state=state, reason=reason)}
 
 
-class _Lifespan:
+class _RetryingLifespan:
     """A context manager that enters and leaves another one in a separate task.
 
     If the consumer fails, the task in its block is cancelled. That must not be a task of the web

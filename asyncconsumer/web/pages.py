@@ -8,13 +8,10 @@ from typing import Any, Final, NamedTuple
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.web.metrics import CONTENT_TYPE as METRICS_TYPE
 from asyncconsumer.web.metrics import metrics
-from asyncconsumer.web.status import Status, combine
+from asyncconsumer.web.status import Status, StatusSource, combine
 
 _ENDING: Final = frozenset({"draining", "closed"})  # states
 _JSON: Final = "application/json"
-
-StatusSource = Callable[[], Mapping[str, Status]]
-"""A function that returns the status of each worker by name. Without workers the name is ``""``."""
 
 
 class Readiness(enum.StrEnum):
@@ -27,10 +24,10 @@ class Readiness(enum.StrEnum):
     """200 while the process can take requests, also while Kafka is unavailable."""
 
 
-Scope = MutableMapping[str, Any]
+AsgiScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+Asgi = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 
 class Page(NamedTuple):
@@ -67,7 +64,7 @@ def asgi(
     `others` responds to all other paths.
     """
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"The health pages support http only, got {scope['type']}.")
         path = scope["path"].removeprefix(scope.get("root_path", ""))

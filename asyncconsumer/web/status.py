@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -67,6 +67,10 @@ def lag_by_name(lag: Mapping[TopicPartition, int | None]) -> Lag:
     for tp in sorted(lag):
         by_name.setdefault(tp.topic, {})[str(tp.partition)] = lag[tp]
     return by_name
+
+
+StatusSource = Callable[[], Mapping[str, Status]]
+"""A function that returns the status of each worker by name. Without workers the name is ``""``."""
 
 
 def combine(parts: Mapping[str, Status]) -> Status:

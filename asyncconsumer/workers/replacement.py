@@ -11,7 +11,7 @@ from typing import Final
 from asyncconsumer.aio.wait import wait_set
 from asyncconsumer.workers.process import Echo, WorkerProcess
 from asyncconsumer.workers.recycling import RecycleLimits
-from asyncconsumer.workers.slot import Slot, Start
+from asyncconsumer.workers.slot import Slot, StartWorker
 
 _SECONDS_TO_COME_UP: Final = 60.0
 _SECONDS_BETWEEN_CHECKS: Final = 1.0
@@ -24,7 +24,12 @@ class Replacement:
     """The task that replaces workers. It makes one replacement at a time."""
 
     def __init__(
-        self, slots: Sequence[Slot], start: Start, drain: Drain, limits: RecycleLimits, echo: Echo
+        self,
+        slots: Sequence[Slot],
+        start: StartWorker,
+        drain: Drain,
+        limits: RecycleLimits,
+        echo: Echo,
     ) -> None:
         self._slots = slots
         self._start = start

@@ -15,13 +15,13 @@ from asyncconsumer.workers.restarts import Restarts
 _NOT_READY_AFTER: Final = 10
 _KILL_AFTER: Final = 60  # the session has timed out by then, and other members own its partitions
 
-Start = Callable[[int], Awaitable[WorkerProcess]]
+StartWorker = Callable[[int], Awaitable[WorkerProcess]]
 
 
 class Slot:
     """A place for one worker process. It starts the next worker after the last one has ended."""
 
-    def __init__(self, number: int, start: Start, echo: Echo, randomness: Random) -> None:
+    def __init__(self, number: int, start: StartWorker, echo: Echo, randomness: Random) -> None:
         self.number: Final = number
         self.worker: WorkerProcess | None = None
         self._start = start

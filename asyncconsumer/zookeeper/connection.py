@@ -20,7 +20,7 @@ from asyncconsumer.types import Address
 from asyncconsumer.zookeeper import requests
 from asyncconsumer.zookeeper.ping import PingAction, PingTimer
 from asyncconsumer.zookeeper.requests import Call, WatchNotification
-from asyncconsumer.zookeeper.transport import Body, Transport
+from asyncconsumer.zookeeper.transport import ResponseBody, Transport
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ class ZooKeeperConnection:
 
     # --- called by the transport -----------------------------------------------------------------
 
-    def answered(self, xid: int, zxid: int, error: int, body: Body) -> None:
+    def answered(self, xid: int, zxid: int, error: int, body: ResponseBody) -> None:
         """Resolve the pending call that this response belongs to."""
         pending = self._pop(xid)
         if pending is None:

@@ -101,7 +101,7 @@ class Delete(NamedTuple):
     version: int = ANY_VERSION
 
 
-Operation: TypeAlias = Check | Create | SetData | Delete
+ZnodeOperation: TypeAlias = Check | Create | SetData | Delete
 
 
 # --- answers -----------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def check(path: str, version: int) -> Call[None]:
     return Call(path, protocol.CheckVersionRequest(path=path, version=version), _nothing)
 
 
-def operation(what: Operation, path: str, acl: Acl) -> Call[Any]:
+def operation(what: ZnodeOperation, path: str, acl: Acl) -> Call[Any]:
     """Return the request for one part of a transaction. `path` is the full path with the chroot."""
     match what:
         case Check():

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from asyncconsumer.errors import BadArguments, NoNode
 from asyncconsumer.zookeeper import requests
-from asyncconsumer.zookeeper.requests import ANY_VERSION, Acl, Operation, Stat, ZnodeData
+from asyncconsumer.zookeeper.requests import ANY_VERSION, Acl, Stat, ZnodeData, ZnodeOperation
 from asyncconsumer.zookeeper.session_keeper import SessionKeeper
 from asyncconsumer.zookeeper.watch import Watch, WatchKind
 
@@ -96,14 +96,14 @@ class ZooKeeperSession(SessionKeeper):
         await self.call(requests.delete(self._full(path), version), epoch)
 
     async def write_many(
-        self, operations: Sequence[Operation], *, epoch: int | None = None
+        self, operations: Sequence[ZnodeOperation], *, epoch: int | None = None
     ) -> list[Any]:
         """Send separate writes at once. The result of a failed one is its `ZooKeeperError`."""
         parts = [requests.operation(op, self._full(op.path), self._acl) for op in operations]
         return await self.call_many(parts, epoch)
 
     async def multi(
-        self, operations: Sequence[Operation], *, epoch: int | None = None
+        self, operations: Sequence[ZnodeOperation], *, epoch: int | None = None
     ) -> list[Any]:
         """Apply all operations or none. Return the result of each."""
         parts = [requests.operation(op, self._full(op.path), self._acl) for op in operations]

@@ -18,7 +18,7 @@ from asyncconsumer.types import Address
 from asyncconsumer.zookeeper.requests import Call, WatchNotification, read_event
 
 T = TypeVar("T")
-Body: TypeAlias = Any  # bytes over a socket; a fake may hand over the value itself
+ResponseBody: TypeAlias = Any  # bytes over a socket; a fake may hand over the value itself
 
 NOTIFICATION: Final = -1  # the xid of watch events
 
@@ -46,7 +46,7 @@ class ConnectResponse(NamedTuple):
 class Receiver(Protocol):
     """The interface of an object that handles responses and events. Its methods must not raise."""
 
-    def answered(self, xid: int, zxid: int, error: int, body: Body) -> None:
+    def answered(self, xid: int, zxid: int, error: int, body: ResponseBody) -> None:
         """Handle the response to the call with this xid."""
 
     def notified(self, event: WatchNotification) -> None:
@@ -72,7 +72,7 @@ class Transport(Protocol):
     def send(self, xid: int, call: Call[Any]) -> None:
         """Send a call with this xid."""
 
-    def read(self, call: Call[T], body: Body) -> T:
+    def read(self, call: Call[T], body: ResponseBody) -> T:
         """Parse the body of a response. Raise ValueError or struct.error if it is invalid."""
 
     def drop(self) -> None:

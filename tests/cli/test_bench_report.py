@@ -2,7 +2,7 @@
 
 import pytest
 
-from asyncconsumer.cli.bench.report import Report, percentile
+from asyncconsumer.cli.bench.report import BenchReport, percentile
 
 pytestmark = pytest.mark.fast
 
@@ -14,7 +14,7 @@ def test_percentiles_are_values_that_occurred() -> None:
 
 
 def test_figures_have_their_units() -> None:
-    report = Report(2_000_000, 50_000_000, 4.0, 0.5, 0.25, [0.003, 0.001, 0.002])
+    report = BenchReport(2_000_000, 50_000_000, 4.0, 0.5, 0.25, [0.003, 0.001, 0.002])
     figures = report.as_json()
     assert figures.pop("peak_memory_mb") > 1
     assert figures == {
@@ -33,7 +33,7 @@ def test_figures_have_their_units() -> None:
 
 
 def test_an_empty_read_has_no_rates(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report(0, 0, 1.0, 0.1)
+    report = BenchReport(0, 0, 1.0, 0.1)
     assert report.as_json()["records_per_second"] is None
     report.print(json=False)
     assert "records/s" in capsys.readouterr().out

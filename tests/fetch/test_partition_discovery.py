@@ -13,7 +13,7 @@ from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
 from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
 from asyncconsumer.group.subscription import TopicSubscription
-from asyncconsumer.net.discovery import Partitions, partitions_of
+from asyncconsumer.net.discovery import PartitionNumbers, partitions_of
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.virtual_time import simulated
@@ -43,7 +43,7 @@ class Growth:
     """The updates that were received."""
 
     def __init__(self) -> None:
-        self.observed: list[Partitions] = []
+        self.observed: list[PartitionNumbers] = []
 
     async def listen(self, session: KafkaClient, *topics: str) -> None:
         async for partitions in partitions_of(session.cluster, topics, EVERY_MS):

@@ -13,7 +13,7 @@ from asyncconsumer import Record
 from asyncconsumer.aio.wait import wait_until
 from asyncconsumer.errors import HandlerTimedOut
 from asyncconsumer.handlers.arguments import Argument
-from asyncconsumer.handlers.invoke import Call, caller
+from asyncconsumer.handlers.invoke import CallHandler, caller
 from asyncconsumer.handlers.threads import HandlerThreads
 from tests.support.fake_handlers import record
 
@@ -36,14 +36,14 @@ class Hanging:
             self.go.wait()
 
     @property
-    def call(self) -> Call:
+    def call(self) -> CallHandler:
         return self._caller(200)
 
     @property
-    def call_without_timeout(self) -> Call:
+    def call_without_timeout(self) -> CallHandler:
         return self._caller(None)
 
-    def _caller(self, timeout_ms: int | None) -> Call:
+    def _caller(self, timeout_ms: int | None) -> CallHandler:
         whole, threads = Argument(lambda record: record), self.threads
         return caller(
             "h", self.handle, [whole], batch=False, timeout_ms=timeout_ms, threads=threads
@@ -104,7 +104,7 @@ async def test_without_a_timeout_no_call_is_queued_behind_threads_that_hang() ->
         assert bench.began[-1] == 99
 
 
-async def timed_out(call: Call, offset: int) -> bool:
+async def timed_out(call: CallHandler, offset: int) -> bool:
     try:
         await call(record(offset))
     except HandlerTimedOut:

@@ -6,7 +6,7 @@ import pytest
 
 from asyncconsumer.errors import OffsetOutOfRange
 from asyncconsumer.metrics.families import FAMILIES, SECONDS
-from asyncconsumer.metrics.measurements import ALL, MAX_PARTITIONS, Row, samples
+from asyncconsumer.metrics.measurements import ALL, MAX_PARTITIONS, SampleRow, samples
 from asyncconsumer.metrics.prometheus import text_of
 from asyncconsumer.metrics.recorder import MAX_ERROR_TYPES, OTHER, Recorder
 from asyncconsumer.types import TopicPartition
@@ -79,11 +79,11 @@ def test_a_partition_that_is_not_assigned_any_more_is_forgotten() -> None:
     assert not dict(recorder.meters())
 
 
-def partition_rows(topics: int, partitions: int) -> list[Row]:
+def partition_rows(topics: int, partitions: int) -> list[SampleRow]:
     return [(f"t{topic}", number, 2) for topic in range(topics) for number in range(partitions)]
 
 
-def values(name: str, rows: list[Row]) -> dict[tuple[str, str], object]:
+def values(name: str, rows: list[SampleRow]) -> dict[tuple[str, str], object]:
     return {
         (sample.labels["topic"], sample.labels["partition"]): sample.value
         for sample in samples({name: rows}, {})

@@ -4,7 +4,7 @@ import pytest
 
 from asyncconsumer import Producer, TopicPartition
 from asyncconsumer.errors import NotEnoughReplicas, RecordTooLarge, UnknownTopicOrPartition
-from asyncconsumer.producer.bulk import OutgoingRecord, send_bulk
+from asyncconsumer.producer.bulk import BulkRecord, send_bulk
 from asyncconsumer.protocol.produce import PRODUCE
 from asyncconsumer.testing.fake_kafka.complete import CompleteCluster
 from asyncconsumer.testing.virtual_time import simulated
@@ -20,7 +20,7 @@ def places(cluster: CompleteCluster, topic: str) -> list[list[tuple[bytes | None
     ]
 
 
-async def send_one_by_one(producer: Producer, records: list[OutgoingRecord]) -> None:
+async def send_one_by_one(producer: Producer, records: list[BulkRecord]) -> None:
     for topic, key, value, headers, partition in records:
         await producer.send(topic, value, key=key, headers=headers, partition=partition)
     await producer.flush()

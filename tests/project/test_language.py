@@ -50,6 +50,10 @@ ALLOWED_TERMS: Final = re.compile(r"(?i)dead_?letters?|in_?flight|ascii_letters"
 OF_THE_ALPHABET: Final = ("cli/consume/command.py", "cli/consume/format.py", "regex_parser.py")
 """Modules in which a letter is a letter of the alphabet."""
 
+TYPE_ALIAS: Final = re.compile(
+    r"(?P<name>_?[A-Z]\w*[a-z]\w*)(: TypeAlias)? = (?!Annotated\[|TypeVar\(|ParamSpec\()"
+)
+
 FILLER_NAMES: Final = frozenset(
     {"at", "found", "given", "kept", "left", "most", "one", "there", "told", "wanted", "who"}
 )
@@ -89,10 +93,17 @@ def tokens(source: str) -> tuple[tuple[int, str], ...]:
     )
 
 
-def classes(source: str) -> Iterator[str]:
+def type_names(source: str) -> Iterator[str]:
+    """Yield the names of classes and type aliases, without leading underscores.
+
+    A command-line option (`Annotated`) and a type variable are no type aliases.
+    """
     for node in nodes(source):
         if isinstance(node, ast.ClassDef):
-            yield node.name
+            yield node.name.lstrip("_")
+    for line in map(ast.unparse, ast.parse(source).body):
+        if alias := TYPE_ALIAS.match(line):
+            yield alias["name"].lstrip("_")
 
 
 def silent_predicates(source: str) -> Iterator[str]:
@@ -192,11 +203,11 @@ def test_documents_have_no_retired_word(document: Path) -> None:
     assert list(retired_words(before + current)) == []
 
 
-def test_no_class_name_is_defined_twice() -> None:
+def test_no_name_of_a_type_is_defined_twice() -> None:
     modules = defaultdict(list)
     for path in MODULES:
         if not path.is_relative_to(PACKAGE / "testing"):
-            for name in classes(path.read_text(encoding="utf-8")):
+            for name in type_names(path.read_text(encoding="utf-8")):
                 modules[name].append(str(path.relative_to(PACKAGE)))
     assert {name: places for name, places in modules.items() if len(places) > 1} == {}
 
@@ -213,7 +224,7 @@ def test_predicates_return_a_value() -> None:
 def test_the_checks_detect_violations() -> None:
     source = (
         '"""What is here."""\n'
-        "class A: ...\nclass A: ...\n"
+        "class A: ...\nclass _A: ...\nRows = list[int]\nLimit = Annotated[int, 1]\nVALUE = 1\n"
         "def is_done() -> None:\n"
         '    """It is told so, `told` apart."""\n'
         "    give_way()  # for who waits in flight\n"
@@ -221,9 +232,9 @@ def test_the_checks_detect_violations() -> None:
         '    """This class is fine, a user who reads it as well, and so are dead letters."""\n'
         "    letterOfOurs, one, in_flight, told_us = (), 1, 'told', 'we said so'\n"
     )
-    assert list(classes(source)) == ["A", "A", "DeadLetter"]
+    assert list(type_names(source)) == ["A", "A", "DeadLetter", "Rows"]
     assert list(silent_predicates(source)) == ["is_done"]
     assert list(docstring_starts(source)) == ["What is here.", "It is told so, `told` apart."]
     assert [found.split()[0] for found in prose(source)] == ["'told'", "'we'", "'for"]
     assert list(identifiers(source)) == ["give_way", "letterOfOurs", "told_us"]
-    assert list(fillers(source)) == ["one, line 9"]
+    assert list(fillers(source)) == ["one, line 12"]

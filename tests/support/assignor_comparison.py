@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from asyncconsumer.errors import MalformedConsumerProtocol
-from asyncconsumer.group.assignors import Assignment, MemberSubscription
+from asyncconsumer.group.assignors import MemberSubscription, PartitionsByMember
 from asyncconsumer.protocol.subscription_codec import ConsumerProtocolAssignment, StickyUserData
 from asyncconsumer.types import TopicPartition
 from tests.support.classic_groups import ASSIGNORS, Rebalance, Story, is_sound, wild
@@ -43,11 +43,11 @@ def question(rebalance: Rebalance) -> dict[str, Any]:
     }
 
 
-def in_bytes(assignment: Assignment) -> dict[str, str]:
+def in_bytes(assignment: PartitionsByMember) -> dict[str, str]:
     return {m: ConsumerProtocolAssignment(p).encode().hex() for m, p in assignment.items()}
 
 
-def read(answer: Mapping[str, str]) -> Assignment:
+def read(answer: Mapping[str, str]) -> PartitionsByMember:
     decode = ConsumerProtocolAssignment.decode
     return {m: list(decode(bytes.fromhex(a)).assigned_partitions) for m, a in answer.items()}
 

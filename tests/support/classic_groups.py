@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from asyncconsumer.group.assignors import (
-    Assignment,
     Assignor,
     CooperativeStickyAssignor,
     MemberSubscription,
+    PartitionsByMember,
     Racks,
     RangeAssignor,
     RoundRobinAssignor,
@@ -66,7 +66,7 @@ class Rebalance:
     assignor: str
     topics: dict[str, int]
     members: dict[str, MemberSubscription]
-    assignment: Assignment
+    assignment: PartitionsByMember
     replicas: Mapping[TopicPartition, Sequence[str | None]] = field(default_factory=dict)
     """For each replica of a partition, the rack in which it is."""
 
@@ -254,7 +254,7 @@ def still_owned(rebalance: Rebalance, partition: TopicPartition, but_by: str = "
     )
 
 
-def is_sound(rebalance: Rebalance, assignment: Assignment) -> bool:
+def is_sound(rebalance: Rebalance, assignment: PartitionsByMember) -> bool:
     """Whether members are given what they want, and everything that they want, once.
 
     In a cooperative group a partition may be left out, if a member still owns it.

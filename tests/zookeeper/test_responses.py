@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asyncconsumer.errors import BadVersion, TransactionFailed
 from asyncconsumer.zookeeper import requests
-from asyncconsumer.zookeeper.requests import Check, Create, Operation, Stat, read_children
+from asyncconsumer.zookeeper.requests import Check, Create, Stat, ZnodeOperation, read_children
 
 pytestmark = pytest.mark.fast
 
@@ -72,7 +72,7 @@ def test_a_stat_is_read_as_aiozk_reads_it() -> None:
 
 
 def test_the_operation_at_fault_is_named() -> None:
-    operations: list[Operation] = [Create("/a"), Check("/b", 3), Create("/c")]
+    operations: list[ZnodeOperation] = [Create("/a"), Check("/b", 3), Create("/c")]
     parts = [
         requests.operation(operation, operation.path, requests.WORLD) for operation in operations
     ]

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from asyncconsumer.errors import BrokerConnectionError, ConsumerError
 
-Level: TypeAlias = Literal["ok", "warning", "error"]
+Severity: TypeAlias = Literal["ok", "warning", "error"]
 """The severity of a finding. An "error" stops a consumer, a "warning" does not."""
 
 
@@ -18,7 +18,7 @@ class Finding:
     `advice` says what to do, and is empty if there is nothing to do.
     """
 
-    level: Level
+    level: Severity
     check: str
     subject: str
     message: str

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from asyncconsumer.cli.bench import runs
-from asyncconsumer.cli.bench.report import Report
+from asyncconsumer.cli.bench.report import BenchReport
 from asyncconsumer.cli.connect import connection_options, producer_options, read_options
 from asyncconsumer.cli.progress import ProgressDisplay, show_progress
 from asyncconsumer.cli.shared_options import Bootstrap, Compression, Json, PropertiesFile, Property
@@ -119,7 +119,7 @@ def latency(
 
 
 def _run(
-    measure: Callable[[ProgressDisplay], Awaitable[Report]], title: str, *, json: bool
+    measure: Callable[[ProgressDisplay], Awaitable[BenchReport]], title: str, *, json: bool
 ) -> None:
     async def main() -> None:
         with show_progress(title, enabled=sys.stderr.isatty()) as bar:

@@ -30,7 +30,7 @@ class Stopwatch:
         return time.process_time() - self._cpu_began
 
 
-class Report(NamedTuple):
+class BenchReport(NamedTuple):
     """The result of a run. `latencies` are in seconds, and empty if none was measured."""
 
     records: int

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.cli.bench.report import Report, Stopwatch
+from asyncconsumer.cli.bench.report import BenchReport, Stopwatch
 from asyncconsumer.cli.connect import make_admin
 from asyncconsumer.cli.progress import ProgressDisplay
 from asyncconsumer.consumer.consumer import Consumer
@@ -46,9 +46,9 @@ class _Tally:
         self.records += records
         self.size += size
 
-    def report(self, stopwatch: Stopwatch, latencies: Sequence[float] = ()) -> Report:
+    def report(self, stopwatch: Stopwatch, latencies: Sequence[float] = ()) -> BenchReport:
         """Return the report of a run that ends now."""
-        return Report(
+        return BenchReport(
             self.records,
             self.size,
             stopwatch.seconds(),
@@ -65,7 +65,7 @@ async def read_topic(
     seconds: float | None,
     options: dict[str, Any],
     progress: ProgressDisplay,
-) -> Report:
+) -> BenchReport:
     """Read the topic from its beginning to its current end, without a group.
 
     Stop earlier after `limit` records, or after some seconds.
@@ -113,7 +113,7 @@ async def _deliveries(
 
 async def write_records(
     topic: str, plan: RecordPlan, options: dict[str, Any], progress: ProgressDisplay
-) -> Report:
+) -> BenchReport:
     """Write generated records. A latency is the time until the brokers have confirmed a record."""
     stopwatch, counted = Stopwatch(), _Tally()
     latencies: list[float] = []
@@ -149,7 +149,7 @@ async def measure_latency(
     consumer_options: dict[str, Any],
     producer_options: dict[str, Any],
     progress: ProgressDisplay,
-) -> Report:
+) -> BenchReport:
     """Write generated records, and read them at the same time.
 
     A latency is the time from `send` until the record is read. Records of other producers are

@@ -8,7 +8,7 @@ from asyncconsumer.protocol.java_hash import hash_order, utf16
 from asyncconsumer.protocol.subscription_codec import ConsumerProtocolSubscription
 from asyncconsumer.types import TopicPartition
 
-Assignment = dict[str, list[TopicPartition]]
+PartitionsByMember = dict[str, list[TopicPartition]]
 """The partitions of each member, by member id. It contains every member."""
 
 Racks = Mapping[TopicPartition, Collection[str]]
@@ -69,7 +69,7 @@ class Assignor(Protocol):
         partitions: Mapping[str, int],
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
-    ) -> Assignment:
+    ) -> PartitionsByMember:
         """Return the partitions of each member. Only the group leader calls this.
 
         `partitions` has the number of partitions of each existing topic. Topics without subscribers

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from asyncconsumer.group.assignors.protocol import (
-    Assignment,
     Assignor,
     MemberSubscription,
+    PartitionsByMember,
     Racks,
     existing,
     readers,
@@ -31,7 +31,7 @@ class RangeAssignor(Assignor):
         partitions: Mapping[str, int],
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
-    ) -> Assignment:
+    ) -> PartitionsByMember:
         """Return an assignment with consecutive partitions of each topic for each member.
 
         If the partitions do not divide evenly, the first members get one more.
@@ -41,12 +41,12 @@ class RangeAssignor(Assignor):
         for name, count in existing(partitions, subscriptions).items():
             free = [TopicPartition(name, number) for number in range(count)]
             awareness = RackAwareness.create(free, reading[name], subscriptions, racks)
-            topics.append(_Topic(free, reading[name], awareness))
+            topics.append(_PendingTopic(free, reading[name], awareness))
         by_rack = any(topic.awareness.matters for topic in topics)
         if by_rack:
             for together in _co_partitioned(topics):
                 _assign_near(together)
-        assignment: Assignment = {member: [] for member in subscriptions}
+        assignment: PartitionsByMember = {member: [] for member in subscriptions}
         for topic in topics:
             topic.assign_ranges()
             for member, tps in topic.assigned.items():
@@ -57,7 +57,7 @@ class RangeAssignor(Assignor):
         return assignment
 
 
-class _Topic:
+class _PendingTopic:
     """A topic whose partitions are being assigned to its subscribers."""
 
     def __init__(
@@ -100,16 +100,16 @@ class _Topic:
         self.assign_ranges(lambda member, partition: not self.awareness.is_far(member, partition))
 
 
-def _co_partitioned(topics: Sequence[_Topic]) -> list[list[_Topic]]:
+def _co_partitioned(topics: Sequence[_PendingTopic]) -> list[list[_PendingTopic]]:
     """Group topics that have the same size and the same subscribers."""
-    groups: dict[tuple[object, ...], list[_Topic]] = {}
+    groups: dict[tuple[object, ...], list[_PendingTopic]] = {}
     for topic in topics:
         if topic.awareness.member_racks:
             groups.setdefault((len(topic.partitions), *topic.assigned), []).append(topic)
     return list(groups.values())
 
 
-def _assign_near(topics: Sequence[_Topic]) -> None:
+def _assign_near(topics: Sequence[_PendingTopic]) -> None:
     """Assign partitions to members that are not far from them, up to the members' quotas.
 
     `topics` are co-partitioned. A member gets a partition number of all topics, and only if it is

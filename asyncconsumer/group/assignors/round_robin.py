@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from itertools import cycle
 
 from asyncconsumer.group.assignors.protocol import (
-    Assignment,
     Assignor,
     MemberSubscription,
+    PartitionsByMember,
     Racks,
     existing,
     in_order,
@@ -28,12 +28,12 @@ class RoundRobinAssignor(Assignor):
         partitions: Mapping[str, int],
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
-    ) -> Assignment:
+    ) -> PartitionsByMember:
         """Return an assignment in which members get partitions in turn, by topic name and number.
 
         A member that does not subscribe to the topic loses its turn.
         """
-        assignment: Assignment = {member: [] for member in subscriptions}
+        assignment: PartitionsByMember = {member: [] for member in subscriptions}
         topics = {member: set(subscriptions[member].topics) for member in subscriptions}
         circle = cycle(in_order(subscriptions))
         counts = existing(partitions, subscriptions)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from asyncconsumer.errors import MalformedConsumerProtocol
 from asyncconsumer.group.assignors.claims import OwnershipClaims, PreviousAssignment, resolve
 from asyncconsumer.group.assignors.protocol import (
-    Assignment,
     Assignor,
     MemberSubscription,
+    PartitionsByMember,
     Racks,
     existing,
     readers,
@@ -36,7 +36,7 @@ class _Sticky(Assignor):
         partitions: Mapping[str, int],
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None,
-    ) -> tuple[Assignment, set[TopicPartition]]:
+    ) -> tuple[PartitionsByMember, set[TopicPartition]]:
         """Return the assignment, and the assigned partitions that another member may still own."""
         if not subscriptions:
             return {}, set()
@@ -85,7 +85,7 @@ class StickyAssignor(_Sticky):
         partitions: Mapping[str, int],
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
-    ) -> Assignment:
+    ) -> PartitionsByMember:
         """Return an assignment as balanced as the subscriptions allow.
 
         Few partitions change their owner.
@@ -122,7 +122,7 @@ class CooperativeStickyAssignor(_Sticky):
         partitions: Mapping[str, int],
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
-    ) -> Assignment:
+    ) -> PartitionsByMember:
         """Return an assignment as balanced as the subscriptions allow.
 
         Few partitions change their owner. A partition that its current owner must revoke first is
@@ -145,7 +145,9 @@ class CooperativeStickyAssignor(_Sticky):
         return PreviousAssignment(owned, user_data.generation)
 
 
-def _owned_by_others(assignment: Assignment, claims: OwnershipClaims) -> set[TopicPartition]:
+def _owned_by_others(
+    assignment: PartitionsByMember, claims: OwnershipClaims
+) -> set[TopicPartition]:
     """Return the assigned partitions that another member owns, and those that two members claim."""
     owners = claims.owners()
     return claims.contested | {
@@ -157,7 +159,7 @@ def _owned_by_others(assignment: Assignment, claims: OwnershipClaims) -> set[Top
 
 
 def _not_yet_revoked(
-    assignment: Assignment, owned: Mapping[str, Sequence[TopicPartition]]
+    assignment: PartitionsByMember, owned: Mapping[str, Sequence[TopicPartition]]
 ) -> set[TopicPartition]:
     """Return the partitions that the assignment moves from one member in `owned` to another."""
     new = {p for member, tps in assignment.items() for p in set(tps).difference(owned[member])}

@@ -9,7 +9,7 @@ whose rack has a replica, if there are any. As in Java, the balancing step ignor
 from collections.abc import Mapping, Sequence
 
 from asyncconsumer.group.assignors.claims import OwnershipClaims
-from asyncconsumer.group.assignors.protocol import Assignment
+from asyncconsumer.group.assignors.protocol import PartitionsByMember
 from asyncconsumer.group.assignors.racks import NO_RACKS, RackAwareness
 from asyncconsumer.protocol.java_hash import bucket, buckets, partition_hash, utf16
 from asyncconsumer.types import TopicPartition
@@ -20,7 +20,7 @@ def assign_general(
     reading: Mapping[str, Sequence[str]],
     claims: OwnershipClaims,
     awareness: RackAwareness = NO_RACKS,
-) -> Assignment:
+) -> PartitionsByMember:
     """Return the assignment for members with different subscriptions.
 
     `partitions` has the number of partitions of each topic, and `reading` the subscribers of each
@@ -28,7 +28,7 @@ def assign_general(
     """
     topics = sorted(partitions, key=lambda topic: (len(reading[topic]), utf16(topic)))
     everything = [TopicPartition(topic, n) for topic in topics for n in range(partitions[topic])]
-    loads = _Loads(reading, claims, awareness)
+    loads = _OpenAssignment(reading, claims, awareness)
     stayed = set(loads.owner)
     free = [partition for partition in everything if partition not in stayed]
     far = free
@@ -47,7 +47,7 @@ def assign_general(
     return before if no_better else loads.assignment()
 
 
-class _Loads:
+class _OpenAssignment:
     """The assignment while it is computed, with the number of partitions of each member."""
 
     def __init__(
@@ -107,7 +107,7 @@ class _Loads:
         loads = sorted(map(self.load, self._movers))
         return sum((2 * place - len(loads) + 1) * load for place, load in enumerate(loads))
 
-    def assignment(self) -> Assignment:
+    def assignment(self) -> PartitionsByMember:
         """Return the partitions of each member."""
         return {member: list(held) for member, held in self.held.items()}
 
@@ -115,7 +115,7 @@ class _Loads:
 class _Balancing:
     """The balancing step. It moves partitions one by one and remembers the moves."""
 
-    def __init__(self, loads: _Loads, previous: Mapping[TopicPartition, str]) -> None:
+    def __init__(self, loads: _OpenAssignment, previous: Mapping[TopicPartition, str]) -> None:
         self._loads = loads
         self._previous = previous
         self._origin: dict[TopicPartition, str] = {}

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from asyncconsumer.group.assignors.claims import OwnershipClaims
-from asyncconsumer.group.assignors.protocol import Assignment
+from asyncconsumer.group.assignors.protocol import PartitionsByMember
 from asyncconsumer.group.assignors.racks import NO_RACKS, RackAwareness
 from asyncconsumer.protocol.java_hash import utf16
 from asyncconsumer.types import TopicPartition, partitions_of
@@ -12,7 +12,7 @@ from asyncconsumer.types import TopicPartition, partitions_of
 
 def assign_uniform(
     partitions: Mapping[str, int], claims: OwnershipClaims, awareness: RackAwareness = NO_RACKS
-) -> Assignment:
+) -> PartitionsByMember:
     """Return the assignment for members with equal subscriptions.
 
     Members keep partitions up to their quota, then get more in turn. If racks matter, members keep
@@ -25,7 +25,7 @@ def assign_uniform(
         for partition in partitions_of(topic, range(partitions[topic]))
     ]
     quota, extra = divmod(len(everything), len(claims.held))
-    assignment: Assignment = {}
+    assignment: PartitionsByMember = {}
     for member, held in claims.held.items():
         retained = [
             p for p in held if p not in claims.contested and not awareness.is_far(member, p)
@@ -51,7 +51,7 @@ class _QuotaFilling:
     Each member may get `quota` partitions, and `extra` of them one more.
     """
 
-    def __init__(self, assignment: Assignment, quota: int, extra: int) -> None:
+    def __init__(self, assignment: PartitionsByMember, quota: int, extra: int) -> None:
         self._assignment = assignment
         self._quota = quota
         self._extra = extra

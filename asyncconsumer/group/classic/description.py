@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from asyncconsumer.group.classic.leader import decode_subscriptions
-from asyncconsumer.net.discovery import Partitions
+from asyncconsumer.net.discovery import PartitionNumbers
 from asyncconsumer.protocol.subscription_codec import ConsumerProtocolAssignment
 
 _STABLE: Final = "Stable"
@@ -19,7 +19,7 @@ class GroupDescription(NamedTuple):
 
     stable: bool
     member_ids: frozenset[str]
-    assigned: Partitions
+    assigned: PartitionNumbers
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
@@ -35,7 +35,7 @@ class GroupDescription(NamedTuple):
         )
 
 
-def _assigned(members: Sequence[Mapping[str, Any]]) -> Partitions:
+def _assigned(members: Sequence[Mapping[str, Any]]) -> PartitionNumbers:
     numbers: dict[str, set[int]] = {
         topic: set()
         for subscription in decode_subscriptions(members).values()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from asyncconsumer.group.assignors import Racks
 from asyncconsumer.group.subscription import PatternSubscription, Subscription
 from asyncconsumer.net.cluster import Cluster
-from asyncconsumer.net.discovery import PartitionDiscovery, Partitions
+from asyncconsumer.net.discovery import PartitionDiscovery, PartitionNumbers
 from asyncconsumer.types import TopicPartition
 
 
@@ -41,7 +41,7 @@ class SubscribedTopics:
         self._racks_matter = racks_matter  # whether a leader watches changes of racks
         self._discovery = PartitionDiscovery(cluster)
         self._names: frozenset[str] = frozenset()  # as last sent to the group
-        self._assigned: Partitions | None = None  # the partitions last assigned, while leading
+        self._assigned: PartitionNumbers | None = None  # last assigned, while leading
         self._racks: Racks | None = {}  # of the partitions last assigned; None if not known
         self._seen: dict[str, frozenset[int]] = {}  # partitions of each topic when first seen
         self._names_of: Subscription | None = None  # the subscription that `_names` is for
@@ -81,7 +81,7 @@ class SubscribedTopics:
             and not first
             and age < self._refresh_seconds
         ):
-            names, partitions = self._snapshot.names, Partitions()
+            names, partitions = self._snapshot.names, PartitionNumbers()
         else:
             names, partitions = await self._look_up()
         self._names, self._names_of = names, subscription
@@ -110,7 +110,7 @@ class SubscribedTopics:
         """The racks of the replicas of each partition in the last `partition_counts`."""
         return self._racks or {}
 
-    def resume(self, assigned: Partitions) -> None:
+    def resume(self, assigned: PartitionNumbers) -> None:
         """Let `changed` compare with `assigned`, the partitions of all topics of the group.
 
         An earlier process of this static leader assigned them. The racks at that time are not
@@ -134,7 +134,7 @@ class SubscribedTopics:
         assigned = {tp for partitions in assignments.values() for tp in partitions}
         return sum(map(len, (self._assigned or {}).values())) > len(assigned)
 
-    async def unassigned(self, assigned: Partitions) -> frozenset[TopicPartition]:
+    async def unassigned(self, assigned: PartitionNumbers) -> frozenset[TopicPartition]:
         """Return the existing partitions of the subscribed topics that are not in `assigned`."""
         names, partitions = await self._look_up()
         if not names <= partitions.keys():
@@ -150,7 +150,7 @@ class SubscribedTopics:
 
         They are compared with those of the last rebalance.
         """
-        partitions: Partitions | None = None
+        partitions: PartitionNumbers | None = None
         if isinstance(self.subscription, PatternSubscription):
             matched, partitions = await self._look_up()
             if matched != self._names:
@@ -170,7 +170,7 @@ class SubscribedTopics:
                     return "the racks of replicas changed"
         return None
 
-    async def _look_up(self) -> tuple[frozenset[str], Partitions]:
+    async def _look_up(self) -> tuple[frozenset[str], PartitionNumbers]:
         """Return the names of the subscribed topics, and the partitions of those that exist.
 
         The mapping of partitions is empty if all names are known and no pattern has to be matched.

@@ -36,7 +36,7 @@ from asyncconsumer.group.kip848.state import (
     Timeouts,
     reaction,
 )
-from asyncconsumer.group.kip848.topic_watch import Partitions, ResolvedSubscription, TopicWatch
+from asyncconsumer.group.kip848.topic_watch import PartitionsById, ResolvedSubscription, TopicWatch
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.subscription import Subscription
 from asyncconsumer.net.cluster import Cluster
@@ -219,18 +219,18 @@ class ConsumerGroupMembership(AsyncResource):
             self._state.hand_over_again()
         return due
 
-    def _is_due(self, target: Partitions) -> bool:
+    def _is_due(self, target: PartitionsById) -> bool:
         if self._state.handed_over:
             return target != self._state.owned
         return bool(target) or not self._state.target  # otherwise wait for its topic names
 
-    def _confirm(self, target: Partitions) -> None:
+    def _confirm(self, target: PartitionsById) -> None:
         """Record that only the partitions in `target` are read, and confirm that in a heartbeat."""
         self._state.confirm(target)
         if self._state.unacknowledged:
             self._wakeup.set()
 
-    def _assignment(self, target: Partitions) -> Assignment:
+    def _assignment(self, target: PartitionsById) -> Assignment:
         topics = self._topics
         fresh = frozenset(topics.named(topics.fresh(target)))
         return Assignment(dict.fromkeys(topics.named(target), 0), fresh=fresh)

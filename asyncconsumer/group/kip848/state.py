@@ -31,7 +31,7 @@ from asyncconsumer.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
-from asyncconsumer.group.kip848.topic_watch import Partitions, ResolvedSubscription
+from asyncconsumer.group.kip848.topic_watch import PartitionsById, ResolvedSubscription
 from asyncconsumer.group.subscription import PatternSubscription
 from asyncconsumer.protocol.consumer_group import JOIN_EPOCH
 
@@ -107,14 +107,14 @@ class HeartbeatFields(NamedTuple):
     subscribed: ResolvedSubscription | None = None
     topics: list[str] | None = None
     topic_regex: str | None = None
-    owned: Partitions | None = None
+    owned: PartitionsById | None = None
 
 
 class _Acknowledged(NamedTuple):
     """The subscription and owned partitions that the coordinator knows of, or None if unknown."""
 
     subscribed: ResolvedSubscription | None = None
-    owned: Partitions | None = None
+    owned: PartitionsById | None = None
 
 
 class MemberState848:
@@ -125,8 +125,8 @@ class MemberState848:
         self.phase = Phase.JOINING
         self.epoch = JOIN_EPOCH
         self.interval = 1.0  # seconds; the coordinator sets it
-        self.target: Partitions = {}
-        self.owned: Partitions = {}  # assigned to the reader and not yet confirmed as revoked
+        self.target: PartitionsById = {}
+        self.owned: PartitionsById = {}  # assigned to the reader and not yet confirmed as revoked
         self.handed_over = False  # the target was handed to the reader
         self._acknowledged = _Acknowledged()
         self._confirmed_at = -inf  # send time of the last successful heartbeat
@@ -281,7 +281,7 @@ class MemberState848:
 
     # --- owned partitions ------------------------------------------------------------------------
 
-    def hand_over(self, partitions: Partitions) -> None:
+    def hand_over(self, partitions: PartitionsById) -> None:
         """Add `partitions` to the owned ones, because they are about to be read.
 
         Revoked partitions stay owned until `confirm`, because they may still be read.
@@ -299,13 +299,13 @@ class MemberState848:
         """
         self.handed_over = False
 
-    def confirm(self, partitions: Partitions) -> None:
+    def confirm(self, partitions: PartitionsById) -> None:
         """Set the owned partitions to those that are still read. All others are revoked."""
         if self.phase is Phase.MEMBER:
             self.owned = partitions
 
 
-def _is_within(some: Partitions, others: Partitions) -> bool:
+def _is_within(some: PartitionsById, others: PartitionsById) -> bool:
     return all(numbers <= others.get(topic, frozenset()) for topic, numbers in some.items())
 
 

@@ -24,7 +24,7 @@ from asyncconsumer.types import TopicPartition
 _log: Final = logging.getLogger(__name__)
 _REFRESH_SECONDS: Final = 5.0
 
-Partitions: TypeAlias = Mapping[UUID, frozenset[int]]
+PartitionsById: TypeAlias = Mapping[UUID, frozenset[int]]
 """Partition numbers by topic id, as coordinators send them."""
 
 
@@ -77,12 +77,12 @@ class TopicWatch:
         """Whether the topics of the current subscription have been looked up."""
         return self.subscribed is not None and self.subscribed.subscription == self.subscription
 
-    def topics(self, owned: Partitions) -> frozenset[str]:
+    def topics(self, owned: PartitionsById) -> frozenset[str]:
         """Return the names of the subscribed topics and those of the owned partitions."""
         names = self.subscribed.names if self.is_current and self.subscribed else frozenset()
         return names | {self._names[topic_id] for topic_id in owned if topic_id in self._names}
 
-    def known(self, partitions: Partitions) -> Partitions:
+    def known(self, partitions: PartitionsById) -> PartitionsById:
         """Return the partitions whose topic names are known. Request a lookup of the other names.
 
         `partitions` maps topic ids to partition numbers.
@@ -94,7 +94,7 @@ class TopicWatch:
             topic_id: numbers for topic_id, numbers in partitions.items() if topic_id in self._names
         }
 
-    def named(self, partitions: Partitions) -> list[TopicPartition]:
+    def named(self, partitions: PartitionsById) -> list[TopicPartition]:
         """Return the partitions with topic names in place of topic ids. All names must be known."""
         return [
             TopicPartition(self._names[topic_id], number)
@@ -111,7 +111,7 @@ class TopicWatch:
             self._matches_locally = True
             self._requested.set()
 
-    def fresh(self, partitions: Partitions) -> Partitions:
+    def fresh(self, partitions: PartitionsById) -> PartitionsById:
         """Return the given partitions that did not exist at the first lookup of their topic."""
         return {
             topic_id: frozenset(n for n in numbers if n >= self._first_counts.get(topic_id, 0))

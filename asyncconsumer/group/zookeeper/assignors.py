@@ -19,7 +19,7 @@ from asyncconsumer.types import TopicPartition
 
 P = TypeVar("P")
 
-Assignment = dict[TopicPartition, str]
+OwnerByPartition = dict[TopicPartition, str]
 """The thread that owns each partition, in the order of topics and partitions."""
 
 
@@ -97,15 +97,15 @@ class GroupInfo:
 
 Readers: TypeAlias = tuple[tuple[int, int], ...]
 """The subscriptions that include a topic, each with its number of streams."""
-Strategy = Callable[[GroupInfo], Assignment]
+Strategy = Callable[[GroupInfo], OwnerByPartition]
 
 
-def by_range(group: GroupInfo) -> Assignment:
+def by_range(group: GroupInfo) -> OwnerByPartition:
     """Assign consecutive partitions of each topic to each thread.
 
     If they do not divide evenly, the first threads get one more.
     """
-    assignment: Assignment = {}
+    assignment: OwnerByPartition = {}
     for topic, threads in group.subscriptions().items():
         numbers = sorted(set(group.partitions.get(topic, ())))
         for number, thread in _ranges(numbers, threads):
@@ -113,12 +113,12 @@ def by_range(group: GroupInfo) -> Assignment:
     return assignment
 
 
-def round_robin(group: GroupInfo) -> Assignment:
+def round_robin(group: GroupInfo) -> OwnerByPartition:
     """Assign the partitions of all topics to threads in turn, as Kafka 1.0 and 1.1 do."""
     return _assign_in_turn(group, "{0}-{1}".format)
 
 
-def round_robin_0_10(group: GroupInfo) -> Assignment:
+def round_robin_0_10(group: GroupInfo) -> OwnerByPartition:
     """Assign the partitions of all topics to threads in turn, as Kafka 0.10 and 0.11 do.
 
     Later releases use another order.
@@ -126,7 +126,7 @@ def round_robin_0_10(group: GroupInfo) -> Assignment:
     return _assign_in_turn(group, "[{0},{1}]".format)
 
 
-def round_robin_0_8(group: GroupInfo) -> Assignment:
+def round_robin_0_8(group: GroupInfo) -> OwnerByPartition:
     """Assign the partitions of all topics to threads in turn, as Kafka 0.8.2 and 0.9 do.
 
     The order is that of Kafka 0.10. Raise `UnevenSubscriptions` unless every thread reads every
@@ -141,7 +141,7 @@ def round_robin_0_8(group: GroupInfo) -> Assignment:
     return round_robin_0_10(group)
 
 
-def _assign_in_turn(group: GroupInfo, text: Callable[[str, int], str]) -> Assignment:
+def _assign_in_turn(group: GroupInfo, text: Callable[[str, int], str]) -> OwnerByPartition:
     """Assign the partitions to their readers in turn, ordered by the hash of `text(partition)`.
 
     A thread that does not read the topic loses its turn. Kafka's own members do not agree on the
@@ -153,7 +153,7 @@ def _assign_in_turn(group: GroupInfo, text: Callable[[str, int], str]) -> Assign
     turns = {id(r): [places[thread] for thread in r] for r in subscriptions.values()}
     turn = 0
     partitions = group.subscribed_partitions(subscriptions)
-    assignment: Assignment = {}
+    assignment: OwnerByPartition = {}
     for partition in sorted(partitions, key=lambda p: string_hash(text(*p))):
         may_have = turns[id(subscriptions[partition.topic])]
         following = bisect_left(may_have, turn % len(circle))
@@ -223,7 +223,9 @@ def partitions_of_consumer(consumer_id: str, assignment: Mapping[P, str]) -> dic
     return {p: thread for p, thread in assignment.items() if consumer_of(thread) == consumer_id}
 
 
-def restricted_to(member: GroupMemberInfo, assignment: Mapping[TopicPartition, str]) -> Assignment:
+def restricted_to(
+    member: GroupMemberInfo, assignment: Mapping[TopicPartition, str]
+) -> OwnerByPartition:
     """Return the group's assignment restricted to the topics of one member.
 
     A Scala consumer with the `range` assignor passes this to its listener.

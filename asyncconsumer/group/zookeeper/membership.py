@@ -28,8 +28,12 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.group.membership import Assignment
 from asyncconsumer.group.zookeeper import registration
-from asyncconsumer.group.zookeeper.assignors import STRATEGIES, GroupInfo, consumer_of
-from asyncconsumer.group.zookeeper.assignors import Assignment as GroupAssignment
+from asyncconsumer.group.zookeeper.assignors import (
+    STRATEGIES,
+    GroupInfo,
+    OwnerByPartition,
+    consumer_of,
+)
 from asyncconsumer.group.zookeeper.filters import StreamSubscription
 from asyncconsumer.group.zookeeper.roster import Roster
 from asyncconsumer.group.zookeeper.subscribers import Subscribers
@@ -242,7 +246,7 @@ class ZooKeeperMembership:
                 yield self._assignment(keep, everyone, failure)
                 tries = 0
 
-    async def _wait_for_change(self, everyone: GroupAssignment) -> None:
+    async def _wait_for_change(self, everyone: OwnerByPartition) -> None:
         """Wait until the assignment may have changed.
 
         `everyone` is the assignment of the whole group.
@@ -264,7 +268,7 @@ class ZooKeeperMembership:
     def _assignment(
         self,
         owned: Mapping[TopicPartition, str],
-        everyone: GroupAssignment,
+        everyone: OwnerByPartition,
         failure: ConsumerError | None = None,
     ) -> Assignment:
         return Assignment(
@@ -274,7 +278,7 @@ class ZooKeeperMembership:
             failure=failure,
         )
 
-    async def _compute_assignment(self) -> GroupAssignment:
+    async def _compute_assignment(self) -> OwnerByPartition:
         """Compute the group's assignment from the current znodes."""
         subscriptions = await self._members.read()
         if self.consumer_id not in subscriptions:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from asyncconsumer.group.zookeeper.assignors import Assignment, GroupInfo
+    from asyncconsumer.group.zookeeper.assignors import GroupInfo, OwnerByPartition
     from asyncconsumer.types import TopicPartition
 
 
-def sticky(group: GroupInfo) -> Assignment:
+def sticky(group: GroupInfo) -> OwnerByPartition:
     """Return the balanced assignment with the fewest moves.
 
     Members compute the same assignment only if they have read the same `owners`.
@@ -33,14 +33,14 @@ def sticky(group: GroupInfo) -> Assignment:
     return balance.assignment()
 
 
-class _Node:
+class _FlowNode:
     """A node of the flow network: a thread, a group of topics, or `_BALANCE_NODE`."""
 
 
-class _Thread(_Node):
+class _Thread(_FlowNode):
     """A thread, with the partitions that it keeps (`retained`) and gets (`moved`).
 
-    Both map the number of a `_Topics` node to the partitions of that node's topics.
+    Both map the number of a `_TopicSet` node to the partitions of that node's topics.
     """
 
     def __init__(self, name: str) -> None:
@@ -50,7 +50,7 @@ class _Thread(_Node):
         self.moved: defaultdict[int, list[TopicPartition]] = defaultdict(list)
 
 
-class _Topics(_Node):
+class _TopicSet(_FlowNode):
     """All topics that have the same readers, as one node.
 
     In a cycle, the thread before this node gives one of their partitions to the thread after it.
@@ -81,13 +81,13 @@ class _LeastLoaded:
             heapreplace(self._heap, (thread.load, place, thread))  # its load is outdated
 
 
-_BALANCE_NODE: Final = _Node()
+_BALANCE_NODE: Final = _FlowNode()
 """The node that connects threads whose load changes.
 
 In a cycle through it, the thread before it gains one partition and the thread after it loses one.
 """
 
-_Cycle = list[_Node]
+_Cycle = list[_FlowNode]
 
 
 class _Balance:
@@ -104,7 +104,7 @@ class _Balance:
             for topic, readers in subscriptions.items()
         }
         self._topics = [
-            _Topics(number, [self._threads[name] for name in readers])
+            _TopicSet(number, [self._threads[name] for name in readers])
             for readers, number in numbers.items()
         ]
         self._previous_owner = {
@@ -129,7 +129,7 @@ class _Balance:
         for partition in sorted(unplaced, key=lambda p: len(topics[kinds[p.topic]].readers)):
             self._assign(partition, least[kinds[partition.topic]].pop())
 
-    def assignment(self) -> Assignment:
+    def assignment(self) -> OwnerByPartition:
         """Return the owner of each partition."""
         owners = {
             partition: thread.name
@@ -150,8 +150,8 @@ class _Balance:
             for start, end in self._steps()
             if (cost := self._cost(start, end)) is not None
         ]
-        cheapest: defaultdict[_Node, int] = defaultdict(int)
-        back: dict[_Node, _Node] = {}
+        cheapest: defaultdict[_FlowNode, int] = defaultdict(int)
+        back: dict[_FlowNode, _FlowNode] = {}
         cycle = None
         changed = True
         while changed and not cycle:
@@ -180,7 +180,7 @@ class _Balance:
         for (start, end), (_, after) in zip(
             pairwise(nodes), pairwise([*nodes[1:], nodes[1]]), strict=True
         ):
-            if isinstance(start, _Thread) and isinstance(end, _Topics):
+            if isinstance(start, _Thread) and isinstance(end, _TopicSet):
                 assert isinstance(after, _Thread)
                 held = start.moved[end.number] or start.retained[end.number]
                 moves.append((held.pop(), start, after))
@@ -199,7 +199,7 @@ class _Balance:
         (thread.retained if stays else thread.moved)[kind].append(partition)
         thread.load += 1
 
-    def _steps(self) -> Iterator[tuple[_Node, _Node]]:
+    def _steps(self) -> Iterator[tuple[_FlowNode, _FlowNode]]:
         """Yield all edges of the flow network, in an order that makes the search fast."""
         threads = self._threads.values()
         yield from ((_BALANCE_NODE, thread) for thread in threads)
@@ -212,15 +212,15 @@ class _Balance:
             yield from ((topics, thread) for thread in topics.readers)
         yield from ((thread, _BALANCE_NODE) for thread in threads)
 
-    def _cost(self, start: _Node, end: _Node) -> int | None:
+    def _cost(self, start: _FlowNode, end: _FlowNode) -> int | None:
         """Return the cost of an edge of the flow network, or None if the move is not possible.
 
         It is the change of (sum of the squared loads) * weight + number of moved partitions.
         """
         match start, end:
-            case _Topics(), _:
+            case _TopicSet(), _:
                 return 0
-            case _Thread(), _Topics():
+            case _Thread(), _TopicSet():
                 if start.moved[end.number]:
                     return 0
                 return 1 if start.retained[end.number] else None
@@ -238,15 +238,15 @@ class _Balance:
         return next((p for p in moved if self._previous_owner.get(p) is owner), None)
 
 
-def _find_cycle(back: dict[_Node, _Node]) -> _Cycle | None:
+def _find_cycle(back: dict[_FlowNode, _FlowNode]) -> _Cycle | None:
     """Return a cycle in the predecessor links, or None.
 
     It is in forward order and ends where it starts.
     """
-    seen: set[_Node] = set()
+    seen: set[_FlowNode] = set()
     for begin in back:
-        path: dict[_Node, None] = {}
-        node: _Node | None = begin
+        path: dict[_FlowNode, None] = {}
+        node: _FlowNode | None = begin
         while node is not None and node not in seen:
             seen.add(node)
             path[node] = None

@@ -44,7 +44,7 @@ from asyncconsumer.spark.feeder.batches import (
 from asyncconsumer.spark.feeder.feed_state import FeedState
 from asyncconsumer.spark.feeder.sink_caller import Grace, SinkCaller
 from asyncconsumer.spark.feeder.writes import FailureState, WriteQueue
-from asyncconsumer.spark.sinks.function import Write, WriteSink
+from asyncconsumer.spark.sinks.function import WriteBatch, WriteSink
 from asyncconsumer.spark.sinks.protocol import Sink
 from asyncconsumer.types import TopicPartition
 from asyncconsumer.web.measured import Measured
@@ -135,7 +135,7 @@ class SparkFeeder(Measured, AsyncResource):
         consumer: Consumer[Any, Any],
         sink: Sink | None = None,
         *,
-        write: Write | None = None,
+        write: WriteBatch | None = None,
         spark: object = None,
         max_records: int = 250_000,
         max_bytes: int = 64 * 2**20,
@@ -447,7 +447,7 @@ class SparkFeeder(Measured, AsyncResource):
             _log.warning("collected records are not written to %s after a failure", self.sink)
 
 
-def _make_sink(sink: Sink | None, write: Write | None, spark: object, app: str | None) -> Sink:
+def _make_sink(sink: Sink | None, write: WriteBatch | None, spark: object, app: str | None) -> Sink:
     if (sink is None) == (write is None):
         raise ConfigError("A feeder needs either `sink` or `write`.")
     if sink is not None:

@@ -49,7 +49,7 @@ class Assigned:
     partitions: frozenset[TopicPartition]
 
 
-Selection: TypeAlias = SubscribedTopicNames | Matching | Assigned
+TopicSelection: TypeAlias = SubscribedTopicNames | Matching | Assigned
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _of(
     return {tp: value for tp, value in values.items() if tp in partitions}
 
 
-def selection(options: Mapping[str, str]) -> Selection:
+def selection(options: Mapping[str, str]) -> TopicSelection:
     """Return the selected topics or partitions, from `subscribe`, `subscribePattern` or `assign`.
 
     Raise ConfigError unless exactly one of these options is set.

@@ -23,8 +23,8 @@ from asyncconsumer.spark.options.selection import (
     SELECTIONS,
     Limit,
     OffsetBound,
-    Selection,
     StartBound,
+    TopicSelection,
     limit,
     selection,
 )
@@ -92,7 +92,7 @@ class SourceOptions:
     """The parsed options of one query as plain values, which Spark copies to every executor."""
 
     kafka: Mapping[str, str] = field(repr=False)  # contains passwords
-    selection: Selection
+    selection: TopicSelection
     starting: Limit
     ending: Limit
     min_partitions: int | None = None

@@ -9,7 +9,7 @@ import pyarrow as pa
 from asyncconsumer.spark.feeder.batches import FeedBatch
 from asyncconsumer.types import TopicPartition
 
-Write = Callable[[Any, FeedBatch], Any]
+WriteBatch = Callable[[Any, FeedBatch], Any]
 """A function that writes a batch durably before it returns. Plain functions run in a thread."""
 
 
@@ -22,7 +22,7 @@ class WriteSink:
     remembers: Final = False
     apart: Final = True
 
-    def __init__(self, write: Write, spark: object = None) -> None:
+    def __init__(self, write: WriteBatch, spark: object = None) -> None:
         self._write = write
         self._spark: Any = spark
 

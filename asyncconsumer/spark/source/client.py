@@ -17,7 +17,7 @@ from asyncconsumer.fetch.list_offsets import list_offsets
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.records.pauses import open_next
 from asyncconsumer.spark.options.kafka import api_timeout_ms, make_configs
-from asyncconsumer.spark.options.selection import Assigned, Matching, Selection
+from asyncconsumer.spark.options.selection import Assigned, Matching, TopicSelection
 from asyncconsumer.types import OffsetRange, TopicPartition
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Client:
         await self._task.close()
 
     async def partitions(
-        self, selection: Selection, *, skip_missing: bool = False
+        self, selection: TopicSelection, *, skip_missing: bool = False
     ) -> frozenset[TopicPartition]:
         """Return all partitions that `selection` selects and that exist now.
 

@@ -91,14 +91,15 @@ class _Query:
     def __init__(self, name: str) -> None:
         self.name = name
         self.lags: dict[str, TopicLag] = {}  # replaced by each update, as other threads read it
-        self._ends: dict[tuple[int, str, int], _LogEnds] = {}  # by source, topic and partition
+        # by source, topic and partition
+        self._ends: dict[tuple[int, str, int], _LogEndHistory] = {}
 
     def update(self, now: datetime, sources: Sequence[Mapping[str, Any]]) -> None:
         lags: dict[str, TopicLag] = {}
         for number, source in enumerate(sources):
             position = progress_offsets(source.get("endOffset"))
             for tp, end in progress_offsets(source.get("latestOffset")).items():
-                ends = self._ends.setdefault((number, *tp), _LogEnds())
+                ends = self._ends.setdefault((number, *tp), _LogEndHistory())
                 offset = position.get(tp, 0)
                 seconds = ends.update(now.timestamp(), end, offset)
                 records, longest = lags.get(tp.topic, TopicLag(0, 0.0))
@@ -106,7 +107,7 @@ class _Query:
         self.lags = lags
 
 
-class _LogEnds:
+class _LogEndHistory:
     """The log ends of a partition, with the times at which they were reported."""
 
     def __init__(self) -> None:

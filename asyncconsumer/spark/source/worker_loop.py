@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Resource)
 _MAX_RESOURCES: Final = 8
 
 
-class _Loop(asyncio.SelectorEventLoop):
+class _PausableLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock can be paused while the loop does not run."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class WorkerLoop:
     """An event loop with the Kafka clients and producers that use it."""
 
     def __init__(self) -> None:
-        self._loop = _Loop()
+        self._loop = _PausableLoop()
         self._resources: dict[tuple[object, ...], Resource] = {}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

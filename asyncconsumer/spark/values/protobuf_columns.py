@@ -15,7 +15,7 @@ from pyarrow import compute
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.values.protobuf_schema import (
     Descriptor,
-    Field,
+    FieldDescriptor,
     is_map,
     is_message,
     is_time,
@@ -23,7 +23,7 @@ from asyncconsumer.spark.values.protobuf_schema import (
     type_name,
 )
 
-Column: TypeAlias = Callable[[Sequence[Any]], Any]
+ColumnBuilder: TypeAlias = Callable[[Sequence[Any]], Any]
 """A function that converts messages, or the values of a field, to an Arrow array."""
 
 _MICROSECONDS: Final = 1_000_000
@@ -55,7 +55,7 @@ class MessageColumns:
     def __init__(self, *, emit_defaults: bool) -> None:
         self._emit_defaults = emit_defaults
 
-    def make_struct(self, message: Descriptor, kind: "pa.DataType", path: str) -> Column:
+    def make_struct(self, message: Descriptor, kind: "pa.DataType", path: str) -> ColumnBuilder:
         """Return a function that converts messages to structs with the fields of `kind`.
 
         `path` is the field's place in errors.
@@ -77,7 +77,7 @@ class MessageColumns:
 
         return make
 
-    def _field(self, field: Field, kind: "pa.DataType", path: str) -> Column:
+    def _field(self, field: FieldDescriptor, kind: "pa.DataType", path: str) -> ColumnBuilder:
         if is_map(field):
             return self._map(field, kind, path)
         if field.is_repeated:
@@ -85,7 +85,7 @@ class MessageColumns:
         values, items = self._values(field), self._items(field, kind, path)
         return lambda messages: items(values(messages))
 
-    def _list(self, field: Field, kind: "pa.DataType", path: str) -> Column:
+    def _list(self, field: FieldDescriptor, kind: "pa.DataType", path: str) -> ColumnBuilder:
         if not pa.types.is_list(kind):
             raise _type_error(path, field, kind)
         get, items = attrgetter(field.name), self._items(field, kind.value_type, f"{path}[]")
@@ -97,7 +97,7 @@ class MessageColumns:
 
         return make
 
-    def _map(self, field: Field, kind: "pa.DataType", path: str) -> Column:
+    def _map(self, field: FieldDescriptor, kind: "pa.DataType", path: str) -> ColumnBuilder:
         if not pa.types.is_map(kind):
             raise _type_error(path, field, kind)
         get, (key, value) = attrgetter(field.name), field.message_type.fields
@@ -112,7 +112,7 @@ class MessageColumns:
 
         return make
 
-    def _values(self, field: Field) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def _values(self, field: FieldDescriptor) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Return a function that reads `field` of each message in a list.
 
         It gives None for a message in which the field is not set.
@@ -129,7 +129,7 @@ class MessageColumns:
             ]
         return lambda messages: [value or None for value in map(get, messages)]
 
-    def _items(self, field: Field, kind: "pa.DataType", path: str) -> Column:
+    def _items(self, field: FieldDescriptor, kind: "pa.DataType", path: str) -> ColumnBuilder:
         """Return a function that converts values of `field` to an Arrow column.
 
         For a repeated field these are the items of all lists.
@@ -146,7 +146,7 @@ class MessageColumns:
             return lambda values: pa.array(values, unsigned).view(signed)
         return lambda values: pa.array(values, kind)
 
-    def _message(self, field: Field, kind: "pa.DataType", path: str) -> Column:
+    def _message(self, field: FieldDescriptor, kind: "pa.DataType", path: str) -> ColumnBuilder:
         message = field.message_type
         if pa.types.is_struct(kind):
             return self.make_struct(message, kind, path)
@@ -163,7 +163,7 @@ def _offsets(sized: Sequence[Any]) -> Any:  # noqa: ANN401 - pyarrow's
     return pa.array(accumulate(map(len, sized), initial=0), pa.int32())
 
 
-def _enum_names(enum: Any) -> Column:  # noqa: ANN401 - protobuf's
+def _enum_names(enum: Any) -> ColumnBuilder:  # noqa: ANN401 - protobuf's
     names = {number: value.name for number, value in enum.values_by_number.items()}
 
     def name_of(number: int | None) -> str | None:
@@ -175,7 +175,7 @@ def _enum_names(enum: Any) -> Column:  # noqa: ANN401 - protobuf's
     return lambda values: pa.array(map(name_of, values), pa.string())
 
 
-def _nullable(column: Column) -> Column:
+def _nullable(column: ColumnBuilder) -> ColumnBuilder:
     """Return a function that works like `column`, but also accepts None and converts it to null."""
 
     def make(values: Sequence[Any]) -> Any:  # noqa: ANN401 - pyarrow's
@@ -198,7 +198,7 @@ def _microseconds(messages: Sequence[Any]) -> Any:  # noqa: ANN401 - pyarrow's
     )
 
 
-def _type_error(path: str, field: Field, kind: "pa.DataType") -> ConfigError:
+def _type_error(path: str, field: FieldDescriptor, kind: "pa.DataType") -> ConfigError:
     name = field.message_type.full_name if is_message(field) else type_name(field)
     return ConfigError(
         f"{path} is {'repeated ' if field.is_repeated else ''}{name} in "

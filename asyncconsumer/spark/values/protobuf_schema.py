@@ -13,7 +13,7 @@ from asyncconsumer.serdes.models import package
 from asyncconsumer.spark.options.protobuf_options import ProtobufOptions
 
 Descriptor: TypeAlias = Any
-Field: TypeAlias = Any
+FieldDescriptor: TypeAlias = Any
 """Descriptors of the protobuf package, which has no type hints."""
 
 _TYPE_NAMES: Final = {
@@ -52,17 +52,17 @@ _WRAPPERS: Final = frozenset(
 )
 
 
-def type_name(field: Field) -> str:
+def type_name(field: FieldDescriptor) -> str:
     """Return the name of a field's type, such as int32 or message."""
     return _TYPE_NAMES[field.type]
 
 
-def is_message(field: Field) -> bool:
+def is_message(field: FieldDescriptor) -> bool:
     """Return whether a field is a message or a group."""
     return type_name(field) in ("message", "group")
 
 
-def is_map(field: Field) -> bool:
+def is_map(field: FieldDescriptor) -> bool:
     """Return whether a field is a map, which is serialized as a list of entry messages."""
     return is_message(field) and bool(field.message_type.GetOptions().map_entry)
 
@@ -168,7 +168,7 @@ def _struct(message: Descriptor, options: ProtobufOptions, depths: Mapping[str, 
     return f"struct<{fields}>" if fields else ""
 
 
-def _kind(field: Field, options: ProtobufOptions, depths: Mapping[str, int]) -> str:
+def _kind(field: FieldDescriptor, options: ProtobufOptions, depths: Mapping[str, int]) -> str:
     if is_map(field):
         key, value = (_single(part, options, depths) for part in field.message_type.fields)
         return f"map<{key}, {value}>" if value else ""
@@ -176,7 +176,7 @@ def _kind(field: Field, options: ProtobufOptions, depths: Mapping[str, int]) -> 
     return f"array<{kind}>" if field.is_repeated and kind else kind
 
 
-def _single(field: Field, options: ProtobufOptions, depths: Mapping[str, int]) -> str:
+def _single(field: FieldDescriptor, options: ProtobufOptions, depths: Mapping[str, int]) -> str:
     if not is_message(field):
         return _plain(field, options)
     message = field.message_type
@@ -197,7 +197,7 @@ def _single(field: Field, options: ProtobufOptions, depths: Mapping[str, int]) -
     return _struct(message, options, {**depths, message.full_name: depth + 1})
 
 
-def _plain(field: Field, options: ProtobufOptions) -> str:
+def _plain(field: FieldDescriptor, options: ProtobufOptions) -> str:
     name = type_name(field)
     if name == "enum" and options.enums_as_ints:
         return "int"

@@ -5,7 +5,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncconsumer.errors import ConfigError, UnwritableRow
-from asyncconsumer.producer.bulk import OutgoingRecord
+from asyncconsumer.producer.bulk import BulkRecord
 from asyncconsumer.records.record import Headers
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class RecordColumns:
                     f"{' or '.join(_TYPES[name])}"
                 )
 
-    def records(self, batch: "pa.RecordBatch") -> Iterator[OutgoingRecord]:
+    def records(self, batch: "pa.RecordBatch") -> Iterator[BulkRecord]:
         """Return the rows of a batch as records. Raise UnwritableRow before the first of them."""
         return zip(
             self._topics(batch),

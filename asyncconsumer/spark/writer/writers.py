@@ -28,7 +28,7 @@ _StreamWriter: Any = (
 )
 
 
-class _Writer:
+class _BaseWriter:
     """The common base of the writers of batch and of streaming queries."""
 
     def __init__(self, options: SinkOptions, schema: "StructType") -> None:
@@ -45,7 +45,7 @@ class _Writer:
         return WriterCommitMessage()
 
 
-class KafkaWriter(_Writer, DataSourceArrowWriter):
+class KafkaWriter(_BaseWriter, DataSourceArrowWriter):
     """The writer of `df.write`.
 
     There is nothing to commit, because written records are visible at once. If a task fails, Spark
@@ -57,7 +57,7 @@ class KafkaWriter(_Writer, DataSourceArrowWriter):
         return self._write(iterator)
 
 
-class KafkaStreamWriter(_Writer, _StreamWriter):
+class KafkaStreamWriter(_BaseWriter, _StreamWriter):
     """The writer of `df.writeStream`.
 
     If a micro-batch fails, Spark repeats it, and its records may be written twice.

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from asyncconsumer.zookeeper.requests import Call, WatchNotification
-from asyncconsumer.zookeeper.transport import Body, ConnectResponse, Receiver
+from asyncconsumer.zookeeper.transport import ConnectResponse, Receiver, ResponseBody
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ class FakeZooKeeperTransport:
         self._up.append((xid, call))
         asyncio.get_running_loop().call_later(self._network.latency(), self.arrive)
 
-    def read(self, call: Call[T], body: Body) -> T:
+    def read(self, call: Call[T], body: ResponseBody) -> T:
         """Return `body`, the value of a response. If it is an exception, raise it."""
         if isinstance(body, Exception):
             raise body

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncconsumer.group.assignors import (
-    Assignment,
     Assignor,
     CooperativeStickyAssignor,
     MemberSubscription,
+    PartitionsByMember,
     Racks,
     RangeAssignor,
     RoundRobinAssignor,
@@ -46,7 +46,7 @@ def settled(
     name: str, topics: Mapping[str, int], members: Mapping[str, MemberSubscription]
 ) -> Rebalance:
     """A group after rebalances without any change."""
-    assignment: Assignment = {member: [] for member in members}
+    assignment: PartitionsByMember = {member: [] for member in members}
     for _ in range(3):
         members = {
             m: owning(name, subscription, assignment[m]) for m, subscription in members.items()
@@ -318,7 +318,7 @@ class FirstTakesAll(Assignor):
         partitions: Mapping[str, int],
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None = None,
-    ) -> Assignment:
+    ) -> PartitionsByMember:
         first, *others = sorted(subscriptions)
         requested = [
             TopicPartition(topic, n)

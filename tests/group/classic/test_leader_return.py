@@ -20,7 +20,7 @@ from asyncconsumer.group.classic.description import GroupDescription
 from asyncconsumer.group.classic.leader import JoinResult
 from asyncconsumer.group.classic.leader_return import LeaderReturn
 from asyncconsumer.group.subscription import PatternSubscription, Subscription, TopicSubscription
-from asyncconsumer.net.discovery import Partitions
+from asyncconsumer.net.discovery import PartitionNumbers
 from asyncconsumer.protocol.classic_group import JOIN_GROUP
 from asyncconsumer.protocol.subscription_codec import (
     ConsumerProtocolAssignment,
@@ -221,18 +221,18 @@ class Describing:
 
     def __init__(self, *descriptions: GroupDescription) -> None:
         self.descriptions = list(descriptions)
-        self.resumed: list[Partitions] = []
+        self.resumed: list[PartitionNumbers] = []
         self.check = LeaderReturn(cast("CoordinatorClient", self), cast("SubscribedTopics", self))
 
     async def describe(self) -> GroupDescription:
         await asyncio.sleep(1)
         return self.descriptions.pop(0)
 
-    def resume(self, assigned: Partitions) -> None:
+    def resume(self, assigned: PartitionNumbers) -> None:
         self.resumed.append(assigned)
 
 
-ASSIGNED: Partitions = {"t": (0, 1)}
+ASSIGNED: PartitionNumbers = {"t": (0, 1)}
 
 
 def described(*member_ids: str) -> GroupDescription:

@@ -9,7 +9,7 @@ import pytest
 
 from asyncconsumer.group.kip848.membership import ConsumerGroupMembership
 from asyncconsumer.group.kip848.state import MemberState848, Phase, Timeouts
-from asyncconsumer.group.kip848.topic_watch import Partitions
+from asyncconsumer.group.kip848.topic_watch import PartitionsById
 from asyncconsumer.types import MemberIdentity
 from tests.support.planted_bugs import (
     offsets_are_not_loaded,
@@ -43,7 +43,7 @@ def letting_go_may_take_for_ever(patch: pytest.MonkeyPatch) -> None:
 def it_is_acknowledged_before_the_receipt(patch: pytest.MonkeyPatch) -> None:
     right = MemberState848.hand_over
 
-    def hand_over(self: MemberState848, goal: Partitions) -> None:
+    def hand_over(self: MemberState848, goal: PartitionsById) -> None:
         right(self, goal)
         self.confirm(goal)
 

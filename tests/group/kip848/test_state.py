@@ -17,7 +17,7 @@ from asyncconsumer.group.kip848.state import (
     Timeouts,
     reaction,
 )
-from asyncconsumer.group.kip848.topic_watch import Partitions, ResolvedSubscription
+from asyncconsumer.group.kip848.topic_watch import PartitionsById, ResolvedSubscription
 from asyncconsumer.group.subscription import PatternSubscription, TopicSubscription
 
 pytestmark = pytest.mark.fast
@@ -26,7 +26,7 @@ T = UUID(int=1)
 NAMED = ResolvedSubscription(TopicSubscription(["t"]), frozenset({"t"}))
 
 
-def some(*numbers: int) -> Partitions:
+def some(*numbers: int) -> PartitionsById:
     return {T: frozenset(numbers)} if numbers else {}
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncconsumer.group.zookeeper.assignors import Assignment, GroupInfo, GroupMemberInfo
+from asyncconsumer.group.zookeeper.assignors import GroupInfo, GroupMemberInfo, OwnerByPartition
 from asyncconsumer.group.zookeeper.sticky import sticky
 from tests.support.zookeeper_groups import even_groups, groups, random_group, with_owners
 
 pytestmark = pytest.mark.fast
 
 
-def cost(group: GroupInfo, assignment: Assignment) -> tuple[int, int]:
+def cost(group: GroupInfo, assignment: OwnerByPartition) -> tuple[int, int]:
     """Return the imbalance of the loads and the number of unnecessary moves."""
     readers = group.subscriptions()
     moved = sum(
@@ -65,13 +65,13 @@ def test_among_equals_loads_differ_by_one(group: GroupInfo) -> None:
     assert max(loads[t] for t in threads) - min(loads[t] for t in threads) <= 1
 
 
-def group_of(*names: str, partitions: int, owners: Assignment | None = None) -> GroupInfo:
+def group_of(*names: str, partitions: int, owners: OwnerByPartition | None = None) -> GroupInfo:
     return GroupInfo(
         [GroupMemberInfo(n, {"t": 1}) for n in names], {"t": range(partitions)}, owners or {}
     )
 
 
-def moved(before: Assignment, after: Assignment) -> int:
+def moved(before: OwnerByPartition, after: OwnerByPartition) -> int:
     return sum(after[partition] != thread for partition, thread in before.items())
 
 

@@ -15,7 +15,7 @@ from asyncconsumer import (
     SimpleConsumer,
     TopicPartition,
 )
-from asyncconsumer.config.choices import IsolationLevel, OffsetReset
+from asyncconsumer.config.choices import AutoOffsetReset, IsolationLevel
 from asyncconsumer.errors import (
     LeaderNotAvailable,
     NoBrokerAnswered,
@@ -181,7 +181,7 @@ async def test_offsets_are_committed_and_fetched_without_joining(broker: KafkaHa
 
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 50), ("latest", 100)])
 async def test_offsets_that_are_gone_are_skipped_by_policy_and_reported(
-    broker: KafkaHandle, reset: OffsetReset, first: int
+    broker: KafkaHandle, reset: AutoOffsetReset, first: int
 ) -> None:
     topic = await filled(broker, VALUES[:100])
     await delete_records(broker, topic, 0, before=50)

@@ -24,7 +24,7 @@ from asyncconsumer.offsets.dual import DualOffsets
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.offsets.zookeeper import ZooKeeperOffsets
 from asyncconsumer.testing.handles import KafkaWithZooKeeper, ZooKeeperHandle
-from asyncconsumer.types import OUTSIDER, MemberIdentity, TopicPartition
+from asyncconsumer.types import NO_MEMBER, MemberIdentity, TopicPartition
 from asyncconsumer.zookeeper.recipes import ensure_path
 from asyncconsumer.zookeeper.requests import CREATOR_ALL
 from asyncconsumer.zookeeper.session import ZooKeeperSession
@@ -140,7 +140,7 @@ async def test_one_topic_that_is_not_there_stops_no_other(kafka_zk: KafkaWithZoo
 
 async def test_what_is_not_claimed_is_not_committed(kafka_zk: KafkaWithZooKeeper) -> None:
     group, tp = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
-    claims = iter((OUTSIDER, None))
+    claims = iter((NO_MEMBER, None))
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
     async with KafkaClient(config, patience_ms=0) as way:
         offsets = KafkaOffsets(
@@ -187,7 +187,8 @@ async def test_a_member_that_the_group_went_on_without_commits_as_who_it_is_by_t
 ) -> None:
     group, tp = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
     fenced = MemberIdentity("somebody-of-old", 3)
-    asked = iter((fenced, fenced, OUTSIDER))  # for the message, for the error, for the next message
+    # for the message, for the error, for the next message
+    asked = iter((fenced, fenced, NO_MEMBER))
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
     async with KafkaClient(config, patience_ms=0) as way:
         coordinator = Coordinator(group, way.brokers, way.cluster)

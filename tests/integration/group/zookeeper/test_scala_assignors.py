@@ -12,8 +12,8 @@ import pytest
 from asyncconsumer.errors import UnevenSubscriptions
 from asyncconsumer.group.zookeeper.assignors import (
     STRATEGIES,
-    Assignment,
     GroupInfo,
+    OwnerByPartition,
     Strategy,
     by_range,
     restricted_to,
@@ -67,15 +67,15 @@ def nodes(topics: dict[str, range], groups: dict[str, GroupInfo]) -> Iterator[st
             yield f"node\t{path}\t{json.dumps(registration)}"
 
 
-def assignment_of(strategy: Strategy, group: GroupInfo) -> Assignment | str:
+def assignment_of(strategy: Strategy, group: GroupInfo) -> OwnerByPartition | str:
     try:
         return strategy(group)
     except UnevenSubscriptions:
         return REFUSED
 
 
-def theirs(lines: Iterator[str]) -> Assignment | str:
-    assignment: Assignment = {}
+def theirs(lines: Iterator[str]) -> OwnerByPartition | str:
+    assignment: OwnerByPartition = {}
     while (line := next(lines)) != ".":
         if line == REFUSED:
             return REFUSED
@@ -101,7 +101,7 @@ async def test_assignments_are_those_of_kafkas_own_classes(
         f"g{n}": random_group(random, topics, prefix=f"g{n}_", even=n % 4 == 0)
         for n in range(count)
     }
-    expected: dict[str, Assignment | str] = {}
+    expected: dict[str, OwnerByPartition | str] = {}
     for name, group in groups.items():
         for member in group.members:
             question = f"assign\trange\t{name}\t{member.consumer_id}"
