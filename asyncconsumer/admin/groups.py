@@ -200,7 +200,7 @@ class GroupOperations:
     async def delete_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, store: GroupStore | None = None
     ) -> None:
-        """Delete committed offsets of a group. No member may subscribe to the topics."""
+        """Delete committed offsets of a group. Members may not subscribe to these topics."""
         tps = sorted(TopicPartition(*tp) for tp in partitions)
         session = await self._session_of(group, store)
         if session is not None:

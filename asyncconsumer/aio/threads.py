@@ -63,7 +63,9 @@ class DaemonThreads:
     ) -> Future[T]:
         """Call a function in a thread, and return a future of its result."""
         if self._closed:
-            raise RuntimeError(f"the threads {self._name} are closed")
+            raise RuntimeError(
+                f"cannot call a function in the thread pool {self._name!r}, because it is closed"
+            )
         job = _ThreadJob(Future(), lambda: function(*arguments, **named))
         self._jobs.put(job)
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:

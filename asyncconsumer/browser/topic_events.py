@@ -207,7 +207,7 @@ class TopicEvents:
 
 
 async def _quiet(work: Awaitable[None]) -> None:
-    """Wait for `work`. Ignore its error if the client has disconnected."""
+    """Wait for `work`. Ignore an OSError or a timeout, because the client has disconnected."""
     with suppress(OSError, TimeoutError):
         await work
 

@@ -94,8 +94,8 @@ def picking(
 ) -> type[Config]:
     """Return a constructor of `kind` that ignores other configs' options, and options of None.
 
-    `names` restricts the options that it takes. Type checkers and editors treat it as the class
-    `kind`.
+    If there are `names`, the constructor takes only these options. Type checkers and editors treat
+    it as the class `kind`.
     """
     own = set(names) or {field.name for field in fields(kind)}
 

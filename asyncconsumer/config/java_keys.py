@@ -112,7 +112,7 @@ def _handlers(settings: dict[str, Setting]) -> list[Setting]:
     mechanism = settings.get("sasl_mechanism")
     if mechanism is not None and mechanism.text().strip().upper() == "AWS_MSK_IAM":
         settings["sasl_mechanism"] = mechanism.renamed(mechanism.name, "OAUTHBEARER")
-        settings.pop("sasl_jaas_config", None)  # it has no login
+        settings.pop("sasl_jaas_config", None)  # for MSK IAM it has no user name
     providers: dict[str, Setting] = {}
     for side in ("login", "client"):
         setting = settings.pop(f"sasl_{side}_callback_handler_class", None)

@@ -13,13 +13,15 @@ from asyncconsumer.config.validation import one_of, refuse_unknown, whole_number
 from asyncconsumer.errors import ConfigError
 
 OTHER_PRODUCERS_ONLY: Final = {
-    "acks": "A record counts as written when all in-sync replicas have it",
+    "acks": "It always waits for all in-sync replicas: remove the option",
     "batch_size": "Set `max_batch_bytes`",
     "max_batch_size": "Set `max_batch_bytes`",
     "buffer_memory": "Set `max_buffered_bytes`",
-    "enable_idempotence": "Producers are always idempotent",
+    "enable_idempotence": "It is always idempotent: remove the option",
     "max_block_ms": "Set `delivery_timeout_ms`",
-    "max_in_flight_requests_per_connection": "Requests are pipelined, and the order is kept",
+    "max_in_flight_requests_per_connection": (
+        "It pipelines requests and keeps their order: remove the option"
+    ),
     "max_request_size": "Set `max_batch_bytes`",
     "retries": "Set `delivery_timeout_ms`",
 }
@@ -73,7 +75,9 @@ class ProducerConfig:
         refuse_tls_options(options)
         for name, value in options.items():
             if value is not None and name in OTHER_PRODUCERS_ONLY:
-                raise ConfigError(f"unknown option {name!r}. {OTHER_PRODUCERS_ONLY[name]}")
+                raise ConfigError(
+                    f"A producer has no option {name!r}. {OTHER_PRODUCERS_ONLY[name]}"
+                )
         unknown = [name for name in options if name not in OTHER_PRODUCERS_ONLY]
         refuse_unknown(unknown, ConnectionConfig, SendConfig)
         remaining = without_none(options)

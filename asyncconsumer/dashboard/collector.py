@@ -75,7 +75,7 @@ class ClusterCollector:
     def outdated(self, latest: ClusterSnapshot, error: str, age: float | None) -> ClusterSnapshot:
         """Return the last snapshot with the error of a failed poll.
 
-        `age` is that of the snapshot's data in seconds, or None without data.
+        `age` is the age in seconds of the snapshot's data, or None without data.
         """
         reason = HealthReason("error", "cluster", f"Not reachable: {error}")
         outdated = replace(latest, error=error, age=age or 0.0)

@@ -188,7 +188,9 @@ async def _read_json(receive: Receive) -> Mapping[str, Any]:
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > _MAX_BODY:
-            raise ConfigError("The body is too large.")
+            raise ConfigError(
+                f"The body of the request is larger than {_MAX_BODY} bytes. Name fewer topics."
+            )
     try:
         content = json.loads(body)
     except ValueError:

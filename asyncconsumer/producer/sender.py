@@ -269,9 +269,11 @@ class Sender(AsyncResource):
         except ConsumerError as error:
             self._ids.last_error = error
             if error.retriable:  # a broker that has just started issues none yet
-                self._log.info("failed to get a producer id: %s", error)
+                self._log.info("failed to get a producer id: %s; trying again", error)
             else:
-                self._log.warning("failed to get a producer id: %s", error)
+                self._log.warning(
+                    "failed to get a producer id, so the waiting records have failed: %s", error
+                )
                 self._give_up(self._lacking(), error)
             await asyncio.sleep(_SECONDS_BETWEEN_IDS)
         else:

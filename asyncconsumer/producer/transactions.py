@@ -275,7 +275,11 @@ class ProducerTransactions:
             self._state = TransactionState.FENCED
         except BrokerError as error:  # for example, it has no record yet
             self._is_unfinished = isinstance(error, InvalidProducerEpoch)
-            _log.debug("transactional id %s: abort: %s", self.transactional_id, error)
+            _log.debug(
+                "the coordinator of %s refused to abort a transaction: %s",
+                self.transactional_id,
+                error,
+            )
         except ConsumerError as error:
             _log.warning(
                 "failed to abort a transaction of %s: %s; the next transaction or "

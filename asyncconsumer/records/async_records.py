@@ -25,6 +25,11 @@ T = TypeVar("T")
 _RECORDS_BETWEEN_PAUSES: Final = RECORDS_BETWEEN_PAUSES // 8  # slower than in C
 
 
+_CONCURRENT: Final = (
+    "another task already waits for the next record of this stream. Read it from one task, "
+    "or use `streams(n)`"
+)
+
 _PendingKind = Literal["retry", "awaitable", "failed", "message", "skip"]
 
 
@@ -164,7 +169,7 @@ class AsyncRecords:
 
     async def __anext__(self) -> Record:  # or what the builder returns
         if self._waiting:
-            raise RuntimeError("another task already waits for the next record")
+            raise RuntimeError(_CONCURRENT)
         self.in_hand = False
         is_new = False  # records that `refill` has just returned are never late
         waited = False  # after another wait they are: the partition may be lost by then
@@ -319,7 +324,7 @@ class AsyncRecords:
         of the iteration is then that record.
         """
         if self._waiting:
-            raise RuntimeError("another task already waits for the next record")
+            raise RuntimeError(_CONCURRENT)
         self.in_hand = False
         first, taken = self.current, 0
         while taken < limit and self.current is first and first is not None and self._may_take():

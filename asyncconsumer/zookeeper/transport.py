@@ -105,7 +105,7 @@ class SocketTransport(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         self._handshake: asyncio.Future[ConnectResponse] = loop.create_future()
         self._unsent: list[bytes] = []
-        self._ending = ""  # the reason, after the end
+        self._ending = ""  # why the connection has ended; empty while it is open
         self._gone = asyncio.Event()
 
     async def handshake(self, request: ConnectRequest) -> None:

@@ -87,7 +87,10 @@ _LABELS: Final = {
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """Return the smallest sorted value that the fraction `part` of all values do not exceed."""
+    """Return the smallest value that is at least as large as the fraction `part` of all values.
+
+    `ordered` has the values in ascending order.
+    """
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
 

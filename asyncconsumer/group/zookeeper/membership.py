@@ -190,7 +190,7 @@ class ZooKeeperMembership:
         await session.connected.wait()
         epoch = session.epoch
         if self._epoch is not None:
-            self._check_session(self._epoch)  # raises if it is over, so that the loss is reported
+            self._check_session(self._epoch)  # an error makes `assignments` report the loss
             return
         await self._register_member(epoch)
         self._epoch = epoch

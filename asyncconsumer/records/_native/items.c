@@ -212,7 +212,7 @@ PyObject *stream_take(AsyncRecords *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!n:take", &PyList_Type, &items, &most))
         return NULL;
     if (self->waiting != NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "another task already waits for the next record");
+        refuse_second_reader();
         return NULL;
     }
     self->in_hand = false;

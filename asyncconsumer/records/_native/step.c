@@ -284,7 +284,7 @@ static PySendResult step_advance(Step *self, PyObject **result)
 static PySendResult step_begin(Step *self, PyObject **result)
 {
     if (self->stream->waiting != NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "another task already waits for the next record");
+        refuse_second_reader();
         return failed(self);
     }
     return step_advance(self, result);

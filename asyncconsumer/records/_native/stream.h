@@ -76,6 +76,13 @@ int skip_pending(AsyncRecords *stream);
 int is_late(const AsyncRecords *stream);
 PyObject *stream_take(AsyncRecords *self, PyObject *args);
 
+/* Sets the exception for a task that reads while another one waits. */
+static inline void refuse_second_reader(void)
+{
+    PyErr_SetString(PyExc_RuntimeError, "another task already waits for the next record of this stream. "
+                                        "Read it from one task, or use `streams(n)`");
+}
+
 enum { RECORDS_BETWEEN_PAUSES = 8192 };
 
 Step *step_new(void);

@@ -258,8 +258,8 @@ class FeedState:
     def _skip_gap(self, feed: PartitionFeed) -> bool:
         if self._allow_data_loss:
             _log.warning(
-                "records of %s from offset %d on were deleted before they were written; reading "
-                "continues at the start of the log",
+                "the broker deleted records of %s from offset %d on before the sink had them; they "
+                "are lost, and reading continues at the start of the log",
                 feed.partition,
                 feed.gap,
             )

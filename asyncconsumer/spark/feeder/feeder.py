@@ -64,7 +64,8 @@ class FeederStats:
     """The progress of a feeder.
 
     ``lag`` counts the offsets of the assigned partitions that are in the log and not in the sink.
-    Batches that a sink merged count as one in ``batches``. While in flight, they count separately.
+
+    Batches that the sink merged count as one in ``batches``, but separately in ``in_flight``.
     """
 
     records: int

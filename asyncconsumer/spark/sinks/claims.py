@@ -88,9 +88,9 @@ class RangeClaims:
         return self.folder / folder_name(partition)
 
     def _create(self, partition: TopicPartition) -> None:
-        """Create the partition's folder and its first head in one atomic step.
+        """Create the folder of a partition together with its first head, in one atomic step.
 
-        An existing folder is not replaced.
+        Do nothing if the folder exists. The head is the entry whose name is the last claim.
         """
         folder = self._folder_of(partition)
         link = last_link(self._links / folder.name)
@@ -102,7 +102,7 @@ class RangeClaims:
             making.rename(folder)
         except OSError:
             shutil.rmtree(making, ignore_errors=True)
-            if not folder.is_dir():  # the cause is not that another writer was first
+            if not folder.is_dir():  # so no other writer has created the folder
                 raise
 
     def _head(self, partition: TopicPartition) -> Claim | None:

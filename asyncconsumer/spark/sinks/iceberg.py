@@ -177,7 +177,10 @@ class IcebergSink:
         return table, recorded_offsets(table, self._key)
 
     def _for_rows(self, schema: "pa.Schema") -> "Table":
-        """Return the table after it was created, and has the columns of the schema."""
+        """Return the table, and create it or its missing columns before, if necessary.
+
+        `schema` is that of the rows to write.
+        """
         table = self._table or self._newest()
         if table is None:
             assert not isinstance(self._catalog, str)
@@ -195,7 +198,8 @@ def _files(
 ) -> "list[DataFile]":
     """Return the data files of `accepted`, which may be a part of what was prepared.
 
-    Write those again that have rejected records, or follow an earlier partitioning.
+    A file is written again if it contains rejected records, or if the partitioning of the table has
+    changed since.
     """
     files: list[DataFile] = []
     metadata = table.metadata

@@ -41,10 +41,11 @@ _PARTITION: Final = re.compile(r"(?P<name>\w+)\((?:(?P<width>\d+) *, *)?(?P<colu
 
 
 class CommitConflict(ValidationException):
-    """Another commit was first.
+    """The table has a newer commit than the state on which this commit is based.
 
-    pyiceberg repeats a commit after `CommitFailedException`, on the new snapshot and without a look
-    at its offsets. It does not repeat it after a `ValidationException`, but deletes its manifests.
+    pyiceberg repeats a commit after a `CommitFailedException`, on the new snapshot and without a
+    check of its offsets. After a `ValidationException`, such as this one, it does not repeat the
+    commit, and deletes the manifests.
     """
 
 

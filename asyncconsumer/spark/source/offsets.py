@@ -62,7 +62,7 @@ _IDS_KEY: Final = "topic ids "
 
 
 def with_ids(end: Mapping[str, Any], ids: Mapping[str, UUID]) -> dict[str, Any]:
-    """Return `offsets` with the ids of their topics added.
+    """Return the offsets `end` with the ids of their topics added.
 
     With the ids, `recreated` recognises a re-created topic.
 
@@ -134,7 +134,8 @@ def count_backlog(start: Offsets, latest: Offsets, log_starts: Offsets) -> int:
     """Return the number of offsets between `start` and `latest` in all partitions.
 
     A partition that was added since `start` counts from its first offset in `log_starts`, because
-    retention may have deleted earlier records. If it was deleted again, it is in neither mapping.
+    retention may have deleted earlier records. A partition that was added and deleted again is in
+    neither mapping, and does not count.
     """
     known = {**log_starts, **start}
     return sum(end - known.get(tp, end) for tp, end in latest.items())

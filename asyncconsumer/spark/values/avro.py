@@ -121,8 +121,9 @@ def _check_types(schema: "Mapping[str, Any]", kind: "pa.DataType") -> None:
             pa.array([example[field.name]], field.type)
         except (pa.ArrowException, TypeError) as error:
             raise ConfigError(
-                f"The column value.{field.name} cannot have the type {field.type}, because "
-                f"`valueSchema` has another type: {error}"
+                f"The column value.{field.name} has the type {field.type}, which does not fit "
+                f"`valueSchema`: {error}. Declare another type in the schema, or change "
+                "`valueSchema`."
             ) from None
 
 
