@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias
 
 from asyncconsumer.handlers.partition_work import Item, PartitionWork
 from asyncconsumer.records.decoding import Record
@@ -16,7 +16,11 @@ class Ordering(Protocol):
 
     Added records are started in the order of their offsets, unless `add` starts them all. A record
     whose predecessor is in flight waits in `busy` of its partition.
+
+    With `is_serial`, at most one record of a partition is in flight.
     """
+
+    is_serial: ClassVar[bool]
 
     def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
         """Decide which of the records that were added to a partition may start now.
@@ -46,6 +50,8 @@ class Ordering(Protocol):
 class Unordered:
     """The ordering "none", in which all records may be processed concurrently."""
 
+    is_serial: ClassVar[bool] = False
+
     def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
         """Do nothing, because workers start the records."""
 
@@ -73,6 +79,8 @@ class PartitionOrder(Unordered):
 
     `busy` is not empty while a record is in flight.
     """
+
+    is_serial: ClassVar[bool] = True
 
     def may_start(self, work: PartitionWork) -> bool:
         """Return whether no record of the partition is in flight."""

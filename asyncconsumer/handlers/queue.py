@@ -341,10 +341,25 @@ class WorkQueue:
             state.waited = True
             self.interrupt_run()
 
-    def interrupt_run_by(self, state: WorkerState) -> None:
-        """Interrupt the run of this worker, unless that has happened before."""
-        if self._run is state:
+    def start_in_run(self, state: WorkerState) -> Record | None:
+        """Make the current record of this worker's run an item, and let the run continue.
+
+        Return the record, which is in flight until `finish`. Return None if the record is an item
+        already, because the run is interrupted.
+        """
+        if self._run is not state:
+            return None
+        if self.order.is_serial:
             self.interrupt_run()
+            return None
+        work = state.work
+        assert work is not None
+        block = work.ledger.unstarted[0]
+        if block.counted != block.index:
+            self.count_finished()
+        record = work.ledger.start_next(in_run=True)
+        self.order.start(work, record)
+        return record
 
     def interrupt_run(self) -> None:
         """Make the current record of the run an item, so that other workers can continue after it.

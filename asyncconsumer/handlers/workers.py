@@ -116,8 +116,7 @@ class Workers:
                 await self._failed(task, work, item, error)
                 continue
             # unless the call waited, and another worker made one meanwhile
-            is_latest = self._latest is state
-            at_once = is_latest and state.sent is None
+            at_once = self._latest is state
             self._single_calls = max(self._single_calls - 1, 0) if at_once else _SINGLE_CALLS
             # The item counts unless the handler swallowed a cancellation and returned.
             is_whole = task not in queue.cut or await self._take_back(task)
@@ -189,19 +188,27 @@ class Workers:
     ) -> None:
         """Complete the call that interrupted a run, for example because its handler had to wait."""
         queue = self._queue
-        if state.waited or state.sent is not None:
+        if state.waited:
             self._single_calls = _SINGLE_CALLS
         is_whole = task not in queue.cut or await self._take_back(task)
         now = asyncio.get_running_loop().time()
         self._end_call(task, state, record, now, is_whole=is_whole)
 
-    def _take_result(self, state: WorkerState, result: object) -> None:
-        """Note what a call has returned."""
-        if type(result) is Sent:
-            state.sent = result
-            self._queue.interrupt_run_by(state)  # the record is not processed yet
-        else:
+    def _take_result(self, state: WorkerState, result: object) -> bool:
+        """Note what a call has returned. Return whether a run continues after its record.
+
+        A record whose results are sent is in flight until they are acknowledged.
+        """
+        if type(result) is not Sent:
             self._log_unpublished(result)
+            return False
+        record = self._queue.start_in_run(state)
+        if record is None:
+            state.sent = result
+            return False
+        assert state.work is not None
+        self._acknowledgements.wait_for(state.work, record, result)
+        return True
 
     def _end_call(
         self,

@@ -41,7 +41,8 @@ class BlockRun:
     - after a call during which other code moved `block.index`; then `taken` is True,
     - with an error of a call. `block.index` is then still at its record.
 
-    `on_result` is called with each result that is not None.
+    `on_result` is called with each result that is not None. It may move `block.index` past the
+    record, as `postpone` does, and then returns a true value. The run continues after it.
     """
 
     __slots__ = (
@@ -113,13 +114,14 @@ class BlockRun:
                 self._limit -= 1
                 self.calls += 1
                 times.last_began = times.ended
-                if (result := await self._call(record)) is not None:
-                    self._on_result(result)
-                self.taken = block.index != index
+                result = await self._call(record)
+                passed = result is not None and self._on_result(result)
+                self.taken = not passed and block.index != index
                 times.ended = times.now()
                 if self.taken:
                     return
-                block.index += 1
+                if not passed:
+                    block.index += 1
                 if times.ended >= times.began + self._seconds or self._cancelling():
                     return
         except BaseException:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -138,6 +139,26 @@ async def test_items_that_wait_for_an_acknowledgement_need_no_worker(
         assert work.ledger.committable() == 200
         assert (bench.queue.load.count, bench.queue.load.size) == (0, 0)
         assert (bench.queue.finished, bench.queue.is_idle) == (200, True)
+
+
+@simulated(seeds=range(3))
+@pytest.mark.parametrize("ordering", ["key", "none"])
+async def test_a_run_continues_behind_records_that_wait_for_an_acknowledgement(
+    ordering: str,
+) -> None:
+    async with open_publishing(new(FilteringBench, ordering=ordering)) as bench:
+        begin_run = Mock(wraps=bench.queue.begin_run)
+        bench.queue.begin_run = begin_run  # type: ignore[method-assign]
+        work = bench.queue.open(A, 0, None)
+        submit(bench.queue, work, [record(n, b"%d" % (n % 20)) for n in range(100)])
+        await settle()
+        assert begin_run.call_count == 1
+        assert len(bench.begun) == (84 if ordering == "key" else 100)
+        assert (work.ledger.committable(), bench.queue.finished) == (4, 80)
+        await bench.sender.acknowledge_all()
+        assert sorted(bench.begun) == [*range(100)]
+        assert (work.ledger.committable(), bench.queue.finished) == (100, 100)
+        assert (work.busy, bench.queue.load.count, bench.queue.load.size) == ({}, 0, 0)
 
 
 @simulated(seeds=range(3))

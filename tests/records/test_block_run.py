@@ -44,7 +44,7 @@ class Runs:
             seconds,
             busy=self.busy,
             postpone=self.postpone,
-            on_result=self.results.append,
+            on_result=options.pop("on_result", self.results.append),
             cancelling=lambda: self.cancelling,
             **options,
         )
@@ -388,3 +388,37 @@ def test_the_error_of_a_reader_is_translated(decoder: ModuleType) -> None:
     with pytest.raises(KeyError) as caught:
         decoder.PartReader("value", int, translate)(record)
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+async def test_a_run_continues_after_a_result_that_passed_over_its_record(runs: Runs) -> None:
+    async def call(record: Any) -> int:
+        runs.called.append(record.offset)
+        return int(record.offset)
+
+    def pass_over(result: int) -> bool:
+        if result == 3:
+            runs.block.index += 1
+        return result == 3
+
+    run = runs.run(call, on_result=pass_over)
+    await run
+    assert runs.called == [0, 1, 2, 3, 4]
+    assert (runs.block.index, run.calls, run.taken) == (5, 5, False)
+    runs.called.clear()
+    runs.block.index = 2
+    run = runs.run(call, on_result=lambda result: pass_over(result) and None)
+    await run
+    assert (runs.called, runs.block.index, run.taken) == ([2, 3], 4, True)
+
+
+async def test_an_error_of_on_result_ends_the_run_at_its_record(runs: Runs) -> None:
+    async def call(record: Any) -> Any:
+        return runs
+
+    def refuse(result: object) -> None:
+        raise KeyError(type(result))
+
+    run = runs.run(call, on_result=refuse)
+    with pytest.raises(KeyError):
+        await run
+    assert (runs.block.index, run.record.offset, run.taken) == (0, 0, False)

@@ -18,7 +18,7 @@ typedef struct {
     RecordBlock *block;
     PyObject *call;
     PyObject *postpone;     /* called for a record whose key is in `busy` */
-    PyObject *on_result;    /* called with a result that is not None */
+    PyObject *on_result;    /* called with a result that is not None: whether it passed over the record */
     PyObject *cancelling;   /* called after each call: whether to end */
     PyObject *busy;         /* a dict */
     PyObject *clock;        /* a function, or NULL for the system's */
@@ -61,10 +61,9 @@ static int now(const BlockRun *self, double *seconds)
     return *seconds == -1.0 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* The result of a function without arguments as a bool; -1 with an exception. */
-static int answer_of(PyObject *function)
+/* What a function returned, which is stolen, as a bool; -1 with an exception. */
+static int answer_of(PyObject *answer)
 {
-    PyObject *answer = PyObject_CallNoArgs(function);
     int positive = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_XDECREF(answer);
     return positive;
@@ -117,24 +116,20 @@ static int begin_call(BlockRun *self)
 static int end_call(BlockRun *self, PyObject *result)
 {
     Py_CLEAR(self->inner);
-    if (result != Py_None) {
-        PyObject *answer = PyObject_CallOneArg(self->on_result, result);
-        Py_DECREF(result);
-        if (answer == NULL)
-            return -1;
-        Py_DECREF(answer);
-    }
-    else
-        Py_DECREF(result);
-    self->taken = self->block->index != self->at;
+    int passed = result == Py_None ? 0 : answer_of(PyObject_CallOneArg(self->on_result, result));
+    Py_DECREF(result);
+    if (passed < 0)
+        return -1;
+    self->taken = !passed && self->block->index != self->at;
     if (now(self, &self->ended) < 0)
         return -1;
     if (self->taken)
         return 0;
-    self->block->index++;
+    if (!passed)
+        self->block->index++;
     if (self->ended >= self->began + self->seconds)
         return 0;
-    int cancelled = answer_of(self->cancelling);
+    int cancelled = answer_of(PyObject_CallNoArgs(self->cancelling));
     return cancelled < 0 ? -1 : !cancelled;
 }
 
