@@ -1,6 +1,5 @@
 """The sending of many records at once, without a delivery for each of them."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -79,10 +78,10 @@ def _grouped(records: Iterable[BulkRecord], partitioners: dict[str, TopicPartiti
 def _append(producer: Producer[Any, Any], groups: _Groups) -> Iterator[ProducerBatch]:
     """Append records to the batches of their partitions. Yield these batches."""
     sender, buffer = producer._sender, producer._buffer  # noqa: SLF001
-    now, timestamp_ms = asyncio.get_running_loop().time(), producer._now_ms()  # noqa: SLF001
+    timestamp_ms = producer._now_ms()  # noqa: SLF001
     for tp, group in groups.items():
-        queue = sender.queue(tp)
-        batches, size = queue.extend(group, timestamp_ms, now)
+        queue = sender.queue(*tp)
+        batches, size = queue.extend(group, timestamp_ms)
         buffer.used += size
         sender.activate(queue)
         yield from batches

@@ -1,5 +1,6 @@
 """The batches of one partition, with the sequence numbers that let the broker drop repetitions."""
 
+import asyncio
 from bisect import bisect_left
 from collections import deque
 from math import inf
@@ -105,7 +106,6 @@ class PartitionQueue:
         self,
         record: tuple[bytes | None, bytes | None, Headers],
         timestamp_ms: int,
-        now: float,
     ) -> tuple[RecordDelivery, int, bool]:
         """Append a record, as key, value and headers, to the open batch.
 
@@ -120,8 +120,7 @@ class PartitionQueue:
             batch = None
         is_new = batch is None
         if batch is None:
-            self._created += 1
-            batch = ProducerBatch(self.tp, self._created, now)
+            batch = self._new_batch()
         size = batch.encoder.append(timestamp_ms, key, value, headers)
         self._open = batch  # the first record may have been refused
         grown, batch.size = size - batch.size, size
@@ -135,7 +134,6 @@ class PartitionQueue:
         self,
         records: "Iterable[tuple[bytes | None, bytes | None, Headers]]",
         timestamp_ms: int,
-        now: float,
     ) -> tuple[list[ProducerBatch], int]:
         """Append many records as `append` does. Return their batches and their size in bytes."""
         batch, limit = self._open, self._config.max_batch_bytes
@@ -149,14 +147,17 @@ class PartitionQueue:
                     if batch is not None:
                         batch.size = size
                         self._close_open(batch)
-                    self._created += 1
-                    batch = ProducerBatch(self.tp, self._created, now)
+                    batch = self._new_batch()
                     batches.append(batch)
                 size = batch.encoder.append(timestamp_ms, key, value, headers)
         finally:
             if batch is not None and batch.encoder.count:  # the first record may be refused
                 batch.size, self._open = size, batch
         return batches, sum(batch.size for batch in batches) - before
+
+    def _new_batch(self) -> ProducerBatch:
+        self._created += 1
+        return ProducerBatch(self.tp, self._created, asyncio.get_running_loop().time())
 
     def take(self, now: float, *, flush: bool) -> ProducerBatch | None:
         """Return the next batch to send at `now`, or None if none may be sent.

@@ -368,15 +368,14 @@ class Producer(AsyncResource, Generic[K, V]):
         if partition is None:
             if record[0] is None:
                 partition = partitioner.sticky
-                if not self._sender.queue(TopicPartition(topic, partition)).has_open:
+                if not self._sender.queue(topic, partition).has_open:
                     partition = partitioner.move_on()
             else:
                 partition = partitioner.of_key(record[0])
         elif partition not in partitioner.topic.partitions:
             raise UnknownTopicOrPartition(f"{topic}[{partition}]")
-        queue = self._sender.queue(TopicPartition(topic, partition))
-        now = asyncio.get_running_loop().time()
-        delivery, size, is_due = queue.append(record, timestamp_ms, now)
+        queue = self._sender.queue(topic, partition)
+        delivery, size, is_due = queue.append(record, timestamp_ms)
         self._buffer.used += size
         if is_due:
             self._sender.activate(queue)
@@ -433,7 +432,7 @@ class _TransactionSender:
 
     def activate(self, tp: TopicPartition) -> None:
         """Send the batches of a partition."""
-        self._sender.activate(self._sender.queue(tp))
+        self._sender.activate(self._sender.queue(*tp))
 
     @property
     def is_idle(self) -> bool:

@@ -65,7 +65,7 @@ class Sender(AsyncResource):
         randomness: Random,
         on_free: Callable[[int], None],
     ) -> None:
-        self.queues: Final[dict[TopicPartition, PartitionQueue]] = {}
+        self.queues: Final[dict[tuple[str, int], PartitionQueue]] = {}
         self.flushing = 0  # callers that wait until everything is written
         self.gate: Gate | None = None  # of a transactional producer
         self._brokers = brokers
@@ -86,10 +86,11 @@ class Sender(AsyncResource):
         self._scope.start(self._run(), "send batches")
         self._scope.start(self._stale.run(self._wakeup.set), "find leaders")
 
-    def queue(self, tp: TopicPartition) -> PartitionQueue:
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
         """Return the queue of a partition."""
-        queue = self.queues.get(tp)
+        queue = self.queues.get((topic, partition))
         if queue is None:
+            tp = TopicPartition(topic, partition)
             queue = self.queues[tp] = self._new_queue(tp)
             queue.producer = self._ids.latest
         return queue
@@ -133,7 +134,8 @@ class Sender(AsyncResource):
 
     def last_error(self, topic: str) -> ConsumerError | None:
         """Return why records of a topic are not written yet, or None if nothing has failed."""
-        for tp, queue in self.queues.items():
+        for queue in self.queues.values():
+            tp = queue.tp
             if tp.topic == topic and queue.batches():
                 if queue.last_error is not None:
                     return queue.last_error
