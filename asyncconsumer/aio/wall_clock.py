@@ -10,4 +10,4 @@ def wall_clock() -> float:
 
 def wall_clock_ms() -> int:
     """Return the milliseconds since 1970."""
-    return time.time_ns() // 1_000_000  # noqa: TID251
+    return time.time_ns() // 1_000_000

@@ -1,6 +1,7 @@
 """The items whose results are sent, and not acknowledged yet."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -43,8 +44,7 @@ class Sent:
         deliveries = self._deliveries
         while self._done < len(deliveries):
             delivery = deliveries[self._done]
-            if not delivery.done():
-                call_when_done(delivery, self)
+            if call_when_done(delivery, self):
                 return
             self._done += 1
             if delivery.error is not None:
@@ -81,8 +81,9 @@ class Acknowledgements:
 
     def _finish(self) -> None:
         """Finish the items whose results are done, except those that were cancelled meanwhile."""
-        queue, done, count = self._queue, self._done, 0
+        queue, done = self._queue, self._done
         self._done = []
+        finished: defaultdict[PartitionWork, list[Item]] = defaultdict(list)
         for sent in done:
             work = sent.work
             if sent not in work.unacknowledged:
@@ -91,10 +92,11 @@ class Acknowledgements:
                 self._deal_with(sent)
                 continue
             del work.unacknowledged[sent]
-            queue.finish(work, sent.item)
+            finished[work].append(sent.item)
+        for work, items in finished.items():
+            queue.finish(work, *items)
             queue.note_end(work)
-            count += 1
-        if count:
-            queue.finished += count
-            queue.completions.end(asyncio.get_running_loop().time(), count)
+            queue.finished += len(items)
+            queue.completions.end(asyncio.get_running_loop().time(), len(items))
+        if finished:
             queue.wake()

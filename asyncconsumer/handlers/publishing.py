@@ -1,7 +1,6 @@
 """Publishing of the values that handlers return."""
 
 import inspect
-import types
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -15,6 +14,7 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from types import CoroutineType, NoneType
 from typing import Any, Final, Protocol, get_args, get_origin
 
 from asyncconsumer.config import ConnectionConfig, ProducerConfig, SendConfig
@@ -168,11 +168,11 @@ class ResultPublisher:
             if result is None:
                 return None
             key = None if isinstance(item, list) else item.key
-            if type(result) in (list, tuple):
+            if type(result) is list or type(result) is tuple:
                 deliveries: Any = await self._send_each(result, key)
                 return Sent(deliveries) if deliveries else None
-            delivery: Any = await self._send(result, key)
-            return Sent((delivery,))
+            delivery: Any = self._send(result, key)
+            return Sent((await delivery if type(delivery) is CoroutineType else delivery,))
 
         return send
 
@@ -194,26 +194,51 @@ class ResultPublisher:
         self, results: Iterable[Any], source_key: bytes | None
     ) -> list[Awaitable[object]]:
         """Send several results. Return their deliveries."""
-        return [await self._send(each, source_key) for each in results if each is not None]
+        deliveries = []
+        for result in results:
+            if result is not None:
+                delivery: Any = self._send(result, source_key)
+                if type(delivery) is CoroutineType:
+                    delivery = await delivery
+                deliveries.append(delivery)
+        return deliveries
 
-    async def _send(self, result: Any, source_key: bytes | None) -> Awaitable[object]:  # noqa: ANN401
+    def _send(self, result: Any, source_key: bytes | None) -> Awaitable[object]:  # noqa: ANN401
+        """Send a result. Return its delivery, or a coroutine that waits and returns it.
+
+        Most results need no wait, and a coroutine for each of them takes time.
+        """
         producer, place = self._producer, self._place
         assert producer is not None
         if isinstance(result, Outgoing):
-            return await self._send_outgoing(producer, result)
+            return self._send_outgoing(producer, result)
         if place is None:
             raise ConfigError(
                 f"handler {self._name} returned {type(result).__name__}, but its `publish` has no "
                 "topic: return Outgoing(topic, ...), or name the topic"
             )
         value = self._serialize(result, place)
+        if self._key is None and (value is None or isinstance(value, bytes)):
+            topic = place.topic
+            return producer.send_now(topic, source_key, value) or producer.send_bytes(
+                topic, source_key, value
+            )
+        return self._send_made(producer, result, value, source_key, place)
+
+    async def _send_made(
+        self,
+        producer: RecordSender,
+        result: Any,  # noqa: ANN401
+        value: Any,  # noqa: ANN401
+        key: bytes | None,
+        place: RecordContext,
+    ) -> Awaitable[object]:
+        """Send a result whose value is serialized, or is awaited here."""
         if not (value is None or isinstance(value, bytes)):
             value = await value
         if self._key is not None:
-            source_key = await self._key_of(self._key(result), place)
-        return producer.send_now(place.topic, source_key, value) or await producer.send_bytes(
-            place.topic, source_key, value
-        )
+            key = await self._key_of(self._key(result), place)
+        return await producer.send_bytes(place.topic, key, value)
 
     async def _send_outgoing(self, producer: RecordSender, record: Outgoing) -> Awaitable[object]:
         headers = pairs(record.headers)
@@ -259,7 +284,7 @@ def result_types(function: Callable[..., Any]) -> list[Any]:
         same = set(items[:1]) if get_origin(kind) in (Generator, AsyncGenerator) else set(items)
         kind = without_none(same.pop()) if len(same) == 1 else None
     members = get_args(kind) if is_union(kind) else (kind,)
-    return [member for member in members if member not in (None, types.NoneType)]
+    return [member for member in members if member not in (None, NoneType)]
 
 
 def _serializers(function: Callable[..., Any], serializer: Any) -> tuple[Serializer, Serializer]:  # noqa: ANN401

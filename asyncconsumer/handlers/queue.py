@@ -454,19 +454,23 @@ class WorkQueue:
         timer = asyncio.get_running_loop().call_later(seconds, ready)
         work.timers.add(timer)
 
-    def finish(self, work: PartitionWork, item: Item) -> None:
-        """Mark the records of an item as processed. Make the items ready that waited for it."""
+    def finish(self, work: PartitionWork, *items: Item) -> None:
+        """Mark the records of items as processed. Make the items ready that waited for them."""
         if work.state is WorkState.OVER:
             return
-        if isinstance(item, list):
-            ledger = work.ledger
-            self.finish_some(work, [each for each in item if ledger.is_unfinished(each.offset)])
-        else:
-            self._count(work, -1, -work.ledger.finish(item.offset))
-        if work.attempts:
-            work.attempts.pop(first_of(item).offset, None)
-        self.order.done(work, item, self.ready.append)
-        if work.ledger.unstarted and work not in self.startable:
+        ledger, done, ready = work.ledger, self.order.done, self.ready.append
+        count = size = 0
+        for item in items:
+            if isinstance(item, list):
+                self.finish_some(work, [each for each in item if ledger.is_unfinished(each.offset)])
+            else:
+                count += 1
+                size += ledger.finish(item.offset)
+            if work.attempts:
+                work.attempts.pop(first_of(item).offset, None)
+            done(work, item, ready)
+        self._count(work, -count, -size)
+        if ledger.unstarted and work not in self.startable:
             self._update_startable(work)
         if self._room_waiters:
             self._room_waiters.notify_soon()

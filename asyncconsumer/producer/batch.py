@@ -168,14 +168,17 @@ def withdraw(delivery: RecordDelivery) -> ProducerBatch:
     return batch
 
 
-def call_when_done(delivery: RecordDelivery, call: Callable[[], object]) -> None:
-    """Call a function when the record of a delivery is written, or has failed.
+def call_when_done(delivery: RecordDelivery, call: Callable[[], object]) -> bool:
+    """Call a function when the record of a delivery is written, or has failed. Return True.
 
-    The record must not be done yet. The sender of the producer calls the function, which must not
-    use the producer or raise an exception.
+    Return False if it is done already. The sender of the producer calls the function, which must
+    not use the producer or raise an exception.
     """
     batch = delivery._current()  # noqa: SLF001 - of the same module
+    if batch.done:
+        return False
     batch.waiters.append((call, delivery._index))  # noqa: SLF001
+    return True
 
 
 def _wake(future: asyncio.Future[None]) -> None:
