@@ -23,6 +23,7 @@ from asyncconsumer.handlers.partition_work import (
     records_of,
 )
 from asyncconsumer.handlers.priorities import Levels, Load, PrioritizedItems
+from asyncconsumer.handlers.room_waiters import RoomWaiters
 from asyncconsumer.records.decoding import Record, RecordBlock
 from asyncconsumer.streams.stream import Fence
 from asyncconsumer.types import TopicPartition
@@ -30,27 +31,6 @@ from asyncconsumer.types import TopicPartition
 _WOKEN_AT_ONCE: Final = 2  # each of them wakes two more while items are ready
 _STARTED_AT_ONCE: Final = 16  # records outside of a run
 _MUCH_IN_FLIGHT: Final = 128  # records of one partition
-
-
-class RoomWaiters(set[PartitionWork]):
-    """The partitions that wait for room. They are notified at most once per loop iteration."""
-
-    def __init__(self, has_room: Callable[[PartitionWork], bool]) -> None:
-        super().__init__()
-        self._has_room = has_room
-        self._scheduled = False
-
-    def notify_soon(self) -> None:
-        """Notify the partitions that have room, in the next iteration of the event loop."""
-        if self and not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._notify)
-
-    def _notify(self) -> None:
-        self._scheduled = False
-        for work in list(self):
-            if self._has_room(work):
-                work.wakeup.set()
 
 
 class WorkQueue:
