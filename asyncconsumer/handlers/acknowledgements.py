@@ -1,4 +1,4 @@
-"""The items whose results are sent, and not acknowledged yet."""
+"""Handler calls whose published results the brokers have not acknowledged yet."""
 
 import asyncio
 from collections import defaultdict
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Sent:
-    """The results of one handler call, which are sent and not acknowledged yet.
+    """The published results of one handler call, which the brokers have not acknowledged yet.
 
-    A call of this object looks for the next delivery that is not done. There may be many of these
-    objects, so each refers to few others, for the sake of the garbage collector.
+    The object is its own callback: a delivery that is done calls it. There may be many of these
+    objects, so each refers to few others, which saves the garbage collector work.
     """
 
     __slots__ = ("_deliveries", "_done", "_then", "has_failed", "item", "work")
@@ -30,17 +30,23 @@ class Sent:
         self.item: Item
 
     async def wait(self) -> None:
-        """Wait until all results are written, or raise the error of the first one that is not."""
+        """Wait until all results are written. Raise the error of the first result that failed."""
         for delivery in self._deliveries:
             await delivery
 
     def begin(self, work: PartitionWork, item: Item, then: "Callable[[Sent], object]") -> None:
-        """Call `then` when all results of an item are written or have failed, maybe at once."""
+        """Call ``then(self)`` when all results of an item are written or have failed.
+
+        If they are done already, `then` is called at once.
+        """
         self.work, self.item, self._then = work, item, then
         self()
 
     def __call__(self) -> None:
-        """Wait for the next delivery that is not done. Those of a producer batch end together."""
+        """Have the next delivery that is not done call this object. If all are done, call `then`.
+
+        The deliveries of a producer batch are done together, so one callback suffices for them.
+        """
         deliveries = self._deliveries
         while self._done < len(deliveries):
             delivery = deliveries[self._done]
@@ -53,11 +59,11 @@ class Sent:
 
 
 class Acknowledgements:
-    """The items of a work queue that wait for the acknowledgement of their results.
+    """The items (records or batches) of a work queue whose results are not acknowledged yet.
 
-    An item that waits needs no worker, so the number of workers does not limit the results on their
-    way to the brokers. It remains in flight: it counts for the limits of its queue, records with
-    its key wait for it, and its partition is not idle.
+    Such an item needs no worker, so the number of workers does not limit the results on their way
+    to the brokers. The item remains in flight: it counts for the limits of its queue, and records
+    with its key wait for it. Its partition is not idle.
 
     `deal_with` is called with results of which at least one could not be written.
     """
@@ -69,7 +75,10 @@ class Acknowledgements:
         self._done: list[Sent] = []
 
     def wait_for(self, work: PartitionWork, item: Item, sent: Sent) -> None:
-        """Finish an item when its results are written."""
+        """Return at once, and finish an item later, when its results are written.
+
+        If a result cannot be written, `deal_with` is called instead.
+        """
         work.unacknowledged[sent] = None
         sent.begin(work, item, self._note)
 

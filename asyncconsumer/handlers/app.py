@@ -157,7 +157,7 @@ class ConsumerApp(Declarations, WebMixin):
     def set_worker_number(self, number: int) -> None:
         """Append the worker number to `group_instance_id` and `transactional_id`, if they are set.
 
-        These names must differ by process.
+        Processes must not share these names, because a broker stops the older user of a name.
         """
         self._settings = self._settings.for_worker(number)
         if (name := self._options.get("group_instance_id")) is not None:
@@ -223,7 +223,7 @@ class ConsumerApp(Declarations, WebMixin):
         self._start(self._follow(routes), "partitions")
 
     def _transactions(self) -> ExactlyOnce | None:
-        """Return the transactions of this app, or None without `exactly_once`."""
+        """Return a new object that runs the app's transactions; None without `exactly_once`."""
         settings, environment = self._settings, self._context.environment
         if not settings.exactly_once:
             return None
@@ -318,8 +318,9 @@ class ConsumerApp(Declarations, WebMixin):
         """Return an async context manager that runs the app on a fake Kafka, for tests.
 
         The fake runs within this process. Without `kafka`, a new cluster with `brokers` brokers is
-        created, whose topics have `partitions` partitions. The app runs in its own task.
-        `kafka.settled()` or the end of the block raises its error.
+        created, whose topics have `partitions` partitions. The app runs in its own task. If the app
+        fails, `kafka.settled()` raises its error. Without such a call, the end of the block raises
+        it.
         """
         from asyncconsumer.handlers.testing import AppUnderTest, on_fake
 
@@ -367,7 +368,7 @@ class ConsumerApp(Declarations, WebMixin):
 
     @property
     def is_paused(self) -> bool:
-        """Whether all topics are paused by ``pause()``."""
+        """Whether a ``pause()`` without topics is in effect."""
         return self._state is AppState.RUNNING and self._reader.is_all_paused
 
     @property
@@ -419,7 +420,11 @@ class ConsumerApp(Declarations, WebMixin):
         return self._consumer
 
     async def remove_member(self, member_id: str) -> None:
-        """Remove a member from the group of this app, because its process has died."""
+        """Remove a member from the group of this app.
+
+        It is for a member whose process has died. Its partitions are then reassigned at once,
+        instead of after the session timeout.
+        """
         await remove_from(
             self.group_id, member_id, self.consumer.connection, self._context.environment
         )
@@ -445,7 +450,7 @@ class ConsumerApp(Declarations, WebMixin):
         It has the topics, and the types of values, keys and headers. `title` and `version` are
         those of its `info`. The default title is the id of the group.
         """
-        from asyncconsumer.handlers.asyncapi import document  # only for documents
+        from asyncconsumer.handlers.asyncapi import document
 
         connection = Consumer(**self._options).config.connection
         title = self.group_id if title is None else title
@@ -457,9 +462,10 @@ class ConsumerApp(Declarations, WebMixin):
         return Producer(config=config, **network(self._context.environment))
 
     def reader(self, suffix: str) -> Consumer:
-        """Return a consumer with the options of this app that stops at the current log ends.
+        """Return a consumer with the options of this app that reads topics to their current ends.
 
-        Its group id is that of the app with `suffix` appended. It does not commit automatically.
+        Its group id is that of the app with `suffix` appended. It starts at the committed offsets
+        of that group, or at the earliest offsets. It does not commit automatically.
         """
         theirs = ("listener", "interceptors", "offsets")  # specific to the topics of the app
         options = {name: value for name, value in self._options.items() if name not in theirs}
@@ -473,7 +479,7 @@ class ConsumerApp(Declarations, WebMixin):
         return self._context.recorder
 
     def _dashboard(self, http_hosts: Iterable[str]) -> Asgi:
-        from asyncconsumer.handlers.dashboard_actions import site_of_app  # only for web apps
+        from asyncconsumer.handlers.dashboard_actions import site_of_app
 
         config = self._context.environment.run(Consumer, **self._options).config
         return site_of_app(self, config, http_hosts)
@@ -483,7 +489,7 @@ class ConsumerApp(Declarations, WebMixin):
         return health_of(self._state, self._end.error, self._running, paused=self.is_paused)
 
     def events(self) -> EventStream:
-        """Return an iterator over future events of the consumer, retries and abandoned records."""
+        """Return an iterator over future events: of the consumer, retries and abandoned records."""
         return self._context.events.listen(self.consumer.events())
 
     def status(self) -> Status:

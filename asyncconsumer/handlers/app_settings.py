@@ -32,7 +32,7 @@ class AppKeywords(AppOptions, total=False):
     exactly_once: bool
     """Whether published records, dead letters and offsets are committed in transactions."""
     transactional_id: str | None
-    """Name of the transactions, for which no other running process may have the same one."""
+    """Transactional id, which no other running process may have. The default is random."""
     transaction_interval_ms: int
     """Time between two transactions."""
     transaction_timeout_ms: int
@@ -71,7 +71,10 @@ class AppSettings:
         whole_number("transaction_timeout_ms", self.transaction_timeout_ms, 1)
         reject_loop_options(self.options)
         if self.transactional_id is not None and not self.exactly_once:
-            raise ConfigError("`transactional_id` names the transactions of `exactly_once=True`")
+            raise ConfigError(
+                "`transactional_id` has no effect without transactions: set `exactly_once=True`, "
+                "or remove it"
+            )
 
     def _set_transactional_options(self) -> None:
         options = self.options

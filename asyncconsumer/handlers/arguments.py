@@ -18,21 +18,21 @@ from asyncconsumer.serdes import Deserializer, make_deserializer
 from asyncconsumer.serdes.models import without_none
 from asyncconsumer.streams.messages import Message
 
-_OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # unlikely for a value
+_OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # no names for a value
 _SUPPORTED: Final = "Use Depends, State, Header, Key, Value or a deserializer"
 _as_it_is: Final = PartReader("record")
 _PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # read with the standard library
 
 
 class Parameter(enum.Enum):
-    """Says whether a parameter gets the value of a record by a marker or by default."""
+    """The reason why a parameter gets the value of a record."""
 
     EXPLICITLY = enum.auto()  # by `Value`, or a Deserializer
-    BY_DEFAULT = enum.auto()  # no other rule applies
+    BY_DEFAULT = enum.auto()  # no marker, and no rule gives it another argument
 
 
 class Inject(enum.Enum):
-    """An argument of a handler that is neither a part of the record nor a dependency."""
+    """An argument that comes from the handler call, not from its record or a dependency."""
 
     CONTEXT = enum.auto()
 
@@ -40,8 +40,8 @@ class Inject(enum.Enum):
 class RecordPart(NamedTuple):
     """The part of a record that an argument is read from.
 
-    `kind` is the annotated type. `how` is the deserializer that the annotation names, or None.
-    `name` is that of a header.
+    `kind` is the annotated type. `how` is the deserializer that the annotation names, or None. For
+    a header, `name` is its name, and `required` says whether each record must have it.
     """
 
     part: Literal["key", "value", "header"]
@@ -52,9 +52,10 @@ class RecordPart(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """One argument of a handler, with the function that reads it and whether that may be async.
+    """An argument of a handler, and the function `read` that takes it from a record.
 
-    With `inject`, the argument is not read from the record. With `keyword`, it is passed by name.
+    With `waits`, `read` may return a coroutine. With `inject`, the argument is not read from the
+    record. With `keyword`, it is passed by that name.
     """
 
     read: Callable[[Record], Any]
@@ -75,7 +76,7 @@ class Dependency:
 
     @property
     def kind(self) -> Callable[..., Any]:
-        """The function to inspect for whether it is a generator or async.
+        """The function whose code shows whether the dependency is a generator or async.
 
         For an object with ``__call__``, it is that method.
         """
@@ -108,13 +109,17 @@ def dependency_of(
     batch: bool,
     within: tuple[object, ...] = (),
 ) -> Dependency:
-    """Return a dependency with its arguments. Raise ConfigError for unsupported parameters."""
+    """Return a dependency on `function`, with the arguments that `function` needs.
+
+    `where` is the start of error messages. `within` has the dependencies that need this one. Raise
+    ConfigError for a cycle or an unsupported parameter.
+    """
     if not callable(function):
         raise ConfigError(f"{where}: the dependency {function!r} is not a function or class")
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     where = f"{where}, dependency {name}"
     if function in within:
-        raise ConfigError(f"{where}: it depends on itself")
+        raise ConfigError(f"{where}: it depends on itself. Remove the cycle")
     parameters = _parameters(where, function)
     arguments = _arguments(where, parameters, batch=batch, within=(*within, function))
     for parameter, made in zip(_passed(parameters), arguments, strict=True):
@@ -135,9 +140,9 @@ def _parameters(where: str, function: Callable[..., Any]) -> list[inspect.Parame
 
 
 def _passed(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Return the parameters to which an argument is passed.
+    """Return the parameters that get an argument. The others keep their default values.
 
-    These have no default value, or a marker that chooses their argument.
+    A parameter gets an argument if it has no default value, or a marker that chooses one.
     """
     return [
         parameter
@@ -170,7 +175,10 @@ def _arguments(
 
 
 def _injection(parameter: inspect.Parameter) -> object:
-    """Return the marker or class that chooses an argument other than the value, or None."""
+    """Return the marker or class that chooses the argument of a parameter, or None.
+
+    None means that the argument is the record, its value, its key or all of its headers.
+    """
     kind = getattr(parameter.annotation, "__value__", parameter.annotation)
     if _is_depends(parameter.default):
         return parameter.default
@@ -184,7 +192,10 @@ def _injection(parameter: inspect.Parameter) -> object:
 
 
 def _is_depends(marker: object) -> bool:
-    """Return whether a marker is `Depends`, or FastAPI's own. FastAPI need not be installed."""
+    """Return whether a marker is `Depends`, of this package or of FastAPI.
+
+    FastAPI need not be installed.
+    """
     return hasattr(marker, "dependency") and hasattr(marker, "use_cache")
 
 
@@ -193,7 +204,7 @@ def _is_injection(marker: object) -> bool:
 
 
 def _check_markers(where: str, parameter: inspect.Parameter, *, batch: bool) -> None:
-    """Raise ConfigError for another framework's marker, or for several markers of one argument."""
+    """Raise ConfigError if the markers of a parameter are unknown, contradictory or misplaced."""
     default: object = parameter.default
     if hasattr(default, "dependency") and not _is_depends(default):
         raise ConfigError(f"{where}: {default!r} is not supported. {_SUPPORTED}")
@@ -224,11 +235,11 @@ def _is_known_marker(marker: object) -> bool:
 
 
 def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa: ANN401
-    """Yield the markers in a type annotation.
+    """Yield the markers of each ``Annotated`` in a type annotation.
 
-    They include those in a union, in an alias, and in the list type of a batch handler.
+    This includes markers in a union, in an alias, and in the list type of a batch handler.
     """
-    kind = getattr(kind, "__value__", kind)  # of an alias, `type Name = ...`
+    kind = getattr(kind, "__value__", kind)  # an alias, `type Name = ...`
     if get_origin(kind) is Annotated:
         kind, *markers = get_args(kind)
         yield markers
@@ -259,7 +270,7 @@ def _check_values(where: str, names: Sequence[str], arguments: Sequence[Argument
 def _reader(
     where: str, parameter: inspect.Parameter, *, batch: bool, within: tuple[object, ...]
 ) -> Argument:
-    """Return the argument of a parameter."""
+    """Return the argument for a parameter. `where` is the start of error messages."""
     marker: Any = _injection(parameter)
     if marker is None:
         return _of_record(where, parameter, batch=batch)
@@ -283,7 +294,7 @@ def _reader(
 
 def _split(kind: Any) -> tuple[Any, list[object]]:  # noqa: ANN401
     """Return the type and the markers in an annotation. `Key` alone stands for the key's bytes."""
-    kind = getattr(kind, "__value__", kind)  # of an alias, `type Name = ...`
+    kind = getattr(kind, "__value__", kind)  # an alias, `type Name = ...`
     if get_origin(kind) is Annotated:
         kind, *markers = get_args(kind)
         return kind, markers
@@ -327,7 +338,10 @@ def _of_record(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argu
 
 
 def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
-    """Return the item type in the `list[...]` annotation of a batch handler."""
+    """Return the item type in the `list[...]` annotation of a batch handler, or None without one.
+
+    Raise ConfigError for the annotation of another type.
+    """
     if kind is None or kind is list:
         return None
     if get_origin(kind) is Annotated:

@@ -42,7 +42,7 @@ _SASL: Final = {
 
 
 class _MessagePart(NamedTuple):
-    """The value or the key of a topic's records: its type, and its converter object, if any."""
+    """The type of a topic's values or keys, and the object that converts them, if there is one."""
 
     kind: Any
     how: object = None
@@ -55,11 +55,14 @@ class _TopicMessage(NamedTuple):
     key: _MessagePart | None = None
     headers: Sequence[RecordPart] = ()
     mode: Mode = "validation"
-    failed: bool = False  # they have the headers of a dead letter, too
+    failed: bool = False  # the records have the headers of a dead letter, too
 
 
 class _ChannelOperation(NamedTuple):
-    """A handler's access to a topic, to read or to write. `pattern` replaces the topic's name."""
+    """A handler's access to a topic, to read or to write.
+
+    For topics that match a pattern, `pattern` is set and `topic` is a made-up name.
+    """
 
     name: str
     action: Literal["receive", "send"]
@@ -80,7 +83,7 @@ def document(
 ) -> Object:
     """Return the AsyncAPI 3 document of the handlers of an app, as an object that JSON represents.
 
-    It has no user names and no passwords.
+    The document contains no user names and no passwords.
     """
     operations = [each for handler in handlers for each in _operations(handler)]
     schemas = model_schemas(_wanted(operations), _SCHEMAS)
@@ -182,7 +185,11 @@ def _written(handler: Handler, publish: Publish, read: _TopicMessage) -> Iterato
 
 
 def _part(form: Any) -> _MessagePart:  # noqa: ANN401 - a form of a serializer
-    """Return the part for `form`: a type, or a serializer object, which may have no known type."""
+    """Return the type and the converter in `form`.
+
+    `form` is a type, a serializer object, or a type that is annotated with a serializer object. A
+    serializer object alone has no known type.
+    """
     if get_origin(form) is Annotated:
         kind, *markers = get_args(form)
         how = next((each for each in markers if hasattr(each, "serialize")), None)
@@ -203,7 +210,7 @@ def _wanted(operations: Iterable[_ChannelOperation]) -> Iterator[Wanted]:
 
 
 def _servers(connection: ConnectionConfig) -> tuple[Object, Object]:
-    """Return the servers and the security schemes."""
+    """Return the objects `servers` and `securitySchemes` of the document."""
     schemes: Object = {}
     if connection.logs_in and connection.sasl_mechanism is not None:
         kind = _SASL.get(connection.sasl_mechanism)
@@ -238,7 +245,10 @@ def _channel(operation: _ChannelOperation) -> Object:
 def _add_messages(
     known: dict[str, Object], operation: _ChannelOperation, schemas: ModelSchemas
 ) -> Iterator[str]:
-    """Add the messages of an operation to those of its channel. Yield their names."""
+    """Add the messages of an operation to `known`, the messages of its channel. Yield their names.
+
+    A message that is in `known` already is not added again.
+    """
     for message in operation.messages:
         name, made = _message_name(message, operation.topic), _message(message, schemas)
         same = (other for other, each in known.items() if each == made)
@@ -322,7 +332,11 @@ def _message_name(message: _TopicMessage, topic: str) -> str:
 
 
 def _description(operation: _ChannelOperation) -> Object:
-    """Return the documentation of a handler's function: its first paragraph, and all of it."""
+    """Return the `summary` and the `description` of an operation.
+
+    An operation without a summary takes both from the docstring of the handler: the first
+    paragraph, and all of it.
+    """
     if operation.summary is not None:
         return {"summary": operation.summary}
     function = operation.handler.function
@@ -339,6 +353,6 @@ def _reference(*path: str) -> Object:
 
 
 def _unused(name: str, taken: Mapping[str, object]) -> str:
-    """Return the name, with a number if it is taken."""
+    """Return `name`, with a number appended if it is in `taken`."""
     names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
     return next(each for each in names if each not in taken)

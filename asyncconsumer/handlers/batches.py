@@ -15,7 +15,7 @@ from asyncconsumer.records.decoding import Record
 class Batch:
     """The option for batches: up to `max_records` records of one partition.
 
-    A smaller batch is processed `max_wait_ms` after its first record.
+    A smaller batch is processed after its first record has waited for `max_wait_ms`.
     """
 
     max_records: int = 100
@@ -84,7 +84,10 @@ class BatchQueues(Unordered):
     def _look(
         self, work: PartitionWork, number: Hashable, queue: _BatchQueue, ready: Ready
     ) -> None:
-        """Make a batch ready if it is full. Otherwise start the timer of its queue."""
+        """Make a batch of `queue` ready if it is full. Otherwise start the timer of the queue.
+
+        When the timer ends, the records that wait become a smaller batch.
+        """
         if len(queue.waiting) >= self._batch.max_records:
             self._make(work, queue, ready)
         elif queue.timer is None:

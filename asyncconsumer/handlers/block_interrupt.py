@@ -5,9 +5,10 @@ from typing import Any
 
 
 class BlockInterrupt:
-    """An interrupt of a block.
+    """An error of another task that interrupts an ``async with`` block.
 
-    It cancels the block's task once, and is raised as an error at its end.
+    The block's task is cancelled once. At the end of the block, its owner raises `error` instead of
+    the cancellation.
     """
 
     def __init__(self) -> None:
@@ -24,9 +25,9 @@ class BlockInterrupt:
         self._cancelling = self._task.cancelling()
 
     def interrupt(self, error: Exception) -> None:
-        """Cancel the block because of `error`.
+        """Cancel the block because of `error`. Only the first call has an effect.
 
-        Later calls, and calls after its end, have no effect.
+        After the end of the block, `error` is kept, but nothing is cancelled.
         """
         if self.error is None:
             self.error = error
@@ -36,9 +37,10 @@ class BlockInterrupt:
                 self._task.cancel()
 
     async def over(self, raised: BaseException | None) -> bool:
-        """End the block.
+        """Note that the block has ended with the exception `raised`, or with None.
 
-        Return whether `raised` is only the cancellation that `interrupt` caused.
+        Return True if `raised` is only the cancellation by `interrupt`, so that the caller can
+        replace it.
         """
         task, self._task = self._task, None
         if task is None or not self._cancelled:

@@ -18,7 +18,7 @@ async def catch_up(
 ) -> bool:
     """Wait until the handlers have processed all records that the assigned partitions have now.
 
-    Return True. If the app ends before that, `over` is set, and the result is False.
+    Return True. If `over` is set before that, because the app ends, return False.
     """
     try:
         async with cancel_when(over.is_set, every=POLL_SECONDS):
@@ -38,9 +38,12 @@ async def catch_up(
 
 
 async def _is_processed(tp: TopicPartition, end: int, consumer: Consumer, queue: WorkQueue) -> bool:
-    """Return whether all records before `end` are processed, or the partition is not assigned."""
+    """Return whether all records before `end` are processed, or the partition is not assigned.
+
+    Raise ClosedError if the app is drained, so that they will not be processed.
+    """
     if tp not in consumer.assignment:
-        return tp not in await consumer.wait_assigned()  # a rebalance may return it
+        return tp not in await consumer.wait_assigned()  # a rebalance may assign it
     try:
         position = await consumer.position(tp)
     except NotAssigned:

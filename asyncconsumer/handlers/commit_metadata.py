@@ -1,7 +1,8 @@
 """The metadata text of a commit, which lists records processed after the committed offset.
 
-The text is a version and base64 data: the encoding, the committed offset and the ranges. Ranges are
-the lengths of gaps and runs or a bitmap, whichever is shorter, deflated if that is shorter still.
+The text is a version and base64 data: a byte for the encoding, the committed offset, and the ranges
+of processed offsets. The ranges are either a bitmap, or the lengths of the ranges and of the gaps
+between them, whichever is shorter. They are compressed if that makes them shorter still.
 
 Brokers accept 4,096 bytes by default (`offset.metadata.max.bytes`). Ranges that do not fit are left
 out, and their records are processed again after a restart.
@@ -21,13 +22,13 @@ Ranges: TypeAlias = Sequence[tuple[int, int]]
 LONGEST: Final = 3_500
 
 _VERSION: Final = "asyncconsumer:1:"
-_RUNS, _BITS, _DEFLATED = 0, 1, 2  # `_DEFLATED` is a flag for either of the others
-_MOST_RANGES: Final = 4_096  # tried at most when encoding
-_MOST_BYTES: Final = 2**16  # after decompression
+_RUNS, _BITS, _DEFLATED = 0, 1, 2  # `_DEFLATED` is added to either of the others
+_MOST_RANGES: Final = 4_096  # ranges in one text
+_MOST_BYTES: Final = 2**16  # of a text, after decompression
 
 
 class OffsetWithRanges(Offset):
-    """An offset to commit, with ranges of processed offsets that may be shortened."""
+    """An offset to commit, whose metadata lists ranges of processed offsets."""
 
     def within(self, longest: int) -> Offset:
         """Return this offset with as many of the first ranges as fit into `longest` characters."""
@@ -41,7 +42,8 @@ class OffsetWithRanges(Offset):
 def encode(base: int, ranges: Ranges, limit: int = LONGEST) -> str:
     """Return the metadata text for ranges above the offset `base`.
 
-    It has as many of the first ranges as fit into `limit` characters.
+    The text has as many of the first ranges as fit into `limit` characters. If none fits, it is
+    empty.
     """
     fits, too_many = 0, min(len(ranges), _MOST_RANGES) + 1
     best = ""
@@ -57,9 +59,10 @@ def encode(base: int, ranges: Ranges, limit: int = LONGEST) -> str:
 
 
 def decode(base: int, text: str) -> Ranges:
-    """Return the ranges in a metadata text.
+    """Return the ranges in the metadata text of a commit of the offset `base`.
 
-    Return none if another program wrote the text, if it is corrupt, or if it is for another offset.
+    Return no ranges if another program wrote the text, if it is corrupt, or if it belongs to
+    another offset.
     """
     if not text.startswith(_VERSION):
         return ()
@@ -100,7 +103,7 @@ def _inflated(body: bytes) -> bytes:
     inflating = zlib.decompressobj()
     data = inflating.decompress(body, _MOST_BYTES)
     if not inflating.eof:
-        raise ValueError("more than anybody would have written")
+        raise ValueError(f"the ranges have more than {_MOST_BYTES} bytes")
     return data
 
 
@@ -110,7 +113,7 @@ def _runs(base: int, numbers: Iterator[int]) -> Iterator[tuple[int, int]]:
         start = position + gap
         position = start + next(numbers, 0)
         if position <= start or position >= 2**63:
-            raise ValueError("no range")
+            raise ValueError(f"the range from {start} to {position} is empty or too long")
         yield start, position
 
 
@@ -155,7 +158,7 @@ class _Numbers:
                 return number
             shift += 7
             if shift > 63:
-                raise ValueError("no varint")
+                raise ValueError("a varint has more than 10 bytes")
 
     def rest(self) -> bytes:
         """Return the bytes after the varints that were read."""
@@ -163,7 +166,10 @@ class _Numbers:
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge ordered ranges that overlap or touch. Drop empty ones."""
+    """Return the ranges with those merged that overlap or touch, and without empty ones.
+
+    The ranges must be ordered by their starts.
+    """
     whole: list[tuple[int, int]] = []
     for start, stop in ranges:
         if whole and start <= whole[-1][1]:

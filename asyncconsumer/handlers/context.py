@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from asyncconsumer.handlers.app import ConsumerApp
 
 attempts_elsewhere: Final[ContextVar[int]] = ContextVar("attempts_elsewhere", default=0)
-"""The attempts at the record of a retry topic that the current task processes."""
+"""The number of attempts before the current handler call, if its record is in a retry topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Replay of dead letters from the dashboard, alone and together with pause and resume."""
+"""The actions of the dashboard: the replay of dead letters, and for an app pause and resume."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
@@ -33,7 +33,8 @@ class ReplayActions:
     async def perform(self, name: str, topic: str) -> str:
         """Send the dead letters of a topic back to the topics that they came from.
 
-        Return a text about how many were sent.
+        Return a text with the number of records sent. `name` is ignored, because replay is the only
+        action. Raise ConfigError if `topic` is not a dead letter topic.
         """
         del name
         if topic not in self._topics and not is_dead_letter_topic(topic):
@@ -103,7 +104,10 @@ class AppActions:
 
 
 def site_of_app(app: DashboardApp, config: ConsumerConfig, http_hosts: Iterable[str]) -> Asgi:
-    """Return the dashboard of the cluster of an app."""
+    """Return the ASGI app of the dashboard for the cluster of an app, with actions on the app.
+
+    `http_hosts` are names, besides localhost, by which browsers may reach the dashboard.
+    """
 
     def options() -> dict[str, Any]:
         connection, known = app.consumer.connection, fields(ConnectionConfig)

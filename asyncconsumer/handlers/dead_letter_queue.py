@@ -25,7 +25,7 @@ from asyncconsumer.records.record import Headers
 from asyncconsumer.types import Offset, TopicPartition
 
 SUFFIX: Final = ".dlq"
-"""Appended to the name of a dead letter topic, for the group that keeps what is done."""
+"""Appended to the name of a topic, for the group whose commit marks dead letters as done."""
 
 _DELIVERY_TIMEOUT_MS: Final = 60_000
 
@@ -54,7 +54,7 @@ class DeadLetter:
 class DeadLetterFilter:
     """Conditions for dead letters, all of which must be met. A condition of None is always met."""
 
-    error: str | None = None  # a pattern for the type or the message
+    error: str | None = None  # a regular expression, searched in "type: message"
     handler: str | None = None
     key: bytes | None = None
     older_than: timedelta | None = None
@@ -116,7 +116,7 @@ class DeadLetterQueue(AsyncResource):
         return sorted(selected, key=lambda dead_letter: dead_letter.written)[:limit]
 
     async def send(self, dead_letters: Iterable[DeadLetter], topic: str | None = None) -> None:
-        """Send the original records to their original partitions.
+        """Send the original records to their original partitions. Do not mark them as done.
 
         With `topic`, send them to that topic, to the partitions that their keys select.
         """

@@ -26,7 +26,7 @@ class Declarations:
 
     def __init__(self, *, prefix: str = "", middlewares: Iterable[Middleware] = ()) -> None:
         self._handlers: list[Handler] = []
-        self._outer = prefix, checked(middlewares)  # of all handlers that are declared here
+        self._outer = prefix, checked(middlewares)  # for all handlers declared here
 
     def handler(
         self,
@@ -108,7 +108,7 @@ class Router(Declarations):
         self._closed = False
 
     def close(self) -> Sequence[Handler]:
-        """Return the handlers. No further one can be declared, because nothing would call it."""
+        """Return the handlers, and accept no more. A later handler would never be called."""
         self._closed = True
         return self._handlers
 

@@ -14,16 +14,16 @@ _SHOWN: Final = 10
 
 
 class Drained(NamedTuple):
-    """The result of draining. `cut_short` has the offsets that were begun and not processed.
+    """The result of draining. `cut_short` has the offsets of records that were not processed.
 
-    Their handlers were cancelled, or had failed and waited for a retry. These records are not
+    Their handler calls were cancelled, or had failed and waited for a retry. These records are not
     committed and will be redelivered.
     """
 
     cut_short: Mapping[TopicPartition, list[int]]
 
     def __bool__(self) -> bool:
-        """Return whether all records that were begun are processed."""
+        """Return whether all records whose handler calls were started are processed."""
         return not self.cut_short
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Draining:
         return self.result
 
     def cut_short(self, queues: Collection[WorkQueue]) -> None:
-        """Cancel the handler calls that are running."""
+        """Cancel the handler calls that are running. The result of `run` has their offsets."""
         for queue in queues:
             self._note(queue.cancel())
 
@@ -78,7 +78,9 @@ async def _cut_short(
     for queue in queues:
         cut |= queue.cancel()
     what = Drained(cut)
-    _log.warning("not finished within %g s, cancelled and not committed: %s", grace, what)
+    _log.warning(
+        "handler calls did not end within %g s and were cancelled; not committed: %s", grace, what
+    )
     try:
         async with asyncio.timeout(_SECONDS_TO_END):
             await _wait_all_idle(queues)
@@ -101,7 +103,10 @@ def _with_pending_retries(
     """
     pending = {tp: offsets for queue in queues for tp, offsets in queue.pending_retries().items()}
     if pending:
-        _log.warning("failed, not tried again before the end, not committed: %s", Drained(pending))
+        _log.warning(
+            "failed records are not retried, because the app is drained; not committed: %s",
+            Drained(pending),
+        )
     return {tp: sorted({*cut.get(tp, ()), *pending.get(tp, ())}) for tp in cut.keys() | pending}
 
 

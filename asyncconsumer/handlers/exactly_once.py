@@ -51,7 +51,7 @@ _MAX_BUFFERED_BYTES: Final = 32 * 2**20
 _SECONDS_BETWEEN_TRIES: Final = 1.0
 _REPEATED: Final = (
     DeliveryTimedOut,
-    # a fenced member: the partitions that it still owns are committed later
+    # a fenced member: later transactions commit the partitions that it still owns
     IllegalGeneration, UnknownMemberId, FencedMemberEpoch,
     # the next transaction has a new epoch
     InvalidProducerIdMapping, InvalidTransactionState, TransactionAbortable, OutOfOrderSequence,
@@ -69,15 +69,15 @@ GiveUp = Callable[[Record, BaseException, int], Awaitable[object]]
 
 
 class TransactionOptions(NamedTuple):
-    """The options of an exactly-once app."""
+    """The options of the transactions of an exactly-once app."""
 
     transactional_id: str
-    is_named: bool  # by the user; otherwise no other process can have the id
+    is_named: bool  # the user chose the id; otherwise no other process can have it
     timeout_ms: int
 
 
 class Collected:
-    """A delivery that needs no wait, because a later transaction writes the record."""
+    """A delivery that is done at once, because a later transaction writes the record."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return
@@ -109,7 +109,10 @@ class OutputCollector:
 
 
 class CollectedDeadLetters:
-    """A writer of dead letters that makes them outputs of the failed records."""
+    """A writer that keeps dead letters as outputs of the failed records.
+
+    The next transaction writes them.
+    """
 
     trouble: Final = None
 
@@ -120,9 +123,9 @@ class CollectedDeadLetters:
         """Do nothing, because the producer of the app writes the dead letters."""
 
     async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
-        """Replace the outputs of a failed record by its dead letter. Return -1.
+        """Replace the outputs of a failed record by its dead letter.
 
-        The offset is not known before the transaction.
+        Return -1, because the dead letter has no offset before the transaction.
         """
         work, _ = _current.get()
         outputs = Outputs(record, _refuse_again)
@@ -177,9 +180,10 @@ class ExactlyOnce(AsyncResource):
         return self._options
 
     def call(self, call: CallHandler, queue: WorkQueue, give_up: GiveUp) -> CallHandler:
-        """Return a handler call that keeps the records that `call` sends.
+        """Return a handler call that makes `call` and keeps the records that the handler sends.
 
-        They are written in the transaction that commits the offsets of the item.
+        The transaction that commits the offsets of the item writes them. `give_up` is called for
+        each record of an item if a topic rejects the item's outputs.
         """
         self._queues[queue] = None
 
@@ -194,7 +198,7 @@ class ExactlyOnce(AsyncResource):
             outputs = Outputs(item, refused)
             _current.set((work, outputs))
             offset = outputs.offsets[0]
-            work.outputs.pop(offset, None)  # of a failed attempt
+            work.outputs.pop(offset, None)  # outputs of a failed attempt
             result = await call(item)
             if outputs.records and work.state is not WorkState.OVER:
                 work.outputs[offset] = outputs
@@ -221,7 +225,7 @@ class ExactlyOnce(AsyncResource):
             for record in records:
                 await give_up(record, error, 1)
         except Exception as failure:  # noqa: BLE001 - it stops the app
-            work.outputs[first.offset] = outputs  # not processed
+            work.outputs[first.offset] = outputs  # the records are not processed
             self.fail(failure)
 
     # --- the size of the outputs -----------------------------------------------------------------
@@ -233,7 +237,7 @@ class ExactlyOnce(AsyncResource):
                 queue.block()
 
     def measure(self) -> None:
-        """Compute the bytes of the kept outputs again. Below the limit, accept records."""
+        """Compute the size of the kept outputs again. If it is below the limit, accept records."""
         works = [
             work
             for queue in self._queues
@@ -246,13 +250,16 @@ class ExactlyOnce(AsyncResource):
                 queue.unblock()
 
     def work(self, tp: TopicPartition) -> PartitionWork | None:
-        """Return the work of a partition's last assignment, or None if it was never assigned."""
+        """Return the `PartitionWork` of a partition's last assignment, or None without one."""
         return next(
             (queue.partitions[tp] for queue in self._queues if tp in queue.partitions), None
         )
 
     def store(self, stored: OffsetStore, identity: FindIdentity) -> OffsetStore:
-        """Return an offset store that commits in transactions, and loads from `stored`."""
+        """Return an offset store that commits in transactions, and loads from `stored`.
+
+        `identity` returns the member that commits, or None if this app is not a member.
+        """
         return TransactionalOffsets(self, stored, identity)
 
 
@@ -261,7 +268,7 @@ def _refuse_again(outputs: Outputs, error: Exception) -> None:
 
 
 class _Attempt(NamedTuple):
-    """The offsets and outputs that one transaction commits, with the work of each partition."""
+    """The offsets and outputs of one transaction, with the `PartitionWork` of each partition."""
 
     plans: dict[TopicPartition, CommitPlan]
     works: dict[TopicPartition, PartitionWork]
@@ -283,8 +290,8 @@ class TransactionalOffsets:
     """An offset store whose commits are transactions with the outputs of the processed records.
 
     The group coordinator checks the member of each transaction. The transaction of a member that
-    has lost partitions therefore fails. The next one contains the outputs of the partitions that
-    are left.
+    has lost partitions therefore fails. The next transaction contains the outputs of the partitions
+    that the member still has.
     """
 
     def __init__(self, parts: ExactlyOnce, stored: OffsetStore, identity: FindIdentity) -> None:
@@ -300,9 +307,9 @@ class TransactionalOffsets:
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the committed offset of each partition, or None for a partition without one.
 
-        The store waits for open transactions of these partitions, which might change the offsets.
-        Those of this member are waited for here. They may still commit if the member was lost and
-        has returned in the same generation.
+        Wait for the transactions of this app first. If the member was lost and has returned in the
+        same generation, one of them may still commit. `stored` waits for other open transactions
+        that might change the offsets.
         """
         while True:
             try:
@@ -334,7 +341,7 @@ class TransactionalOffsets:
         await self._in_task(self._run(attempt, group), "commit a transaction")
 
     async def _settle(self) -> None:
-        """Wait until no transaction is running or without a result."""
+        """Wait until no transaction is running, and until the result of the last one is known."""
         while self._running is not None or self._in_doubt is not None:
             if self._running is not None:
                 await asyncio.wait({self._running})
@@ -392,7 +399,7 @@ class TransactionalOffsets:
     def _failed(self, attempt: _Attempt, sending: "OutputSender", error: ConsumerError) -> None:
         """Decide how to continue after a transaction has failed.
 
-        The next transaction contains its outputs again, unless the app stops.
+        The next transaction contains the outputs of `attempt` again, unless the app stops.
         """
         cause = error.cause if isinstance(error, TransactionAborted) else error
         if isinstance(cause, TransactionInDoubt):
@@ -402,21 +409,31 @@ class TransactionalOffsets:
             self._take_over(cause)
         elif isinstance(cause, OffsetMetadataTooLarge):
             self._longest //= 2
-            _log.warning("the brokers accept less offset metadata: %d characters", self._longest)
+            _log.warning(
+                "a commit failed, because its offset metadata is too long; the next commits have "
+                "at most %d characters",
+                self._longest,
+            )
         elif (refused := sending.refused(error)) is not None:
             refused.refused(refused, cause)
         elif not _is_repeated(cause):
             self._parts.fail(cause)
 
     def _note_begin(self) -> None:
-        """Note when a transaction begins, unless an earlier one may have timed out."""
+        """Note the time at which a transaction begins.
+
+        If the producer has an unfinished transaction, keep the earlier time, because that
+        transaction may have timed out.
+        """
         if not self._parts.producer.has_unfinished_transaction:
             self._began = asyncio.get_running_loop().time()
 
     def _take_over(self, error: ConsumerError) -> bool:
-        """Use a new epoch for the next transaction, or stop the app. Return whether it continues.
+        """Use a new producer epoch for the next transaction, and return True.
 
-        A new epoch is used if a transaction timed out, or if no other process can have its id.
+        This is safe if a transaction timed out, or if no other process can have the transactional
+        id. Otherwise another process may have taken over, so stop the app with `error`, and return
+        False.
         """
         seconds = asyncio.get_running_loop().time() - self._began
         options = self._parts.options
@@ -427,11 +444,14 @@ class TransactionalOffsets:
         return True
 
     async def _resolve(self, attempt: _Attempt) -> ConsumerError | None:
-        """Find out whether a transaction without a result was committed. Return an error.
+        """Find out whether a transaction without a result was committed.
 
-        A transaction with a new epoch ends it. Then the committed offsets show how it ended. If
-        another member has committed a partition since, the outputs count as not written. The group
-        coordinator rejects their repetition, because this member no longer owns the partition.
+        An empty transaction with a new epoch ends it. Then the committed offsets show whether it
+        was committed. If another member has committed a partition since, the outputs count as not
+        written. The group coordinator rejects their repetition, because this member no longer owns
+        the partition.
+
+        Return None, or the error of the empty transaction or of the load.
         """
         loaded: Mapping[TopicPartition, int | None] | None = None
         while loaded is None:

@@ -91,7 +91,7 @@ class Failures:
             await self.give_up(first, error, 1)
             return True
         if isinstance(error, DeserializationFailed) and error.retriable:
-            self._log.warning("handler %s waits: %s", self._handler, error)
+            self._log.warning("handler %s waits before it retries: %s", self._handler, error)
             self._queue.retry(work, item, _SECONDS_UNTIL_IT_IS_MENDED)
             return False
         return await self._failed(work, item, error)
@@ -116,7 +116,7 @@ class Failures:
                 return True
             if current is not None:
                 wait = max(wait, current.delay)
-            # A record of the retry topic stays there, so it does not count as a pending retry.
+            # A record of the retry topic remains in that topic, so it is no pending retry.
             work.attempts[first.offset] = Attempts(attempts, None if waited else item)
             self._tell_of_retry(source, attempts, wait, error)
             self._queue.retry(work, item, wait)
@@ -159,7 +159,7 @@ class Failures:
         self._tell_of_end(record, attempts, "skip", error)
 
     def _log_traceback(self, first: Record, attempts: int, error: BaseException) -> None:
-        """Log the last traceback of a handler.
+        """Log the traceback of an item's last attempt.
 
         The traceback of a deserializer is omitted, because it quotes the record.
         """
@@ -211,7 +211,10 @@ class Failures:
         )
 
     def skip_corrupt(self, partition: TopicPartition) -> bool:
-        """Return whether to skip corrupt records. They cannot become dead letters."""
+        """Return whether to skip corrupt records of a partition. If so, count and log them.
+
+        They cannot become dead letters, because they cannot be decoded.
+        """
         if self._skips:
             self.counts["skipped"] += 1
             self._log.warning("handler %s skips corrupt records of %s", self._handler, partition)
@@ -221,7 +224,7 @@ class Failures:
 def kind_of(error: BaseException) -> str:
     """Return the text of an error for logs and events.
 
-    Of a handler's exception, it is only the type, because the message may quote the record.
+    For a handler's exception, this is only its type, because its message may quote the record.
     """
     return str(error) if isinstance(error, ConsumerError) else type(error).__name__
 

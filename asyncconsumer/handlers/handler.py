@@ -21,7 +21,7 @@ from asyncconsumer.handlers.retry import Retry
 OrderingName: TypeAlias = Literal["key", "partition", "none"]
 OnError: TypeAlias = Literal["stop", "skip"]
 
-_MORE_THAN_CAN_RUN: Final = 10  # times; with key order, most waiting records may have few keys
+_MORE_THAN_CAN_RUN: Final = 10  # times as many: most waiting records may have the same keys
 _LEAST_IN_FLIGHT: Final = 1_000
 
 
@@ -36,8 +36,9 @@ class HandlerOptions:
     `dead_letter_topic`. "stop" ends the app, and "skip" continues without the record.
 
     `publish` is the topic to which the values that the handler returns are written, or a `Publish`
-    with more options. A record is processed when they are written. A handler may return one value,
-    several in a list or tuple, `Outgoing` records, or None. It may be a generator.
+    with more options. A record counts as processed when these values are written. A handler may
+    return one value, several in a list or tuple, `Outgoing` records, or None. It may be a
+    generator.
 
     `max_in_flight` and `max_in_flight_bytes` limit the records that wait or are processed. One
     partition may use as much of these limits as the others leave free.
@@ -47,7 +48,8 @@ class HandlerOptions:
     priority separately.
 
     `middlewares` are called around each call of the handler and each record that it publishes. The
-    first one is the outermost. Those of the router and of the app are outside of all of them.
+    first one is the outermost. The middlewares of the router and of the app are called outside of
+    all of these.
     """
 
     ordering: OrderingName = "key"
@@ -76,7 +78,7 @@ class HandlerOptions:
         for name, kind in (("batch", Batch), ("retry", Retry)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
-                raise ConfigError(f"{name} must be a {kind.__name__}(...), got {value!r}")
+                raise ConfigError(f"`{name}` must be a {kind.__name__}(...), got {value!r}")
         check_priorities(self.priorities)
         topic: object = self.dead_letter_topic
         if topic is not None and (not isinstance(topic, str) or not topic):
@@ -99,7 +101,7 @@ class HandlerOptions:
     def limit(self) -> int:
         """The maximum number of records in flight.
 
-        One partition gets about half of a large limit.
+        One partition alone gets about half of a large limit, so that others have room.
         """
         if self.max_in_flight is not None:
             return self.max_in_flight
@@ -132,12 +134,14 @@ class Handler:
         publisher = self.publisher()
         if publisher is not None and publisher.topic and self.handles(publisher.topic):
             raise ConfigError(
-                f"handler {name} reads {publisher.topic!r}, to which it publishes its results"
+                f"handler {name} reads {publisher.topic!r}, to which it publishes its results. "
+                "It would process them without end: set another topic in `publish`"
             )
         for topic in self.handling.priorities:
             if not self.handles(topic):
                 raise ConfigError(
-                    f"handler {name} has a priority for {topic!r}, but does not read it"
+                    f"handler {name} has a priority for {topic!r}, but does not read it: "
+                    "remove the topic from `priorities`"
                 )
         if self.handling.priorities and self.pattern is None and len(self.topics) == 1:
             raise ConfigError(
@@ -147,7 +151,10 @@ class Handler:
         for topic in self.handling.writes_to:
             if self.handles(topic):
                 what = "dead_letter_topic" if topic == self.handling.dead_letter_topic else "retry"
-                raise ConfigError(f"handler {name} reads {topic!r}, which is its own {what}")
+                raise ConfigError(
+                    f"handler {name} reads {topic!r}, which is its own {what}: failed records "
+                    "would be processed without end. Name another topic"
+                )
         if self.handling.retry_topics and (
             self.handling.ordering != "key" or self.handling.batch or len(self.topics) != 1
         ):
@@ -163,7 +170,7 @@ class Handler:
     def included(self, prefix: str, middlewares: Sequence[Middleware]) -> "Handler":
         """Return a copy with `prefix` before all of its topics, and with more middlewares.
 
-        The given middlewares are outside of its own.
+        `middlewares` are called around the handler's own middlewares.
         """
         if not prefix and not middlewares:
             return self
@@ -191,7 +198,7 @@ class Handler:
     def publisher(self, around: Sequence[PublishMiddleware] = ()) -> ResultPublisher | None:
         """Return a new publisher of the results, or None if they are not published.
 
-        `around` are middlewares around each record that it publishes.
+        `around` are the middlewares around each record that the publisher sends.
         """
         options = self.handling.publish
         if not isinstance(options, Publish):
@@ -216,7 +223,10 @@ def declared(
     """Return a new handler. Raise ConfigError if its declaration is invalid."""
     check_names(topics)
     if bool(topics) == (pattern is not None):
-        raise ConfigError("a handler needs either topics or a pattern")
+        raise ConfigError(
+            "a handler needs either topics or a pattern: use @app.handler('topic') or "
+            "@app.handler(pattern=...)"
+        )
     try:
         expression = None if pattern is None else re.compile(pattern)
     except re.error as error:

@@ -48,7 +48,7 @@ class HandlerHealth:
 
 @dataclass(frozen=True, slots=True)
 class AppHealth:
-    """The health of an app. `reason` is the error that stopped it, or says that it is paused."""
+    """The health of an app. `reason` says why the app failed or that it is paused, or is None."""
 
     state: AppState
     reason: str | None
@@ -81,8 +81,8 @@ def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
     A handler is stuck if a call runs and the time since the last completion is `timeout_ms` or
     more. The last 3 intervals between completions count as well.
 
-    Dead letters that cannot be written are reported at once, because every failed record waits for
-    them.
+    A handler also counts as stuck while its dead letters cannot be written, because every failed
+    record waits for that.
     """
     now = asyncio.get_running_loop().time()
     for runtime in handlers:

@@ -11,14 +11,14 @@ from asyncconsumer.handlers.context import Context
 from asyncconsumer.handlers.markers import State
 
 Overrides: TypeAlias = Mapping[Callable[..., Any], Callable[..., Any]]
-"""Dependencies by the dependency that they replace."""
+"""Replacements of dependencies, by the dependency that each replaces."""
 ContextCall: TypeAlias = Callable[[Context], Awaitable[Any]]
 
 
 def injected(
     run: Callable[..., Awaitable[Any]], arguments: Sequence[Argument], *, batch: bool
 ) -> ContextCall:
-    """Return a function that creates the dependencies, and then calls the handler."""
+    """Return a function that creates the dependencies, calls the handler, and cleans them up."""
 
     async def call(context: Context) -> Any:  # noqa: ANN401 - what the handler returns
         failure: BaseException | None = None
@@ -31,7 +31,7 @@ def injected(
             except BaseException as error:
                 failure = error
                 raise
-        if failure is not None:  # a generator caught it, and the handler has failed nevertheless
+        if failure is not None:  # a dependency's generator caught it; the handler failed
             raise failure
         return result
 
@@ -43,7 +43,7 @@ def with_overrides(
 ) -> list[Argument]:
     """Return the arguments with their dependencies replaced by `overrides`.
 
-    Raise ConfigError for a replacement that does not fit.
+    Raise ConfigError for a replacement with unsupported parameters.
     """
 
     def replaced(argument: Argument) -> Argument:
@@ -61,7 +61,7 @@ def with_overrides(
 
 
 class _Values:
-    """The values of the arguments of one call."""
+    """The values of the arguments of one call. Each dependency is created when it is needed."""
 
     __slots__ = ("_batch", "_cache", "_context", "_stack")
 

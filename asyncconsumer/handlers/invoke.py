@@ -96,7 +96,7 @@ async def _timed(call: CallHandler, name: str, milliseconds: int, item: Item) ->
         if not timeout.expired():
             raise
         raise HandlerTimedOut(name, milliseconds) from error
-    if timeout.expired():  # it was cancelled and still returned, so its work may be incomplete
+    if timeout.expired():  # the handler was cancelled and returned, maybe too early
         raise HandlerTimedOut(name, milliseconds)
     return result
 

@@ -27,23 +27,27 @@ class Ledger:
         self.unstarted: deque[RecordBlock] = deque()
         # By offset, with the size. A dict keeps insertion order, so its first key is the smallest.
         self._started: dict[int, int] = {}
-        # offset and timestamp of the first record of each block with unprocessed records
+        # the offset and timestamp of the first record of each block with unprocessed records
         self._times: deque[tuple[int, int]] = deque()
         self._before: Ranges = decode(committed, committed.metadata)  # processed by the last owner
         self._before_epoch = committed.leader_epoch  # the leader epoch of `_before`
 
     def set_leader_epoch(self, leader_epoch: int) -> None:
-        """Set the leader epoch of the next records. Drop processed ranges that it makes uncertain.
+        """Drop the ranges that the last owner processed, unless `leader_epoch` keeps them valid.
 
-        A leader elected after the commit may have truncated the log and written other records at
-        the processed offsets. Repeating records is better than losing those. An unknown leader
-        epoch is treated in the same way.
+        `leader_epoch` is that of the next records. A leader elected after the commit may have
+        truncated the log and written other records at the processed offsets. It is better to
+        process records twice than to lose these. An unknown leader epoch counts as a later one.
         """
         if not 0 <= leader_epoch <= self._before_epoch:
             self._before = []
 
     def advance_position(self, position: int, leader_epoch: int) -> None:
-        """Set the position. All records before it were added, or do not exist."""
+        """Set the position. All records before it were added, or do not exist.
+
+        Drop the ranges of the last owner that end before the position, because they are no longer
+        needed.
+        """
         self.position = position
         self.leader_epoch = leader_epoch
         count = 0
@@ -63,7 +67,7 @@ class Ledger:
 
     @property
     def knows_finished(self) -> bool:
-        """Whether the partition's last owner processed any record that this one would repeat."""
+        """Whether the last owner processed records that this member has not read yet."""
         return bool(self._before)
 
     def add(self, block: RecordBlock) -> None:
@@ -80,7 +84,10 @@ class Ledger:
 
     @property
     def oldest_timestamp(self) -> int | None:
-        """The time of the block with the oldest unprocessed record; None if all are processed."""
+        """The timestamp of the oldest unprocessed record, or None if all are processed.
+
+        It is only as precise as a block: it is the timestamp of the first record in the block.
+        """
         first = next(self._unfinished(), None)
         if first is None:
             return None
@@ -90,8 +97,8 @@ class Ledger:
     def start_next(self, *, in_run: bool = False) -> Record:
         """Mark the next record that is not started as started, and return it.
 
-        With `in_run`, an empty block stays in place, because the worker that iterates over it
-        removes it.
+        With `in_run`, a block without unstarted records is kept, because the worker that iterates
+        over the block removes it later.
         """
         block = self.unstarted[0]
         index = block.index
@@ -143,7 +150,10 @@ class Ledger:
         return next(self._unfinished(), self.position)
 
     def committable(self) -> Offset | None:
-        """Return the offset to commit, or None. Its metadata has the ranges processed after it."""
+        """Return the offset to commit, or None before the position is known.
+
+        The offset's metadata has the ranges that are processed after it.
+        """
         if self.position is None:
             return None
         first = self.first

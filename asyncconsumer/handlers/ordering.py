@@ -1,4 +1,4 @@
-"""The orderings of handlers, which say what records may be processed concurrently."""
+"""The orderings of handlers, which decide which records may be processed concurrently."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,9 +23,9 @@ class Ordering(Protocol):
     is_serial: ClassVar[bool]
 
     def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
-        """Decide which of the records that were added to a partition may start now.
+        """Call `ready` for the records added to a partition that may start at once.
 
-        Their items are added to `ready`.
+        Other records are started later, by workers or by `done`.
         """
 
     def may_start(self, work: PartitionWork) -> bool:
@@ -38,13 +38,13 @@ class Ordering(Protocol):
         """
 
     def start(self, work: PartitionWork, record: Record) -> None:
-        """Record that a record of the partition is being processed."""
+        """Note that a record of the partition is being processed."""
 
     def postpone(self, work: PartitionWork, record: Record) -> None:
-        """Keep a record until the record before it is processed. That record's key is in `busy`."""
+        """Keep a record, whose key is in `busy`, until the record before it is processed."""
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Add the items to `ready` that waited for `item`, which is processed now."""
+        """Call `ready` for the items that waited for `item`, which is processed now."""
 
 
 class Unordered:
@@ -98,8 +98,8 @@ class PartitionOrder(Unordered):
 class KeyOrder(Unordered):
     """The ordering "key", in which records of a key are processed one after the other.
 
-    Records without a key have no order. `busy` has the keys in flight. A key gets a queue in it
-    when another record of the key has to wait.
+    Records without a key have no order. `busy` maps each key in flight to a queue of the records
+    that wait for it, or to None.
     """
 
     def start(self, work: PartitionWork, record: Record) -> None:
@@ -116,7 +116,7 @@ class KeyOrder(Unordered):
             waiting.append(record)
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Add the next record of the same key to `ready`."""
+        """Make the next record of the same key ready. Without one, the key is no longer busy."""
         key = item.key  # type: ignore[union-attr] # items are single records here
         if key is not None:
             waiting = work.busy[key]

@@ -44,7 +44,10 @@ class OutputSender:
         self._current = None
 
     def refused(self, error: ConsumerError) -> Outputs | None:
-        """Return the outputs with a record that its topic rejected, or None if there is none."""
+        """Return the outputs with a record that its topic rejected, or None if there is none.
+
+        `error` is the error that ended the transaction.
+        """
         if isinstance(error, _OF_A_RECORD):
             return self._current
         for outputs, delivery in self._sent:

@@ -14,7 +14,7 @@ from asyncconsumer.types import Offset
 if TYPE_CHECKING:
     from asyncconsumer.handlers.partition_work import Item
 
-_BYTES_OF_A_RECORD: Final = 200  # without key and value
+_BYTES_OF_A_RECORD: Final = 200  # the memory of a record, without key and value
 
 
 class OutputRecord(NamedTuple):
@@ -52,7 +52,7 @@ Refused = Callable[[Outputs, Exception], object]
 class CommitPlan(NamedTuple):
     """An offset to commit, and the outputs to write in the same transaction.
 
-    They are the outputs of the records that the offset and its metadata mark as processed.
+    The outputs belong to the records that the offset and its metadata mark as processed.
     """
 
     offset: Offset
@@ -62,8 +62,9 @@ class CommitPlan(NamedTuple):
 def plan_commit(offset: int, outputs: Mapping[int, Outputs], longest: int) -> CommitPlan:
     """Return the commit of `offset`, with the outputs of the records that it marks as processed.
 
-    `outputs` are those of a partition by first offset. Records after the offset are marked in its
-    metadata of at most `longest` characters. A batch is marked completely or not at all.
+    `outputs` has the outputs of one partition, by the first offset of their item. Processed records
+    after `offset` are marked in its metadata, which has at most `longest` characters. A batch is
+    marked completely or not at all.
     """
     full = Offset.of(offset).within(longest)
     base, ranges = int(full), decode(full, full.metadata)
@@ -78,7 +79,10 @@ def plan_commit(offset: int, outputs: Mapping[int, Outputs], longest: int) -> Co
 
 
 def _first_straddling(base: int, ranges: Ranges, batches: Iterable[Collection[int]]) -> int | None:
-    """Return the lowest first offset of the batches that are only partly marked, or None."""
+    """Return the first offset of the earliest batch that is only partly marked, or None.
+
+    Offsets before `base` and in `ranges` are marked as processed.
+    """
     return min(
         (
             min(offsets)

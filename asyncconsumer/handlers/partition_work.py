@@ -48,7 +48,7 @@ class PartitionWork:
     ) -> None:
         self.partition = partition
         self.fence = fence
-        self.level = level  # of the priority of its topic
+        self.level = level  # limits of the topic's priority
         self.ledger = Ledger(start)
         self.state = WorkState.OPEN
         self.count = 0  # records in flight
@@ -59,8 +59,8 @@ class PartitionWork:
         self.timers: set[asyncio.TimerHandle] = set()
         self.wakeup = asyncio.Event()  # set when there is room or an item has ended
         self.outputs: dict[int, Outputs] = {}  # by first offset, of an exactly-once app
-        self.unacknowledged: dict[Sent, None] = {}  # processed, with results on their way
-        self.former = former  # of an earlier assignment, with items that still run
+        self.unacknowledged: dict[Sent, None] = {}  # calls that returned
+        self.former = former  # its earlier assignment, if items of that still run
 
     @property
     def deadline(self) -> float:
@@ -90,7 +90,7 @@ class PartitionWork:
             self.state = WorkState.HELD
 
     def release(self) -> list[Item]:
-        """Start items again. Return those that became ready during the hold."""
+        """Allow items to start again. Return those that became ready during the hold."""
         if self.state is not WorkState.HELD:
             return []
         self.state = WorkState.OPEN
@@ -116,8 +116,8 @@ class WorkerState:
 
     `sent` are the results of its call, if it published any.
 
-    During a run, `item` is None. The worker then processes the record that is the next unstarted
-    one in the ledger of its partition.
+    During a run (see `WorkQueue`), `item` is None. The worker then processes the next unstarted
+    record in the ledger of its partition.
     """
 
     __slots__ = ("item", "sent", "waited", "work")

@@ -9,7 +9,7 @@ from asyncconsumer.config.validation import whole_number
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.handlers.partition_work import Item, PartitionWork
 
-_LEFT_TO_OTHERS: Final = 10  # one choice of this many is for lower priorities
+_LEFT_TO_OTHERS: Final = 10  # one in this many choices is for lower priorities
 
 ReadyItem = tuple[PartitionWork, Item]
 
@@ -48,7 +48,7 @@ class Levels:
         self._choices = Counter[int]()  # by priority: how often it was chosen or left out
 
     def of(self, topic: str) -> Level:
-        """Return the level of a topic."""
+        """Return the level of a topic: the records in flight and the limits of its priority."""
         priority = self._priorities.get(topic, 0)
         if (level := self._levels.get(priority)) is None:
             level = self._levels[priority] = Level(priority, *self._limits)
@@ -61,10 +61,10 @@ class Levels:
         return Load(sum(each.count for each in levels), sum(each.size for each in levels))
 
     def choose(self, priorities: Collection[int]) -> int:
-        """Return the priority whose records are next.
+        """Return the priority, one of `priorities`, whose records are next.
 
-        It is the highest one, except for every tenth choice. That one is among the others, by the
-        same rule. So each priority has a share.
+        This is the highest one in nine of ten choices. The tenth choice is made among the lower
+        ones, by the same rule, so that no priority waits forever.
         """
         *higher, lowest = sorted(priorities, reverse=True)
         for priority in higher:
@@ -76,7 +76,10 @@ class Levels:
     def next_of(
         self, works: Collection[PartitionWork], priority: int | None
     ) -> PartitionWork | None:
-        """Return the first of `works` with a priority, or None. Without a priority, choose one."""
+        """Return the first partition of `works` with a priority, or None without one.
+
+        If `priority` is None, `choose` selects one.
+        """
         if not self._priorities or not works:
             return next(iter(works), None)
         if priority is None:
@@ -87,8 +90,8 @@ class Levels:
 class PrioritizedItems:
     """The ready items of a handler with priorities. It has the methods of a deque.
 
-    `startable` are the partitions with unstarted records. `start` makes some of the unstarted
-    records with a priority ready, unless they wait for others.
+    `startable` are the partitions with unstarted records. ``start(priority)`` makes some unstarted
+    records of a priority ready, unless they wait for others.
     """
 
     def __init__(
@@ -118,7 +121,10 @@ class PrioritizedItems:
         self._items[entry[0].level.priority].appendleft(entry)
 
     def popleft(self) -> ReadyItem:
-        """Remove and return the next item. Unstarted records of a higher priority come before."""
+        """Remove and return the next item.
+
+        If a higher priority has only unstarted records, some of these are made ready first.
+        """
         while True:
             waiting = {priority for priority, items in self._items.items() if items}
             waiting.update(work.level.priority for work in self._startable)

@@ -62,7 +62,7 @@ class Publish:
     `serializer` is one of the forms of `asyncconsumer.serdes.make_serializer`. The default is the
     return annotation of the handler, or the type of each value. `key` is a function of a value that
     returns its key. By default, a result has the key of the record that it was made of. Results of
-    a batch have none.
+    a batch have no key.
 
     Without a topic, the handler returns `Outgoing` records, or None.
     """
@@ -90,9 +90,9 @@ def publish_option(option: object) -> Publish | None:
 
 
 def collected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that returns the values of a generator as a list.
+    """Return a function that calls the generator `function` and returns its values as a list.
 
-    Other functions are returned unchanged.
+    A function that is no generator is returned unchanged.
     """
     target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     if inspect.isasyncgenfunction(target):
@@ -112,7 +112,10 @@ class RecordSender(Protocol):
     def send_now(
         self, topic: str, key: bytes | None, value: bytes | None
     ) -> Awaitable[object] | None:
-        """Send a record without a wait, or return None if a wait is necessary."""
+        """Send a record at once and return its delivery. Return None if a wait is necessary.
+
+        The caller then awaits `send_bytes`, because the record was not sent.
+        """
 
     async def send_bytes(
         self,
@@ -122,7 +125,7 @@ class RecordSender(Protocol):
         headers: Headers = (),
         partition: int | None = None,
     ) -> Awaitable[object]:
-        """Send a record, after a wait if necessary."""
+        """Send a record, after a wait if necessary, and return its delivery."""
 
 
 class ResultPublisher:
@@ -157,10 +160,10 @@ class ResultPublisher:
         self._producer = SenderWithMiddlewares(producer, around) if around else producer
 
     def sent(self, call: CallHandler) -> CallHandler:
-        """Return a call that ends when the results of `call` are sent by a producer.
+        """Return a handler call that ends when the results of `call` are sent by a producer.
 
-        It returns them as `Sent`, or None if there are none. Nothing may be called around it, or
-        it would not learn of results that cannot be written.
+        The handler call returns the results as `Sent`, or None without results. It must be the
+        outermost one: a middleware around it would not learn of results that cannot be written.
         """
 
         async def send(item: Item) -> Sent | None:
@@ -177,7 +180,7 @@ class ResultPublisher:
         return send
 
     def written(self, call: CallHandler) -> CallHandler:
-        """Return a call that ends when the results of `call` are written to all replicas."""
+        """Return a handler call that ends when all in-sync replicas have the results of `call`."""
 
         async def publish(item: Item) -> Any:  # noqa: ANN401 - what the handler returns
             result = await call(item)
@@ -270,7 +273,7 @@ async def open_publishers(
 
 
 def result_types(function: Callable[..., Any]) -> list[Any]:
-    """Return the types of one result by the return annotation, without None.
+    """Return the types that one result may have by the return annotation, without None.
 
     A list, a tuple or a generator is replaced by the types of its items. The list is empty if the
     annotation names no type.

@@ -28,8 +28,8 @@ from asyncconsumer.records.decoding import Record, RecordBlock
 from asyncconsumer.streams.stream import Fence
 from asyncconsumer.types import TopicPartition
 
-_WOKEN_AT_ONCE: Final = 2  # each of them wakes two more while items are ready
-_STARTED_AT_ONCE: Final = 16  # records outside of a run
+_WOKEN_AT_ONCE: Final = 2  # workers; each of them wakes two more while items are ready
+_STARTED_AT_ONCE: Final = 16  # records that `start_some` makes items
 _MUCH_IN_FLIGHT: Final = 128  # records of one partition
 
 
@@ -46,8 +46,8 @@ class WorkQueue:
     A partition may add records while it has less in flight than the limits leave free. One stuck
     partition therefore holds at most half and leaves the rest to others.
 
-    `priorities` are those of topics. Records of a higher priority are started first, except that
-    lower ones have a small share. Each priority has the limits for itself.
+    `priorities` maps topics to their priorities. Records of a higher priority are started first,
+    except that lower ones have a small share. The limits apply to each priority separately.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class WorkQueue:
         priorities: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.finished = 0  # items processed without a failure
-        self.startable: Final[dict[PartitionWork, None]] = {}  # with unstarted records, in turn
+        self.startable: Final[dict[PartitionWork, None]] = {}  # partitions, in turn
         self._levels = levels = Levels(max_count, max_size, priorities)
         self.ready: Final[deque[tuple[PartitionWork, Item]] | PrioritizedItems] = (
             PrioritizedItems(levels, self.startable, self.start_some) if priorities else deque()
-        )  # started records, batches
+        )  # records that are started, and batches
         self.running: Final[dict[asyncio.Task[Any], WorkerState]] = {}
-        self.cut: Final[set[asyncio.Task[Any]]] = set()  # cancelled to stop their item
+        self.cut: Final[set[asyncio.Task[Any]]] = set()  # cancelled by `cancel`
         self.partitions: Final[dict[TopicPartition, PartitionWork]] = {}
         self.stopped = False  # no more items are started
         self.completions: Final = CompletionTimer()
@@ -232,7 +232,10 @@ class WorkQueue:
         return work.state is not WorkState.OVER
 
     def submit(self, work: PartitionWork, block: RecordBlock) -> None:
-        """Add records of a partition. Call `wait_for_room` before, which checks the limits."""
+        """Add records of a partition, except those that its last owner has processed.
+
+        Call `wait_for_room` before, which checks the limits.
+        """
         ledger = work.ledger
         if ledger.knows_finished:
             added, block = block, RecordBlock()
@@ -255,7 +258,7 @@ class WorkQueue:
         level.size += size
 
     def _update_startable(self, work: PartitionWork) -> None:
-        """Update whether workers may start records of a partition."""
+        """Add a partition to `startable` if its next record may be started. Otherwise remove it."""
         if work.ledger.unstarted and work.state is WorkState.OPEN and self.order.may_start(work):
             self.startable.setdefault(work)
         else:
@@ -289,9 +292,9 @@ class WorkQueue:
     def next_partition(self, priority: int | None = None) -> PartitionWork | None:
         """Return a partition whose records a worker may process in a run, or None.
 
-        `priority` is that of its topic. Without it, one is chosen.
+        Only partitions of this priority are considered. If `priority` is None, one is chosen.
 
-        A run that waits in its handler is interrupted, because only one worker can be in a run.
+        Another run whose handler waits is interrupted, because only one worker can be in a run.
         """
         self._interrupt_waiting_run()
         startable = self.startable
@@ -309,9 +312,9 @@ class WorkQueue:
             asyncio.get_running_loop().call_soon(self._check_run)
 
     def _check_run(self) -> None:
-        """Interrupt the current run, because its handler waits.
+        """Interrupt the current run. The event loop calls this while the handler of the run waits.
 
-        The handler waits because another task, the caller of this method, runs.
+        The event loop could not call it if the handler did not wait.
         """
         self._run_checked = False
         self._interrupt_waiting_run()
@@ -342,9 +345,9 @@ class WorkQueue:
         return record
 
     def interrupt_run(self) -> None:
-        """Make the current record of the run an item, so that other workers can continue after it.
+        """Make the current record of the run an item, so that other workers can take the next ones.
 
-        The worker ends its run after this record.
+        The run ends after this record.
         """
         if (state := self._run) is not None:
             work = state.work
@@ -361,7 +364,7 @@ class WorkQueue:
             self.interrupt_run()
 
     def start_some(self, priority: int | None = None) -> None:
-        """Add some unstarted records of a partition to the queue, so that workers need no run."""
+        """Make items of some unstarted records of a partition, so that no run is necessary."""
         if (work := self.next_partition(priority)) is None:
             return
         ledger, order, busy, ready = work.ledger, self.order, work.busy, self.ready
@@ -408,8 +411,8 @@ class WorkQueue:
     async def may_begin(self, work: PartitionWork, item: Item) -> bool:
         """Return whether an item may be started. Otherwise keep it on hold, requeue it or drop it.
 
-        No item is started after the deadline of its partition, because another member may own the
-        partition by then. Wait until the deadline is extended.
+        After the deadline of the partition, wait until the deadline is extended, because another
+        member may own the partition by then.
         """
         while True:
             if work.state is WorkState.HELD:

@@ -70,7 +70,7 @@ async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
 class _Known:
     """A check whether the handlers of an app read a partition.
 
-    It is necessary because the headers of a dead letter can name any partition.
+    The check is necessary because the headers of a dead letter can name any partition.
     """
 
     def __init__(self, app: ConsumerApp, reader: Consumer) -> None:

@@ -43,16 +43,16 @@ class Retry:
         whole_number("delay_ms", self.delay_ms, 0)
         self._check_topics()
         if not 0 <= self.jitter <= 1:
-            raise ConfigError(f"jitter must be from 0 to 1, got {self.jitter!r}")
+            raise ConfigError(f"`jitter` must be from 0 to 1, got {self.jitter!r}")
         kinds: object = self.on
         if isinstance(kinds, type):
             object.__setattr__(self, "on", (kinds,))
         if not isinstance(self.on, tuple):
-            raise ConfigError(f"on must be a tuple of kinds of Exception, got {kinds!r}")
+            raise ConfigError(f"`on` must be a tuple of kinds of Exception, got {kinds!r}")
         every: tuple[object, ...] = self.on
         for kind in every:
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                raise ConfigError(f"on must name kinds of Exception, got {kind!r}")
+                raise ConfigError(f"`on` must have kinds of Exception, got {kind!r}")
 
     def _check_topics(self) -> None:
         topics: object = self.topic
@@ -74,7 +74,7 @@ class Retry:
 
     @property
     def delays_ms(self) -> Mapping[str, int]:
-        """The delays of the retry topics, in their order. Without a retry topic, it is empty."""
+        """The delay in ms of each retry topic, in their order. Empty without a retry topic."""
         if self.topic is None:
             return {}
         return {self.topic: self.delay_ms} if isinstance(self.topic, str) else self.topic

@@ -84,11 +84,14 @@ class RetryTopic:
         self._keys: dict[int, tuple[PartitionWork | None, dict[bytes, _Waiting]]] = {}
 
     def has(self, record: Record) -> bool:
-        """Return whether records with the key of `record` wait, in its partition of this topic."""
+        """Return whether records with the key of `record` wait in this retry topic."""
         return record.key is not None and record.key in self._waiting(record.partition)
 
     def begin(self, record: Record) -> None:
-        """Store the attempts of a record of this topic. Raise `NotDue` before its delay is over."""
+        """Keep the attempts of a record of this topic for its handler call.
+
+        Raise `NotDue` if the record's delay is not over.
+        """
         if (wait := self._wait(record)) > 0:
             raise NotDue(wait)
         attempts_elsewhere.set(self._attempts(record))
@@ -112,7 +115,7 @@ class RetryTopic:
         return attempts_of(record) if before is None else before.times
 
     async def park(self, record: Record, failure: Failure) -> None:
-        """Write a failed record to the retry topic."""
+        """Write a record to the retry topic, where later records of its key will wait, too."""
         if record.key is None:
             await self._writer.write(record, failure, partition=record.partition)
             return
@@ -128,7 +131,7 @@ class RetryTopic:
             _tidy(keys, record.key)
 
     def add(self, records: Sequence[Record]) -> None:
-        """Add records that were read from the retry topic. Later ones of their keys must wait."""
+        """Note that records of the retry topic wait. Later records of their keys must wait, too."""
         for record in records:
             if record.key is not None:
                 keys = self._waiting(record.partition)
@@ -144,7 +147,7 @@ class RetryTopic:
     async def caught_up(self, tp: TopicPartition, consumer: Consumer) -> None:
         """Wait until the retry partition of `tp` is read to its end.
 
-        Then all waiting keys are known.
+        After that, the keys of all waiting records are known.
 
         Return early if the partition is no longer assigned. Retry for as long as the retry topic is
         unavailable.
@@ -160,7 +163,10 @@ class RetryTopic:
                 if not error.retriable:
                     raise
                 self._log.warning(
-                    "%s waits for the keys in %s, which cannot be read: %s", tp, retry_tp, error
+                    "%s is not processed yet, because %s cannot be read for waiting keys: %s",
+                    tp,
+                    retry_tp,
+                    error,
                 )
                 await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
             else:
@@ -214,9 +220,9 @@ class RetryTopics:
         return self._topics[self._numbers.get(topic, -1) + 1 :]
 
     def call(self, handle: CallHandler) -> CallHandler:
-        """Return a handler call that gets records of retry topics as they were originally.
+        """Return a handler call that passes records of retry topics in their original form.
 
-        It raises `NotDue` or `BehindRetry` for a record that must wait.
+        The handler call raises `NotDue` or `BehindRetry` for a record that must wait.
         """
 
         def begin(record: Any) -> Any:  # noqa: ANN401 - as `CallHandler`
@@ -242,7 +248,7 @@ class RetryTopics:
 class KeyOrderWithRetries(KeyOrder):
     """The ordering "key" for a handler with retry topics.
 
-    It notifies each `RetryTopic` of its records that wait, and of those that are processed.
+    It notifies each `RetryTopic` of its records that wait, and of its records that are processed.
     """
 
     def __init__(self, topics: RetryTopics) -> None:
@@ -254,13 +260,13 @@ class KeyOrderWithRetries(KeyOrder):
             topic.add(records)
 
     def follows_each(self, work: PartitionWork) -> bool:
-        """Return whether the partition belongs to a retry topic."""
+        """Return whether the partition belongs to a retry topic, which notes processed records."""
         return self._topics.find(work.partition.topic) is not None
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Add the next record of the same key to `ready`.
+        """Make the next record of the same key ready.
 
-        Remove a processed record of a retry topic from the waiting ones.
+        Note that a processed record of a retry topic no longer waits.
         """
         if (topic := self._topics.find(work.partition.topic)) is not None:
             assert not isinstance(item, list)

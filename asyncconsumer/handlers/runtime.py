@@ -138,7 +138,7 @@ class HandlerRuntime:
     def _context_of(self, item: Item) -> Context:
         """Return the context for a call with `item`. Call this in the task that makes the call.
 
-        The attempt is that of the item which this task's worker is processing.
+        The number of attempts of a record of a retry topic is in a context variable of that task.
         """
         assert self._app is not None
         first = first_of(item)

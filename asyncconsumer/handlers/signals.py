@@ -22,7 +22,9 @@ def signals(callback: Callable[[], None]) -> Iterator[None]:
             installed.append(each)
     except (ValueError, RuntimeError, NotImplementedError) as error:
         _log.warning(
-            "SIGTERM and SIGINT are not handled, because this is not the main thread: %s", error
+            "SIGTERM and SIGINT do not stop the app: this thread or event loop cannot handle "
+            "signals: %s",
+            error,
         )
     try:
         yield

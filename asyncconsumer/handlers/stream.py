@@ -29,7 +29,7 @@ SkipCorrupt = Callable[[TopicPartition], bool]
 Seek = Callable[[TopicPartition, int], None]
 """Move the position of a partition."""
 
-_MAX_RECORDS: Final = 256  # submitted before the event loop runs other tasks
+_MAX_RECORDS: Final = 256  # to submit before the event loop runs other tasks
 
 
 def on_consume(interceptors: Interceptors, retry_topics: Collection[str]) -> OnConsume | None:
@@ -84,7 +84,7 @@ class HandlerStream(Stream):
         return {tp: offset for tp, offset in offsets.items() if offset is not None}
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next record to submit."""
+        """Return the offset of the next record to submit, or None if it is unknown."""
         entry = self._work.get(partition)
         return None if entry is None else entry[1].ledger.position
 
@@ -187,7 +187,7 @@ class HandlerStream(Stream):
     async def _opened(self, records: Records) -> bool:
         """Wait until the next record is decompressed. A large body is decompressed in a thread.
 
-        Always return True.
+        Always return True, so that the call can be part of a condition.
         """
         await open_next(records)
         return True
@@ -197,8 +197,9 @@ class HandlerStream(Stream):
     ) -> bool:
         """Submit some of the records. Return whether there are more.
 
-        If the partition's last owner may have processed some, they are submitted one by one. The
-        leader epoch of each is then known, although the batches of a chunk may have different ones.
+        Records of which the partition's last owner may have processed some are submitted one by
+        one. The leader epoch of each is then known, although the batches of a chunk may have
+        different ones.
         """
         max_count, max_size = queue.room(work)
         block, is_known = RecordBlock(), work.ledger.knows_finished

@@ -73,7 +73,7 @@ class AppConsumer(Consumer[Any, Any]):
 
     @property
     def is_all_paused(self) -> bool:
-        """Whether all topics are paused."""
+        """Whether a `pause_topics` without topics is in effect."""
         return self._rebalancer.selected is not None
 
 

@@ -31,7 +31,10 @@ async def on_fake(
     partitions: int,
     brokers: int,
 ) -> AsyncIterator[tuple[FakeKafka, dict[str, Any]]]:
-    """Return an open `FakeKafka`, and the options of an app with its address."""
+    """Return a context manager of an open `FakeKafka` and the options of an app with its address.
+
+    A given `kafka` is used and not closed. Otherwise a new one is created.
+    """
     if options.get("group_protocol") == "zookeeper":
         raise ConfigError(
             "a group in ZooKeeper cannot be tested on a FakeKafka: use the fixture `kafka_zk`"
@@ -80,7 +83,8 @@ class OpenableApp(Protocol):
 class AppUnderTest(AsyncResource):
     """An app that runs in a task of its own, so that its failure does not cancel the test.
 
-    `settled` raises the error of the app. If it was not called, the end of the block raises it.
+    `FakeKafka.settled` raises the error of the app. Without such a call, the end of the block
+    raises the error.
     """
 
     def __init__(
@@ -145,7 +149,7 @@ class AppUnderTest(AsyncResource):
                 )
 
     def _create_topics(self) -> None:
-        """Create the topics that the app reads. A retry topic has the partitions of its sources."""
+        """Create the topics that the app reads. A retry topic gets the partitions of its source."""
         if not self._kafka.auto_create_topics:
             return
         retries = retry_topics(self._handlers)
@@ -164,18 +168,21 @@ class AppUnderTest(AsyncResource):
 
     async def commit(self) -> None:
         """Commit the processed records."""
-        with suppress(ConsumerError):  # the app tries it again, and `settled` waits for it
+        with suppress(ConsumerError):  # the app commits again, and `settled` waits for that
             await self._app.consumer.commit()
 
     def waits(self, tp: TopicPartition, committed: int) -> bool:
-        """Return whether all records of a retry topic's partition wait for their next attempt."""
+        """Return whether all records of a retry topic's partition wait for their next attempt.
+
+        `committed` is the committed offset of the partition.
+        """
         if not any(tp.topic in handler.handling.retry_topics for handler in self._handlers):
             return False
         end = self._kafka.cluster.end(tp)
         return any(_waits(runtime.queue, tp, committed, end) for runtime in self._running())
 
     def describe(self) -> Iterator[str]:
-        """Yield the state of each handler that has something to do."""
+        """Yield a text about each handler that has records in flight, or that cannot write them."""
         for runtime in self._running():
             queue, name = runtime.queue, runtime.handler.name
             if trouble := runtime.trouble:

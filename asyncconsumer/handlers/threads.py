@@ -25,7 +25,7 @@ class HandlerThreads:
 
     A thread cannot be cancelled. If its call is cancelled, the thread is abandoned with a log
     message and a spare thread replaces it. Otherwise a few hanging calls would block the handler.
-    No more calls start while all spare threads are used up, and later calls wait.
+    While all spare threads are used up, no call is started.
     """
 
     def __init__(self, name: str, count: int) -> None:
@@ -42,7 +42,7 @@ class HandlerThreads:
         if len(self._given_up) < self._spare:
             return
         self._log_full.warning(
-            "handler %s: %d threads were given up and do not end; no more is begun until one does",
+            "handler %s: %d threads of cancelled calls still run; no call starts until one ends",
             self._name,
             len(self._given_up),
         )
@@ -84,5 +84,7 @@ class HandlerThreads:
                 await wait_until(lambda: not self._working, every=_POLL_SECONDS)
         except TimeoutError:
             count = len(self._working)
-            self._log.warning("handler %s leaves %d threads that do not end", self._name, count)
+            self._log.warning(
+                "handler %s was closed, but %d of its threads still run a call", self._name, count
+            )
         self._pool.close(wait=not self._working)

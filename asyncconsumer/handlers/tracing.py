@@ -60,7 +60,8 @@ def traced(call: CallHandler, group: str) -> CallHandler:
 class TracedPublishing:
     """A middleware with a span for each record that a handler publishes.
 
-    The span is a child of the current one. The headers of the record carry it to its readers.
+    The span is a child of the current one. The headers of the record carry the span to the readers
+    of the record.
     """
 
     async def publish(self, call_next: PublishNext, record: OutgoingRecord) -> Any:  # noqa: ANN401

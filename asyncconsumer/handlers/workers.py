@@ -25,9 +25,9 @@ _log: Final = logging.getLogger(__name__)
 _ITEMS_PER_TURN: Final = 64
 _RECORDS_PER_TURN: Final = 256
 _SECONDS_PER_TURN: Final = 0.005
-_OTHER_CLOCK: Final = 1.0  # seconds between clocks that are not the same
-_SINGLE_CALLS: Final = 32  # after a call that waited: a run would end at its first record
-_THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # these end more than one record
+_OTHER_CLOCK: Final = 1.0  # seconds by which a simulated clock differs from the real one
+_SINGLE_CALLS: Final = 32  # after a call that waited, because a run would wait, too
+_THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # not failures of a record
 
 
 class Workers:
@@ -52,7 +52,7 @@ class Workers:
         self._permit = _StartPermit()
         self._start: StartTask
         self._latest: WorkerState | None = None  # of the worker that made the last call
-        self._logs_results = not publishes  # until the first value that has no topic
+        self._logs_results = not publishes  # until the first result without a topic
         self._single_calls = 0  # calls that must end without a wait before the next run
 
     def start(self, start: StartTask, count: int) -> None:
@@ -115,7 +115,7 @@ class Workers:
                 self._durations.observe(clock() - began)
                 await self._failed(task, work, item, error)
                 continue
-            # unless the call waited, and another worker made one meanwhile
+            # False if the call waited, and another worker made a call meanwhile
             at_once = self._latest is state
             self._single_calls = max(self._single_calls - 1, 0) if at_once else _SINGLE_CALLS
             # The item counts unless the handler swallowed a cancellation and returned.
@@ -156,7 +156,7 @@ class Workers:
             self._observe_run(run)
             if run.record is None:
                 raise
-            queue.interrupt_run()  # this run, or one that waits
+            queue.interrupt_run()  # this run, or another one that waits
             await self._failed(task, work, run.record, error)
             return 0
         self._observe_run(run)
@@ -168,7 +168,7 @@ class Workers:
         return _ITEMS_PER_TURN
 
     def _call_apart(self, queue: WorkQueue, record: Record) -> Awaitable[Any]:
-        """Start the handler call for a record that is no longer part of the run."""
+        """Take the current record out of the run, and start the handler call for it."""
         queue.interrupt_run()
         return self._call(record)
 
@@ -306,7 +306,11 @@ class Workers:
         return task.cancelling() > 0
 
     def _be_cancelled(self, error: BaseException) -> NoReturn:
-        _log.warning("handler %s was cancelled, and raised %s", self._handler, kind_of(error))
+        _log.warning(
+            "handler %s was cancelled and raised %s; its item is dropped",
+            self._handler,
+            kind_of(error),
+        )
         raise asyncio.CancelledError from error
 
     async def _go_on_without(
@@ -332,7 +336,7 @@ class Workers:
         met_here = False
         try:
             await asyncio.sleep(0)
-        except asyncio.CancelledError:  # a second one still shows in `cancelling`
+        except asyncio.CancelledError:  # a second cancellation still shows in `cancelling`
             met_here = True
         task.uncancel()
         return met_here
@@ -341,9 +345,9 @@ class Workers:
 class _StartPermit:
     """The permission to start items of a partition until its deadline.
 
-    A look at the deadline takes longer than the other work for an item. It is therefore valid until
-    the next iteration of the event loop, and for as many milliseconds as that of a run. The clock
-    is that of a run, too, see `_run_clock`.
+    Reading the deadline takes longer than the other work for an item. A permit is therefore valid
+    until the next iteration of the event loop, but for no longer than a run may take. Like a run,
+    it uses the clock of `_run_clock`.
     """
 
     __slots__ = ("_clock", "_until", "_work")
@@ -381,10 +385,10 @@ def _clock() -> Callable[[], float]:
 
 
 def _run_clock() -> Callable[[], float] | None:
-    """Return the loop's clock, for the time of a run, if it is simulated. Otherwise return None.
+    """Return the loop's clock if it is simulated, to limit the time of a run; otherwise None.
 
-    For None, `BlockRun` uses its own clock. That counts the time for which the machine is
-    suspended. It also advances while the event loop is blocked, unlike uvloop's clock.
+    With None, `BlockRun` uses its own clock, which counts the time for which the machine is
+    suspended. That clock also advances while the event loop is blocked, unlike uvloop's clock.
     """
     loop = asyncio.get_running_loop()
     return loop.time if abs(loop.time() - monotonic()) > _OTHER_CLOCK else None  # of a simulation

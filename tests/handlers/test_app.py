@@ -31,8 +31,8 @@ def declaring(*topics: str, **handling: Any) -> ConsumerApp:
 @pytest.mark.parametrize(
     ("topics", "handling", "message"),
     [
-        ([], {}, "either topics or a pattern"),
-        (["t"], {"pattern": "x"}, "either topics or a pattern"),
+        ([], {}, "either topics or a pattern: use @app.handler"),
+        (["t"], {"pattern": "x"}, "either topics or a pattern: use @app.handler"),
         ([], {"pattern": "("}, "regular expression"),
         (["t"], {"ordering": "keys"}, "Did you mean key"),
         (["t"], {"concurrency": 0}, "concurrency"),
@@ -112,7 +112,7 @@ def test_what_would_never_be_called_is_refused() -> None:
         app.handler(some)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="group_id"):
         ConsumerApp(bootstrap_servers="k:1")
-    with pytest.raises(ConfigError, match="on must be a tuple"):
+    with pytest.raises(ConfigError, match="`on` must be a tuple"):
         Retry(on=5)  # type: ignore[arg-type]
 
 

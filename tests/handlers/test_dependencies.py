@@ -273,7 +273,7 @@ itself.__defaults__ = (Depends(itself),)
     [
         (unknown, "handler handle, parameter 'db', dependency unknown, parameter 'name': a depend"),
         (unreadable, "dependency unreadable: its annotations cannot be read"),
-        (itself, "dependency itself: it depends on itself"),
+        (itself, "dependency itself: it depends on itself. Remove the cycle"),
         (5, "parameter 'db': the dependency 5 is not a function or class"),
     ],
 )

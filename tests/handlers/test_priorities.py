@@ -201,7 +201,7 @@ async def test_all_records_are_processed_and_committed_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("topics", "priorities", "message"),
     [
-        (["a", "b"], {"c": 1}, "has a priority for 'c', but does not read it"),
+        (["a", "b"], {"c": 1}, "has a priority for 'c', but does not read it: remove"),
         (["a"], {"a": 1}, "`priorities` are for a handler of several topics"),
         (["a", "b"], {"a": "high"}, r"`priorities\['a'\]` must be a whole number"),
         (["a", "b"], ["a"], "`priorities` must map topics to numbers"),
