@@ -420,11 +420,7 @@ class ConsumerApp(Declarations, WebMixin):
         return self._consumer
 
     async def remove_member(self, member_id: str) -> None:
-        """Remove a member from the group of this app.
-
-        It is for a member whose process has died. Its partitions are then reassigned at once,
-        instead of after the session timeout.
-        """
+        """Remove a member whose process has died from the group, before its session times out."""
         await remove_from(
             self.group_id, member_id, self.consumer.connection, self._context.environment
         )
