@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.error import HTTPError, URLError
 from uuid import uuid4
 
@@ -34,6 +34,7 @@ VERSION: Final = "v1.8.0"
 _MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
 _USER: Final = "tests"
 BUCKET: Final = "lake"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -112,18 +113,18 @@ def s3_server(program: Path, folder: Path) -> Iterator[S3]:
     command += ["posix", "--sidecar", str(folder / "metadata"), str(root)]
     process = ServerProcess("S3 server", command, folder, folder)
     endpoint = f"http://{address}"
-    _run(process.start(partial(asyncio.to_thread, _answers, endpoint)))
+    run_in_thread(process.start(partial(asyncio.to_thread, _answers, endpoint)))
     try:
         yield S3(endpoint, root)
     finally:
-        _run(process.kill())
+        run_in_thread(process.kill())
         ports.close()
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
     """Run it in a thread, because a loop may run in this one."""
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, work).result()
+        return pool.submit(asyncio.run, work).result()
 
 
 def _answers(endpoint: str) -> bool:

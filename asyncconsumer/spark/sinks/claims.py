@@ -7,16 +7,15 @@ writer that knows an older head always fails, even if it was suspended for long.
 """
 
 import hashlib
-import os
 import re
-import shutil
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.spark.sinks.claim_links import last_link
+from asyncconsumer.spark.sinks.files import Files
 from asyncconsumer.types import TopicPartition, is_legal_topic
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})(?:-([0-9a-f]{32}))?")
@@ -51,17 +50,18 @@ class Claim(NamedTuple):
 class RangeClaims:
     """The last claim of each partition, stored in a folder that all writers share."""
 
-    def __init__(self, folder: Path, links: Path) -> None:
+    def __init__(self, files: Files, folder: PurePath, links: Path | None) -> None:
         self.folder: Final = folder
-        self._links = links  # claims of earlier versions
+        self._files = files
+        self._links = links  # claims of earlier versions, which were local
 
     def heads(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim | None]:
         """Return the last claim of each partition; None before the first one."""
         folders = {tp: self._folder_of(tp) for tp in partitions}
-        if new := [tp for tp, folder in folders.items() if not folder.is_dir()]:
+        if new := [tp for tp, folder in folders.items() if not self._files.is_folder(folder)]:
             for tp in new:
                 self._create(tp)
-            sync(self.folder)
+            self._files.sync(self.folder)
         return {tp: self._head(tp) for tp in folders}
 
     def take(self, partition: TopicPartition, head: Claim | None, claim: Claim) -> bool:
@@ -71,20 +71,20 @@ class RangeClaims:
         """
         folder = self._folder_of(partition)
         try:
-            (folder / _entry(head)).rename(folder / claim.name)
+            self._files.rename(folder / _entry(head), folder / claim.name)
         except FileNotFoundError:
             return self.is_head(partition, claim)  # an earlier attempt may have renamed it
         return True
 
     def is_head(self, partition: TopicPartition, claim: Claim) -> bool:
         """Return whether `claim` is the last claim of the partition."""
-        return (self._folder_of(partition) / claim.name).exists()
+        return self._files.exists(self._folder_of(partition) / claim.name)
 
     def sync(self, partition: TopicPartition) -> None:
         """Make the last claim of the partition durable on disk."""
-        sync(self._folder_of(partition))
+        self._files.sync(self._folder_of(partition))
 
-    def _folder_of(self, partition: TopicPartition) -> Path:
+    def _folder_of(self, partition: TopicPartition) -> PurePath:
         return self.folder / folder_name(partition)
 
     def _create(self, partition: TopicPartition) -> None:
@@ -93,22 +93,22 @@ class RangeClaims:
         Do nothing if the folder exists. The head is the entry whose name is the last claim.
         """
         folder = self._folder_of(partition)
-        link = last_link(self._links / folder.name)
+        link = None if self._links is None else last_link(self._links / folder.name)
         head = None if link is None else Claim(*link)
         making = self.folder / f".creating-{uuid4().hex}"
-        making.mkdir()
+        self._files.make_folder(making)
         try:
-            (making / _entry(head)).touch()
-            making.rename(folder)
+            self._files.touch(making / _entry(head))
+            self._files.rename(making, folder)
         except OSError:
-            shutil.rmtree(making, ignore_errors=True)
-            if not folder.is_dir():  # so no other writer has created the folder
+            self._files.delete_folder(making)
+            if not self._files.is_folder(folder):  # so no other writer has created the folder
                 raise
 
     def _head(self, partition: TopicPartition) -> Claim | None:
         folder = self._folder_of(partition)
         for _ in range(_MAX_LISTINGS):
-            names = [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208
+            names = [name for name in self._files.names(folder) if not name.startswith(".")]
             if claims := [_claim(folder / name) for name in names if name != _NOTHING]:
                 return max(claims)  # a listing during a rename may have both names
             if _NOTHING in names:
@@ -123,7 +123,7 @@ def _entry(claim: Claim | None) -> str:
     return _NOTHING if claim is None else claim.name
 
 
-def _claim(path: Path) -> Claim:
+def _claim(path: PurePath) -> Claim:
     if (claim := Claim.parse(path.name)) is None:
         raise ConfigError(f"{path} is not a claim of a landing folder. Remove this file.")
     return claim
@@ -146,12 +146,3 @@ def file_name(before: str, topic: str, after: str) -> str:
         return name
     digest = f"~{hashlib.sha256(topic.encode()).hexdigest()[:16]}"  # no topic name has a ~
     return before + topic[: _MAX_FILE_NAME - len(before + digest + after)] + digest + after
-
-
-def sync(path: Path) -> None:
-    """Make the contents of a file durable on disk. For a folder, make the names in it durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

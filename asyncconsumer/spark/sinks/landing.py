@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class LandingFolder:
-    """A sink of Parquet files in a local or network folder, or in an object store.
+    """A sink of Parquet files in a local or network folder, in HDFS, or in an object store.
 
     A local or network file system must rename atomically, as local ones and NFS do. URLs such as
     ``s3://bucket/landing``, ``gs://bucket/landing`` and
@@ -38,6 +38,10 @@ class LandingFolder:
     supports conditional writes. `storage_options` are its settings, with the names of delta-rs and
     obstore, such as ``aws_access_key_id`` or ``endpoint``. Settings that are missing are read from
     the environment, as the SDK of the provider does.
+
+    ``hdfs://namenode:8020/landing`` and ``hdfs:///landing`` name a folder in a Hadoop file system.
+    Its `storage_options` are properties of Hadoop and `kerberos_principal`, `kerberos_keytab` or
+    `kerberos_cache`. Other properties are read from the files in ``$HADOOP_CONF_DIR``.
 
     File names contain topic, partition and offsets. Files may be moved or deleted after they were
     read (Spark's ``cleanSource``), because offsets are kept in ``_claims``. `parquet` are options

@@ -315,8 +315,6 @@ def test_no_file_is_made_of_what_is_no_topic(folder: Path, topic: str) -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        "hdfs:/landing",
-        "hdfs:",
         "dbfs:/landing",
         "file:///landing",
         "file:/landing",
@@ -332,6 +330,25 @@ def test_an_address_with_another_scheme_is_no_folder(
     with pytest.raises(ConfigError, match=r"does not know the scheme.*s3, "):
         LandingFolder(address).open()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "address", ["hdfs:", "hdfs:/landing", "hdfs://host", "viewfs://x", Path("hdfs://host/landing")]
+)
+def test_an_incomplete_hadoop_url_is_refused(address: str | Path) -> None:
+    with pytest.raises(ConfigError, match="not a URL of a Hadoop file system"):
+        LandingFolder(address)
+
+
+def test_a_hadoop_url_without_a_host_needs_a_default_file_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("HADOOP_CONF_DIR", "HADOOP_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match=r"hdfs:///landing cannot be opened.*HADOOP_CONF_DIR"):
+        LandingFolder("hdfs:///landing")
+    properties = {"fs.defaultFS": "hdfs://host:1"}
+    assert LandingFolder("hdfs:///landing", storage_options=properties).folder == "hdfs:///landing"
 
 
 def test_a_local_folder_has_no_storage_options(folder: Path) -> None:
