@@ -18,7 +18,7 @@ class Counted:
 
     def __init__(self, count: int, delay_ms: float) -> None:
         self._count = count
-        self._left = count
+        self._remaining = count
         self._delay = delay_ms / 1000
         self._watch: Watch | None = None
         self.done = asyncio.Event()
@@ -39,8 +39,8 @@ class Counted:
         self._finish()
 
     def _finish(self) -> None:
-        self._left -= 1
-        if not self._left:
+        self._remaining -= 1
+        if not self._remaining:
             assert self._watch is not None
             self.figures = self._watch.figures(self._count)
             self.done.set()

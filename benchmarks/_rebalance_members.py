@@ -85,7 +85,7 @@ class Work:
     """The work of an asyncio member on records: usually none."""
 
     def __init__(self, requested: Wanted) -> None:
-        self._wanted = requested
+        self._targets = requested
         self._slow = False
         self._block = 0.0
 
@@ -96,7 +96,7 @@ class Work:
 
     async def on(self, records: AsyncIterator[Record]) -> None:
         async for record in records:
-            self._wanted.deliver(record.partition, record.offset, record.timestamp)
+            self._targets.deliver(record.partition, record.offset, record.timestamp)
             if self._slow:
                 await asyncio.sleep(_SECONDS_OF_SLOW_WORK)
             if self._block:

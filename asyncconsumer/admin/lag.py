@@ -75,9 +75,9 @@ async def find_offsets(
     try:
         await lookup.run()
     except ConsumerError:
-        if not lookup.found:
+        if not lookup.offsets:
             raise
-    return {tp: listed.offset for tp, listed in lookup.found.items()}
+    return {tp: listed.offset for tp, listed in lookup.offsets.items()}
 
 
 async def find_ranges(client: AdminClient, topics: Collection[str]) -> list[LogRange]:

@@ -25,12 +25,12 @@ class AsyncResource(abc.ABC):
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        where: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         try:
             await self._before_close(error)
         finally:
-            await self._stack.__aexit__(kind, error, where)
+            await self._stack.__aexit__(kind, error, traceback)
 
     @abc.abstractmethod
     async def _open(self, stack: AsyncExitStack) -> None:

@@ -42,14 +42,16 @@ class Scope:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        where: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._state = _ScopeState.CLOSED
         for task in self._tasks:
             task.cancel()
         # the group would wrap the block's own error, so it gets cancellations only
         cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
-        await self._group.__aexit__(*((kind, error, where) if cancelled else (None, None, None)))
+        await self._group.__aexit__(
+            *((kind, error, traceback) if cancelled else (None, None, None))
+        )
 
     @property
     def is_open(self) -> bool:

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def start_task(
-    where: asyncio.TaskGroup | asyncio.AbstractEventLoop,
+    owner: asyncio.TaskGroup | asyncio.AbstractEventLoop,
     work: Coroutine[Any, Any, T],
     name: str | None = None,
 ) -> asyncio.Task[T]:
@@ -25,7 +25,7 @@ def start_task(
         returned = asyncio.Event()
         coroutine = _after(returned, work)
     try:
-        task = where.create_task(coroutine, name=name)
+        task = owner.create_task(coroutine, name=name)
     except RuntimeError:  # the TaskGroup is ending, or the loop is closed
         coroutine.close()
         work.close()

@@ -169,7 +169,7 @@ class TopicEvents:
         self,
         positions: dict[int, int] | None,
         send_event: SendEvent,
-        gone: Awaitable[None],
+        disconnected: Awaitable[None],
         keep_alive: Callable[[], Awaitable[None]] | None = None,
     ) -> str | None:
         """Send events until the client disconnects or is too slow, or until Kafka fails.
@@ -180,7 +180,7 @@ class TopicEvents:
         try:
             async with Scope("topic events") as scope:
                 tasks = {scope.start(self._send_all(positions, send_event), "send")}
-                tasks.add(scope.start(_quiet(gone), "receive"))
+                tasks.add(scope.start(_quiet(disconnected), "receive"))
                 if keep_alive is not None:
                     tasks.add(scope.start(_quiet(keep_alive()), "keep alive"))
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

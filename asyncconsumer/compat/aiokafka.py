@@ -136,7 +136,7 @@ class AIOKafkaConsumer:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        where: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         await self._stop(error)
 
@@ -237,7 +237,7 @@ class AIOKafkaConsumer:
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
         """Wait for the next record and return it. With `partitions`, return a record of these."""
         assert all(isinstance(tp, TopicPartition) for tp in partitions)
-        async with self._reading.one():
+        async with self._reading.hold():
             await self._before_read()
             with translated():
                 return await self._consumer.getone(*_converted(partitions))
@@ -248,7 +248,7 @@ class AIOKafkaConsumer:
         """Return the buffered records by partition. If there are none, wait up to `timeout_ms`."""
         assert all(isinstance(tp, TopicPartition) for tp in partitions)
         _check_limit("max_records", max_records)
-        async with self._reading.one():
+        async with self._reading.hold():
             await self._before_read()
             with translated():
                 batches = await self._consumer.getmany(

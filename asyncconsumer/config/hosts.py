@@ -21,7 +21,7 @@ class Hosts(NamedTuple):
     endings: tuple[str, ...]
     networks: tuple[IPv4Network | IPv6Network, ...]
 
-    def have(self, host: str) -> bool:
+    def contains(self, host: str) -> bool:
         """Return whether `host` is in the set. A name is not resolved to addresses."""
         try:
             address = ip_address(host)

@@ -67,7 +67,7 @@ class SecurityConfig:
     def allows(self, address: Address) -> bool:
         """Return whether this client may connect to the host of `address`."""
         hosts = self.allowed_hosts
-        return hosts is None or parse_hosts("allowed_hosts", hosts).have(address.host)
+        return hosts is None or parse_hosts("allowed_hosts", hosts).contains(address.host)
 
     def check_security(self) -> None:
         """Raise ConfigError for security options that are invalid or conflict."""

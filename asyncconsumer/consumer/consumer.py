@@ -189,7 +189,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
     async def _before_close(self, error: BaseException | None) -> None:
         if error is None and self._current is not None:
             self._current.runner.acknowledge_at_exit()
-        await self._changes.rest()  # another task may be changing the subscription
+        await self._changes.wait_idle()  # another task may be changing the subscription
         await self._leave()
 
     def __del__(self) -> None:
@@ -469,9 +469,9 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         """
         return self._end_of(partition, "last_stable_offset")
 
-    def _end_of(self, partition: TopicPartition, which: str) -> int | None:
+    def _end_of(self, partition: TopicPartition, policy: str) -> int | None:
         progress = self.progress().get(partition)
-        offset: int = -1 if progress is None else getattr(progress, which)
+        offset: int = -1 if progress is None else getattr(progress, policy)
         return offset if offset >= 0 else None
 
     @property

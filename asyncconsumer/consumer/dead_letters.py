@@ -119,7 +119,7 @@ class DeadLetterProducer(AsyncResource):
         # not written yet, or awaited; a repeated request for the same record joins the first
         self._pending: dict[_RecordIdentity, _PendingDeadLetter] = {}
         self._to_check = False  # whether the topic is there
-        self._wanted = asyncio.Event()
+        self._requested = asyncio.Event()
         self._opened = asyncio.Event()
         self._producer: Producer | None = None
         self._log = RateLimitedLogger(_log)
@@ -155,7 +155,7 @@ class DeadLetterProducer(AsyncResource):
         If the topic does not exist, `trouble` says so.
         """
         self._to_check = True
-        self._wanted.set()
+        self._requested.set()
 
     async def write(self, record: Record, failure: Failure, *, partition: int | None = None) -> int:
         """Write a record to all in-sync replicas of its topic. Return its offset.
@@ -176,7 +176,7 @@ class DeadLetterProducer(AsyncResource):
         if dead_letter.writing is None:
             writing = self._write(dead_letter)
             dead_letter.writing = self._scope.start(writing, f"dead letter to {self.topic}")
-            self._wanted.set()
+            self._requested.set()
         dead_letter.callers += 1
         try:
             return await self._scope.outcome(dead_letter.writing)
@@ -188,14 +188,14 @@ class DeadLetterProducer(AsyncResource):
 
     async def _run(self) -> None:
         """Open the producer when it is needed, and check the topic on request."""
-        await self._wanted.wait()
+        await self._requested.wait()
         config = ProducerConfig(self._connection, _SENDING)
         async with Producer(config=config, **self._environment._asdict()) as producer:
             self._producer = producer
             self._opened.set()
             while True:
-                await self._wanted.wait()
-                self._wanted.clear()
+                await self._requested.wait()
+                self._requested.clear()
                 if self._to_check:
                     await self._check(producer)
 

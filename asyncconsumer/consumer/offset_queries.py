@@ -26,10 +26,10 @@ class OffsetQueries:
         return await self._leaders.partitions(topic)
 
     async def ends(
-        self, partitions: Iterable[TopicPartition], which: int
+        self, partitions: Iterable[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition, or its end. `which` is EARLIEST or LATEST."""
-        result = await self._ask(dict.fromkeys(partitions, which))
+        """Return the first offset of each partition, or its end: EARLIEST or LATEST."""
+        result = await self._ask(dict.fromkeys(partitions, timestamp))
         return {tp: listed.offset for tp, listed in result.items()}
 
     async def for_times(

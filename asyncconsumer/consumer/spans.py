@@ -139,9 +139,9 @@ class TracedSource(ObservingSource, Generic[T]):
         self._spans = spans
 
     @property
-    def in_hand(self) -> bool:
+    def in_flight(self) -> bool:
         """Whether an item was delivered and no other one was requested since."""
-        return self._source.in_hand
+        return self._source.in_flight
 
     async def __anext__(self) -> T:
         self._spans.end()
@@ -149,9 +149,9 @@ class TracedSource(ObservingSource, Generic[T]):
         self._spans.begin(item)
         return item
 
-    def left(self, how: Exit) -> None:
+    def on_exit(self, reason: Exit) -> None:
         """End the span of the last item, because the loop was left."""
-        self._spans.end(failed=how == "error")
+        self._spans.end(failed=reason == "error")
 
 
 class TracedStore:

@@ -33,7 +33,7 @@ Way = Literal["records", "batches", "calls", "chunks", "arrow"]
 class _ReturnedBatch:
     """The records that the last `getmany` or `getone` returned. The next call acknowledges them."""
 
-    in_hand = False
+    in_flight = False
 
 
 class DeliveryPolicy(NamedTuple):
@@ -78,14 +78,14 @@ class ConsumerStream(Generic[K, V]):
     """
 
     def __init__(
-        self, stream: BatchedStream, how: DeliveryPolicy, partition: TopicPartition | None = None
+        self, stream: BatchedStream, policy: DeliveryPolicy, partition: TopicPartition | None = None
     ) -> None:
         self.partition = partition  # if the stream has only this one
         self._stream = stream
-        self._how = how
-        stream.build_messages(how.builder(), self._apply_policy)
+        self._policy = policy
+        stream.build_messages(policy.builder(), self._apply_policy)
         self._by_hand = stream.iteration(aiter(stream), self._prepare)
-        self._spans = None if how.spans is None else how.spans()
+        self._spans = None if policy.spans is None else policy.spans()
         self._returned = _ReturnedBatch()
         self._calls = stream.iteration(self._returned, partial(self._prepare, way="calls"))
 
@@ -115,10 +115,10 @@ class ConsumerStream(Generic[K, V]):
         """Return a coroutine that handles an unreadable record, or None to raise `error`."""
         if not isinstance(error, CorruptRecords | DeserializationFailed):
             return None
-        if self._how.poison.raises(error):
+        if self._policy.poison.raises(error):
             return None
         chunk = self._stream.held
-        return self._how.poison.apply(error, lambda: self._stream.held is chunk)
+        return self._policy.poison.apply(error, lambda: self._stream.held is chunk)
 
     def batches(
         self, max_records: int = 500, max_wait_ms: int = 100
@@ -169,14 +169,14 @@ class ConsumerStream(Generic[K, V]):
         self, partitions: Sequence[TopicPartition], seconds: float | None, max_records: int
     ) -> list[Message[K, V]]:
         self._calls.begin()
-        if self._how.select(partitions or None):
+        if self._policy.select(partitions or None):
             self._seek_back(first_offsets(self._stream.collected))  # maybe of other partitions
-        self._returned.in_hand = False
+        self._returned.in_flight = False
         self.end_span()
         batch: list[Message[K, V]] = await self._stream.next_batch(
             max_records, BatchWaits(seconds, 0.0)
         )
-        self._returned.in_hand = bool(batch)
+        self._returned.in_flight = bool(batch)
         if not batch and (seconds is None or self._stream.is_over):
             raise ClosedError("the consumer was closed, and nothing more comes")
         if self._spans is not None and batch:
@@ -237,11 +237,11 @@ class ConsumerStream(Generic[K, V]):
             offsets[tp] = min(offset, offsets.get(tp, offset))
         self._seek_back(offsets)
         if way != "calls":
-            self._how.select(None)
+            self._policy.select(None)
 
     def _seek_back(self, offsets: Mapping[TopicPartition, int]) -> None:
         if offsets:
-            self._how.read_again(offsets)
+            self._policy.read_again(offsets)
 
     def _refuse_limit(self, way: str) -> None:
         if self._stream.remaining is not None:

@@ -91,7 +91,7 @@ class SubscribeOperations(OffsetOperations):
         consumer can subscribe again.
         """
         self._acknowledge_by_reader()
-        async with self._changes.one():
+        async with self._changes.hold():
             await self._leave()
 
     def stop(self) -> Awaitable[None]:
@@ -205,7 +205,7 @@ class SubscribeOperations(OffsetOperations):
 
     async def _change_subscription(self, spec: SubscriptionSpec) -> None:
         self._scope.check_open()
-        async with self._changes.one():
+        async with self._changes.hold():
             await self._change_to(spec)
         active = self._active
         # the rebalance waits for its listeners, so a listener that assigns must not wait for it

@@ -17,36 +17,36 @@ class SubscriptionLock:
     """
 
     def __init__(self) -> None:
-        self._at_rest = asyncio.Event()
-        self._at_rest.set()
-        self._left = asyncio.Event()  # cleared while a task leaves the group
-        self._left.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._nobody_leaves = asyncio.Event()  # cleared while a task leaves the group
+        self._nobody_leaves.set()
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
+    async def hold(self) -> AsyncIterator[None]:
         """Return an async context manager that holds the lock during one change."""
-        while not self._at_rest.is_set():
-            await self._at_rest.wait()
-        self._at_rest.clear()
+        while not self._idle.is_set():
+            await self._idle.wait()
+        self._idle.clear()
         try:
             yield
         finally:
-            self._at_rest.set()
+            self._idle.set()
 
-    async def rest(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no change of the subscription is in progress, for at most 5 seconds."""
-        await wait_set(self._at_rest, _SECONDS_TO_CHANGE)
+        await wait_set(self._idle, _SECONDS_TO_CHANGE)
 
     async def leaving(self, leave: Callable[[], Awaitable[None]]) -> None:
         """Call `leave`, which leaves the group.
 
         If another task is leaving the group already, wait until that task is done instead.
         """
-        if not self._left.is_set():
-            await self._left.wait()
+        if not self._nobody_leaves.is_set():
+            await self._nobody_leaves.wait()
             return
-        self._left.clear()
+        self._nobody_leaves.clear()
         try:
             await leave()
         finally:
-            self._left.set()
+            self._nobody_leaves.set()

@@ -113,13 +113,13 @@ class Transactions:
     def _check(self) -> None:
         """Raise TransactionFenced if a partition with delivered records may have another owner."""
         now = asyncio.get_running_loop().time()
-        gone = [
+        revoked = [
             tp
             for tp, (since, position) in self._rebalancer.revoked.items()
             if position > self._done.get((tp, since), -1)
         ]
-        if gone or self._membership.lost or now >= self._membership.deadline:
-            raise TransactionFenced(self._group_id, gone)
+        if revoked or self._membership.lost or now >= self._membership.deadline:
+            raise TransactionFenced(self._group_id, revoked)
 
     def _handed_out(self, bases: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the position of each partition that has delivered records since `bases`."""
@@ -200,10 +200,10 @@ class _Ended:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        where: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         if error is not None:
-            await self._block.__aexit__(kind, error, where)
+            await self._block.__aexit__(kind, error, traceback)
             return
         async with Scope("a transaction") as scope:
             committing = scope.start(self._commit(), "commit a transaction")

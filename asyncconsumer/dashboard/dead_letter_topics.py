@@ -46,13 +46,15 @@ async def read_dead_letters(admin: Admin, also: Iterable[str] = ()) -> list[Dead
 async def _topic(
     admin: Admin, name: str, ranges: list[LogRange], record: Record | None
 ) -> DeadLetterTopic:
-    mine = [row for row in ranges if row.topic == name]
-    total = sum(row.end - row.start for row in mine)
+    topic_rows = [row for row in ranges if row.topic == name]
+    total = sum(row.end - row.start for row in topic_rows)
     try:
         done = await admin.committed(f"{name}{_GROUP_SUFFIX}", store="kafka") if total else {}
     except ConsumerError:  # a part of the page is better than none
         done = {}
-    unfinished = sum(max(0, row.end - max(row.start, done.get(row.tp, row.start))) for row in mine)
+    unfinished = sum(
+        max(0, row.end - max(row.start, done.get(row.tp, row.start))) for row in topic_rows
+    )
     if record is None:
         return DeadLetterTopic(name, total, unfinished)
     headers = {

@@ -23,17 +23,17 @@ class UnevenSubscriptions(ConsumerError):
 class MalformedConsumerProtocol(ConsumerError):
     """A subscription, an assignment or the user data of an assignor cannot be parsed.
 
-    ``what`` says which of the three it is. ``position`` is the byte at which parsing stopped.
+    ``kind`` says which of the three it is. ``position`` is the byte at which parsing stopped.
     """
 
-    def __init__(self, what: str, position: int, reason: str) -> None:
-        super().__init__(what, position, reason)
-        self.what = what
+    def __init__(self, kind: str, position: int, reason: str) -> None:
+        super().__init__(kind, position, reason)
+        self.kind = kind
         self.position = position
         self.reason = reason
 
     def __str__(self) -> str:
         return (
-            f"malformed {self.what} at byte {self.position}: {self.reason}. A client in this group "
+            f"malformed {self.kind} at byte {self.position}: {self.reason}. A client in this group "
             "does not follow Kafka's consumer protocol. Find and fix the client that wrote it"
         )

@@ -119,7 +119,7 @@ def _with(
 class OffsetLookup:
     """A lookup of offsets of many partitions, with one ListOffsets request to each leader.
 
-    A partition whose leader moved or does not answer is retried. `found` has the offsets found so
+    A partition whose leader moved or does not answer is retried. `offsets` has those found so
     far, even after an error.
     """
 
@@ -130,7 +130,7 @@ class OffsetLookup:
         *,
         committed_only: bool = False,
     ) -> None:
-        self.found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        self.offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
         self._leaders = leaders
         self._remaining = dict(timestamps)
         self._committed_only = committed_only
@@ -152,7 +152,7 @@ class OffsetLookup:
             if errors:
                 cause, topic_is_unknown = self._retriable_error(errors)
                 await (topic_deadline if topic_is_unknown else deadline).wait_or_raise(cause)
-        return self.found
+        return self.offsets
 
     def _retriable_error(
         self, errors: Mapping[TopicPartition, ConsumerError]
@@ -200,7 +200,7 @@ class OffsetLookup:
                 if isinstance(listed := result[tp], BrokerError):
                     errors[tp] = listed
                 else:
-                    self.found[tp] = listed
+                    self.offsets[tp] = listed
                     del self._remaining[tp]
 
         await for_each(by_leader, ask)

@@ -19,13 +19,13 @@ class Sent:
     objects, so each refers to few others, which saves the garbage collector work.
     """
 
-    __slots__ = ("_deliveries", "_done", "_then", "has_failed", "item", "work")
+    __slots__ = ("_deliveries", "_done", "_on_sent", "has_failed", "item", "work")
 
     def __init__(self, deliveries: Sequence[RecordDelivery]) -> None:
         self._deliveries = deliveries
         self._done = 0  # deliveries at the beginning that are done
         self.has_failed = False  # one of the results could not be written
-        self._then: Callable[[Sent], object]
+        self._on_sent: Callable[[Sent], object]
         self.work: PartitionWork
         self.item: Item
 
@@ -34,16 +34,16 @@ class Sent:
         for delivery in self._deliveries:
             await delivery
 
-    def begin(self, work: PartitionWork, item: Item, then: "Callable[[Sent], object]") -> None:
+    def begin(self, work: PartitionWork, item: Item, on_sent: "Callable[[Sent], object]") -> None:
         """Call ``then(self)`` when all results of an item are written or have failed.
 
-        If they are done already, `then` is called at once.
+        If they are done already, `on_sent` is called at once.
         """
-        self.work, self.item, self._then = work, item, then
+        self.work, self.item, self._on_sent = work, item, on_sent
         self()
 
     def __call__(self) -> None:
-        """Have the next delivery that is not done call this object. If all are done, call `then`.
+        """Have the next delivery that is not done call this object. If all are done, call `on_sent`.
 
         The deliveries of a producer batch are done together, so one callback suffices for them.
         """
@@ -55,7 +55,7 @@ class Sent:
             self._done += 1
             if delivery.error is not None:
                 self.has_failed = True
-        self._then(self)
+        self._on_sent(self)
 
 
 class Acknowledgements:

@@ -258,10 +258,10 @@ class ConsumerApp(Declarations, WebMixin):
             self._start(self._read(partition, stream), f"read {partition}")
 
     async def _read(self, partition: TopicPartition, stream: HandlerStream) -> None:
-        mine = runtime_of(self._running, partition.topic)
-        if mine.retry_topics is not None:
-            await mine.retry_topics.caught_up(partition, self.consumer)
-        await stream.pump(skip_corrupt=mine.failures.skip_corrupt, seek=self._reader.go_back)
+        runtime = runtime_of(self._running, partition.topic)
+        if runtime.retry_topics is not None:
+            await runtime.retry_topics.caught_up(partition, self.consumer)
+        await stream.pump(skip_corrupt=runtime.failures.skip_corrupt, seek=self._reader.go_back)
 
     def _fail(self, error: Exception) -> None:
         if self._end.error is None and self._state is not AppState.CLOSED:
@@ -275,7 +275,7 @@ class ConsumerApp(Declarations, WebMixin):
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        where: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         interrupted = await self._end.over(error)
         try:
@@ -283,7 +283,7 @@ class ConsumerApp(Declarations, WebMixin):
         finally:
             self._state = AppState.CLOSED
             self._end.happened.set()
-            raised = (None, None, None) if interrupted else (kind, error, where)
+            raised = (None, None, None) if interrupted else (kind, error, traceback)
             await super().__aexit__(*raised)
         if self._end.error is not None and (interrupted or error is None):
             raise self._end.error

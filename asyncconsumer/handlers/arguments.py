@@ -46,7 +46,7 @@ class RecordPart(NamedTuple):
 
     part: Literal["key", "value", "header"]
     kind: Any
-    how: Deserializer[Any] | None = None
+    deserializer: Deserializer[Any] | None = None
     name: str = ""
     required: bool = True
 
@@ -91,9 +91,9 @@ class Dependency:
 
 def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> list[Argument]:
     """Return the arguments of a handler in order. Raise ConfigError for unsupported parameters."""
-    where = f"handler {name}"
-    parameters = _parameters(where, function)
-    arguments = _arguments(where, parameters, batch=batch)
+    place = f"handler {name}"
+    parameters = _parameters(place, function)
+    arguments = _arguments(place, parameters, batch=batch)
     if not arguments:
         raise ConfigError(
             f"handler {name} has no parameters: it needs one for the value or the record"
@@ -102,7 +102,7 @@ def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> lis
 
 
 def dependency_of(
-    where: str,
+    place: str,
     function: Callable[..., Any],
     *,
     use_cache: bool,
@@ -115,28 +115,28 @@ def dependency_of(
     ConfigError for a cycle or an unsupported parameter.
     """
     if not callable(function):
-        raise ConfigError(f"{where}: the dependency {function!r} is not a function or class")
+        raise ConfigError(f"{place}: the dependency {function!r} is not a function or class")
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    where = f"{where}, dependency {name}"
+    place = f"{place}, dependency {name}"
     if function in within:
-        raise ConfigError(f"{where}: it depends on itself. Remove the cycle")
-    parameters = _parameters(where, function)
-    arguments = _arguments(where, parameters, batch=batch, within=(*within, function))
+        raise ConfigError(f"{place}: it depends on itself. Remove the cycle")
+    parameters = _parameters(place, function)
+    arguments = _arguments(place, parameters, batch=batch, within=(*within, function))
     for parameter, made in zip(_passed(parameters), arguments, strict=True):
         if made.value is Parameter.BY_DEFAULT:
             raise ConfigError(
-                f"{where}, parameter {parameter.name!r}: a dependency gets the value only if it is "
+                f"{place}, parameter {parameter.name!r}: a dependency gets the value only if it is "
                 "annotated as Annotated[..., Value]. Otherwise annotate it with Depends, Context, "
                 "State, Record, Key or Header"
             )
     return Dependency(function, arguments, use_cache)
 
 
-def _parameters(where: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+def _parameters(place: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:  # also works for partials, bound methods, callable objects and decorated functions
         return [*inspect.signature(function, eval_str=True).parameters.values()]
     except (NameError, TypeError, ValueError, SyntaxError, AttributeError) as error:
-        raise ConfigError(f"{where}: its annotations cannot be read: {error}") from error
+        raise ConfigError(f"{place}: its annotations cannot be read: {error}") from error
 
 
 def _passed(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
@@ -152,7 +152,7 @@ def _passed(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
 
 
 def _arguments(
-    where: str,
+    place: str,
     parameters: Sequence[inspect.Parameter],
     *,
     batch: bool,
@@ -162,15 +162,15 @@ def _arguments(
     skipped = False
     passed = _passed(parameters)
     for parameter in parameters:
-        mine = f"{where}, parameter {parameter.name!r}"
-        _check_markers(mine, parameter, batch=batch)
+        parameter_place = f"{place}, parameter {parameter.name!r}"
+        _check_markers(parameter_place, parameter, batch=batch)
         if parameter not in passed:
             skipped = True
             continue
-        made = _reader(mine, parameter, batch=batch, within=within)
+        made = _reader(parameter_place, parameter, batch=batch, within=within)
         by_name = skipped or parameter.kind is parameter.KEYWORD_ONLY
         arguments.append(made._replace(keyword=parameter.name) if by_name else made)
-    _check_values(where, [parameter.name for parameter in passed], arguments)
+    _check_values(place, [parameter.name for parameter in passed], arguments)
     return arguments
 
 
@@ -203,27 +203,27 @@ def _is_injection(marker: object) -> bool:
     return marker is State or isinstance(marker, State | Header) or _is_depends(marker)
 
 
-def _check_markers(where: str, parameter: inspect.Parameter, *, batch: bool) -> None:
+def _check_markers(place: str, parameter: inspect.Parameter, *, batch: bool) -> None:
     """Raise ConfigError if the markers of a parameter are unknown, contradictory or misplaced."""
     default: object = parameter.default
     if hasattr(default, "dependency") and not _is_depends(default):
-        raise ConfigError(f"{where}: {default!r} is not supported. {_SUPPORTED}")
+        raise ConfigError(f"{place}: {default!r} is not supported. {_SUPPORTED}")
     for markers in _annotated(parameter.annotation, batch=batch):
         known = [marker for marker in markers if _is_known_marker(marker)]
         if not known:
             shown = ", ".join(map(repr, markers))
             raise ConfigError(
-                f"{where}: {shown} is not supported. {_SUPPORTED}. If the parameter is the "
+                f"{place}: {shown} is not supported. {_SUPPORTED}. If the parameter is the "
                 "value, annotate it as Annotated[..., Value]"
             )
         choices = [marker for marker in known if marker is Key or _is_injection(marker)]
         if len(choices) > 1 and Value not in known:
             shown = " and ".join(map(repr, choices))
-            raise ConfigError(f"{where}: {shown} choose different arguments. Keep one of them")
+            raise ConfigError(f"{place}: {shown} choose different arguments. Keep one of them")
         nested = parameter.annotation is not parameter.empty and not _injection(parameter)
         if nested and Value not in known and any(map(_is_injection, known)):
             raise ConfigError(
-                f"{where}: {known[0]!r} is inside of another type. Put it around the whole type: "
+                f"{place}: {known[0]!r} is inside of another type. Put it around the whole type: "
                 "Annotated[..., Depends(...)]"
             )
 
@@ -251,7 +251,7 @@ def _annotated(kind: Any, *, batch: bool) -> Iterator[Sequence[object]]:  # noqa
             yield from _annotated(inner, batch=False)
 
 
-def _check_values(where: str, names: Sequence[str], arguments: Sequence[Argument]) -> None:
+def _check_values(place: str, names: Sequence[str], arguments: Sequence[Argument]) -> None:
     """Raise ConfigError if several parameters would get the value and not all have a marker."""
     values = [
         (parameter, made.value)
@@ -262,33 +262,33 @@ def _check_values(where: str, names: Sequence[str], arguments: Sequence[Argument
     if len(values) > 1 and doubtful:
         others = [parameter for parameter, _ in values if parameter != doubtful[-1]]
         raise ConfigError(
-            f"{where}: {doubtful[-1]!r} and {others[0]!r} would both get the value. "
+            f"{place}: {doubtful[-1]!r} and {others[0]!r} would both get the value. "
             "Remove one, or annotate them: Record, Annotated[..., Key] or Annotated[..., Value]"
         )
 
 
 def _reader(
-    where: str, parameter: inspect.Parameter, *, batch: bool, within: tuple[object, ...]
+    place: str, parameter: inspect.Parameter, *, batch: bool, within: tuple[object, ...]
 ) -> Argument:
     """Return the argument for a parameter. `where` is the start of error messages."""
     marker: Any = _injection(parameter)
     if marker is None:
-        return _of_record(where, parameter, batch=batch)
+        return _of_record(place, parameter, batch=batch)
     kind = parameter.annotation
     if isinstance(marker, Header):
-        kind, _ = _split(_of_list(where, kind) if batch else kind)
+        kind, _ = _split(_of_list(place, kind) if batch else kind)
         required = parameter.default is parameter.empty and without_none(kind) is kind
         source = RecordPart("header", kind, name=marker.name, required=required)
         try:
             return Argument(marker.reader(kind, parameter.default), source=source)
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
+            raise ConfigError(f"{place}: {error}") from error
     if marker is Context:
         return Argument(_as_it_is, inject=Inject.CONTEXT)
     if not _is_depends(marker):
         return Argument(_as_it_is, inject=State() if marker is State else marker)
     function = _split(kind)[0] if marker.dependency is None else marker.dependency
-    made = dependency_of(where, function, use_cache=marker.use_cache, batch=batch, within=within)
+    made = dependency_of(place, function, use_cache=marker.use_cache, batch=batch, within=within)
     return Argument(_as_it_is, inject=made)
 
 
@@ -301,43 +301,45 @@ def _split(kind: Any) -> tuple[Any, list[object]]:  # noqa: ANN401
     return (None, [Key]) if kind is Key else (kind, [])
 
 
-def _of_record(where: str, parameter: inspect.Parameter, *, batch: bool) -> Argument:
+def _of_record(place: str, parameter: inspect.Parameter, *, batch: bool) -> Argument:
     if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
         raise ConfigError(
-            f"{where}: only positional parameters and parameters with a default are supported"
+            f"{place}: only positional parameters and parameters with a default are supported"
         )
     kind: Any = None if parameter.annotation is parameter.empty else parameter.annotation
     if parameter.name == "self" and kind is None:
         raise ConfigError(
-            f"{where}: the method is not bound to an object. "
+            f"{place}: the method is not bound to an object. "
             "Declare the bound method: app.handler(...)(obj.run)"
         )
     if batch:
-        kind = _of_list(where, kind)
+        kind = _of_list(place, kind)
     kind, markers = _split(kind)
     if kind is Record or get_origin(kind) is Message or kind is Message:
         return Argument(_as_it_is)
-    how = next((marker for marker in markers if isinstance(marker, Deserializer)), kind)
+    deserializer = next((marker for marker in markers if isinstance(marker, Deserializer)), kind)
     is_key = Key in markers or (Value not in markers and parameter.name == "key")
-    source = RecordPart("key" if is_key else "value", kind, None if how is kind else how)
+    source = RecordPart(
+        "key" if is_key else "value", kind, None if deserializer is kind else deserializer
+    )
     if is_key:
-        return _part(where, how, "key")._replace(source=source)
+        return _part(place, deserializer, "key")._replace(source=source)
     if kind == Headers or (parameter.name == "headers" and not markers):
-        return _headers_as(where, kind)
+        return _headers_as(place, kind)
     if kind is None and parameter.name == "record":
         return Argument(_as_it_is)
     if parameter.name in _OF_A_RECORD and not markers:
         raise ConfigError(
-            f"{where}: it would get the value. For the {parameter.name} of the record take the "
+            f"{place}: it would get the value. For the {parameter.name} of the record take the "
             "Record. If the value is meant, annotate it as Annotated[..., Value]"
         )
-    explicit = Value in markers or how is not kind
-    made = _part(where, how, "value")
+    explicit = Value in markers or deserializer is not kind
+    argument = _part(place, deserializer, "value")
     meant = Parameter.EXPLICITLY if explicit else Parameter.BY_DEFAULT
-    return made._replace(value=meant, source=source)
+    return argument._replace(value=meant, source=source)
 
 
-def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
+def _of_list(place: str, kind: Any) -> Any:  # noqa: ANN401
     """Return the item type in the `list[...]` annotation of a batch handler, or None without one.
 
     Raise ConfigError for the annotation of another type.
@@ -346,13 +348,13 @@ def _of_list(where: str, kind: Any) -> Any:  # noqa: ANN401
         return None
     if get_origin(kind) is Annotated:
         inner, *markers = get_args(kind)
-        return Annotated[_of_list(where, inner) or bytes, *markers]
+        return Annotated[_of_list(place, inner) or bytes, *markers]
     if get_origin(kind) is not list:
-        raise ConfigError(f"{where}: a handler with `batch` gets lists: annotate it as list[...]")
+        raise ConfigError(f"{place}: a handler with `batch` gets lists: annotate it as list[...]")
     return get_args(kind)[0]
 
 
-def _headers_as(where: str, kind: Any) -> Argument:  # noqa: ANN401
+def _headers_as(place: str, kind: Any) -> Argument:  # noqa: ANN401
     """Return the argument for a parameter `headers` of the annotated type.
 
     It is a list of pairs, because names may repeat, or a dict with the last value of each name.
@@ -362,14 +364,14 @@ def _headers_as(where: str, kind: Any) -> Argument:  # noqa: ANN401
     if kind is None or kind is tuple or get_origin(kind) is tuple:
         return Argument(lambda record: record.headers)
     raise ConfigError(
-        f"{where}: headers are a tuple of pairs. For a dict annotate it as dict[str, bytes]"
+        f"{place}: headers are a tuple of pairs. For a dict annotate it as dict[str, bytes]"
     )
 
 
-def _part(where: str, kind: Any, part: Part) -> Argument:  # noqa: ANN401
+def _part(place: str, kind: Any, part: Part) -> Argument:  # noqa: ANN401
     try:
         plain = not isinstance(kind, Deserializer) and kind in _PLAIN_JSON
         made = make_deserializer("json" if plain else kind)
         return Argument(made.reader(part), made.waits)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"{place}: {error}") from error

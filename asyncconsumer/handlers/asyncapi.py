@@ -11,7 +11,7 @@ from asyncconsumer.consumer.dead_letters import PREFIX
 from asyncconsumer.handlers.arguments import Argument, Dependency, RecordPart
 from asyncconsumer.handlers.handler import Handler
 from asyncconsumer.handlers.publishing import UNTYPED, Publish, result_types
-from asyncconsumer.serdes.model_schemas import Mode, ModelSchemas, Wanted, model_schemas
+from asyncconsumer.serdes.model_schemas import Mode, ModelSchemas, SchemaRequest, model_schemas
 from asyncconsumer.serdes.models import named, without_none
 from asyncconsumer.serdes.registry_format import RegistryFormat
 
@@ -45,7 +45,7 @@ class _MessagePart(NamedTuple):
     """The type of a topic's values or keys, and the object that converts them, if there is one."""
 
     kind: Any
-    how: object = None
+    converter: object = None
 
 
 class _TopicMessage(NamedTuple):
@@ -86,7 +86,7 @@ def document(
     The document contains no user names and no passwords.
     """
     operations = [each for handler in handlers for each in _operations(handler)]
-    schemas = model_schemas(_wanted(operations), _SCHEMAS)
+    schemas = model_schemas(_schema_requests(operations), _SCHEMAS)
     servers, security = _servers(connection)
     channels: dict[str, Object] = {}
     made: dict[str, Object] = {}
@@ -122,7 +122,7 @@ def document(
 
 def _operations(handler: Handler) -> Iterator[_ChannelOperation]:
     """Yield one operation for each topic that a handler reads or writes."""
-    name, how = handler.name.rpartition(".")[2], handler.handling
+    name, options = handler.name.rpartition(".")[2], handler.handling
     read = _read(handler)
     topics = sorted(handler.topics)
     for topic in topics:
@@ -131,18 +131,18 @@ def _operations(handler: Handler) -> Iterator[_ChannelOperation]:
     if handler.pattern is not None:
         topic = f"{name}-pattern"
         yield _ChannelOperation(name, "receive", topic, [read], handler, handler.pattern.pattern)
-    if isinstance(how.publish, Publish) and how.publish.topic is not None:
-        written = list(_written(handler, how.publish, read))
-        yield _ChannelOperation(f"{name}.publish", "send", how.publish.topic, written, handler)
+    if isinstance(options.publish, Publish) and options.publish.topic is not None:
+        written = list(_written(handler, options.publish, read))
+        yield _ChannelOperation(f"{name}.publish", "send", options.publish.topic, written, handler)
     failed = read._replace(failed=True)
-    for topic in how.retry_topics:
-        suffix = f".{topic}" if len(how.retry_topics) > 1 else ""
+    for topic in options.retry_topics:
+        suffix = f".{topic}" if len(options.retry_topics) > 1 else ""
         again = _ChannelOperation(f"{name}.retry{suffix}", "receive", topic, [failed], handler)
         yield again._replace(summary="Process records that failed again.")
         about = "Write records that failed, for a later attempt."
         yield again._replace(name=f"{name}.park{suffix}", action="send", summary=about)
-    if how.dead_letter_topic is not None:
-        topic, about = how.dead_letter_topic, "Write records that could not be processed."
+    if options.dead_letter_topic is not None:
+        topic, about = options.dead_letter_topic, "Write records that could not be processed."
         dead = _ChannelOperation(f"{name}.dead_letter", "send", topic, [failed], handler)
         yield dead._replace(summary=about)
 
@@ -151,7 +151,8 @@ def _read(handler: Handler) -> _TopicMessage:
     sources = list(_sources(handler.arguments))
     parts = {
         part: next(
-            (_MessagePart(each.kind, each.how) for each in sources if each.part == part), None
+            (_MessagePart(each.kind, each.deserializer) for each in sources if each.part == part),
+            None,
         )
         for part in ("value", "key")
     }
@@ -192,18 +193,20 @@ def _part(form: Any) -> _MessagePart:  # noqa: ANN401 - a form of a serializer
     """
     if get_origin(form) is Annotated:
         kind, *markers = get_args(form)
-        how = next((each for each in markers if hasattr(each, "serialize")), None)
-        return _MessagePart(kind, how)
+        serializer = next((each for each in markers if hasattr(each, "serialize")), None)
+        return _MessagePart(kind, serializer)
     is_type = isinstance(form, type) or get_origin(form) is not None or form in ("json", Any)
     return _MessagePart(form) if is_type else _MessagePart(None, form)
 
 
-def _wanted(operations: Iterable[_ChannelOperation]) -> Iterator[Wanted]:
+def _schema_requests(operations: Iterable[_ChannelOperation]) -> Iterator[SchemaRequest]:
     for operation in operations:
         for message in operation.messages:
             parts = (message.value, message.key)
-            yield from (Wanted(part.kind, message.mode) for part in parts if part is not None)
-            yield from (Wanted(header.kind, message.mode) for header in message.headers)
+            yield from (
+                SchemaRequest(part.kind, message.mode) for part in parts if part is not None
+            )
+            yield from (SchemaRequest(header.kind, message.mode) for header in message.headers)
 
 
 # --- objects of the document ---------------------------------------------------------------------
@@ -264,11 +267,13 @@ def _message(message: _TopicMessage, schemas: ModelSchemas) -> Object:
     if message.value is not None:
         made["contentType"] = _content_type(message.value)
         made["payload"] = _payload(message.value, message.mode, schemas)
-        if isinstance(message.value.how, RegistryFormat):
+        if isinstance(message.value.converter, RegistryFormat):
             binding |= {"schemaIdLocation": "payload", "schemaIdPayloadEncoding": "4"}
     if message.key is not None:
-        schema = schemas.by_type[Wanted(message.key.kind, message.mode)]
-        binding["key"] = schema if message.key.how is None else _converted(message.key, schema)
+        schema = schemas.by_type[SchemaRequest(message.key.kind, message.mode)]
+        binding["key"] = (
+            schema if message.key.converter is None else _converted(message.key, schema)
+        )
     if headers := _headers(message, schemas):
         made["headers"] = headers
     if binding:
@@ -278,7 +283,8 @@ def _message(message: _TopicMessage, schemas: ModelSchemas) -> Object:
 
 def _headers(message: _TopicMessage, schemas: ModelSchemas) -> Object | None:
     properties = {
-        each.name: schemas.by_type[Wanted(each.kind, message.mode)] for each in message.headers
+        each.name: schemas.by_type[SchemaRequest(each.kind, message.mode)]
+        for each in message.headers
     }
     required = [each.name for each in message.headers if each.required]
     if message.failed:
@@ -298,10 +304,10 @@ def _headers(message: _TopicMessage, schemas: ModelSchemas) -> Object | None:
 
 
 def _payload(part: _MessagePart, mode: Mode, schemas: ModelSchemas) -> Object:
-    schema, how = schemas.by_type[Wanted(part.kind, mode)], part.how
-    if how is None:
+    schema, converter = schemas.by_type[SchemaRequest(part.kind, mode)], part.converter
+    if converter is None:
         return schema
-    text = how.text if isinstance(how, RegistryFormat) else None
+    text = converter.text if isinstance(converter, RegistryFormat) else None
     if text is not None and text.kind == "AVRO" and not text.references:
         return {"schemaFormat": _AVRO, "schema": json.loads(text.text)}
     if text is not None and text.kind == "JSON" and not schema and '"$ref"' not in text.text:
@@ -312,13 +318,13 @@ def _payload(part: _MessagePart, mode: Mode, schemas: ModelSchemas) -> Object:
 
 def _converted(part: _MessagePart, schema: Object) -> Object:
     """Return `schema`, or if it is empty, a schema that only names the converter of `part`."""
-    return schema or {"description": getattr(part.how, "name", None) or named(part.how)}
+    return schema or {"description": getattr(part.converter, "name", None) or named(part.converter)}
 
 
 def _content_type(part: _MessagePart) -> str:
-    if isinstance(part.how, RegistryFormat):
-        return _CONTENT_TYPES[part.how.kind]
-    if part.how is not None:
+    if isinstance(part.converter, RegistryFormat):
+        return _CONTENT_TYPES[part.converter.kind]
+    if part.converter is not None:
         return _PLAIN[None]
     return _PLAIN.get(without_none(part.kind), _CONTENT_TYPES["JSON"])
 

@@ -141,18 +141,18 @@ class _Numbers:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
+        self._index = 0
 
     def __iter__(self) -> Iterator[int]:
         return self
 
     def __next__(self) -> int:
-        if self._at == len(self._data):
+        if self._index == len(self._data):
             raise StopIteration
         number = shift = 0
         while True:
-            byte = self._data[self._at]
-            self._at += 1
+            byte = self._data[self._index]
+            self._index += 1
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return number
@@ -162,7 +162,7 @@ class _Numbers:
 
     def rest(self) -> bytes:
         """Return the bytes after the varints that were read."""
-        return self._data[self._at :]
+        return self._data[self._index :]
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -53,7 +53,7 @@ class Declarations:
         """
         if topics and callable(topics[0]):
             raise ConfigError("name the topics of a handler: @app.handler('topic')")
-        how = HandlerOptions(
+        options = HandlerOptions(
             ordering=ordering,
             concurrency=concurrency,
             batch=batch,
@@ -69,7 +69,7 @@ class Declarations:
         )
 
         def declare(function: F) -> F:
-            handler = declared(function, topics, pattern, how)
+            handler = declared(function, topics, pattern, options)
             self._declare(handler.included(*self._outer))
             return function
 

@@ -77,9 +77,11 @@ async def _cut_short(
     cut: dict[TopicPartition, list[int]] = {}
     for queue in queues:
         cut |= queue.cancel()
-    what = Drained(cut)
+    drained = Drained(cut)
     _log.warning(
-        "handler calls did not end within %g s and were cancelled; not committed: %s", grace, what
+        "handler calls did not end within %g s and were cancelled; not committed: %s",
+        grace,
+        drained,
     )
     try:
         async with asyncio.timeout(_SECONDS_TO_END):

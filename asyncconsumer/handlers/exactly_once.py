@@ -238,13 +238,13 @@ class ExactlyOnce(AsyncResource):
 
     def measure(self) -> None:
         """Compute the size of the kept outputs again. If it is below the limit, accept records."""
-        works = [
+        partitions = [
             work
             for queue in self._queues
             for work in queue.partitions.values()
             if work.state is not WorkState.OVER
         ]
-        self._buffered = sum(each.size for work in works for each in work.outputs.values())
+        self._buffered = sum(each.size for work in partitions for each in work.outputs.values())
         if self._buffered < _MAX_BUFFERED_BYTES:
             for queue in self._queues:
                 queue.unblock()

@@ -150,9 +150,11 @@ class Handler:
             )
         for topic in self.handling.writes_to:
             if self.handles(topic):
-                what = "dead_letter_topic" if topic == self.handling.dead_letter_topic else "retry"
+                option = (
+                    "dead_letter_topic" if topic == self.handling.dead_letter_topic else "retry"
+                )
                 raise ConfigError(
-                    f"handler {name} reads {topic!r}, which is its own {what}: failed records "
+                    f"handler {name} reads {topic!r}, which is its own {option}: failed records "
                     "would be processed without end. Name another topic"
                 )
         if self.handling.retry_topics and (
@@ -174,23 +176,23 @@ class Handler:
         """
         if not prefix and not middlewares:
             return self
-        how, expression = self.handling, self.pattern
-        retry = how.retry
+        options, expression = self.handling, self.pattern
+        retry = options.retry
         if retry is not None:
             retry = retry.with_prefix(prefix)
         if expression is not None and prefix:
             expression = re.compile(f"{re.escape(prefix)}(?:{with_flags(expression)})")
-        dead = None if how.dead_letter_topic is None else prefix + how.dead_letter_topic
-        publish = how.publish
+        dead = None if options.dead_letter_topic is None else prefix + options.dead_letter_topic
+        publish = options.publish
         if isinstance(publish, Publish) and publish.topic is not None:
             publish = replace(publish, topic=prefix + publish.topic)
         changed = replace(
-            how,
+            options,
             retry=retry,
             publish=publish,
-            priorities={prefix + topic: number for topic, number in how.priorities.items()},
+            priorities={prefix + topic: number for topic, number in options.priorities.items()},
             dead_letter_topic=dead,
-            middlewares=(*middlewares, *how.middlewares),
+            middlewares=(*middlewares, *options.middlewares),
         )
         topics = frozenset(prefix + topic for topic in self.topics)
         return Handler(self.function, topics, expression, changed)
@@ -252,10 +254,10 @@ def check_apart(handler: Handler, other: Handler) -> None:
             f"{min(both)!r} has two handlers, {handler.name} and {other.name}: a group reads a "
             "topic once. Call both functions from one handler, or use another `group_id`"
         )
-    for mine, theirs in ((handler, other), (other, handler)):
-        for waiting in mine.handling.retry_topics:
-            if theirs.handles(waiting) or waiting in theirs.handling.writes_to:
+    for first, second in ((handler, other), (other, handler)):
+        for waiting in first.handling.retry_topics:
+            if second.handles(waiting) or waiting in second.handling.writes_to:
                 raise ConfigError(
-                    f"the retry topic {waiting!r} of {mine.name} is used by {theirs.name} too: "
+                    f"the retry topic {waiting!r} of {first.name} is used by {second.name} too: "
                     "each handler needs its own"
                 )

@@ -68,8 +68,8 @@ def health_of(
     """Return the health of an app. Handlers with the same name are summed."""
     each: dict[str, HandlerHealth] = {}
     for runtime in handlers:
-        name, mine = runtime.handler.name, _of(runtime)
-        each[name] = each[name].with_that_of(mine) if name in each else mine
+        name, health = runtime.handler.name, _of(runtime)
+        each[name] = each[name].with_that_of(health) if name in each else health
     if paused:
         return AppHealth(AppState.PAUSED, _PAUSED, each)
     return AppHealth(state, None if error is None else brief(error), each)

@@ -144,13 +144,13 @@ class ResultPublisher:
         self.topic: Final = options.topic
         self._place = None if self.topic is None else RecordContext(self.topic, "value", ())
         self._key = options.key
-        where = f"handler {name}"
+        place = f"handler {name}"
         try:
             self._serialize, self._serialize_any = _serializers(function, options.serializer)
             self._serialize_key: Final = make_serializer(options.key_serializer)
         except ConfigError as error:
             raise ConfigError(
-                f"{where}: its results cannot be published: {error}. Or set "
+                f"{place}: its results cannot be published: {error}. Or set "
                 "publish=Publish(topic, serializer=...)"
             ) from error
 

@@ -57,7 +57,9 @@ async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
         await reader.subscribe(*existing)
         async for batch in reader.batches(_AT_ONCE):
             own = [
-                dead_letter for message in batch if await known.has(dead_letter := message.record)
+                dead_letter
+                for message in batch
+                if await known.replays(dead_letter := message.record)
             ]
             others += len(batch) - len(own)
             counts.update(map(_kind, own))
@@ -78,7 +80,7 @@ class _Known:
         self._reader = reader
         self._partitions: dict[str, frozenset[int]] = {}
 
-    async def has(self, dead_letter: Record) -> bool:
+    async def replays(self, dead_letter: Record) -> bool:
         """Return whether a record is a dead letter of this app from a partition that it reads."""
         try:
             record = original(dead_letter)

@@ -120,14 +120,14 @@ class RetryTopic:
             await self._writer.write(record, failure, partition=record.partition)
             return
         keys = self._waiting(record.partition)
-        mine = keys.setdefault(record.key, _Waiting())
-        mine.writing += 1
+        waiting = keys.setdefault(record.key, _Waiting())
+        waiting.writing += 1
         try:
             offset = await self._writer.write(record, failure, partition=record.partition)
             if not self._is_finished(record.partition, offset):
-                mine.offsets.add(offset)
+                waiting.offsets.add(offset)
         finally:
-            mine.writing -= 1
+            waiting.writing -= 1
             _tidy(keys, record.key)
 
     def add(self, records: Sequence[Record]) -> None:
@@ -275,8 +275,8 @@ class KeyOrderWithRetries(KeyOrder):
 
 
 def _tidy(keys: dict[bytes, _Waiting], key: bytes) -> None:
-    mine = keys.get(key)
-    if mine is not None and not mine.offsets and not mine.writing:
+    waiting = keys.get(key)
+    if waiting is not None and not waiting.offsets and not waiting.writing:
         del keys[key]
 
 

@@ -76,7 +76,7 @@ class OpenableApp(Protocol):
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        where: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None: ...
 
 
@@ -132,9 +132,9 @@ class AppUnderTest(AsyncResource):
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        where: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
-        await super().__aexit__(kind, error, where)
+        await super().__aexit__(kind, error, traceback)
         if error is None:
             self.check()
 
@@ -188,7 +188,9 @@ class AppUnderTest(AsyncResource):
             if trouble := runtime.trouble:
                 yield f"handler {name}: {trouble}"
             if queue.load.count:
-                counts = ", ".join(f"{n} {what}" for what, n in runtime.failures.counts.items())
+                counts = ", ".join(
+                    f"{n} {outcome}" for outcome, n in runtime.failures.counts.items()
+                )
                 yield (
                     f"handler {name}: {len(queue.running)} calls run, {queue.load.count} records "
                     f"are in flight" + (f"; so far: {counts}" if counts else "")

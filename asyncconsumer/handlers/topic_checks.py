@@ -83,14 +83,14 @@ async def check_topics(handlers: Sequence[Handler], consumer: AppConsumer) -> No
 
 def _needed_topics(handlers: Iterable[Handler]) -> Iterator[NeededTopic]:
     for handler in handlers:
-        name, how = handler.name, handler.handling
-        for topic in how.retry_topics:
+        name, options = handler.name, handler.handling
+        for topic in options.retry_topics:
             [source] = handler.topics
             yield NeededTopic(topic, name, "retry topic", source)
-        if how.dead_letter_topic is not None:
-            yield NeededTopic(how.dead_letter_topic, name, "dead letter topic")
-        if isinstance(how.publish, Publish) and how.publish.topic is not None:
-            yield NeededTopic(how.publish.topic, name, "topic of results")
+        if options.dead_letter_topic is not None:
+            yield NeededTopic(options.dead_letter_topic, name, "dead letter topic")
+        if isinstance(options.publish, Publish) and options.publish.topic is not None:
+            yield NeededTopic(options.publish.topic, name, "topic of results")
 
 
 async def _problem(topic: NeededTopic, consumer: AppConsumer) -> str | None:
@@ -101,12 +101,14 @@ async def _problem(topic: NeededTopic, consumer: AppConsumer) -> str | None:
         needed = max(1, len(await consumer.partitions_for(topic.source)))
     if count >= needed:
         return None
-    what = f"handler {topic.handler}: its {topic.role} {topic.name!r}"
-    how = "let the app do it with `asyncconsumer run --create-topics` or `create_topics=True`"
+    topic_text = f"handler {topic.handler}: its {topic.role} {topic.name!r}"
+    alternative = (
+        "let the app do it with `asyncconsumer run --create-topics` or `create_topics=True`"
+    )
     if not count:
         size = "" if topic.source is None else f" with {needed} partitions"
-        return f"{what} does not exist. Create it{size}, or {how}"
+        return f"{topic_text} does not exist. Create it{size}, or {alternative}"
     return (
-        f"{what} has {count} partitions, but {topic.source!r} has {needed}. Add partitions, or "
-        f"{how}. A failed record waits in the partition with the same number"
+        f"{topic_text} has {count} partitions, but {topic.source!r} has {needed}. Add partitions, "
+        f"or {alternative}. A failed record waits in the partition with the same number"
     )

@@ -39,31 +39,31 @@ class Deduplicate:
     async def __call__(self, call_next: CallNext, context: Context) -> Any:  # noqa: ANN401
         """Call the handler with the records that are new."""
         keys = [self._key(record) for record in context.records]
-        mine: dict[str, asyncio.Event] = {}
+        begun: dict[str, asyncio.Event] = {}
         try:
             # sorted, because two batches that wait for each other's keys would never end
             for key in sorted({key for key in keys if key is not None}):
-                await self._begin(key, mine)
-            new = _new_records(context.records, keys, mine)
+                await self._begin(key, begun)
+            new = _new_records(context.records, keys, begun)
             if not new:
                 return None
             result = await call_next(context.with_item(new if _is_batch(context) else new[0]))
-            for key in mine:
+            for key in begun:
                 await self._store.add(key, self._seconds)
             return result
         finally:
-            for key, ended in mine.items():
+            for key, ended in begun.items():
                 del self._running[key]
                 ended.set()
 
-    async def _begin(self, key: str, mine: dict[str, asyncio.Event]) -> None:
-        """Add a key to `mine`, unless it was processed. Wait while another call has the key."""
+    async def _begin(self, key: str, begun: dict[str, asyncio.Event]) -> None:
+        """Add a key to `begun`, unless it was processed. Wait while another call has the key."""
         while (other := self._running.get(key)) is not None:
             await other.wait()
-        mine[key] = self._running[key] = asyncio.Event()
+        begun[key] = self._running[key] = asyncio.Event()
         if await self._store.contains(key):
             self._running.pop(key)
-            mine.pop(key).set()
+            begun.pop(key).set()
 
 
 def _new_records(

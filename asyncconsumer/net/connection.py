@@ -97,7 +97,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._ending is None and _now() < self.expires
 
     @property
-    def gone(self) -> bool:
+    def is_closed(self) -> bool:
         """Return whether the socket is closed."""
         return self._closed.is_set()
 

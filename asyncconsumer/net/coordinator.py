@@ -49,8 +49,8 @@ class Coordinator:
             )
             row = response.to_object()
             if row["error_code"]:
-                what = "transactional id" if self._kind else "group"
-                about = f"the coordinator of {what} {self.group_id!r}"
+                kind = "transactional id" if self._kind else "group"
+                about = f"the coordinator of {kind} {self.group_id!r}"
                 raise BrokerError.from_code(row["error_code"], about)
             address = Address(row["host"], row["port"])
             if not address.is_possible:

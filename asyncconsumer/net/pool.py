@@ -236,5 +236,5 @@ class BrokerPool(AsyncResource):
 
         Otherwise it could be garbage-collected while requests on it are in flight.
         """
-        self._retired = [retired for retired in self._retired if not retired.gone]
+        self._retired = [retired for retired in self._retired if not retired.is_closed]
         self._retired.append(connection)

@@ -63,7 +63,7 @@ class UserOffsetStore:
         return False
 
     @asynccontextmanager
-    async def _calling(self, what: str) -> AsyncIterator[None]:
+    async def _calling(self, method: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._seconds) as timeout:
                 yield
@@ -72,4 +72,4 @@ class UserOffsetStore:
         except Exception as error:
             late = isinstance(error, TimeoutError) and timeout.expired()
             reason = f"no result within {self._seconds:g} s" if late else repr(error)
-            raise StoreFailed(what, reason) from error
+            raise StoreFailed(method, reason) from error

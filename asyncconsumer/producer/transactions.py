@@ -91,7 +91,7 @@ class ProducerTransactions:
         self._error: ConsumerError | None = None  # the first one of the open transaction
         self._partitions: set[TopicPartition] = set()  # of the open transaction
         self._groups: set[str] = set()
-        self._wanted: set[TopicPartition] = set()  # to be added
+        self._to_add: set[TopicPartition] = set()  # to be added
         self._adding: asyncio.Task[None] | None = None
         self._aborting: asyncio.Task[None] | None = None
 
@@ -153,7 +153,7 @@ class ProducerTransactions:
         if tp in self._partitions:
             return True
         if self._error is None:
-            self._wanted.add(tp)
+            self._to_add.add(tp)
             if self._adding is None:
                 self._adding = self._scope.start(self._add_partitions(), "add partitions")
         return False
@@ -166,8 +166,8 @@ class ProducerTransactions:
 
     async def _add_partitions(self) -> None:
         try:
-            while self._wanted:
-                partitions, self._wanted = self._wanted, set()
+            while self._to_add:
+                partitions, self._to_add = self._to_add, set()
                 await self._requests.add_partitions(partitions)
                 self._partitions |= partitions
                 for tp in partitions:
@@ -194,7 +194,7 @@ class ProducerTransactions:
             self._sender.restart(await self._init())
         self._is_unfinished = True
         self._error = None
-        self._partitions, self._groups, self._wanted = set(), set(), set()
+        self._partitions, self._groups, self._to_add = set(), set(), set()
         self._state = TransactionState.OPEN
 
     async def _init(self) -> BatchProducer:
@@ -268,7 +268,7 @@ class ProducerTransactions:
                 is_fenced = isinstance(self._error, ProducerFenced)
                 self._state = TransactionState.FENCED if is_fenced else self._state
             else:
-                if self._partitions or self._wanted or self._groups:
+                if self._partitions or self._to_add or self._groups:
                     await self._requests.end(commit=False)
                 self._is_unfinished = False
         except ProducerFenced:

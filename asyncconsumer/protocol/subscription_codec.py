@@ -151,11 +151,11 @@ def _array(rows: Iterable[bytes]) -> bytes:
     return _INT_32.pack(len(encoded)) + b"".join(encoded)
 
 
-def _text(what: str, text: str) -> bytes:
+def _text(field: str, text: str) -> bytes:
     encoded = text.encode()
     if len(encoded) > _MAX_TEXT_BYTES:
         raise ConfigError(
-            f"{what} of {len(encoded)} bytes is too long: {text[:40]!r}... (the limit is "
+            f"{field} of {len(encoded)} bytes is too long: {text[:40]!r}... (the limit is "
             f"{_MAX_TEXT_BYTES} bytes)"
         )
     return _INT_16.pack(len(encoded)) + encoded
@@ -188,9 +188,9 @@ class _ProtocolReader:
     It raises MalformedConsumerProtocol for malformed bytes.
     """
 
-    def __init__(self, data: bytes, what: str) -> None:
+    def __init__(self, data: bytes, message: str) -> None:
         self._data = data
-        self._what = what
+        self._message = message
         self._position = 0
 
     @property
@@ -272,4 +272,4 @@ class _ProtocolReader:
         return self._data[self._position - length : self._position]
 
     def _malformed(self, reason: str) -> MalformedConsumerProtocol:
-        return MalformedConsumerProtocol(self._what, self._position, reason)
+        return MalformedConsumerProtocol(self._message, self._position, reason)

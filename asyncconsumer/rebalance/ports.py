@@ -58,10 +58,10 @@ class Listeners:
     """Called for lost partitions. Other members read uncommitted records again."""
 
 
-async def call_listener(what: str, listening: Awaitable[None]) -> None:
+async def call_listener(method: str, listening: Awaitable[None]) -> None:
     """Await `listening`, the call of a rebalance listener.
 
-    Raise ListenerFailed for an exception that is not a `ConsumerError`. `what` names the call in
+    Raise ListenerFailed for an exception that is not a `ConsumerError`. `method` names the call in
     it.
     """
     try:
@@ -69,7 +69,7 @@ async def call_listener(what: str, listening: Awaitable[None]) -> None:
     except ConsumerError:
         raise
     except Exception as error:
-        raise ListenerFailed(what, repr(error)) from error
+        raise ListenerFailed(method, repr(error)) from error
 
 
 class Streams(Protocol):

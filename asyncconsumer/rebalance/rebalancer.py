@@ -120,11 +120,14 @@ class Rebalancer:
                 await self._assign(assignment)
             finally:
                 self.idle.set()
-            gained, gone = self._reading.keys() - before, before - self._reading.keys()
-            if gained or gone:
-                change, seconds = (frozenset(gained), frozenset(gone - lost), lost), now() - began
+            gained, dropped = self._reading.keys() - before, before - self._reading.keys()
+            if gained or dropped:
+                change, seconds = (
+                    (frozenset(gained), frozenset(dropped - lost), lost),
+                    now() - began,
+                )
                 self._manager.recorder.rebalance_duration.observe(seconds)
-                self._manager.recorder.forget(gone)
+                self._manager.recorder.forget(dropped)
                 self._manager.events.publish(Rebalanced(*change, seconds, assignment.owners))
             for stream in self.streams.all():
                 stream.interrupt(assignment.failure)  # None clears an old failure
@@ -331,27 +334,27 @@ class Rebalancer:
 
     async def _revoke(self, assignment: Assignment) -> frozenset[TopicPartition]:
         """Revoke the partitions that are not in the assignment. Return those that were lost."""
-        gone = {
+        dropped = {
             tp
             for tp, routed in self._reading.items()
             if tp not in assignment.partitions
             or self.streams.of(tp, assignment.partitions[tp]) is not routed.stream
         }
-        if not gone:
+        if not dropped:
             return frozenset()
-        await self._wait_in_flight(gone - self._lost(gone, assignment))
-        lost = self._lost(gone, assignment)  # more may be lost by now
-        starts = {tp: self._reading[tp].target.offset for tp in gone}
+        await self._wait_in_flight(dropped - self._lost(dropped, assignment))
+        lost = self._lost(dropped, assignment)  # more may be lost by now
+        starts = {tp: self._reading[tp].target.offset for tp in dropped}
         done = {tp: start for tp, start in starts.items() if start >= 0}  # if not fetched yet
-        done |= {tp: offset for tp, offset in self.finished().items() if tp in gone}
-        self._drop(gone)
+        done |= {tp: offset for tp, offset in self.finished().items() if tp in dropped}
+        self._drop(dropped)
         await self._notify_lost(lost)
-        revoked = gone - lost
+        revoked = dropped - lost
         if revoked and self._policy.auto_commit:
             await self._commit({tp: done[tp] for tp in revoked if tp in done})
         if revoked and self._membership.lost:  # lost during the commit
             await self._notify_lost(revoked)
-            return frozenset(gone)
+            return frozenset(dropped)
         if revoked:
             self._change = ListenerCall(releasing={tp: done[tp] for tp in revoked if tp in done})
             try:
@@ -363,10 +366,12 @@ class Rebalancer:
         return lost
 
     def _lost(
-        self, gone: Collection[TopicPartition], assignment: Assignment
+        self, partitions: Collection[TopicPartition], assignment: Assignment
     ) -> frozenset[TopicPartition]:
-        """Return the partitions in `gone` that other members may already own."""
-        return frozenset(gone if self._membership.lost else assignment.lost.intersection(gone))
+        """Return those of the partitions that other members may already own."""
+        return frozenset(
+            partitions if self._membership.lost else assignment.lost.intersection(partitions)
+        )
 
     async def _notify_lost(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:
@@ -463,7 +468,7 @@ class Rebalancer:
         Seeks and pauses change single partitions, for which a full update would be slow.
         """
         starting = self._change.starting
-        which = self._reading if changed is None else changed
-        targets = {tp: self._reading[tp].target for tp in which if tp not in starting}
+        partitions = self._reading if changed is None else changed
+        targets = {tp: self._reading[tp].target for tp in partitions if tp not in starting}
         reconcile = self._manager.reconcile if changed is None else self._manager.change
         reconcile({tp: target for tp, target in targets.items() if target.offset != NO_OFFSET})

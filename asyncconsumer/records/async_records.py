@@ -83,7 +83,7 @@ class AsyncRecords:
         "_waiting",
         "_wall_deadline",
         "current",
-        "in_hand",
+        "in_flight",
         "last_offset",
         "recover",
         "remaining",
@@ -106,7 +106,7 @@ class AsyncRecords:
         """The current `Records`, also during `refill`; None before the first and at the end."""
         self.last_offset = -1
         """Offset of the last record returned, which may still be in processing; or -1."""
-        self.in_hand = False
+        self.in_flight = False
         """Whether a record was returned and the next one has not been asked for."""
         self.recover: Callable[[Exception], bool] | None = None
         """Called with an error of the current records; if it returns true, `refill` is called."""
@@ -170,7 +170,7 @@ class AsyncRecords:
     async def __anext__(self) -> Record:  # or what the builder returns
         if self._waiting:
             raise RuntimeError(_CONCURRENT)
-        self.in_hand = False
+        self.in_flight = False
         is_new = False  # records that `refill` has just returned are never late
         waited = False  # after another wait they are: the partition may be lost by then
         while not self._ended:
@@ -244,7 +244,7 @@ class AsyncRecords:
                     return
                 self._pending = None
             self.last_offset = record.offset
-            self.in_hand = True
+            self.in_flight = True
             self._handed_out += 1
             if self.remaining > 0:
                 self.remaining -= 1
@@ -325,7 +325,7 @@ class AsyncRecords:
         """
         if self._waiting:
             raise RuntimeError(_CONCURRENT)
-        self.in_hand = False
+        self.in_flight = False
         first, taken = self.current, 0
         while taken < limit and self.current is first and first is not None and self._may_take():
             try:

@@ -58,10 +58,10 @@ class ByteReader:
         value, self.position = varint(self.data, self.position, self.end, bits)
         return value >> 1 ^ -(value & 1)
 
-    def sized(self, what: str, length: int) -> bytes | None:
-        """Read `length` bytes. Return None for a length of -1. `what` names the bytes in errors."""
+    def sized(self, field: str, length: int) -> bytes | None:
+        """Read `length` bytes. Return None for a length of -1. Errors name the field."""
         if length < -1:
-            fail(f"a negative {what} length")
+            fail(f"a negative {field} length")
         if length > self.end - self.position:
             fail(CUT)
         if length < 0:

@@ -70,10 +70,10 @@ def _trouble(error: ImportError) -> str:
 
 
 def _why_missing(error: ImportError) -> str:
-    here = Path(__file__)
-    if any(folder.is_file() for folder in here.parents):
+    module = Path(__file__)
+    if any(folder.is_file() for folder in module.parents):
         return f"{error}: none can be imported from a zip, but from one of asyncconsumer.spark.ship"
-    note = here.with_name("_not_compiled.txt")
+    note = module.with_name("_not_compiled.txt")
     return note.read_text(encoding="utf-8").strip() if note.exists() else str(error)
 
 

@@ -39,10 +39,10 @@ class IterationObserver(Protocol):
         is also called whenever the task changes.
         """
 
-    def left(self, how: Exit) -> None:
+    def on_exit(self, reason: Exit) -> None:
         """Handle the end of a loop that has requested an item.
 
-        This is called once. `how` says how the loop was left.
+        This is called once. `reason` says how the loop was left.
         """
 
     def again(self) -> "IterationObserver":
@@ -118,7 +118,7 @@ class Loop(Generic[T]):
 
     def __del__(self) -> None:
         if self._begun:
-            self._iteration.left(self._exit(_frame(0).f_back))
+            self._iteration.on_exit(self._exit(_frame(0).f_back))
 
     def _exit(self, frame: FrameType | None) -> Exit:
         if not self._frame or frame is None:

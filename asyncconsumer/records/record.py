@@ -165,9 +165,9 @@ def restore(*fields: object) -> Record:
     return decoding.Record(*fields)  # type: ignore[arg-type]  # the result of `_fields()`
 
 
-def _exact_bytes(value: bytes | None, what: str) -> bytes | None:
+def _exact_bytes(value: bytes | None, field: str) -> bytes | None:
     if value is not None and type(value) is not bytes:
-        raise TypeError(f"{what} must be bytes or None, not {type(value).__name__}")
+        raise TypeError(f"{field} must be bytes or None, not {type(value).__name__}")
     return value
 
 

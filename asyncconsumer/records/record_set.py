@@ -90,8 +90,19 @@ class Records:
     """
 
     __slots__ = (
-        "__weakref__", "_ahead", "_cooperative", "_error", "_found", "_turn", "_view", "_walk",
-        "bodies", "partition", "paused", "size", "topic",
+        "__weakref__",
+        "_ahead",
+        "_cooperative",
+        "_error",
+        "_turn",
+        "_unread",
+        "_view",
+        "_walk",
+        "bodies",
+        "partition",
+        "paused",
+        "size",
+        "topic",
     )  # fmt: skip
 
     def __init__(
@@ -126,7 +137,7 @@ class Records:
         self._turn = Turn()
         self._ahead: Callable[[], Record] | None = None  # returns a record that was put back
         self._view: memoryview | None = memoryview(data).cast("B")
-        self._found: Iterator[Record | None] = self._walk.records(self._view, topic, partition)
+        self._unread: Iterator[Record | None] = self._walk.records(self._view, topic, partition)
         self._error: CorruptRecords | None = None
         self.size = len(self._view)
 
@@ -150,7 +161,7 @@ class Records:
         if self._error is not None:
             raise self._error
         try:
-            record = next(self._found)
+            record = next(self._unread)
         except StopIteration:
             self._close()
             raise
@@ -177,7 +188,7 @@ class Records:
         assert self._view is not None
         self._walk.back()
         self._ahead = None
-        self._found = self._walk.records(self._view, self.topic, self.partition)
+        self._unread = self._walk.records(self._view, self.topic, self.partition)
 
     # --- pauses ----------------------------------------------------------------------------------
 
@@ -322,7 +333,7 @@ class Records:
                 self._turn.give_back()
 
     def _close(self) -> None:
-        self._found, self._error = iter(()), None  # an error is dropped as well
+        self._unread, self._error = iter(()), None  # an error is dropped as well
         self._ahead = None
         view, self._view = self._view, None
         if view is not None:
@@ -357,7 +368,7 @@ class Records:
             self._walk.next_offset = self._error.resume
             self._error = None
             if self._view is not None:
-                self._found = self._walk.records(self._view, self.topic, self.partition)
+                self._unread = self._walk.records(self._view, self.topic, self.partition)
         return self.next_offset
 
     def take_columns(

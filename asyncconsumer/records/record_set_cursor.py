@@ -46,7 +46,7 @@ class RecordSetCursor:
         self._may_pause = False  # after much was decompressed
         self.stand = 0  # the offset for an error in the current entry
         self.body = Body(limits.max_inflated, keep)  # of the current entry
-        self._at = 0
+        self._index = 0
         self._limits = limits
         self._aborted = aborted
 
@@ -97,7 +97,7 @@ class RecordSetCursor:
 
         Records before the read position in it are not yielded again.
         """
-        self._at = self.body.entry
+        self._index = self.body.entry
         self.body.is_held = False
 
     def _open(
@@ -114,7 +114,7 @@ class RecordSetCursor:
         An entry is a record batch, or a message of magic 0 or 1. Raise `DecodeError` for a bad
         header.
         """
-        start, available = self._at, len(view) - self._at
+        start, available = self._index, len(view) - self._index
         if available == 0 or self._is_beyond(view, available):
             return None
         if available < _ENTRY_HEAD:
@@ -130,7 +130,7 @@ class RecordSetCursor:
             self._truncated(start, _ENTRY_HEAD + length)
             return None
         end = start + _ENTRY_HEAD + length
-        self._at = min(end, len(view))
+        self._index = min(end, len(view))
         magic = (view[start + 16] ^ 0x80) - 0x80
         if not 0 <= magic <= 2:
             raise DecodeError(f"unknown magic {magic}", self._entry_after(view))
@@ -146,9 +146,9 @@ class RecordSetCursor:
 
     def _is_beyond(self, view: memoryview, available: int) -> bool:
         """Return whether the next record batch starts at or after the end offset."""
-        if available < _HEAD_TO_MAGIC or view[self._at + 16] != 2:
+        if available < _HEAD_TO_MAGIC or view[self._index + 16] != 2:
             return False
-        base, _ = _OFFSET_AND_LENGTH.unpack_from(view, self._at)
+        base, _ = _OFFSET_AND_LENGTH.unpack_from(view, self._index)
         return bool(base >= self._limits.end)
 
     def _truncated(self, start: int, needed: int) -> None:
@@ -160,10 +160,10 @@ class RecordSetCursor:
 
         Return None if its header is wrong as well.
         """
-        if len(view) - self._at < _HEAD_TO_MAGIC:
+        if len(view) - self._index < _HEAD_TO_MAGIC:
             return None
-        offset, length = _OFFSET_AND_LENGTH.unpack_from(view, self._at)
-        sane = _LEAST_LENGTH <= length <= self._limits.max_batch and view[self._at + 16] <= 2
+        offset, length = _OFFSET_AND_LENGTH.unpack_from(view, self._index)
+        sane = _LEAST_LENGTH <= length <= self._limits.max_batch and view[self._index + 16] <= 2
         return offset if sane and offset > max(self.stand, -1) else None
 
     def _open_batch(

@@ -23,7 +23,7 @@ _PLAIN: Final[Mapping[Any, SchemaObject]] = {
 }
 
 
-class Wanted(NamedTuple):
+class SchemaRequest(NamedTuple):
     """A type, and the direction for which its schema is requested: validation or serialization."""
 
     kind: Any
@@ -33,17 +33,17 @@ class Wanted(NamedTuple):
 class ModelSchemas(NamedTuple):
     """The schemas of types, and the definitions that these schemas refer to, by name."""
 
-    by_type: Mapping[Wanted, SchemaObject]
+    by_type: Mapping[SchemaRequest, SchemaObject]
     definitions: dict[str, SchemaObject]
 
 
-def model_schemas(types: Iterable[Wanted], reference: str) -> ModelSchemas:
+def model_schemas(types: Iterable[SchemaRequest], reference: str) -> ModelSchemas:
     """Return the schemas of types, with definitions that ``{reference}{name}`` refers to.
 
     A type that no installed package describes has an empty schema, which allows all values.
     """
-    by_package: dict[str, list[Wanted]] = {"pydantic": [], "msgspec": []}
-    by_type: dict[Wanted, SchemaObject] = {}
+    by_package: dict[str, list[SchemaRequest]] = {"pydantic": [], "msgspec": []}
+    by_type: dict[SchemaRequest, SchemaObject] = {}
     for each in dict.fromkeys(types):
         kind = without_none(each.kind)
         if kind in _PLAIN:
@@ -84,8 +84,8 @@ def _package_of(kind: Any) -> str | None:  # noqa: ANN401 - any type
 
 
 def _by_pydantic(
-    types: Iterable[Wanted], reference: str
-) -> tuple[dict[Wanted, SchemaObject], dict[str, SchemaObject]]:
+    types: Iterable[SchemaRequest], reference: str
+) -> tuple[dict[SchemaRequest, SchemaObject], dict[str, SchemaObject]]:
     adapter = import_module("pydantic").TypeAdapter
     inputs = [(each, each.mode, adapter(without_none(each.kind))) for each in types]
     schemas, shared = adapter.json_schemas(
@@ -112,8 +112,8 @@ def _with_plain_discriminators(schema: Any) -> Any:  # noqa: ANN401 - a part of 
 
 
 def _by_msgspec(
-    types: Iterable[Wanted], reference: str
-) -> tuple[dict[Wanted, SchemaObject], dict[str, SchemaObject]]:
+    types: Iterable[SchemaRequest], reference: str
+) -> tuple[dict[SchemaRequest, SchemaObject], dict[str, SchemaObject]]:
     each = list(types)
     kinds = [without_none(kind) for kind, _ in each]
     made, definitions = import_module("msgspec.json").schema_components(

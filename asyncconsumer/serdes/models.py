@@ -91,8 +91,8 @@ def is_union(kind: object) -> bool:
     return get_origin(kind) in (Union, types.UnionType)
 
 
-def package(name: str, what: str) -> ModuleType:
-    """Import and return the optional package `name`. `what` is the feature that needs the package.
+def package(name: str, feature: str) -> ModuleType:
+    """Import and return the optional package `name`. `feature` is what that needs the package.
 
     If it is not installed, raise ConfigError with the command that installs it.
     """
@@ -100,7 +100,7 @@ def package(name: str, what: str) -> ModuleType:
         return import_module(name)
     except ImportError as error:
         top = name.partition(".")[0]
-        raise ConfigError(f"{what} needs the package {top}: pip install {top}") from error
+        raise ConfigError(f"{feature} needs the package {top}: pip install {top}") from error
 
 
 def named(kind: object) -> str:
@@ -123,20 +123,20 @@ def _composed(kind: Any) -> Model:  # noqa: ANN401
     An example of a generic type is list[Order]. Pydantic is tried first. If it does not support the
     type, msgspec is tried.
     """
-    here = [name for name in ("pydantic", "msgspec") if _is_installed(name)]
-    if not here:
+    installed = [name for name in ("pydantic", "msgspec") if _is_installed(name)]
+    if not installed:
         raise ConfigError(
             f"{named(kind)} needs the package pydantic or msgspec: pip install pydantic. "
             "Or pass a function that creates it"
         )
     for name, make in (("pydantic", _by_pydantic), ("msgspec", _by_msgspec)):
-        if name in here:
+        if name in installed:
             try:
                 return make(import_module(name), kind)
             except (TypeError, ConfigError):
                 continue
     raise ConfigError(
-        f"{' and '.join(here)} cannot create {named(kind)}. Pass a function of bytes, e.g. "
+        f"{' and '.join(installed)} cannot create {named(kind)}. Pass a function of bytes, e.g. "
         f"lambda data: {named(kind)}(...)"
     )
 

@@ -25,7 +25,7 @@ _ENDS: Final = frozenset("{};")
 class _MessageScope(NamedTuple):
     path: Path
     name: str
-    within: list[int]  # the number of messages so far, as a list of one item
+    messages: list[int]  # the number of messages so far, as a list of one item
 
 
 def reader(schema: Schema, message: Any) -> Callable[[bytes], Any]:  # noqa: ANN401
@@ -114,9 +114,9 @@ def message_names(schema: str) -> dict[Path, str]:
 
 def _names_within(messages: Iterable[Any], path: Path, start: str) -> Iterator[tuple[Path, str]]:
     for index, message in enumerate(messages):
-        here, name = (*path, index), f"{start}{message.name}"
-        yield here, name
-        yield from _names_within(message.nested_type, here, f"{name}.")
+        message_path, name = (*path, index), f"{start}{message.name}"
+        yield message_path, name
+        yield from _names_within(message.nested_type, message_path, f"{name}.")
 
 
 def names_in_text(proto: str) -> dict[Path, str]:
@@ -141,21 +141,21 @@ def names_in_text(proto: str) -> dict[Path, str]:
     return names
 
 
-def _opened(around: _MessageScope | None, words: list[str]) -> _MessageScope | None:
+def _opened(outer: _MessageScope | None, words: list[str]) -> _MessageScope | None:
     """Return the message type whose braces open after `words`. Return None for any other braces.
 
-    `around` is the enclosing message type.
+    `outer` is the enclosing message type.
     """
-    if around is None:
+    if outer is None:
         return None
     if words[:1] == ["oneof"]:
-        return around if around.path else None
+        return outer if outer.path else None
     if words[-2:-1] == ["message"]:
         name = words[-1]
     elif words[-3:-2] == ["group"]:  # proto2: a field that defines its own message
         name = words[-2]
     else:
         return None
-    index = around.within[0]
-    around.within[0] += 1
-    return _MessageScope((*around.path, index), f"{around.name}.{name}".lstrip("."), [0])
+    index = outer.messages[0]
+    outer.messages[0] += 1
+    return _MessageScope((*outer.path, index), f"{outer.name}.{name}".lstrip("."), [0])

@@ -146,8 +146,8 @@ class Schemas:
         except registry.SchemaRegistryError as error:
             if error.http_status_code == 404:
                 raise UnknownSchema(url, f"{about}: {error.error_message}") from error
-            what = RegistryUnavailable if error.http_status_code in _RETRIABLE else RegistryRefused
-            raise what(url, f"{about}: {error}") from error
+            kind = RegistryUnavailable if error.http_status_code in _RETRIABLE else RegistryRefused
+            raise kind(url, f"{about}: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             reason = f"{about}: the response is invalid: {error!r}"
             raise RegistryRefused(url, reason) from error
@@ -200,14 +200,14 @@ async def _collect(
     Each schema is added after those that it refers to.
     """
     for reference in schema.references or ():
-        where = reference.subject, reference.version
-        if where in references:
+        identity = reference.subject, reference.version
+        if identity in references:
             continue
-        references[where] = None  # in progress: another reference to it need not be requested
-        registered = await client.get_version(*where, deleted=True)
+        references[identity] = None  # in progress: another reference to it need not be requested
+        registered = await client.get_version(*identity, deleted=True)
         await _collect(client, registered.schema, references)
-        del references[where]  # to be inserted after those
-        references[where] = Reference(reference.name, _text(registered.schema))
+        del references[identity]  # to be inserted after those
+        references[identity] = Reference(reference.name, _text(registered.schema))
 
 
 def _text(schema: _RegistrySchema) -> str:

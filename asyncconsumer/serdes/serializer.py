@@ -90,8 +90,8 @@ def by_annotation(kinds: Iterable[Any]) -> Serializer:
         return _by_type
 
     def write(value: object, place: RecordContext) -> bytes | Awaitable[bytes | None] | None:
-        mine = (each for each in type(value).__mro__ if each in serializers)
-        chosen = next(mine, None)
+        bases = type(value).__mro__
+        chosen = next((base for base in bases if base in serializers), None)
         return (_by_type if chosen is None else serializers[chosen])(value, place)
 
     return write

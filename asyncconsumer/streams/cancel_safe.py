@@ -14,16 +14,16 @@ class CancelSafeIterator(Generic[T]):
 
     def __init__(self, take: Callable[[], Awaitable[T | None]]) -> None:
         self._take = take
-        self.in_hand = False  # an item was delivered, and no other was requested since
+        self.in_flight = False  # an item was delivered, and no other was requested since
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
         """Return the next item. A caller that is cancelled or timed out can ask again."""
-        self.in_hand = False
+        self.in_flight = False
         item = await self._take()
         if item is None:
             raise StopAsyncIteration
-        self.in_hand = True
+        self.in_flight = True
         return item

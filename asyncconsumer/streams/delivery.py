@@ -124,7 +124,7 @@ class Delivery:
             records, done = self._records, max(chunk.offset, self._acknowledged)
             if records.current is chunk.records and records.last_offset >= chunk.offset:
                 # also a request that was cancelled acknowledges the record before it
-                read = records.last_offset if records.in_hand else chunk.records.next_offset
+                read = records.last_offset if records.in_flight else chunk.records.next_offset
                 done = max(done, read)
             finished[chunk.partition] = Offset(done, leader_epoch=chunk.leader_epoch)
         return finished

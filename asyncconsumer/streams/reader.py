@@ -21,7 +21,7 @@ class Source(Protocol):
     """An async iterator that knows whether its last item is still being processed."""
 
     @property
-    def in_hand(self) -> bool:
+    def in_flight(self) -> bool:
         """Whether an item was delivered and no next item was requested since."""
 
 
@@ -29,8 +29,8 @@ class ObservingSource(Source, abc.ABC):
     """A source with a method that its loop calls when it was left."""
 
     @abc.abstractmethod
-    def left(self, how: Exit) -> None:
-        """Called when the loop was left. `how` is "break", "error" or another reason."""
+    def on_exit(self, reason: Exit) -> None:
+        """Called when the loop was left. `reason` is "break", "error" or another reason."""
 
 
 class HeldRecords(Protocol):
@@ -75,11 +75,11 @@ class Iteration:
         """Make this the iteration that reads. Raise ConcurrentRead if another task is reading."""
         self.reader.begin(self)
 
-    def left(self, how: Exit) -> None:
+    def on_exit(self, reason: Exit) -> None:
         """Tell the reader how the loop was left, for example by ``break`` or by an error."""
-        self.reader.left(self, how)
+        self.reader.on_exit(self, reason)
         if isinstance(self.source, ObservingSource):
-            self.source.left(how)
+            self.source.on_exit(reason)
 
     def again(self) -> "Iteration":
         """Return a new iteration over the same iterator object, for another loop."""
@@ -130,13 +130,13 @@ class Reader:
         self.attach()
         _holder.set(self.task)
 
-    def left(self, iteration: Iteration, how: Exit) -> None:
+    def on_exit(self, iteration: Iteration, reason: Exit) -> None:
         """Acknowledge the item in flight if its loop was left by ``break`` or ``return``."""
         if iteration is not self._active or not self.holds:
             return
-        if how == "break":
+        if reason == "break":
             self._held.acknowledge()
-        elif how == "error":
+        elif reason == "error":
             self._failed = True
             self.asked.set()  # wakes `Stream.settled`, because this loop asks for nothing more
         else:
@@ -157,7 +157,7 @@ class Reader:
     def holds(self) -> bool:
         """Whether the reading task has an item that is not acknowledged."""
         active = self._active
-        return active is not None and active.source.in_hand and self._held.is_unacknowledged
+        return active is not None and active.source.in_flight and self._held.is_unacknowledged
 
     def _continues(self, iteration: Iteration) -> bool:
         """Return whether `iteration` continues the active one.

@@ -60,6 +60,6 @@ class FakeClient(AsyncResource):
             await asyncio.sleep(_SECONDS_TO_REFUSE)
             raise ConnectFailed(address, "the test disconnected the client")
         connection = await self._cluster.open(address, config)
-        self._connections = [each for each in self._connections if not each.gone]
+        self._connections = [each for each in self._connections if not each.is_closed]
         self._connections.append(connection)
         return connection

@@ -56,8 +56,10 @@ class Resources:
 
     def describe(self) -> list[str]:
         """Return one line for each resource."""
-        things: list[object] = [*self.threads, *self.processes]
-        return [self.names.get(thing, str(thing)) for thing in things] + _addresses(self.sockets)
+        objects: list[object] = [*self.threads, *self.processes]
+        return [self.names.get(object_, str(object_)) for object_ in objects] + _addresses(
+            self.sockets
+        )
 
 
 def describe_tasks(tasks: set[asyncio.Task[object]]) -> list[str]:

@@ -27,9 +27,9 @@ def fetching(console: Console) -> Iterator[maven.Progress]:
         )
         task = bar.add_task("", total=None)
 
-        def show(what: str, done: int, total: int) -> None:
+        def show(file: str, done: int, total: int) -> None:
             if not bar.live.is_started:
                 stack.enter_context(bar)
-            bar.update(task, description=what, completed=done, total=total or None)
+            bar.update(task, description=file, completed=done, total=total or None)
 
         yield show

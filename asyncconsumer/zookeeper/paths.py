@@ -72,32 +72,32 @@ class GroupPaths:
         """Return the path below which the owners of a topic's partitions are stored."""
         return f"{self.owners}/{_checked('topic', name)}"
 
-    def owner(self, where: TopicPartition) -> str:
+    def owner(self, tp: TopicPartition) -> str:
         """Return the path of the owner znode of a partition."""
-        return f"{self.topic_owners(where.topic)}/{_number(where)}"
+        return f"{self.topic_owners(tp.topic)}/{_number(tp)}"
 
     def topic_offsets(self, name: str) -> str:
         """Return the path below which the offsets of a topic are committed."""
         return f"{self.offsets}/{_checked('topic', name)}"
 
-    def offset(self, where: TopicPartition) -> str:
+    def offset(self, tp: TopicPartition) -> str:
         """Return the path of the committed offset of a partition."""
-        return f"{self.topic_offsets(where.topic)}/{_number(where)}"
+        return f"{self.topic_offsets(tp.topic)}/{_number(tp)}"
 
 
-def _checked(what: str, name: str) -> str:
+def _checked(subject: str, name: str) -> str:
     if not is_legal(name):
         raise ConfigError(
-            f"{what} {_short(name)} is invalid; Kafka allows 1 to 249 of a-z, A-Z, 0-9, "
+            f"{subject} {_short(name)} is invalid; Kafka allows 1 to 249 of a-z, A-Z, 0-9, "
             "'.', '_' and '-', but not '.' or '..'"
         )
     return name
 
 
-def _number(where: TopicPartition) -> int:
-    if not 0 <= where.partition < 2**31:
-        raise ConfigError(f"{where}: a partition number must be from 0 to {2**31 - 1}")
-    return int(where.partition)
+def _number(tp: TopicPartition) -> int:
+    if not 0 <= tp.partition < 2**31:
+        raise ConfigError(f"{tp}: a partition number must be from 0 to {2**31 - 1}")
+    return int(tp.partition)
 
 
 def _short(name: str) -> str:

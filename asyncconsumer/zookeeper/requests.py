@@ -222,17 +222,17 @@ def check(path: str, version: int) -> Call[None]:
     return Call(path, protocol.CheckVersionRequest(path=path, version=version), _nothing)
 
 
-def operation(what: ZnodeOperation, path: str, acl: Acl) -> Call[Any]:
+def operation(znode_operation: ZnodeOperation, path: str, acl: Acl) -> Call[Any]:
     """Return the request for one part of a transaction. `path` is the full path with the chroot."""
-    match what:
+    match znode_operation:
         case Check():
-            return check(path, what.version)
+            return check(path, znode_operation.version)
         case Create():
-            return create(path, what.data, acl=acl, ephemeral=what.ephemeral)
+            return create(path, znode_operation.data, acl=acl, ephemeral=znode_operation.ephemeral)
         case SetData():
-            return set_data(path, what.data, what.version)
+            return set_data(path, znode_operation.data, znode_operation.version)
         case Delete():
-            return delete(path, what.version)
+            return delete(path, znode_operation.version)
 
 
 def transaction(operations: Sequence[Call[Any]]) -> Call[list[Any]]:

@@ -106,7 +106,7 @@ class SocketTransport(asyncio.BufferedProtocol):
         self._handshake: asyncio.Future[ConnectResponse] = loop.create_future()
         self._unsent: list[bytes] = []
         self._ending = ""  # why the connection has ended; empty while it is open
-        self._gone = asyncio.Event()
+        self._closed_event = asyncio.Event()
 
     async def handshake(self, request: ConnectRequest) -> None:
         """Send the connect request, and wait for the response."""
@@ -156,7 +156,7 @@ class SocketTransport(asyncio.BufferedProtocol):
 
     async def wait_closed(self) -> None:
         """Wait until the socket is closed."""
-        await self._gone.wait()
+        await self._closed_event.wait()
 
     # --- called by the asyncio transport ---------------------------------------------------------
 
@@ -186,7 +186,7 @@ class SocketTransport(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End the transport, because the socket is closed."""
         self._end(f"the connection broke: {exc}" if exc else "the server closed the connection")
-        self._gone.set()
+        self._closed_event.set()
 
     def _received(self, frame: memoryview) -> None:
         if self._ending:

@@ -75,7 +75,7 @@ class Watch(Generic[T]):
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        where: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 

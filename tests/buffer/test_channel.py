@@ -107,15 +107,15 @@ def test_a_held_partition_keeps_what_it_has_and_others_go_on() -> None:
 def test_dropping_a_partition_gives_back_what_waits_and_ends_what_is_being_read() -> None:
     budget = Budget(1000)
     channel = Channel(budget)
-    in_hand = filled(budget, channel, A, 100)
+    in_flight = filled(budget, channel, A, 100)
     filled(budget, channel, A, 200)
     chunk = filled(budget, channel, B, 300)
-    assert channel.pop_now() is in_hand
-    assert next(in_hand.records).offset == 0
+    assert channel.pop_now() is in_flight
+    assert next(in_flight.records).offset == 0
     assert channel.drop(A) == 1
-    assert list(in_hand.records) == []
+    assert list(in_flight.records) == []
     assert budget.used == 400  # a delivered record is still in memory
-    channel.done(in_hand)
+    channel.done(in_flight)
     assert budget.used == 300
     assert channel.pop_now() is chunk
     assert channel.pop_now() is None

@@ -27,15 +27,15 @@ class Chunk:
 
     def __init__(self, offsets: Iterable[int], partition: int = 0, *, damage: bool = False) -> None:
         self.partition = partition
-        self._found = [Record("t", partition, offset, value=b"%d" % offset) for offset in offsets]
+        self._records = [Record("t", partition, offset, value=b"%d" % offset) for offset in offsets]
         self._damage = damage
 
     def __iter__(self) -> Iterator[Record]:
         return self
 
     def __next__(self) -> Record:
-        if self._found:
-            return self._found.pop(0)
+        if self._records:
+            return self._records.pop(0)
         if self._damage:
             raise CorruptRecords("t", self.partition, 7, "for a test")
         raise StopIteration

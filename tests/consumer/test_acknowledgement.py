@@ -328,7 +328,7 @@ async def test_a_task_that_was_cancelled_acknowledges_nothing(read: Any) -> None
     "policy", [{}, {"enable_auto_commit": False}, {"commit_policy": "manual"}], ids=str
 )
 @simulated([1])
-async def test_a_commit_by_the_reader_includes_what_is_in_hand(
+async def test_a_commit_by_the_reader_includes_what_is_in_flight(
     read: Any, options: dict[str, Any], policy: dict[str, Any]
 ) -> None:
     async with world(6) as cluster, make_consumer(cluster, **options, **policy) as consumer:

@@ -127,8 +127,8 @@ async def test_what_is_lost_while_a_dead_letter_is_written_is_not_in_the_batch()
     made: list[bytes] = []
     world, dead_letter_records = World(None, Deserializer(refuse, "odd")), ControlledDeadLetters()
     reading: Any = world.reading
-    poison = reading._how.poison._replace(policy="dead_letter", dead_letters=dead_letter_records)
-    reading._how = reading._how._replace(poison=poison)
+    poison = reading._policy.poison._replace(policy="dead_letter", dead_letters=dead_letter_records)
+    reading._policy = reading._policy._replace(poison=poison)
     batches = world.reading.batches(max_records=6)
     async with asyncio.TaskGroup() as tasks:
         batch = tasks.create_task(anext(batches, None))

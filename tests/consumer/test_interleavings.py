@@ -81,7 +81,7 @@ async def test_what_was_only_collected_is_not_committed_at_most_once() -> None:
 
 
 @simulated([1])
-async def test_a_commit_by_hand_is_of_what_its_reader_has_in_hand_too() -> None:
+async def test_a_commit_by_hand_is_of_what_its_reader_has_in_flight_too() -> None:
     async with world() as cluster:
         cluster.append("t", 0, 5)
         async with make_consumer(cluster, commit_policy="manual") as consumer:
@@ -96,7 +96,7 @@ async def test_a_commit_by_hand_is_of_what_its_reader_has_in_hand_too() -> None:
 
 
 @simulated([1])
-async def test_a_commit_by_hand_is_not_of_what_another_task_has_in_hand() -> None:
+async def test_a_commit_by_hand_is_not_of_what_another_task_has_in_flight() -> None:
     async with world() as cluster:
         cluster.append("t", 0, 5)
         async with (
@@ -132,8 +132,8 @@ async def test_a_seek_while_a_dead_letter_is_written_stands() -> None:
         consumer: Consumer[Any, Any]
         async with make_consumer(cluster, on_poison="skip") as consumer:
             reading: Any = consumer._reading
-            poison = reading._how.poison._replace(dead_letters=ControlledDeadLetters())
-            reading._how = reading._how._replace(poison=poison)
+            poison = reading._policy.poison._replace(dead_letters=ControlledDeadLetters())
+            reading._policy = reading._policy._replace(poison=poison)
             got: list[int] = []
             async with asyncio.TaskGroup() as tasks:
 
@@ -278,8 +278,8 @@ async def test_one_task_at_a_time_waits_for_the_next(first: str, second: str) ->
                 await anext(others)
         cluster.append("t", 0, 1)
         assert await waiting
-        in_hand = 0 if first == "chunks" else 1  # of a chunk, what was iterated over
-        assert await consumer.commit() == {AT: in_hand}  # its task is over: this one reads
+        in_flight = 0 if first == "chunks" else 1  # of a chunk, what was iterated over
+        assert await consumer.commit() == {AT: in_flight}  # its task is over: this one reads
 
 
 @simulated([1])

@@ -172,15 +172,15 @@ class Hanging:
 
     def __init__(self, retained: dict[TopicPartition, int]) -> None:
         self.hangs = False
-        self.kept = retained
+        self.committed = retained
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        return {tp: self.kept.get(tp) for tp in partitions}
+        return {tp: self.committed.get(tp) for tp in partitions}
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         if self.hangs:
             await asyncio.sleep(10_000)
-        self.kept |= offsets
+        self.committed |= offsets
 
 
 @simulated([1])

@@ -119,7 +119,7 @@ async def test_what_came_meanwhile_is_done_with_when_it_was_in_a_transaction() -
 
 
 @simulated(seeds=range(3))
-async def test_what_goes_without_anything_in_hand_aborts_nothing() -> None:
+async def test_what_goes_without_anything_in_flight_aborts_nothing() -> None:
     async with world() as cluster, half_and_then_all(cluster) as (member, batches, producer):
         async with member.transaction(producer):
             producer.make(await anext(batches))

@@ -214,13 +214,13 @@ class Counting(ClusterCollector):
 
     def __init__(self) -> None:
         super().__init__(interval=0.01)
-        self.polls = self.in_flight = self.most = 0
+        self.polls = self.in_flight = self.max_in_flight = 0
         self.error: Exception | None = None
 
     async def poll(self, admin: Any) -> ClusterSnapshot:
         self.polls += 1
         self.in_flight += 1
-        self.most = max(self.most, self.in_flight)
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
             await asyncio.sleep(0.002)
             if self.error is not None:
@@ -248,7 +248,7 @@ async def test_clients_share_polls_and_the_last_one_ends_them() -> None:
             task.cancel()
         before = len(lists[2])
         await until(lambda: len(lists[2]) > before + 3)
-        assert (FakeAdmin.open, collector.most) == (1, 1)
+        assert (FakeAdmin.open, collector.max_in_flight) == (1, 1)
         versions = [snapshot.version for snapshot in lists[2]]
         assert versions == sorted(set(versions))
         tasks[2].cancel()

@@ -174,7 +174,7 @@ async def test_what_was_answered_before_an_error_is_kept() -> None:
         lookup = OffsetLookup(session.leaders, dict.fromkeys(every, LATEST))
         with pytest.raises(TopicAccessDenied):
             await lookup.run()
-        assert lookup.found.keys() == {tp for tp in every if cluster.leader(tp) != 2}
+        assert lookup.offsets.keys() == {tp for tp in every if cluster.leader(tp) != 2}
 
 
 @simulated([1])

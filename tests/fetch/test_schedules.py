@@ -64,15 +64,15 @@ def refusals_are_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionPlacer, "on_report", hear_most)
 
 
-def what_is_in_hand_is_read_on_after_a_loss(patch: pytest.MonkeyPatch) -> None:
+def what_is_in_flight_is_read_on_after_a_loss(patch: pytest.MonkeyPatch) -> None:
     drop = Channel.drop
 
     def drop_what_waits(self: Channel, partition: TopicPartition) -> int:
-        in_hand, self._popped = self._popped, {}
+        in_flight, self._popped = self._popped, {}
         try:
             return drop(self, partition)
         finally:
-            self._popped = in_hand
+            self._popped = in_flight
 
     patch.setattr(Channel, "drop", drop_what_waits)
     patch.setattr("asyncconsumer.streams.stream.Stream.forget", lambda self, partition: None)
@@ -90,7 +90,7 @@ def what_waits_is_kept_after_a_loss(patch: pytest.MonkeyPatch) -> None:
         room_is_not_given_back,
         room_is_given_back_twice,
         refusals_are_dropped,
-        what_is_in_hand_is_read_on_after_a_loss,
+        what_is_in_flight_is_read_on_after_a_loss,
         what_waits_is_kept_after_a_loss,
     ],
     ids=lambda bug: bug.__name__,

@@ -26,7 +26,7 @@ class Scripted:
 
     def __init__(self, *values: Assignment, unsupported: bool = False) -> None:
         self.lost = True
-        self._given = values
+        self._values = values
         self._unsupported = unsupported
 
     async def __aenter__(self) -> Self:
@@ -36,7 +36,7 @@ class Scripted:
         return None
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        for assignment in self._given:
+        for assignment in self._values:
             self.lost = False
             yield assignment
         if self._unsupported:

@@ -123,7 +123,7 @@ def test_nothing_is_lost_and_what_was_reported_is_not_repeated(
 ) -> None:
     """Read (r), finish (f), commit (m), be killed (k), in any order; offsets 5n are not there."""
     retained = Offset(0)
-    ledger, in_hand, position = Ledger(retained), list[int](), 0
+    ledger, in_flight, position = Ledger(retained), list[int](), 0
     finished: set[int] = set()  # as far as this ledger can know
     known: set[int] = set()  # when the last commit was made
     for move, number in moves:
@@ -132,11 +132,11 @@ def test_nothing_is_lost_and_what_was_reported_is_not_repeated(
                 if offset % 5 and not ledger.is_finished(offset):
                     assert offset not in known
                     begin(ledger, offset)
-                    in_hand.append(offset)
+                    in_flight.append(offset)
             position += 1 + number % 7
             ledger.advance_position(position, 0)
-        elif move == "f" and in_hand:
-            done = in_hand.pop(number % len(in_hand))
+        elif move == "f" and in_flight:
+            done = in_flight.pop(number % len(in_flight))
             ledger.finish(done)
             finished.add(done)
         elif move == "m":
@@ -149,4 +149,4 @@ def test_nothing_is_lost_and_what_was_reported_is_not_repeated(
             }
             assert failure_headers == finished
         elif move == "k":
-            ledger, in_hand, position, finished = Ledger(retained), [], int(retained), set(known)
+            ledger, in_flight, position, finished = Ledger(retained), [], int(retained), set(known)

@@ -173,10 +173,10 @@ async def test_a_large_answer_may_take_long_as_long_as_bytes_come() -> None:
     async def send_slowly(piece: int) -> None:
         wire = opener.wires[-1]
         frame = (len(body) + 5).to_bytes(4, "big") + wire.sent[0][8:12] + b"\0" + body
-        while frame and not wire.connection.gone:
+        while frame and not wire.connection.is_closed:
             await asyncio.sleep(1)
             sent, frame = frame[:piece], frame[piece:]
-            while sent and not wire.connection.gone:
+            while sent and not wire.connection.is_closed:
                 room = wire.connection.get_buffer(-1)
                 now, sent = sent[: len(room)], sent[len(room) :]
                 room[: len(now)] = now

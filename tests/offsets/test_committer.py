@@ -266,7 +266,7 @@ class World(SlowStore):
         self.chance = Random(seed)
         self.calm = False
         self.committer = Committer(self)
-        self.at = dict.fromkeys(PARTITIONS, 0)
+        self.positions = dict.fromkeys(PARTITIONS, 0)
         self.start = dict.fromkeys(PARTITIONS, 0)
         self.lost_at = dict.fromkeys(PARTITIONS, -1.0)
         self.tested = dict.fromkeys(PARTITIONS, 0)  # how often each was lost
@@ -295,7 +295,7 @@ class World(SlowStore):
     async def commit_some(self) -> None:
         mine = [tp for tp in PARTITIONS if self.lost_at[tp] == -1.0]
         chosen = self.chance.sample(mine, self.chance.randint(0, len(mine)))
-        late = {tp: self.at[tp] - self.chance.choice((0, 0, 1)) for tp in chosen}
+        late = {tp: self.positions[tp] - self.chance.choice((0, 0, 1)) for tp in chosen}
         offsets = {tp: max(offset, self.start[tp]) for tp, offset in late.items()}
         held = {tp: self.tested[tp] for tp in chosen}
         try:
@@ -319,13 +319,13 @@ class World(SlowStore):
             self.lost_at[tp] = asyncio.get_running_loop().time()
         elif self.lost_at[tp] < asyncio.get_running_loop().time():
             self.lost_at[tp] = -1.0
-            self.at[tp] = self.start[tp] = self.offsets.get(tp, 0)
+            self.positions[tp] = self.start[tp] = self.offsets.get(tp, 0)
 
     async def play(self, steps: int = 80) -> None:
         async with running(self.committer) as group:
             for _ in range(steps):
-                for tp in self.at:
-                    self.at[tp] += self.chance.randrange(3)
+                for tp in self.positions:
+                    self.positions[tp] += self.chance.randrange(3)
                 group.create_task(self.commit_some())
                 if self.chance.random() < 0.15:
                     self.change_owner()

@@ -57,7 +57,12 @@ TYPE_ALIAS: Final = re.compile(
 FILLER_NAMES: Final = frozenset(
     {"at", "found", "given", "kept", "left", "most", "one", "there", "told", "wanted", "who"}
 )
-"""Names of variables and parameters that say nothing about the value."""
+"""Names of variables, parameters and attributes that say nothing about the value."""
+VAGUE_NAMES: Final = FILLER_NAMES | {
+    "gone", "got", "had", "have", "here", "how", "mine", "said", "some", "then", "thing", "things",
+    "what", "where", "which",
+}  # fmt: skip
+"""The same for the package, whose names are to be understood without a test around them."""
 
 RETIRED_WORDS: Final = re.compile(
     r"""(?ix) \b (
@@ -158,16 +163,18 @@ def identifiers(source: str) -> Iterator[str]:
             yield name
 
 
-def fillers(source: str) -> Iterator[str]:
-    """Yield the filler names that are assigned, or that are parameters."""
+def fillers(source: str, names: frozenset[str] = FILLER_NAMES) -> Iterator[str]:
+    """Yield the filler names that are assigned, or that are parameters or attributes."""
     for node in nodes(source):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             name = node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.attr
         elif isinstance(node, ast.arg):
             name = node.arg
         else:
             continue
-        if name in FILLER_NAMES:
+        if name.lstrip("_") in names:
             yield f"{name}, line {node.lineno}"
 
 
@@ -201,6 +208,15 @@ def test_documents_have_no_retired_word(document: Path) -> None:
     before, _, glossary = text.partition("## Glossary\n")
     current = re.sub(r"\|[^|\n]*\|$", "|", glossary, flags=re.MULTILINE)  # without former terms
     assert list(retired_words(before + current)) == []
+
+
+def test_names_in_the_package_are_nouns() -> None:
+    vague = [
+        f"{path.relative_to(PACKAGE)}: {finding}"
+        for path in MODULES
+        for finding in fillers(path.read_text(encoding="utf-8"), VAGUE_NAMES)
+    ]
+    assert vague == []
 
 
 def test_no_name_of_a_type_is_defined_twice() -> None:

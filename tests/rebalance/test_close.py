@@ -19,7 +19,7 @@ class Step:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.given = 0.0
+        self.grace = 0.0
         self.done = False
 
     async def __call__(self, *_: object) -> None:
@@ -28,7 +28,7 @@ class Step:
             await asyncio.sleep(self.seconds)
             self.done = True
         finally:
-            self.given = asyncio.get_running_loop().time() - began
+            self.grace = asyncio.get_running_loop().time() - began
 
 
 async def closed_after(stop: Step, flush: Step, leave: Step) -> float:
@@ -61,4 +61,4 @@ async def test_all_steps_together_stay_within_the_grace(hanging: tuple[int, ...]
     assert await closed_after(*steps) <= GRACE
     for step, hangs in zip(steps, hanging, strict=True):
         assert step.done != bool(hangs)
-        assert step.given >= (1.0 if hangs else 0.5)  # each of them had its time
+        assert step.grace >= (1.0 if hangs else 0.5)  # each of them had its time

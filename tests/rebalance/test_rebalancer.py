@@ -41,7 +41,7 @@ class Scripted:
         self.began: dict[TopicPartition, int] = {}
         self.looks = 0  # at where all of them began
         self.trouble: list[ConsumerError] = []
-        self.wanted: Mapping[TopicPartition, FetchTarget] = {}
+        self.targets: Mapping[TopicPartition, FetchTarget] = {}
         self.events = EventBus()
         self.recorder = Recorder()
         self.streams = [Stream(Channel(Budget(10**6))) for _ in range(2)]
@@ -68,7 +68,7 @@ class Scripted:
         return self.due
 
     def reconcile(self, requested: Mapping[TopicPartition, FetchTarget]) -> None:
-        self.wanted = dict(requested)
+        self.targets = dict(requested)
         self.log.append(f"read {' '.join(map(str, requested)) or 'nothing'}")
 
     def set_owner(self, owner: object) -> None:
@@ -153,21 +153,21 @@ async def test_reading_goes_on_at_the_committed_offset_or_where_the_policy_says(
     script = Scripted(Assignment({A: 0, B: 1, C: 1}, fresh=frozenset({C})))
     script.offsets = {A: 7}
     await script.rebalancer.run()
-    starts = {tp: target.offset for tp, target in script.wanted.items()}
+    starts = {tp: target.offset for tp, target in script.targets.items()}
     assert starts == {A: 7, B: LATEST, C: EARLIEST}  # a topic that appeared meanwhile is not old
-    assert script.wanted[B].channel is script.streams[1].channel
+    assert script.targets[B].channel is script.streams[1].channel
 
 
 @simulated(range(20))
 async def test_what_stays_is_not_disturbed_and_what_moves_to_another_stream_is() -> None:
     script = Scripted(Assignment({A: 0, B: 0}))
     await script.rebalancer.run()
-    before = dict(script.wanted)
+    before = dict(script.targets)
     script.script = [Assignment({A: 0, B: 1})]
     await script.rebalancer.run()
-    assert script.wanted[A] == before[A]
-    assert script.wanted[B].epoch > before[B].epoch
-    assert script.wanted[B].channel is script.streams[1].channel
+    assert script.targets[A] == before[A]
+    assert script.targets[B].epoch > before[B].epoch
+    assert script.targets[B].channel is script.streams[1].channel
 
 
 @simulated(range(20))
@@ -244,11 +244,11 @@ async def test_what_was_read_ahead_can_be_forgotten_and_read_again() -> None:
     records = aiter(script.streams[0])
     await anext(records)
     await anext(records)
-    before = dict(script.wanted)
+    before = dict(script.targets)
     script.rebalancer.read_again(script.streams[0])
-    assert script.wanted[A].offset == 1
-    assert script.wanted[A].epoch > before[A].epoch
-    assert script.wanted[B] == before[B]
+    assert script.targets[A].offset == 1
+    assert script.targets[A].epoch > before[A].epoch
+    assert script.targets[B] == before[B]
 
 
 @simulated(range(20))

@@ -63,7 +63,7 @@ async def test_the_end_is_the_end_for_ever(decoder: ModuleType) -> None:
     assert stream.current is None
 
 
-async def test_while_records_are_in_hand_nobody_waits(decoder: ModuleType) -> None:
+async def test_while_records_are_in_flight_nobody_waits(decoder: ModuleType) -> None:
     stream, _ = stream_of(decoder, batch(rows(3)))
     await anext(stream)
     step = stream.__anext__()
@@ -82,7 +82,7 @@ async def test_what_was_handed_out_can_be_seen(decoder: ModuleType) -> None:
     assert seen == [(10, 10, 11), (11, 11, 12), (12, 12, 13)]
 
 
-async def test_the_set_that_was_read_is_still_in_hand_when_more_is_asked_for(
+async def test_the_set_that_was_read_is_still_in_flight_when_more_is_asked_for(
     decoder: ModuleType,
 ) -> None:
     asked_after = []

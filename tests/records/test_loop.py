@@ -47,8 +47,8 @@ class Iteration:
     def begin(self) -> None:
         self.begun += 1
 
-    def left(self, how: str) -> None:
-        self.reports.append(how)
+    def on_exit(self, reason: str) -> None:
+        self.reports.append(reason)
 
     def again(self) -> "Iteration":
         return Iteration(self.reports)
@@ -391,7 +391,7 @@ async def test_an_error_in_a_report_hides_nothing(
     seen: list[object] = []
     monkeypatch.setattr("sys.unraisablehook", lambda what: seen.append(what.exc_type))
     iteration = Iteration()
-    iteration.left = lambda how: 1 / 0  # type: ignore[method-assign, assignment]
+    iteration.on_exit = lambda reason: 1 / 0  # type: ignore[method-assign, assignment]
     iteration.again = lambda: iteration  # type: ignore[method-assign]
     await by_error_in_a_call(decoder.Loop(Numbers(), iteration))
     assert seen == [ZeroDivisionError]

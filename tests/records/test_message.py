@@ -111,7 +111,7 @@ async def test_a_record_is_undelivered_while_its_message_is_awaited(decoder: Mod
     async def later(data: bytes) -> int:
         await asyncio.sleep(0)
         assert stream.current is not None
-        seen.append((stream.current.next_offset, stream.in_hand, stream.is_waiting))
+        seen.append((stream.current.next_offset, stream.in_flight, stream.is_waiting))
         return int(data)
 
     stream = stream_of(decoder, value=later)
@@ -190,7 +190,7 @@ async def test_an_error_is_raised_and_the_next_record_follows(decoder: ModuleTyp
         await anext(stream)
     assert stream.current is not None
     assert stream.current.next_offset == 2  # not acknowledged before the next request
-    assert not stream.in_hand
+    assert not stream.in_flight
     assert await values(stream) == [3, 4, 5]
 
 

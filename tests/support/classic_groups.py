@@ -123,14 +123,14 @@ class Story:
         self._places = Places(random) if racks else None
         self._kind = ASSIGNORS[assignor]
         self._even = even
-        self._most = 40 if large else 6
+        self._max_partitions = 40 if large else 6
         names = random.sample(TOPICS, random.randint(1, 4 if even else 7))
         # with racks it matters whether topics are of the same size
         sizes = (3, 4, 4, random.randint(1, 12)) if racks else range(1, 13)
         self._topics = {name: random.choice(sizes) for name in names}
-        self._wanted = [*names, *(["missing"] if random.random() < 0.2 else [])]
+        self._topics_to_read = [*names, *(["missing"] if random.random() < 0.2 else [])]
         self._count = 0
-        self._peers = [self._peer() for _ in range(random.randint(1, self._most))]
+        self._peers = [self._peer() for _ in range(random.randint(1, self._max_partitions))]
 
     def _peer(self) -> Peer:
         random = self._random
@@ -147,7 +147,7 @@ class Story:
         )
 
     def _choice(self) -> list[str]:
-        requested = self._wanted
+        requested = self._topics_to_read
         if self._even:
             return requested
         return self._random.sample(requested, self._random.randint(1, len(requested)))
@@ -174,7 +174,7 @@ class Story:
         for _ in range(random.choice((0, 1, 1, 1, 2, 3))):
             match random.randrange(8):
                 case 0 | 1:
-                    if len(self._peers) < self._most:
+                    if len(self._peers) < self._max_partitions:
                         self._peers.append(self._peer())
                 case 2 | 3:
                     if len(self._peers) > 1:
@@ -202,9 +202,11 @@ class Story:
         random = self._random
         if self._even:
             gone = random.choice([*self._topics, "missing"])
-            self._wanted = [topic for topic in self._wanted if topic != gone] or ["missing"]
+            self._topics_to_read = [topic for topic in self._topics_to_read if topic != gone] or [
+                "missing"
+            ]
             for peer in self._peers:
-                peer.topics = self._wanted
+                peer.topics = self._topics_to_read
         else:
             random.choice(self._peers).topics = self._choice()
 

@@ -41,7 +41,7 @@ class Wire(asyncio.Transport):
 
     def receive(self, correlation: int, body: bytes) -> None:
         data = struct.pack(">ii", len(body) + 4, correlation) + body
-        while data and not self.connection.gone:
+        while data and not self.connection.is_closed:
             room = self.connection.get_buffer(-1)
             piece, data = data[: len(room)], data[len(room) :]
             room[: len(piece)] = piece

@@ -11,7 +11,7 @@ from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import TopicPartition
 
 
-def what_is_in_hand_counts_as_finished(patch: pytest.MonkeyPatch) -> None:
+def what_is_in_flight_counts_as_finished(patch: pytest.MonkeyPatch) -> None:
     finished = Stream.finished
 
     def too_much(self: Stream) -> dict[TopicPartition, int]:

@@ -30,15 +30,15 @@ class Engine:
         self.manager = manager
         self.session = session
         self.events: list[Event] = []
-        self.wanted: dict[TopicPartition, FetchTarget] = {}
+        self.targets: dict[TopicPartition, FetchTarget] = {}
 
     def read(
         self, partitions: Iterable[TopicPartition], offset: int = EARLIEST, **options: Any
     ) -> Stream:
         """A new stream of these, besides what is read already."""
         channel = self.manager.channel()
-        self.wanted |= {tp: FetchTarget(channel, offset, **options) for tp in partitions}
-        self.manager.reconcile(self.wanted)
+        self.targets |= {tp: FetchTarget(channel, offset, **options) for tp in partitions}
+        self.manager.reconcile(self.targets)
         return Stream(channel)
 
     def observed(self, kind: type[Event]) -> list[Event]:

@@ -135,7 +135,7 @@ async def _end_offsets(
         await lookup.run()
     except ConsumerError as error:  # use the offsets that were found before
         notes.append(f"some end offsets are not available: {error}")
-    return {tp: listed.offset for tp, listed in lookup.found.items()}
+    return {tp: listed.offset for tp, listed in lookup.offsets.items()}
 
 
 def _as_json(group: GroupSnapshot, rows: list[PartitionRow], notes: list[str]) -> dict[str, Any]:

@@ -163,5 +163,7 @@ def _not_yet_revoked(
 ) -> set[TopicPartition]:
     """Return the partitions that the assignment moves from one member in `owned` to another."""
     new = {p for member, tps in assignment.items() for p in set(tps).difference(owned[member])}
-    revoked = {p for member, had in owned.items() for p in set(had).difference(assignment[member])}
+    revoked = {
+        p for member, before in owned.items() for p in set(before).difference(assignment[member])
+    }
     return new & revoked

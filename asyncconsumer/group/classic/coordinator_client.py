@@ -9,7 +9,7 @@ from asyncconsumer.aiokafka_parts import Request
 from asyncconsumer.errors import BrokerError, ConsumerError, MalformedResponse
 from asyncconsumer.group.classic.attempt import JoinAttempt
 from asyncconsumer.group.classic.description import GroupDescription
-from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction
+from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction_to
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.classic_group import DescribeGroupsRequest, LeaveGroupRequest
@@ -61,17 +61,17 @@ class CoordinatorClient:
         """
         self._confirmed, self._fencing_ignored = True, False
 
-    def resolve_fencing(self, what: Reaction) -> Reaction:
-        """Return REJOIN_AS_NEW for a first FENCED reaction, and otherwise `what` itself.
+    def resolve_fencing(self, reaction: Reaction) -> Reaction:
+        """Return REJOIN_AS_NEW for a first FENCED reaction, and otherwise `reaction` itself.
 
         The fencing may be a mistake. A coordinator may fail before it persists a new member id. Its
         successor then knows only the previous member id of the instance id, and fences this member.
         A rejoin by instance id resolves this. It is tried once, because two processes with one
         instance id would otherwise fence each other forever.
         """
-        fenced = what is Reaction.FENCED
+        fenced = reaction is Reaction.FENCED
         if not fenced or not self._member_id or self._confirmed or self._fencing_ignored:
-            return what
+            return reaction
         self._fencing_ignored = True
         return Reaction.REJOIN_AS_NEW
 
@@ -94,7 +94,7 @@ class CoordinatorClient:
             try:
                 return await self._send(GroupRequest.SYNC, request, timeout)
             except ConsumerError as error:
-                if reaction(GroupRequest.SYNC, error) is not Reaction.RETRY:
+                if reaction_to(GroupRequest.SYNC, error) is not Reaction.RETRY:
                     raise
                 await self._attempt.pause()
                 if await self._coordinator.find() != coordinator:
@@ -118,7 +118,7 @@ class CoordinatorClient:
                         self._check(GroupRequest.LEAVE, row)
                 self.reset_member_id()
             except ConsumerError as error:
-                match reaction(GroupRequest.LEAVE, error):
+                match reaction_to(GroupRequest.LEAVE, error):
                     case Reaction.DONE:
                         self.reset_member_id()
                     case Reaction.RETRY | Reaction.FIND_COORDINATOR:
@@ -157,6 +157,6 @@ class CoordinatorClient:
             member = self.member_id or "a new member"
             group = self._coordinator.group_id
             error = BrokerError.from_code(code, f"{kind.value} of {member} in group {group!r}")
-            if reaction(kind, error) is Reaction.REJOIN_WITH_ID:
+            if reaction_to(kind, error) is Reaction.REJOIN_WITH_ID:
                 self.set_member_id(values["member_id"])
             raise error

@@ -13,7 +13,7 @@ from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.aio.wait import wait_set
 from asyncconsumer.errors import BrokerError, ConsumerError, RequestTimedOut
-from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction
+from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction_to
 from asyncconsumer.net.coordinator import Coordinator
 from asyncconsumer.net.pool import Traffic
 from asyncconsumer.protocol.classic_group import HeartbeatRequest
@@ -238,8 +238,10 @@ class Heartbeats:
             error = await self._send_heartbeat(identity)
             if identity != self.identity:
                 continue  # the response concerns an older generation
-            what = Reaction.DONE if error is None else reaction(GroupRequest.HEARTBEAT, error)
-            if what in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
+            reaction = (
+                Reaction.DONE if error is None else reaction_to(GroupRequest.HEARTBEAT, error)
+            )
+            if reaction in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
                 self._missed = True
                 group = self._coordinator.group_id
                 self._log_limit.warning("a heartbeat in group %s failed: %s", group, error)
@@ -250,8 +252,8 @@ class Heartbeats:
             waits = self._waits()
             if self._address != address:
                 yield HeartbeatResult(Reaction.FIND_COORDINATOR)
-            if what is not Reaction.DONE:
-                yield HeartbeatResult(what, error)
+            if reaction is not Reaction.DONE:
+                yield HeartbeatResult(reaction, error)
             await self._schedule.wait_until_due()
 
     @property
@@ -284,7 +286,7 @@ class Heartbeats:
                 if code := answer["error_code"]:
                     group_id = self._coordinator.group_id
                     error = BrokerError.from_code(code, f"heartbeat in {group_id!r}")
-                    if reaction(GroupRequest.HEARTBEAT, error) is Reaction.REJOIN:
+                    if reaction_to(GroupRequest.HEARTBEAT, error) is Reaction.REJOIN:
                         self._answered(sent, stable=False)  # the session is alive
                     raise error
                 skipped = self._seconds.suspensions.since(self._confirmed_at, certain=True)

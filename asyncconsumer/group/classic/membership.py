@@ -32,7 +32,7 @@ from asyncconsumer.group.classic.leader import (
 )
 from asyncconsumer.group.classic.leader_return import LeaderReturn
 from asyncconsumer.group.classic.member import MemberEvent, MemberState, MemberStateMachine
-from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction
+from asyncconsumer.group.classic.reactions import GroupRequest, Reaction, reaction_to
 from asyncconsumer.group.classic.subscribed_topics import SubscribedTopics
 from asyncconsumer.group.classic.unassigned import UnassignedCheck
 from asyncconsumer.group.membership import Assignment
@@ -346,17 +346,17 @@ class ClassicMembership(AsyncResource):
             return
         syncing = self._member.state is MemberState.SYNCING
         request = GroupRequest.SYNC if syncing else GroupRequest.JOIN
-        what = self._client.resolve_fencing(reaction(request, error))
-        if what is Reaction.REJOIN_WITH_ID and not sent_id and self._client.member_id:
+        reaction = self._client.resolve_fencing(reaction_to(request, error))
+        if reaction is Reaction.REJOIN_WITH_ID and not sent_id and self._client.member_id:
             return  # a coordinator that requires an id again and again must not be stormed
-        self._pacing.log.info("%s: %s; %s", self._label, error, what.value)
-        if what in (Reaction.FENCED, Reaction.FATAL):
+        self._pacing.log.info("%s: %s; %s", self._label, error, reaction.value)
+        if reaction in (Reaction.FENCED, Reaction.FATAL):
             self._mark_lost()
             raise error
-        if what is Reaction.REJOIN:
+        if reaction is Reaction.REJOIN:
             return
-        if what in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
-            self._mark_lost(known=what is Reaction.REJOIN_EMPTY)
+        if reaction in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
+            self._mark_lost(known=reaction is Reaction.REJOIN_EMPTY)
         await self._attempt.pause()
 
     @property
@@ -378,7 +378,7 @@ class ClassicMembership(AsyncResource):
     def _on_heartbeat_result(self, result: HeartbeatResult) -> None:
         """React to the result of a heartbeat."""
         joining = self._member.state is MemberState.JOINING
-        match what := self._client.resolve_fencing(result.reaction):
+        match reaction := self._client.resolve_fencing(result.reaction):
             case Reaction.FIND_COORDINATOR:
                 self._attempt.cancel()  # it waits for a broker that is no longer the coordinator
             case Reaction.REJOIN if joining:
@@ -388,8 +388,8 @@ class ClassicMembership(AsyncResource):
             case Reaction.REJOIN_EMPTY if joining and isinstance(result.error, IllegalGeneration):
                 pass  # the JoinGroup response shows whether this member is in the new one
             case Reaction.REJOIN_EMPTY | Reaction.REJOIN_AS_NEW:
-                self._pacing.log.warning("%s: %s; %s", self._label, result.error, what.value)
-                self._mark_lost(known=what is Reaction.REJOIN_EMPTY)
+                self._pacing.log.warning("%s: %s; %s", self._label, result.error, reaction.value)
+                self._mark_lost(known=reaction is Reaction.REJOIN_EMPTY)
                 self._attempt.cancel()
                 self._rejoin.request("all partitions were lost")
             case _:

@@ -49,7 +49,11 @@ _EVERYWHERE: Final = {
     FencedInstanceId: _R.FENCED,
 }
 REACTIONS: Final[Mapping[tuple[GroupRequest, type[BrokerError]], Reaction]] = {
-    **{(ask, error): reaction for ask in GroupRequest for error, reaction in _EVERYWHERE.items()},
+    **{
+        (request, error): reaction
+        for request in GroupRequest
+        for error, reaction in _EVERYWHERE.items()
+    },
     (GroupRequest.JOIN, MemberIdRequired): _R.REJOIN_WITH_ID,
     (GroupRequest.JOIN, UnknownMemberId): _R.REJOIN_AS_NEW,
     (GroupRequest.JOIN, RebalanceInProgress): _R.RETRY,
@@ -64,11 +68,11 @@ REACTIONS: Final[Mapping[tuple[GroupRequest, type[BrokerError]], Reaction]] = {
 """The reaction to each error of each request. Broker errors not listed are `FATAL`."""
 
 
-def reaction(ask: GroupRequest, error: ConsumerError) -> Reaction:
-    """Return the reaction to an error of a request of the kind `ask`.
+def reaction_to(request: GroupRequest, error: ConsumerError) -> Reaction:
+    """Return the reaction to an error of a request of the kind `request`.
 
     An error that a broker did not send is retried if it is retriable.
     """
     if isinstance(error, BrokerError):
-        return REACTIONS.get((ask, type(error)), Reaction.FATAL)
+        return REACTIONS.get((request, type(error)), Reaction.FATAL)
     return Reaction.RETRY if error.retriable else Reaction.FATAL

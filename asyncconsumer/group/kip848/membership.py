@@ -34,7 +34,7 @@ from asyncconsumer.group.kip848.state import (
     MemberState848,
     Phase,
     Timeouts,
-    reaction,
+    reaction_to,
 )
 from asyncconsumer.group.kip848.topic_watch import PartitionsById, ResolvedSubscription, TopicWatch
 from asyncconsumer.group.membership import Assignment
@@ -240,9 +240,9 @@ class ConsumerGroupMembership(AsyncResource):
 
         A static member leaves temporarily: its assignment is kept for the session timeout.
         """
-        gone = self._state.phase is Phase.OUT
+        is_out = self._state.phase is Phase.OUT
         present = (
-            not gone
+            not is_out
             and self._heartbeat_task is not None
             and (not self.lost or self._failure is None)
         )
@@ -391,16 +391,16 @@ class ConsumerGroupMembership(AsyncResource):
 
     def _react(self, error: ConsumerError) -> None:
         """Prepare the next heartbeat after an error. Raise the error if it is fatal."""
-        state, what = self._state, reaction(error)
-        if what is HeartbeatReaction.UNSUPPORTED:
+        state, reaction = self._state, reaction_to(error)
+        if reaction is HeartbeatReaction.UNSUPPORTED:
             raise ConsumerProtocolUnsupported(self._config.group_id, str(error)) from error
         was_member = state.phase is Phase.MEMBER
-        if what is HeartbeatReaction.END or (
-            what is HeartbeatReaction.REJOIN_OR_END and not was_member
+        if reaction is HeartbeatReaction.END or (
+            reaction is HeartbeatReaction.REJOIN_OR_END and not was_member
         ):
             raise error
         state.resend_everything()
-        if what is not HeartbeatReaction.RETRY and was_member:
+        if reaction is not HeartbeatReaction.RETRY and was_member:
             state.mark_fenced()
             self._heartbeat = None
             self._target_changed.set()

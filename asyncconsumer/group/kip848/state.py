@@ -70,7 +70,7 @@ REACTIONS: Final[Mapping[type[ConsumerError], HeartbeatReaction]] = {
 }
 
 
-def reaction(error: ConsumerError) -> HeartbeatReaction:
+def reaction_to(error: ConsumerError) -> HeartbeatReaction:
     """Return the reaction of a member to an error of its heartbeat.
 
     Errors that are not in `REACTIONS` are retried if they are retriable.
@@ -192,8 +192,8 @@ class MemberState848:
             if regexes:  # an empty regex clears the previous one
                 regex = getattr(subscribed.subscription, "text", "")
         owned = self.owned if everything or self.unacknowledged else None
-        said = subscribed if topics is not None else None
-        return HeartbeatFields(everything, said, topics, regex, owned)
+        changed = subscribed if topics is not None else None
+        return HeartbeatFields(everything, changed, topics, regex, owned)
 
     def on_send(self, now: float) -> None:
         """Record that a heartbeat is sent at the loop time `now`."""
@@ -305,8 +305,8 @@ class MemberState848:
             self.owned = partitions
 
 
-def _is_within(some: PartitionsById, others: PartitionsById) -> bool:
-    return all(numbers <= others.get(topic, frozenset()) for topic, numbers in some.items())
+def _is_within(partitions: PartitionsById, others: PartitionsById) -> bool:
+    return all(numbers <= others.get(topic, frozenset()) for topic, numbers in partitions.items())
 
 
 def _partitions(rows: Any) -> dict[UUID, frozenset[int]]:  # noqa: ANN401 - decoded rows

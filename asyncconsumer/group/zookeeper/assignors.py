@@ -136,8 +136,8 @@ def round_robin_0_8(group: GroupInfo) -> OwnerByPartition:
     for topic, threads in others:
         if uneven := set(threads) ^ set(expected):
             thread = min(uneven, key=utf16)
-            has, has_not = (topic, first) if thread in threads else (first, topic)
-            raise UnevenSubscriptions(f"{thread} reads {has!r} but not {has_not!r}")
+            read, unread = (topic, first) if thread in threads else (first, topic)
+            raise UnevenSubscriptions(f"{thread} reads {read!r} but not {unread!r}")
     return round_robin_0_10(group)
 
 

@@ -215,13 +215,13 @@ class ZooKeeperMembership:
             self._check_session(self._epoch)
             await self._delete_stale_owners(self._epoch)
             everyone = await self._compute_assignment()
-            mine = {
+            owned = {
                 tp: thread
                 for tp, thread in everyone.items()
                 if consumer_of(thread) == self.consumer_id
             }
-            keep = {tp: thread for tp, thread in self._owned.items() if mine.get(tp) == thread}
-            self._claimed = keep == mine
+            keep = {tp: thread for tp, thread in self._owned.items() if owned.get(tp) == thread}
+            self._claimed = keep == owned
             if keep != self._owned:
                 yield self._assignment(keep, everyone)
                 revoked = self._owned.keys() - keep.keys()
@@ -232,11 +232,11 @@ class ZooKeeperMembership:
                 continue
             self.rebalances += 1
             conflicts = await self._claim(
-                {tp: thread for tp, thread in mine.items() if tp not in keep}, self._epoch
+                {tp: thread for tp, thread in owned.items() if tp not in keep}, self._epoch
             )
             if not conflicts:
-                self._owned, tries, self._yielded, self._claimed = mine, 0, True, True
-                yield self._assignment(mine, everyone)
+                self._owned, tries, self._yielded, self._claimed = owned, 0, True, True
+                yield self._assignment(owned, everyone)
                 await self._wait_for_change(everyone)
                 continue
             if not await self._wait_for_owners(conflicts):

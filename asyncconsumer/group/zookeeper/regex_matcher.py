@@ -84,8 +84,8 @@ class _Automaton:
         self.states.append(state)
         return len(self.states) - 1
 
-    def _add(self, node: Node, then: int) -> int:
-        """Add the states for a part of the pattern, followed by state `then`.
+    def _add(self, node: Node, following: int) -> int:
+        """Add the states for a part of the pattern, followed by state `following`.
 
         Return its first state.
         """
@@ -94,37 +94,39 @@ class _Automaton:
             raise PatternError(f"it has more than {2 * _MAX_STATES} parts")
         match node:
             case Chars():
-                return self._state(_AutomatonState([then], chars=node.of))
+                return self._state(_AutomatonState([following], chars=node.of))
             case Chain():
                 for part in reversed(node.parts):
-                    then = self._add(part, then)
-                return then
+                    following = self._add(part, following)
+                return following
             case Choice():
-                return self._state(_AutomatonState([self._add(part, then) for part in node.parts]))
+                return self._state(
+                    _AutomatonState([self._add(part, following) for part in node.parts])
+                )
             case Repeat():
-                return self._repeat(node, then)
+                return self._repeat(node, following)
             case Assertion():
                 self.depends_on_place |= node.kind in "bB"
-                return self._state(_AutomatonState([then], condition=node))
+                return self._state(_AutomatonState([following], condition=node))
             case Look():
                 self.depends_on_place = True
                 look = _LookState(self._add(node.part, _ACCEPT), node.behind, node.negative)
-                return self._state(_AutomatonState([then], condition=look))
+                return self._state(_AutomatonState([following], condition=look))
 
-    def _repeat(self, node: Repeat, then: int) -> int:
+    def _repeat(self, node: Repeat, following: int) -> int:
         minimum = node.minimum
         if node.maximum is None:
             again = self._state(_AutomatonState([]))
             body = self._add(node.part, again)
-            self.states[again].to = [body, then]
-            then, minimum = (body, minimum - 1) if minimum else (again, 0)
+            self.states[again].to = [body, following]
+            following, minimum = (body, minimum - 1) if minimum else (again, 0)
         else:
-            end = then
+            end = following
             for _ in range(node.maximum - minimum):
-                then = self._state(_AutomatonState([self._add(node.part, then), end]))
+                following = self._state(_AutomatonState([self._add(node.part, following), end]))
         for _ in range(minimum):
-            then = self._add(node.part, then)
-        return then
+            following = self._add(node.part, following)
+        return following
 
 
 class _Place:
@@ -154,18 +156,18 @@ class _Place:
 
     def _look(self, look: _LookState, index: int) -> bool:
         automaton, name = self._matcher, self._name
-        here: Iterable[int] = (look.start,)
+        current: Iterable[int] = (look.start,)
         for place in range(0 if look.behind else index, index if look.behind else len(name)):
-            states = automaton.closure(here, place, self, self._steps)
+            states = automaton.closure(current, place, self, self._steps)
             if not look.behind and _ACCEPT in states:
                 return True
-            here = automaton.read(states, name[place])
+            current = automaton.read(states, name[place])
             if look.behind:
-                here = (*here, look.start)
-            elif not here:
+                current = (*current, look.start)
+            elif not current:
                 return False
         end = index if look.behind else len(name)
-        return _ACCEPT in automaton.closure(here, end, self, self._steps)
+        return _ACCEPT in automaton.closure(current, end, self, self._steps)
 
 
 class Matcher:
@@ -178,7 +180,7 @@ class Matcher:
         self._automaton = _Automaton(parse(text))
         self._sets: dict[frozenset[int], _Set] = {}
         self._first: _Set | None = None
-        self._kept = 0
+        self._cached_states = 0
 
     def matches(self, name: str, steps: Steps) -> bool:
         """Return whether the pattern matches the whole of a non-empty topic name."""
@@ -192,28 +194,28 @@ class Matcher:
 
     def _by_known_sets(self, name: str, place: _Place, steps: Steps) -> bool:
         steps.take(len(name))
-        here = self._first
-        if here is None:
+        current = self._first
+        if current is None:
             states = self.closure((self._automaton.start,), 0, place, steps)
-            here = self._first = self._set(states)
+            current = self._first = self._set(states)
         for char in name:
-            following = here.next.get(char)
+            following = current.next.get(char)
             if following is None:
-                states = self.closure(self.read(here.states, char), _INSIDE, place, steps)
-                following = here.next[char] = self._set(states)
+                states = self.closure(self.read(current.states, char), _INSIDE, place, steps)
+                following = current.next[char] = self._set(states)
             if not following.states:
                 return False
-            here = following
-        if here.accepts is None:
-            here.accepts = _ACCEPT in self.closure(here.states, len(name), place, steps)
-        return here.accepts
+            current = following
+        if current.accepts is None:
+            current.accepts = _ACCEPT in self.closure(current.states, len(name), place, steps)
+        return current.accepts
 
     def _set(self, states: frozenset[int]) -> _Set:
         known = self._sets.get(states)
         if known is None:
-            self._kept += len(states) + 1
-            if self._kept > _MAX_KEPT:
-                self._sets, self._kept, self._first = {}, 0, None
+            self._cached_states += len(states) + 1
+            if self._cached_states > _MAX_KEPT:
+                self._sets, self._cached_states, self._first = {}, 0, None
             known = self._sets[states] = _Set(states)
         return known
 

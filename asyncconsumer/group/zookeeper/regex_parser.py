@@ -103,40 +103,40 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._at = 0
+        self._index = 0
         self._ignore_case = False
 
     def parse(self) -> Node:
         tree = self._choice(0)
-        if self._at < len(self._text):
+        if self._index < len(self._text):
             raise self._error("unmatched ')'")
         return tree
 
     # --- characters of the pattern ---------------------------------------------------------------
 
     def _peek(self, ahead: int = 0) -> str:
-        return self._text[self._at + ahead : self._at + ahead + 1]
+        return self._text[self._index + ahead : self._index + ahead + 1]
 
-    def _next(self, what: str) -> str:
+    def _next(self, expected: str) -> str:
         if not (char := self._peek()):
-            raise self._error(f"{what} is missing at the end")
-        self._at += 1
+            raise self._error(f"{expected} is missing at the end")
+        self._index += 1
         return char
 
     def _accept(self, token: str) -> bool:
-        if accepted := self._text.startswith(token, self._at):
-            self._at += len(token)
+        if accepted := self._text.startswith(token, self._index):
+            self._index += len(token)
         return accepted
 
     def _until(self, end: str) -> str:
-        stop = self._text.find(end, self._at)
+        stop = self._text.find(end, self._index)
         if stop < 0:
             raise self._error(f"{end!r} is missing")
-        text, self._at = self._text[self._at : stop], stop + len(end)
+        text, self._index = self._text[self._index : stop], stop + len(end)
         return text
 
     def _error(self, why: str) -> PatternError:
-        return PatternError(f"{why}, at position {self._at}")
+        return PatternError(f"{why}, at position {self._index}")
 
     # --- structure -------------------------------------------------------------------------------
 
@@ -154,12 +154,12 @@ class _Parser:
         parts: list[Node] = []
         while (char := self._peek()) and char not in "|)":
             if (plain := _PLAIN.get(char)) is not None and not self._ignore_case:
-                self._at += 1
+                self._index += 1
                 parts.append(self._quantified(plain))
             elif self._accept("\\Q"):
-                stop = self._text.find("\\E", self._at)
-                quoted = self._text[self._at :] if stop < 0 else self._text[self._at : stop]
-                self._at = len(self._text) if stop < 0 else stop + 2
+                stop = self._text.find("\\E", self._index)
+                quoted = self._text[self._index :] if stop < 0 else self._text[self._index : stop]
+                self._index = len(self._text) if stop < 0 else stop + 2
                 parts.extend(self._literal(char) for char in quoted)
                 if parts and quoted:
                     parts[-1] = self._quantified(parts[-1])
@@ -185,7 +185,7 @@ class _Parser:
             case "\\":
                 return self._escape()
             case "*" | "+" | "?" | "{":
-                self._at -= 1
+                self._index -= 1
                 raise self._error(f"{char!r} repeats nothing")
         return self._literal(char)
 
@@ -284,7 +284,7 @@ class _Parser:
     def _escape(self) -> Node:
         char = self._peek()
         if char in ("b", "B"):
-            self._at += 1
+            self._index += 1
             return Assertion(char)
         for letter, kind in {"A": "^", "Z": "$", "z": "$"}.items():
             if self._accept(letter):
@@ -306,7 +306,7 @@ class _Parser:
             return ALPHABET - chars if char == "P" else chars
         if char in "xu":
             width = 2 if char == "x" else 4
-            digits, self._at = self._text[self._at : self._at + width], self._at + width
+            digits, self._index = self._text[self._index : self._index + width], self._index + width
             if len(digits) < width or any(digit not in string.hexdigits for digit in digits):
                 raise self._error(f"{digits[:width]!r} is no hexadecimal code")
             return chr(int(digits, 16))
@@ -336,7 +336,7 @@ class _Parser:
             else:
                 chars |= self._range()
             first = False
-        self._at += 1
+        self._index += 1
         if intersected is not None:
             chars &= intersected
         return ALPHABET - chars if negative else chars
@@ -346,14 +346,14 @@ class _Parser:
         low = self._class_item("']'")
         if not isinstance(low, str) or self._peek() != "-" or self._peek(1) in ("]", "[", ""):
             return self._set_of(low)
-        self._at += 1
+        self._index += 1
         high = self._class_item("the end of a range")
         if not isinstance(high, str) or high < low:
             raise self._error("a range has no end, or an end before its start")
         return self._cased(frozenset(char for char in ALPHABET if low <= char <= high))
 
-    def _class_item(self, what: str) -> str | frozenset[str]:
-        char = self._next(what)
+    def _class_item(self, expected: str) -> str | frozenset[str]:
+        char = self._next(expected)
         if char != "\\":
             return char
         if self._peek() == "Q":

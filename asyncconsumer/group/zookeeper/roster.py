@@ -54,8 +54,8 @@ class Roster:
         if count is None or self._count is None or count != self._count.after(seen):
             self._known.clear()
         self._count = None
-        for gone in self._known.keys() - names:
-            del self._known[gone]
+        for name in self._known.keys() - names:
+            del self._known[name]
         await self._read(sorted(names - self._known.keys()))
         if names == self._known.keys():
             self._count = count  # otherwise a member left meanwhile and `wakeup` is set

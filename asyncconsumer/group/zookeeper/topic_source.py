@@ -58,9 +58,9 @@ class ZooKeeperTopics:
         Only topics that changed are read again.
         """
         valid = [topic for topic in topics if _is_valid(topic)]
-        for gone in self._watches.keys() - set(valid):
-            self._watches.pop(gone).close()
-            self._known.pop(gone, None)
+        for topic in self._watches.keys() - set(valid):
+            self._watches.pop(topic).close()
+            self._known.pop(topic, None)
         for topic in valid:
             if topic not in self._watches:
                 path = paths.topic(topic)
@@ -96,12 +96,12 @@ class KafkaTopics:
 
     def __init__(self, cluster: Cluster, wakeup: asyncio.Event, every_ms: int) -> None:
         self._cluster = cluster
-        self._growth = PartitionDiscovery(cluster)
+        self._discovery = PartitionDiscovery(cluster)
         self._wakeup = wakeup
-        self._every = every_ms / 1000
+        self._poll_seconds = every_ms / 1000
         self._names: frozenset[str] | None = None  # as last returned; None before the first call
         self._known: dict[str, tuple[int, ...]] = {}
-        self._wanted: list[str] = []
+        self._polled: list[str] = []
 
     async def names(self) -> list[str]:
         """Return the names of all topics."""
@@ -110,20 +110,20 @@ class KafkaTopics:
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Return the partitions of those topics that exist, and poll the topics from now on."""
-        self._wanted = list(topics)
-        self._known = await self._growth.ask(self._wanted)
+        self._polled = list(topics)
+        self._known = await self._discovery.ask(self._polled)
         return self._known
 
     async def run(self) -> None:
         """Poll the metadata every few seconds, and set the event if it changed."""
         while True:
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(self._poll_seconds)
             try:
                 changed = self._names is not None and self._names != frozenset(
                     await self._cluster.recent_topic_names()
                 )
-                changed |= bool(self._wanted) and self._known != await self._growth.ask(
-                    self._wanted
+                changed |= bool(self._polled) and self._known != await self._discovery.ask(
+                    self._polled
                 )
             except ConsumerError as error:
                 _log.info("the refresh of topic metadata failed: %s", error)

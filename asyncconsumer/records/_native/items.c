@@ -31,7 +31,7 @@ static inline void hand_out(AsyncRecords *stream, const Records *current)
 {
     stream->handed_out++;
     stream->last_offset = current->given;
-    stream->in_hand = true;
+    stream->in_flight = true;
     if (stream->remaining > 0)
         stream->remaining--;
 }
@@ -215,7 +215,7 @@ PyObject *stream_take(AsyncRecords *self, PyObject *args)
         refuse_second_reader();
         return NULL;
     }
-    self->in_hand = false;
+    self->in_flight = false;
     Records *first = self->current;
     while (taken < most && self->current == first) {
         if (taken % ITEMS_BETWEEN_LOOKS == 0 || self->handed_out >= RECORDS_BETWEEN_PAUSES || self->remaining == 0) {

@@ -212,7 +212,7 @@ static void loop_finalize(Loop *self)
         return;
     PyObject *type, *error, *where;
     PyErr_Fetch(&type, &error, &where);
-    PyObject *answer = PyObject_CallMethod(self->iteration, "left", "s", exit_of(self));
+    PyObject *answer = PyObject_CallMethod(self->iteration, "on_exit", "s", exit_of(self));
     if (answer == NULL)
         PyErr_WriteUnraisable(self->iteration);
     Py_XDECREF(answer);

@@ -13,7 +13,7 @@ static PyObject *stream_anext(AsyncRecords *self)
 {
     Step *step = self->spare;
     self->spare = NULL; /* what is let go of below may run code that comes here again */
-    self->in_hand = false;
+    self->in_flight = false;
     if (step == NULL || Py_REFCNT(step) > 1) {
         Py_XDECREF(step);
         step = step_new();
@@ -97,7 +97,7 @@ static PyMemberDef stream_members[] = {
      "skipped."},
     {"remaining", T_LONGLONG, offsetof(AsyncRecords, remaining), 0,
      "Number of records that may still be returned; -1 means no limit. At 0, `refill` is called for each request."},
-    {"in_hand", T_BOOL, offsetof(AsyncRecords, in_hand), READONLY,
+    {"in_flight", T_BOOL, offsetof(AsyncRecords, in_flight), READONLY,
      "Whether a record was handed out, and none asked for since."},
     {NULL, 0, 0, 0, NULL},
 };

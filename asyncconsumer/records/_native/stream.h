@@ -30,7 +30,7 @@ typedef struct {
     PyObject *clock;       /* a function, or NULL for the system's */
     PyObject *recover;     /* asked of an error whether refill() has better records; or NULL */
     bool ended;
-    bool in_hand;          /* a record was handed out, and none asked for since */
+    bool in_flight;          /* a record was handed out, and none asked for since */
     MessageBuilder *builder; /* makes messages of records; or NULL */
     PyObject *unreadable;  /* asked of an error what to await before the next record is read; or NULL */
     long long remaining;   /* records that may still be handed out; -1: no limit */

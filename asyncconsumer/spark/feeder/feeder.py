@@ -207,9 +207,9 @@ class SparkFeeder(Measured, AsyncResource):
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        where: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
-        await super().__aexit__(kind, error, where)
+        await super().__aexit__(kind, error, traceback)
         if error is None:
             self._failure.check(again=False)
 

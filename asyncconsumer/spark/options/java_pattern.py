@@ -70,12 +70,12 @@ def translate(pattern: str) -> str:
 class _Translator:
     def __init__(self, pattern: str) -> None:
         self._text = pattern
-        self._at = 0
+        self._index = 0
         self._ignores_case = False
 
     def translated(self) -> str:
         result = self._alternatives()
-        if self._at < len(self._text):
+        if self._index < len(self._text):
             raise self._refused(")")
         return result
 
@@ -91,11 +91,11 @@ class _Translator:
         outer = self._ignores_case
         flags: list[str] = []
         parts: list[str] = []
-        while self._at < len(self._text) and self._text[self._at] != ")":
-            if self._text[self._at] == "|":
-                self._at += 1
+        while self._index < len(self._text) and self._text[self._index] != ")":
+            if self._text[self._index] == "|":
+                self._index += 1
                 parts += [")" * len(flags), "|", *flags]
-            elif (match := _FLAGS.match(self._text, self._at)) and match[3] == ")":
+            elif (match := _FLAGS.match(self._text, self._index)) and match[3] == ")":
                 flags.append(self._flags(match))
                 parts.append(flags[-1])
             else:
@@ -107,59 +107,59 @@ class _Translator:
         on, off = ((match[n] or "").translate(_IGNORED_FLAGS) for n in (1, 2))
         if set(on + off) - set("ims"):
             raise self._refused(match[0])
-        self._at = match.end()
+        self._index = match.end()
         self._ignores_case = (self._ignores_case or "i" in on) and "i" not in off
         return f"(?{on}{'-' if off else ''}{off}:"
 
     def _item(self) -> str:
-        char = self._text[self._at]
+        char = self._text[self._index]
         if char == "(":
             return self._group()
         if char == "[":
-            self._at += 1
+            self._index += 1
             return _emit(self._class())
         if char == "\\":
             return self._escape()
-        self._at += 1
+        self._index += 1
         return char
 
     def _group(self) -> str:
         before = self._ignores_case
-        if match := _FLAGS.match(self._text, self._at):
+        if match := _FLAGS.match(self._text, self._index):
             opening = self._flags(match)
         elif match := re.compile(r"\((?:\?(?:<([a-zA-Z]\w*)>|<?[=!]|>))?").match(
-            self._text, self._at
+            self._text, self._index
         ):
-            self._at = match.end()
+            self._index = match.end()
             opening = f"(?P<{match[1]}>" if match[1] else match[0]
         result = opening + self._alternatives()
-        if self._text[self._at] != ")":
+        if self._text[self._index] != ")":
             raise self._refused("(")
-        self._at += 1
+        self._index += 1
         self._ignores_case = before
         return result + ")"
 
     # --- escapes ---------------------------------------------------------------------------------
 
     def _escape(self) -> str:
-        rest = self._text[self._at + 1 :]
+        rest = self._text[self._index + 1 :]
         if rest[0] == "Q":
             literal, end, _ = rest[1:].partition("\\E")
-            self._at += 2 + len(literal) + len(end)
+            self._index += 2 + len(literal) + len(end)
             return re.escape(literal)
         if match := re.match(r"k<([a-zA-Z]\w*)>", rest):
-            self._at += 1 + match.end()
+            self._index += 1 + match.end()
             return f"(?P={match[1]})"
         for java, python in (("b{", None), ("z", r"\Z"), ("Z", r"\Z"), ("A", r"\A"), ("b", r"\b")):
             if rest.startswith(java):
                 if python is None:
                     raise self._refused(r"\b{")
-                self._at += 1 + len(java)
+                self._index += 1 + len(java)
                 return python
         if rest[0] == "B" or rest[0] in "123456789":
-            self._at += 2
+            self._index += 2
             return "\\" + rest[0]
-        self._at += 1
+        self._index += 1
         chars = self._escaped()
         return re.escape(chars) if isinstance(chars, str) else _emit(chars)
 
@@ -168,18 +168,18 @@ class _Translator:
 
         The backslash was read already.
         """
-        char = self._text[self._at]
-        if match := _PROPERTY.match(self._text, self._at):
-            self._at = match.end()
+        char = self._text[self._index]
+        if match := _PROPERTY.match(self._text, self._index):
+            self._index = match.end()
             chars = self._fold(self._property(match[1] or match[2]))
             return _NAME - chars if char == "P" else chars
-        if (match := _HEX.match(self._text, self._at)) or (
-            match := _OCTAL.match(self._text, self._at)
+        if (match := _HEX.match(self._text, self._index)) or (
+            match := _OCTAL.match(self._text, self._index)
         ):
-            self._at = match.end()
+            self._index = match.end()
             digits = next(group for group in match.groups() if group)
             return chr(int(digits, 8 if match.re is _OCTAL else 16))
-        self._at += 1
+        self._index += 1
         if char.lower() in _ESCAPES:
             chars = _ESCAPES[char.lower()]
             return chars if char.islower() else _NAME - chars
@@ -202,20 +202,20 @@ class _Translator:
 
     def _class(self) -> frozenset[str]:
         """Return the set of a class whose `[` was read: unions, ranges, and intersections."""
-        negated = self._text[self._at] == "^"
-        self._at += negated
+        negated = self._text[self._index] == "^"
+        self._index += negated
         operands: list[frozenset[str]] = []
         union: frozenset[str] = _NONE
         is_empty = True
-        while self._text[self._at] != "]" or (is_empty and not operands):
-            if self._text.startswith("&&", self._at):
-                self._at += 2
+        while self._text[self._index] != "]" or (is_empty and not operands):
+            if self._text.startswith("&&", self._index):
+                self._index += 2
                 operands.append(union)
                 union, is_empty = _NONE, True
                 continue
             union |= self._member()
             is_empty = False
-        self._at += 1
+        self._index += 1
         if not is_empty:
             operands.append(union)
         result = frozenset.intersection(*operands)
@@ -223,26 +223,26 @@ class _Translator:
 
     def _member(self) -> frozenset[str]:
         """Return the set of the next part of a class: a character, a range, or a nested class."""
-        if self._text[self._at] == "[":
-            self._at += 1
+        if self._text[self._index] == "[":
+            self._index += 1
             return self._class()
         first = self._char()
         if not isinstance(first, str):
             return first
-        following = self._text[self._at : self._at + 2]
+        following = self._text[self._index : self._index + 2]
         if following[:1] != "-" or following[1:] in ("]", "[", ""):
             return self._fold(frozenset(first) & _NAME)
-        self._at += 1
+        self._index += 1
         last = self._char()
         if not isinstance(last, str) or last < first:
             raise self._refused(f"{first}-")
         return self._fold(frozenset(char for char in _NAME if first <= char <= last))
 
     def _char(self) -> str | frozenset[str]:
-        char = self._text[self._at]
-        if self._text.startswith(r"\Q", self._at):
+        char = self._text[self._index]
+        if self._text.startswith(r"\Q", self._index):
             raise self._refused(r"[\Q")
-        self._at += 1
+        self._index += 1
         return self._escaped() if char == "\\" else char
 
     def _fold(self, chars: frozenset[str]) -> frozenset[str]:
@@ -254,7 +254,7 @@ class _Translator:
     def _refused(self, part: str) -> ConfigError:
         return ConfigError(
             f"`subscribePattern` {self._text!r} cannot be used here, because {part} at position "
-            f"{self._at} has no counterpart in Python's regular expressions."
+            f"{self._index} has no counterpart in Python's regular expressions."
         )
 
 

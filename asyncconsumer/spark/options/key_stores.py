@@ -87,7 +87,7 @@ class _Jks:
         self._data = data
         self._password = password
         self._key_password = key_password
-        self._at = len(_JKS)
+        self._index = len(_JKS)
 
     def read(self) -> KeyStore:
         """Return the contents of the file."""
@@ -135,10 +135,10 @@ class _Jks:
         return int.from_bytes(self._bytes(size))
 
     def _bytes(self, size: int) -> bytes:
-        start, self._at = self._at, self._at + size
-        if self._at > len(self._data):
+        start, self._index = self._index, self._index + size
+        if self._index > len(self._data):
             raise ConfigError("the JKS file is incomplete.")
-        return self._data[start : self._at]
+        return self._data[start : self._index]
 
 
 def _hashes(password: bytes, salt: bytes, size: int) -> Iterator[bytes]:

@@ -127,9 +127,9 @@ def selection(options: Mapping[str, str]) -> TopicSelection:
     """
     chosen = [name for name in _SELECTIONS if name.lower() in options]
     if len(chosen) != 1:
-        got = " and ".join(chosen) or "none of them"
+        names = " and ".join(chosen) or "none of them"
         raise ConfigError(
-            f"Set exactly one of `{'`, `'.join(_SELECTIONS)}` to select topics, got {got}."
+            f"Set exactly one of `{'`, `'.join(_SELECTIONS)}` to select topics, got {names}."
         )
     (name,) = chosen
     text = options[name.lower()].strip()
@@ -153,10 +153,10 @@ def selection(options: Mapping[str, str]) -> TopicSelection:
     return Matching(pattern)
 
 
-def limit(options: Mapping[str, str], which: str, default: int) -> Limit:
+def limit(options: Mapping[str, str], end: str, default: int) -> Limit:
     """Return the start or end of a query.
 
-    `which` is "starting" or "ending", the prefix of the options.
+    `end` is "starting" or "ending", the prefix of the options.
 
     The first of these options that is set applies: `startingTimestamp`,
     `startingOffsetsByTimestamp`, `startingOffsets`.
@@ -166,14 +166,14 @@ def limit(options: Mapping[str, str], which: str, default: int) -> Limit:
         raise ConfigError(
             f"`startingOffsetsByTimestampStrategy` must be error or latest, got {strategy!r}."
         )
-    or_latest = which == "ending" or strategy == "latest"
-    if (text := options.get(f"{which}timestamp")) is not None:
-        name = f"{which}Timestamp"
+    or_latest = end == "ending" or strategy == "latest"
+    if (text := options.get(f"{end}timestamp")) is not None:
+        name = f"{end}Timestamp"
         return TimeBound(_milliseconds(name, text.strip()), name, or_latest)
-    if (text := options.get(f"{which}offsetsbytimestamp")) is not None:
-        name = f"{which}OffsetsByTimestamp"
+    if (text := options.get(f"{end}offsetsbytimestamp")) is not None:
+        name = f"{end}OffsetsByTimestamp"
         return TimeBound(_by_partition(name, text, least=0), name, or_latest)
-    name, text = f"{which}Offsets", options.get(f"{which}offsets", "").strip()
+    name, text = f"{end}Offsets", options.get(f"{end}offsets", "").strip()
     if not text:
         return StartBound(default)
     if (offset := _SYMBOLIC.get(text.lower())) is not None:

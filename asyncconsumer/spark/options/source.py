@@ -147,7 +147,7 @@ def _parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     if not streaming:
         _check_batch(starting, ending)
     lowest, highest = (
-        _number(options, f"{which}OffsetsPerTrigger", least=1) for which in ("min", "max")
+        _number(options, f"{end}OffsetsPerTrigger", least=1) for end in ("min", "max")
     )
     if lowest is not None and highest is not None and lowest > highest:
         raise ConfigError(
@@ -205,17 +205,17 @@ def _value_format(options: Mapping[str, str]) -> str | None:
 
 
 def _check_batch(starting: Limit, ending: Limit) -> None:
-    for which, bound, symbolic, word in (
+    for end, bound, symbolic, word in (
         ("starting", starting, LATEST, "latest"),
         ("ending", ending, EARLIEST, "earliest"),
     ):
         if bound == StartBound(symbolic):
-            raise ConfigError(f"`{which}Offsets` can't be {word} for batch queries on Kafka.")
+            raise ConfigError(f"`{end}Offsets` can't be {word} for batch queries on Kafka.")
         if isinstance(bound, OffsetBound):
             for tp, offset in bound.offsets.items():
                 if offset == symbolic:
                     raise ConfigError(
-                        f"`{which}Offsets` for {tp} can't be {word} ({symbolic}) for batch queries "
+                        f"`{end}Offsets` for {tp} can't be {word} ({symbolic}) for batch queries "
                         "on Kafka."
                     )
 

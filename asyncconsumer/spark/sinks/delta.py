@@ -108,15 +108,15 @@ class DeltaSink:
         """
         return batch.table.schema
 
-    def join_batches(self, first: PreparedBatch, then: PreparedBatch) -> PreparedBatch | None:
+    def join_batches(self, first: PreparedBatch, second: PreparedBatch) -> PreparedBatch | None:
         """Return both batches merged for one commit, or None if their columns differ.
 
         A commit takes as long as writing some 50,000 records. It takes longer the longer the
         table's log is.
         """
-        if first.prepared != then.prepared:
+        if first.prepared != second.prepared:
             return None
-        return PreparedBatch(first.batch.joined(then.batch), first.prepared)
+        return PreparedBatch(first.batch.joined(second.batch), first.prepared)
 
     def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
         """Append the parts that begin where the table's data ends.

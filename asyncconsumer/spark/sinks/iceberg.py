@@ -114,9 +114,9 @@ class IcebergSink:
         files = write_files(metadata, io, rows)
         return (WrittenBatch(batch, files, metadata.default_spec_id, io),)
 
-    def join_batches(self, first: PreparedBatch, then: PreparedBatch) -> PreparedBatch:
+    def join_batches(self, first: PreparedBatch, second: PreparedBatch) -> PreparedBatch:
         """Return both batches as one, which one commit adds."""
-        return PreparedBatch(first.batch.joined(then.batch), first.prepared + then.prepared)
+        return PreparedBatch(first.batch.joined(second.batch), first.prepared + second.prepared)
 
     def publish(
         self, batch: FeedBatch, prepared: Sequence[WrittenBatch]

@@ -69,7 +69,7 @@ class MergingSink(Protocol):
     in advance and must not change.
     """
 
-    def join_batches(self, first: PreparedBatch, then: PreparedBatch) -> PreparedBatch | None:
+    def join_batches(self, first: PreparedBatch, second: PreparedBatch) -> PreparedBatch | None:
         """Return both batches as one prepared batch, or None if they cannot be merged.
 
         This must be a plain function that returns quickly, because it runs on the event loop.

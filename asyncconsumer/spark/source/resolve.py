@@ -82,8 +82,8 @@ def check_complete(limit: Limit, partitions: Collection[TopicPartition]) -> None
         return
     if set(named) == set(partitions):
         return
-    got, expected = (", ".join(map(str, sorted(tps))) for tps in (named, partitions))
+    actual, expected = (", ".join(map(str, sorted(tps))) for tps in (named, partitions))
     raise ConfigError(
         f"`{limit.option}` must name all partitions of the topics and no others; use -1 for latest "
-        f"and -2 for earliest. Expected {expected}, got {got}."
+        f"and -2 for earliest. Expected {expected}, got {actual}."
     )

@@ -168,13 +168,13 @@ class FakeBroker:
             raise ConnectFailed(address, "[Errno 111] Connection refused")
         self._wires[FakeTransport(connection, self)] = None
 
-    def left(self, transport: FakeTransport) -> None:
+    def on_disconnect(self, transport: FakeTransport) -> None:
         """Remove a transport that the client closed from the open connections."""
         self._wires.pop(transport, None)
 
     def drop(self, transport: FakeTransport) -> None:
         """Break a connection."""
-        self.left(transport)
+        self.on_disconnect(transport)
         transport.end()
 
     def cut(self, *, politely: bool = False) -> None:

@@ -168,9 +168,9 @@ def uniform(
         for partition in sorted(partitions)
     }
     for partition, may in readers.items():
-        had = [member_id for member_id in may if partition in before.get(member_id, NOTHING)]
+        owners = [member_id for member_id in may if partition in before.get(member_id, NOTHING)]
         least = min(may, key=lambda member_id: len(assignments[member_id]))
-        assignments[had[0] if had else least].add(partition)
+        assignments[owners[0] if owners else least].add(partition)
     while True:  # move partitions from the most to the least loaded member until the loads are even
         moves = (
             (len(assignments[giver]) - len(assignments[taker]), giver, taker, partition)

@@ -185,19 +185,19 @@ class ConsumerGroups(Coordinators):
         elif restart:
             self._start("rebalance", group_id, member, member.rebalance_timeout)
 
-    def _stop(self, what: str, group_id: str, member: Member) -> None:
-        timer = self._timers.pop((what, group_id, member.member_id), None)
+    def _stop(self, kind: str, group_id: str, member: Member) -> None:
+        timer = self._timers.pop((kind, group_id, member.member_id), None)
         if timer is not None:
             timer.cancel()
 
-    def _start(self, what: str, group_id: str, member: Member, seconds: float) -> None:
-        key = what, group_id, member.member_id
-        self._stop(what, group_id, member)
+    def _start(self, kind: str, group_id: str, member: Member, seconds: float) -> None:
+        key = kind, group_id, member.member_id
+        self._stop(kind, group_id, member)
 
         def give_up() -> None:
             del self._timers[key]
             if not self._brokers_running[group_id]():
-                self._start(what, group_id, member, seconds)  # the next member gets its own timer
+                self._start(kind, group_id, member, seconds)  # the next member gets its own timer
                 return
             self.given_up.append(member.member_id)
             self._forget(group_id, member)
@@ -205,8 +205,8 @@ class ConsumerGroups(Coordinators):
         self._timers[key] = asyncio.get_running_loop().call_later(seconds, give_up)
 
     def _forget(self, group_id: str, member: Member) -> None:
-        for what in ("session", "rebalance"):
-            self._stop(what, group_id, member)
+        for kind in ("session", "rebalance"):
+            self._stop(kind, group_id, member)
         self.groups[group_id].remove(member)
 
     # --- commits ---------------------------------------------------------------------------------

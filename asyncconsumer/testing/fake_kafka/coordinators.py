@@ -107,8 +107,8 @@ class Coordinators:
         }
 
     def _is_elsewhere(self, request: Request, group_id: str) -> int:
-        here = self.coordinator(request.broker.view, group_id) == request.broker.node_id
-        return request.code or (NONE if here else NOT_COORDINATOR)
+        is_coordinator = self.coordinator(request.broker.view, group_id) == request.broker.node_id
+        return request.code or (NONE if is_coordinator else NOT_COORDINATOR)
 
     def _commit(self, request: Request, received: Row) -> Row:
         group_id = received["group_id"]

@@ -118,8 +118,8 @@ class FakeTransactions:
     # --- requests --------------------------------------------------------------------------------
 
     def _elsewhere(self, request: Request) -> int:
-        here = request.broker.node_id == self.coordinator()
-        return request.code or (NONE if here else NOT_COORDINATOR)
+        is_coordinator = request.broker.node_id == self.coordinator()
+        return request.code or (NONE if is_coordinator else NOT_COORDINATOR)
 
     def _init(self, request: Request, received: Row) -> Row:
         name = received["transactional_id"]

@@ -38,7 +38,7 @@ class Server(Protocol):
     def running(self) -> bool:
         """Whether the broker handles requests."""
 
-    def left(self, transport: "FakeTransport") -> None:
+    def on_disconnect(self, transport: "FakeTransport") -> None:
         """Remove a transport that the client closed."""
 
 
@@ -79,7 +79,7 @@ class FakeTransport(asyncio.Transport):
 
     def abort(self) -> None:
         """Close the connection from the client side."""
-        self._server.left(self)
+        self._server.on_disconnect(self)
         self._close(None)
 
     # --- broker side -----------------------------------------------------------------------------

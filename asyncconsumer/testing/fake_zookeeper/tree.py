@@ -96,16 +96,16 @@ class Tree:
     # --- reads -----------------------------------------------------------------------------------
 
     def _get(self, request: Request, _: int) -> ZnodeData:
-        node = self._there(request.path)
+        node = self._existing(request.path)
         return ZnodeData(node.data, node.stat)
 
     def _exists(self, request: Request, _: int) -> Stat:
-        return self._there(request.path).stat
+        return self._existing(request.path).stat
 
     def _children(self, request: Request, _: int) -> list[str]:
-        return list(self._there(request.path).children)
+        return list(self._existing(request.path).children)
 
-    def _there(self, path: str) -> Znode:
+    def _existing(self, path: str) -> Znode:
         if (node := self.nodes.get(path)) is None:
             raise NoNode(path)
         return node
@@ -115,7 +115,7 @@ class Tree:
     def _create(self, request: Request, session_id: int) -> str:
         path = request.path
         parent_path = path.rpartition("/")[0] or "/"
-        parent = self._there(parent_path)
+        parent = self._existing(parent_path)
         if request.flags & _SEQUENTIAL:
             path += f"{parent.changes:010d}"
         if path in self.nodes:
@@ -158,7 +158,7 @@ class Tree:
             raise NotEmpty(path)
         self.zxid += 1
         self._forget(path)
-        self.events += _gone(path)
+        self.events += _deletions(path)
 
         def undo() -> None:
             parent, _, name = path.rpartition("/")
@@ -175,7 +175,7 @@ class Tree:
         self._versioned(request)
 
     def _versioned(self, request: Request) -> Znode:
-        node = self._there(request.path)
+        node = self._existing(request.path)
         if request.version not in (ANY_VERSION, node.version):
             raise BadVersion(request.path)
         return node
@@ -196,7 +196,7 @@ class Tree:
 
     def _remove(self, path: str) -> None:
         self._forget(path)
-        self.events += _gone(path)
+        self.events += _deletions(path)
 
     def _forget(self, path: str, changes: int = 1) -> None:
         node = self.nodes.pop(path)
@@ -208,7 +208,7 @@ class Tree:
             self._ephemerals.get(node.owner, {}).pop(path, None)
 
 
-def _gone(path: str) -> tuple[WatchNotification, WatchNotification]:
+def _deletions(path: str) -> tuple[WatchNotification, WatchNotification]:
     parent = path.rpartition("/")[0] or "/"
     return WatchNotification(WatchEvent.DELETED, path), WatchNotification(
         WatchEvent.CHILDREN_CHANGED, parent

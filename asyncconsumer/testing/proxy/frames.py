@@ -74,7 +74,7 @@ class FrameFinder:
 
     def __init__(self) -> None:
         self._data = b""
-        self._at = 0  # the index of the first byte in _data that was not taken
+        self._index = 0  # the index of the first byte in _data that was not taken
         self._prefix = b""  # the taken bytes of an incomplete length
         self._rest = 0  # the remaining bytes of the current frame
         self._dropping = False  # whether the current frame is dropped
@@ -82,12 +82,12 @@ class FrameFinder:
 
     def feed(self, data: bytes) -> None:
         """Append received bytes to the stream."""
-        self._data = self._data[self._at :] + data if self._at < len(self._data) else data
-        self._at = 0
+        self._data = self._data[self._index :] + data if self._index < len(self._data) else data
+        self._index = 0
 
     def take(self, *, whole: bool) -> Piece | None:
         """Return the next complete piece, or None. With ``whole`` each piece is one frame."""
-        available = len(self._data) - self._at
+        available = len(self._data) - self._index
         if not available:
             return None
         if self._dropping and self._rest:
@@ -104,12 +104,12 @@ class FrameFinder:
 
     def leftover(self) -> bytes:
         """Return the incomplete frame at the end of the stream."""
-        return self._pop(len(self._data) - self._at)
+        return self._pop(len(self._data) - self._index)
 
     def _take_frame(self, available: int) -> Piece | None:
         if available < _PREFIX:
             return None
-        length = _length(self._data, self._at)
+        length = _length(self._data, self._index)
         if length == _ENDLESS:
             return Piece(self._pop(available))
         size = _PREFIX + min(length, HEAD)
@@ -119,9 +119,9 @@ class FrameFinder:
         return Piece(data, body=data[_PREFIX:], index=index)
 
     def _pop(self, size: int) -> bytes:
-        start, self._at = self._at, self._at + size
+        start, self._index = self._index, self._index + size
         # the common case takes all bytes without a copy
-        data = self._data if size == len(self._data) else self._data[start : self._at]
+        data = self._data if size == len(self._data) else self._data[start : self._index]
         self._follow(data)
         return data
 

@@ -34,7 +34,7 @@ class ReceiverGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    what: bytes | Ending
+    data: bytes | Ending
     arrived_at: float
     luck: float
 
@@ -73,13 +73,13 @@ class Pipe:
         """Stop reading. Call this before the socket is closed."""
         self._reader.pause()
 
-    def arrive(self, what: bytes | Ending) -> None:
+    def arrive(self, data: bytes | Ending) -> None:
         """Queue received bytes, or the end of the sender's stream."""
         now = asyncio.get_running_loop().time()
-        self._arrivals.append(_Arrival(what, now, self._line.luck()))
+        self._arrivals.append(_Arrival(data, now, self._line.luck()))
         self._readable.set()
-        if isinstance(what, bytes):
-            self._hold(len(what))
+        if isinstance(data, bytes):
+            self._hold(len(data))
 
     async def deliver(self) -> NoReturn:
         """Deliver queued bytes under the faults. Continue after FIN, because RST may follow."""
@@ -90,9 +90,9 @@ class Pipe:
             self._arrivals.popleft()
             if not self._arrivals:
                 self._readable.clear()
-            if isinstance(arrival.what, bytes):
-                await self._pass(arrival.what)
-            elif arrival.what is Ending.RST:
+            if isinstance(arrival.data, bytes):
+                await self._pass(arrival.data)
+            elif arrival.data is Ending.RST:
                 raise Ended(Ending.RST)
             else:
                 await self._hand_on(self._frames.leftover())

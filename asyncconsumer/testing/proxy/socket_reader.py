@@ -23,13 +23,13 @@ class SocketReader:
         asyncio.get_running_loop().remove_reader(self._source)
 
     def _read(self) -> None:
-        what: bytes | Ending
+        data: bytes | Ending
         try:
-            what = self._source.recv(CHUNK) or Ending.FIN
+            data = self._source.recv(CHUNK) or Ending.FIN
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            what = Ending.RST
-        if isinstance(what, Ending):
+            data = Ending.RST
+        if isinstance(data, Ending):
             self.pause()
-        self._arrive(what)
+        self._arrive(data)

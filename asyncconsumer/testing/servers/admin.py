@@ -243,18 +243,18 @@ class Admin:
         return False
 
     async def _until_everywhere(
-        self, met: Callable[[Mapping[str, Mapping[int, int]]], bool], what: str
+        self, is_met: Callable[[Mapping[str, Mapping[int, int]]], bool], condition: str
     ) -> None:
         async def everywhere() -> bool:
             answers = []
             for node in self._ports:
                 try:
-                    answers.append(met(await self._topics(node)))
+                    answers.append(is_met(await self._topics(node)))
                 except (KafkaError, OSError, TimeoutError):
                     continue  # a broker that is down has no metadata
             return bool(answers) and all(answers)
 
-        await _until(everywhere, what)
+        await _until(everywhere, condition)
 
 
 def _check(code: int, message: str) -> None:
@@ -263,13 +263,13 @@ def _check(code: int, message: str) -> None:
         raise AdminFailed(f"{message} ({error.__name__}: {error.description})")
 
 
-async def _until(met: Callable[[], Any], what: str) -> None:
+async def _until(is_met: Callable[[], Any], condition: str) -> None:
     try:
         async with asyncio.timeout(_TIMEOUT_MS / 1000):
-            while not await met():
+            while not await is_met():
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
-        raise AdminFailed(f"waited {_TIMEOUT_MS // 1000} s in vain for {what}") from None
+        raise AdminFailed(f"waited {_TIMEOUT_MS // 1000} s in vain for {condition}") from None
 
 
 @asynccontextmanager

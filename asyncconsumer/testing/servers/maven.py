@@ -31,7 +31,7 @@ Progress = Callable[[str, int, int], None]
 """Called from a worker thread: what is being fetched, how many jars are here, how many in all."""
 
 
-def no_progress(_what: str, _done: int, _total: int) -> None:
+def no_progress(_file: str, _done: int, _total: int) -> None:
     """Ignore the progress of a download."""
 
 
@@ -49,10 +49,10 @@ async def class_path(
     """
     stopping = threading.Event()
 
-    def report(what: str, done: int, total: int) -> None:
+    def report(file: str, done: int, total: int) -> None:
         if stopping.is_set():  # a thread cannot be cancelled, so a flag stops it
             raise FetchFailed(f"fetching {name} was cancelled")
-        progress(what, done, total)
+        progress(file, done, total)
 
     try:
         return await asyncio.to_thread(

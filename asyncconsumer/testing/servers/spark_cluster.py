@@ -95,10 +95,10 @@ class SparkCluster(Servers):
         folder = self._folder / name
         folder.mkdir()
         port, page_port = self._ports.take(), self._ports.take()
-        where = ["--host", HOST, "--port", str(port), "--webui-port", str(page_port)]
+        address = ["--host", HOST, "--port", str(port), "--webui-port", str(page_port)]
         if arguments:
-            where += ["--work-dir", str(folder)]
-        java = self._java(f"{_PACKAGE}.{main}", [*where, *arguments])
+            address += ["--work-dir", str(folder)]
+        java = self._java(f"{_PACKAGE}.{main}", [*address, *arguments])
         process = ServerProcess(f"Spark {name}", java, folder, self._folder)
         self.nodes.append(SparkNode(process, port, page_port))
         return self.nodes[-1]

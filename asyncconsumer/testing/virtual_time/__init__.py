@@ -135,8 +135,10 @@ def _as_error(context: dict[str, Any]) -> UnhandledError:
     task = context.get("task") or context.get("future")
     source = f"{task.get_name()!r}: " if isinstance(task, asyncio.Task) else ""
     cause = context.get("exception")
-    what = context.get("message", "something went wrong")  # the caller of the handler may omit it
-    error = UnhandledError(f"{source}{what}" + (f": {cause!r}" if cause else ""))
+    message = context.get(
+        "message", "something went wrong"
+    )  # the caller of the handler may omit it
+    error = UnhandledError(f"{source}{message}" + (f": {cause!r}" if cause else ""))
     error.__cause__ = cause
     return error
 
@@ -183,5 +185,5 @@ def _seed_asked_for() -> list[int]:
 def _how_to_replay(seed: int | None, test: Callable[..., object]) -> str:
     if seed is None:
         return "This was the plain order of asyncio, without a seed."
-    where = os.environ.get("PYTEST_CURRENT_TEST", test.__qualname__).removesuffix(" (call)")
-    return f"This was seed {seed}. To replay it: {SEED_VARIABLE}={seed} pytest '{where}'"
+    test_name = os.environ.get("PYTEST_CURRENT_TEST", test.__qualname__).removesuffix(" (call)")
+    return f"This was seed {seed}. To replay it: {SEED_VARIABLE}={seed} pytest '{test_name}'"

@@ -112,7 +112,7 @@ class _CallbackLimit:
         if self._ran_at != now:
             self._ran_at = now
             self._ran.clear()
-        self._ran.update(_who(handle) for handle in ready)
+        self._ran.update(_description_of(handle) for handle in ready)
         if self._ran.total() >= self._SAMPLE:
             self.remaining = self.limit
             busiest = "\n".join(
@@ -347,7 +347,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._timers.advance(self._ready, self._ends, reach)
 
 
-def _who(handle: asyncio.Handle) -> str:
+def _description_of(handle: asyncio.Handle) -> str:
     """Return a description of the callback of a handle."""
     callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001 - as above
     task = getattr(callback, "__self__", None)
@@ -368,10 +368,10 @@ _ABSENT: Final = {
 }
 
 
-def _refusal(method: str, what: str) -> Callable[..., NoReturn]:
+def _refusal(method: str, feature: str) -> Callable[..., NoReturn]:
     def refuse(_: SimLoop, *_args: object, **_options: object) -> NoReturn:
         raise SimulationError(
-            f"loop.{method}(): a simulation has no {what}. Hand the code a fake in its place, "
+            f"loop.{method}(): a simulation has no {feature}. Hand the code a fake in its place, "
             "or run it on a real loop"
         )
 
@@ -379,6 +379,6 @@ def _refusal(method: str, what: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-for _what, _methods in _ABSENT.items():
+for _feature, _methods in _ABSENT.items():
     for _method in _methods.split():
-        setattr(SimLoop, _method, _refusal(_method, _what))
+        setattr(SimLoop, _method, _refusal(_method, _feature))

@@ -9,7 +9,7 @@ from asyncconsumer.errors import (
     ConsumerError,
     MalformedResponse,
 )
-from asyncconsumer.group.classic.reactions import REACTIONS, GroupRequest, Reaction, reaction
+from asyncconsumer.group.classic.reactions import REACTIONS, GroupRequest, Reaction, reaction_to
 
 pytestmark = pytest.mark.fast
 
@@ -48,7 +48,7 @@ CODES = [*BrokerError.by_code, 9999]
 
 @pytest.mark.parametrize(("ask", "code"), [(ask, code) for ask in GroupRequest for code in CODES])
 def test_what_is_done_about_a_refusal(ask: GroupRequest, code: int) -> None:
-    assert reaction(ask, BrokerError.from_code(code, "us")) is EXPECTED.get((ask, code), R.FATAL)
+    assert reaction_to(ask, BrokerError.from_code(code, "us")) is EXPECTED.get((ask, code), R.FATAL)
 
 
 def test_the_table_has_no_other_rows() -> None:
@@ -67,4 +67,4 @@ def test_the_table_has_no_other_rows() -> None:
 def test_trouble_on_the_way_is_no_refusal(
     ask: GroupRequest, error: ConsumerError, expected: Reaction
 ) -> None:
-    assert reaction(ask, error) is expected
+    assert reaction_to(ask, error) is expected

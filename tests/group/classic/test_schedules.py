@@ -21,7 +21,7 @@ from asyncconsumer.group.membership import Assignment
 from asyncconsumer.testing.fake_kafka.group_state import FakeGroup
 from tests.support.planted_bugs import (
     partitions_that_are_lost_are_read_on,
-    what_is_in_hand_counts_as_finished,
+    what_is_in_flight_counts_as_finished,
 )
 from tests.support.schedules import Bug, must_find, play_all
 from tests.support.worlds.classic_group import run_schedule
@@ -159,7 +159,7 @@ def growth_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
         partitions_are_kept_while_an_eager_member_joins,
         what_is_lost_is_committed_as_if_it_were_revoked,
         growth_is_not_noticed,
-        what_is_in_hand_counts_as_finished,
+        what_is_in_flight_counts_as_finished,
         partitions_that_are_lost_are_read_on,
     ],
     ids=lambda bug: bug.__name__,

@@ -14,7 +14,7 @@ from asyncconsumer.types import MemberIdentity
 from tests.support.planted_bugs import (
     offsets_are_not_loaded,
     partitions_that_are_lost_are_read_on,
-    what_is_in_hand_counts_as_finished,
+    what_is_in_flight_counts_as_finished,
 )
 from tests.support.schedules import Bug, must_find, play_all
 from tests.support.worlds.kip848_group import run_schedule
@@ -81,7 +81,7 @@ def owned_partitions_are_never_sent(patch: pytest.MonkeyPatch) -> None:
         who_was_fenced_joins_again_as_if_nothing_was_lost,
         commits_are_those_of_the_first_epoch,
         owned_partitions_are_never_sent,
-        what_is_in_hand_counts_as_finished,
+        what_is_in_flight_counts_as_finished,
         partitions_that_are_lost_are_read_on,
         offsets_are_not_loaded,
     ],

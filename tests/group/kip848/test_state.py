@@ -15,7 +15,7 @@ from asyncconsumer.group.kip848.state import (
     MemberState848,
     Phase,
     Timeouts,
-    reaction,
+    reaction_to,
 )
 from asyncconsumer.group.kip848.topic_watch import PartitionsById, ResolvedSubscription
 from asyncconsumer.group.subscription import PatternSubscription, TopicSubscription
@@ -88,7 +88,7 @@ ROWS = [
     ("kind", "expected"), ROWS, ids=lambda member: getattr(member, "__name__", "")
 )
 def test_the_table_of_errors(kind: type[BrokerError], expected: HeartbeatReaction) -> None:
-    assert reaction(BrokerError.from_code(kind.code, "g")) is expected
+    assert reaction_to(BrokerError.from_code(kind.code, "g")) is expected
 
 
 def test_the_table_has_no_other_rows() -> None:
@@ -96,10 +96,10 @@ def test_the_table_has_no_other_rows() -> None:
 
 
 def test_errors_that_are_not_in_the_table_say_themselves_what_helps() -> None:
-    assert reaction(errors.BrokerTimedOut("g")) is HeartbeatReaction.RETRY
-    assert reaction(errors.ConnectionLost("k:9092", "gone")) is HeartbeatReaction.RETRY
-    assert reaction(BrokerError.from_code(999, "g")) is HeartbeatReaction.END
-    assert reaction(errors.WrongCredentials("k:9092", "no")) is HeartbeatReaction.END
+    assert reaction_to(errors.BrokerTimedOut("g")) is HeartbeatReaction.RETRY
+    assert reaction_to(errors.ConnectionLost("k:9092", "gone")) is HeartbeatReaction.RETRY
+    assert reaction_to(BrokerError.from_code(999, "g")) is HeartbeatReaction.END
+    assert reaction_to(errors.WrongCredentials("k:9092", "no")) is HeartbeatReaction.END
 
 
 # --- what is said --------------------------------------------------------------------------------

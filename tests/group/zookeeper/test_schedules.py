@@ -16,7 +16,7 @@ from asyncconsumer.types import TopicPartition
 from tests.support.planted_bugs import (
     offsets_are_not_loaded,
     partitions_that_are_lost_are_read_on,
-    what_is_in_hand_counts_as_finished,
+    what_is_in_flight_counts_as_finished,
 )
 from tests.support.schedules import Bug, must_find, play_all
 from tests.support.worlds.zookeeper_group import run_schedule
@@ -76,7 +76,7 @@ def the_group_is_not_watched(patch: pytest.MonkeyPatch) -> None:
         nothing_is_fenced,
         partitions_are_released_before_they_are_let_go,
         owners_in_the_way_are_ignored,
-        what_is_in_hand_counts_as_finished,
+        what_is_in_flight_counts_as_finished,
         partitions_that_are_lost_are_read_on,
         commits_are_valid_in_any_session,
         offsets_are_not_loaded,

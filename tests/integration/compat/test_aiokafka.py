@@ -155,7 +155,7 @@ async def test_a_manual_commit_has_metadata(kafka: KafkaHandle) -> None:
         assert await again.position(tp) == 3
 
 
-async def test_the_record_in_hand_is_not_committed_in_the_background(kafka: KafkaHandle) -> None:
+async def test_the_record_in_flight_is_not_committed_in_the_background(kafka: KafkaHandle) -> None:
     topic = await orders(kafka)
     tp = TopicPartition(topic, 0)
     async with consumer_of(

@@ -69,7 +69,7 @@ async def test_two_members_share_and_hand_over_without_a_record_lost_or_read_twi
     assert sorted(by_first + by_second) == list(range(500))
 
 
-async def test_a_record_in_hand_is_finished_before_its_partition_goes(kafka: KafkaHandle) -> None:
+async def test_a_record_in_flight_is_finished_before_its_partition_goes(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(2), 2)
     async with make_consumer(kafka, topic, group_id=group) as first:
@@ -78,14 +78,14 @@ async def test_a_record_in_hand_is_finished_before_its_partition_goes(kafka: Kaf
         async def next_value() -> int:
             return int((await anext(records)).value or b"")
 
-        in_hand = await next_value()
+        in_flight = await next_value()
         async with make_consumer(kafka, topic, group_id=group) as second:
             await asyncio.sleep(1)  # there is nothing to wait for: nothing must happen
             assert len(first.assignment) == 2
             asking = asyncio.get_running_loop().create_task(next_value())
             await until(lambda: len(second.assignment) == 1)
-            last = await asking if in_hand in _owned(second) else await next_of(second)
-            assert last == 1 - in_hand
+            last = await asking if in_flight in _owned(second) else await next_of(second)
+            assert last == 1 - in_flight
             asking.cancel()
 
 

@@ -17,16 +17,16 @@ class Memory:
     """A store of one's own, which can be made to fail."""
 
     def __init__(self) -> None:
-        self.kept: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, int] = {}
         self.trouble: Exception | None = None
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        return {tp: self.kept.get(tp) for tp in partitions}
+        return {tp: self.committed.get(tp) for tp in partitions}
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         if self.trouble is not None:
             raise self.trouble
-        self.kept |= offsets
+        self.committed |= offsets
 
 
 class Slow(ConsumerRebalanceListener):
@@ -143,7 +143,7 @@ async def test_a_store_that_fails_is_reported_and_ends_nothing(kafka: KafkaHandl
         with pytest.raises(StoreFailed, match="database is locked"):
             await consumer.commit()
         store.trouble = None
-        assert await consumer.commit() == {tp: 5} == store.kept
+        assert await consumer.commit() == {tp: 5} == store.committed
 
 
 async def test_two_changes_at_once_are_made_one_after_the_other(kafka: KafkaHandle) -> None:

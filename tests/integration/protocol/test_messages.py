@@ -33,7 +33,7 @@ async def ask(
     answers = []
     for version in versions or request.API.versions:
         if low <= version <= high:
-            request._least = request._most = version
+            request._min_version = request._max_version = version
             answers.append((await connection.send(request)).to_object())
     assert answers
     return answers

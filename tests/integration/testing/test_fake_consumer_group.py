@@ -36,7 +36,7 @@ class Said:
         self._topic = topic
         self._topic_id = topic_id
         self._epochs: dict[str, int] = {}
-        self.given: dict[str, list[int]] = {}
+        self.assigned: dict[str, list[int]] = {}
 
     async def beat(self, name: str, epoch: int | None = None, **more: Any) -> None:
         """Send a heartbeat in the member's current epoch, or in `epoch`."""
@@ -48,8 +48,8 @@ class Said:
             self._epochs[name] = max(answer["member_epoch"], JOIN)
         reported = answer["assignment"]
         if reported is not None:
-            self.given[name] = sorted(n for row in reported[0] for n in row[1])
-        count = None if reported is None else len(self.given[name])
+            self.assigned[name] = sorted(n for row in reported[0] for n in row[1])
+        count = None if reported is None else len(self.assigned[name])
         self.log.append((name, now, answer["error_code"], answer["member_epoch"], count))
 
     def owned(self, numbers: list[int]) -> Mapping[UUID, list[int]]:
@@ -57,7 +57,7 @@ class Said:
 
     async def has(self, name: str, numbers: list[int] | None = None, **more: Any) -> None:
         """A heartbeat that says what it owns, all that it was given unless something is said."""
-        owned = self.given[name] if numbers is None else numbers
+        owned = self.assigned[name] if numbers is None else numbers
         await self.beat(name, owned=self.owned(owned), **more)
 
     async def _ask(self, name: str, epoch: int, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ Script = Callable[[Said], Awaitable[None]]
 async def two_share_and_one_leaves(said: Said) -> None:
     await said.beat("a")
     await said.has("a")
-    before = said.given["a"]
+    before = said.assigned["a"]
     await said.beat("b")  # nothing is free
     await said.beat("a")  # has to revoke half
     await said.has("a", before)  # does not
@@ -109,10 +109,10 @@ async def answers_are_lost(said: Said) -> None:
     later = said._epochs["a"]
     assert later > first
     await said.beat("a", first)  # an epoch behind, and nothing is said of what it owns
-    await said.beat("a", first, owned=said.owned(said.given["a"]))  # then it is believed
+    await said.beat("a", first, owned=said.owned(said.assigned["a"]))  # then it is believed
     await said.beat("a", first, owned=said.owned([0, 1, 2, 3]))
     await said.beat("a", later + 1)
-    await said.beat("a", later, owned=said.owned(said.given["a"]))
+    await said.beat("a", later, owned=said.owned(said.assigned["a"]))
     await said.beat("a", JOIN)
 
 
@@ -136,11 +136,11 @@ async def one_is_silent(said: Said) -> None:
     await said.beat("b")
     for _ in range(24):
         await asyncio.sleep(0.5)
-        answer = await said._ask("b", said._epochs["b"], {"owned": said.owned(said.given["b"])})
+        answer = await said._ask("b", said._epochs["b"], {"owned": said.owned(said.assigned["b"])})
         said._epochs["b"] = answer["member_epoch"]
         if answer["assignment"] is not None:
-            said.given["b"] = sorted(n for row in answer["assignment"][0] for n in row[1])
-        if len(said.given["b"]) == 4:
+            said.assigned["b"] = sorted(n for row in answer["assignment"][0] for n in row[1])
+        if len(said.assigned["b"]) == 4:
             break
     await said.beat("a")
     await said.beat("a", JOIN)

@@ -80,11 +80,11 @@ class Topic:
     def __init__(self, kafka: KafkaHandle, name: str) -> None:
         self.options: dict[str, Any] = {"sink": name}
         self._servers = kafka.bootstrap_servers
-        self._at = TopicPartition(name, 0)
+        self._tp = TopicPartition(name, 0)
 
     async def written(self) -> int:
         async with Consumer(bootstrap_servers=self._servers) as consumer:
-            return (await consumer.end_offsets([self._at]))[self._at]
+            return (await consumer.end_offsets([self._tp]))[self._tp]
 
     async def made(self) -> list[tuple[str, Place]]:
         return await self._read("read_committed")
@@ -94,7 +94,7 @@ class Topic:
 
     async def _read(self, isolation_level: IsolationLevel) -> list[tuple[str, Place]]:
         reading = Consumer(
-            partitions=[self._at],
+            partitions=[self._tp],
             bootstrap_servers=self._servers,
             isolation_level=isolation_level,
             auto_offset_reset="earliest",

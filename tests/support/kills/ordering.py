@@ -47,14 +47,14 @@ class Handled:
         self._file = path.open("rb")
         self._rest = b""
         self.done: list[Line] = []
-        self.in_hand: Counter[str] = Counter()  # by life: begun, and not done
+        self.in_flight: Counter[str] = Counter()  # by life: begun, and not done
 
     def read(self) -> None:
         """Read the new lines."""
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for text in lines:
             line = Line.of(text.decode())
-            self.in_hand[line.life] += -1 if line.ended else 1
+            self.in_flight[line.life] += -1 if line.ended else 1
             if line.ended:
                 self.done.append(line)
 
@@ -66,7 +66,7 @@ class Handled:
     def knows(self, life: str) -> bool:
         """Whether that one has done something."""
         self.read()
-        return life in self.in_hand
+        return life in self.in_flight
 
     def close(self) -> None:
         self._file.close()
@@ -179,9 +179,9 @@ async def kill_at_work(process: Process, life: str, handled: Handled) -> int:
         while True:
             process.freeze()
             handled.read()
-            if in_hand := handled.in_hand[life]:
+            if in_flight := handled.in_flight[life]:
                 process.kill()
-                return in_hand
+                return in_flight
             process.thaw()
             await asyncio.sleep(0.005)
 

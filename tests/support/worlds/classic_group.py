@@ -158,7 +158,7 @@ class Member:
             connection = await self._world.cluster.open(address, config)
         if connection is not None and self.online.is_set():
             self._connections = [
-                connection for connection in self._connections if not connection.gone
+                connection for connection in self._connections if not connection.is_closed
             ] + [connection]
             return connection
         if connection is not None:
@@ -175,7 +175,7 @@ class Member:
 
     def cut(self) -> None:
         for connection in self._connections:
-            if not connection.gone:
+            if not connection.is_closed:
                 connection._transport.end()  # type: ignore[attr-defined] # of the fake
 
     async def live(self) -> None:

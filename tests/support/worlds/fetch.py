@@ -77,7 +77,7 @@ class World:
         self.manager = manager
         self.randomness = randomness
         self.readers = [Reader(number, manager, self) for number in range(3)]
-        self.wanted: dict[TopicPartition, FetchTarget] = {}
+        self.targets: dict[TopicPartition, FetchTarget] = {}
         self.owner: dict[TopicPartition, Reader] = {}
         self.expected: dict[TopicPartition, int] = defaultdict(int)
         self.epoch = 0
@@ -111,21 +111,21 @@ class World:
         self.take(tp)
         self.epoch += 1
         self.owner[tp] = reader
-        self.wanted[tp] = FetchTarget(reader.channel, self.expected[tp], self.epoch)
+        self.targets[tp] = FetchTarget(reader.channel, self.expected[tp], self.epoch)
 
     def take(self, tp: TopicPartition) -> None:
         if (before := self.owner.pop(tp, None)) is not None:
             # what was handed out last is not finished, so it is handed out again
             self.expected[tp] = before.stream.finished().get(tp, self.expected[tp])
             before.stream.forget(tp)
-            del self.wanted[tp]
+            del self.targets[tp]
 
     def pause(self, tp: TopicPartition) -> None:
-        if tp in self.wanted:
-            self.wanted[tp] = self.wanted[tp]._replace(paused=not self.wanted[tp].paused)
+        if tp in self.targets:
+            self.targets[tp] = self.targets[tp]._replace(paused=not self.targets[tp].paused)
 
     def reconcile(self) -> None:
-        self.manager.reconcile(self.wanted)
+        self.manager.reconcile(self.targets)
 
     def everything_was_read(self) -> bool:
         return all(
@@ -140,9 +140,9 @@ class World:
         for reader in self.readers:
             reader.stuck.set()
         for tp in self.partitions():
-            if tp not in self.wanted:
+            if tp not in self.targets:
                 self.give(tp, self.randomness.choice(self.readers))
-            self.wanted[tp] = self.wanted[tp]._replace(paused=False)
+            self.targets[tp] = self.targets[tp]._replace(paused=False)
         self.reconcile()
         try:
             async with asyncio.timeout(60):

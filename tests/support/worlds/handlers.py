@@ -81,7 +81,7 @@ class World:
         self.chance = Random(seed)
         self.cluster = cluster
         self.finished: dict[TopicPartition, Counter[int]] = defaultdict(Counter)
-        self.kept: dict[TopicPartition, int] = {}
+        self.committed_offsets: dict[TopicPartition, int] = {}
         self.leaving: list[asyncio.Event] = []
         self.members: list[Member] = []
         self.committed_beyond = 0
@@ -118,8 +118,8 @@ class World:
         """Check that every committed record was finished."""
         for (topic, number), row in self.cluster.storage.offsets.get("g", {}).items():
             tp, retained = TopicPartition(topic, number), row["offset"]
-            assert retained >= self.kept.get(tp, 0)
-            self.kept[tp] = retained
+            assert retained >= self.committed_offsets.get(tp, 0)
+            self.committed_offsets[tp] = retained
             beyond = decode(retained, row["metadata"])
             self.committed_beyond += bool(beyond)
             said = [*range(retained), *(n for start, stop in beyond for n in range(start, stop))]

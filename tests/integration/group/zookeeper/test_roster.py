@@ -31,7 +31,7 @@ class Group:
     """Registrations, as their members would write them."""
 
     def __init__(self, session: ZooKeeperSession, name: str) -> None:
-        self.there: dict[str, str] = {}
+        self.existing: dict[str, str] = {}
         self._session = session
         self._ids = GroupPaths(name).ids
 
@@ -39,17 +39,17 @@ class Group:
         await ensure_path(self._session, self._ids)
 
     async def end(self) -> None:
-        for name in list(self.there):
+        for name in list(self.existing):
             await self.leave(name)
         await self._session.delete(self._ids)
 
     async def join(self, name: str, topic: str) -> None:
         await self._session.create(f"{self._ids}/{name}", of(topic))
-        self.there[name] = topic
+        self.existing[name] = topic
 
     async def leave(self, name: str) -> None:
         await self._session.delete(f"{self._ids}/{name}")
-        del self.there[name]
+        del self.existing[name]
 
 
 def found(members: dict[str, StreamSubscription]) -> dict[str, str]:
@@ -68,7 +68,7 @@ async def test_only_those_who_came_are_read(
             """Return the number of requests after it was notified of a change."""
             await session.sync()
             before = session.requests
-            assert found(await roster.read()) == group.there
+            assert found(await roster.read()) == group.existing
             return session.requests - before
 
         await group.begin()
@@ -118,7 +118,7 @@ async def come_between(patch: pytest.MonkeyPatch) -> None:
             await roster.read()  # what it counts has happened after it read the names
         await group.leave("m")
         await group.join("m", "b")  # and now the count alone does not tell
-        assert found(await roster.read()) == group.there
+        assert found(await roster.read()) == group.existing
 
 
 def test_what_comes_between_two_reads_is_not_counted_as_seen(
@@ -142,7 +142,7 @@ async def churn(seed: int) -> None:
         async def come_and_go() -> None:
             for _ in range(40):
                 name = f"m{chance.randrange(4)}"
-                if name in group.there:
+                if name in group.existing:
                     await group.leave(name)
                 else:
                     await group.join(name, chance.choice("abc"))
@@ -162,7 +162,7 @@ async def churn(seed: int) -> None:
             looking = tasks.create_task(look())
             await come_and_go()
             await asyncio.sleep(1)
-            assert last == group.there
+            assert last == group.existing
             looking.cancel()
 
 
