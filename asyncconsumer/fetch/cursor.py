@@ -8,7 +8,14 @@ from uuid import UUID
 from asyncconsumer.buffer.channel import Channel
 from asyncconsumer.errors import ConsumerError
 from asyncconsumer.fetch.fetch_request import PartitionFetch
-from asyncconsumer.fetch.policy import NO_REPLICA, PreferredReplica
+from asyncconsumer.fetch.policy import (
+    NO_ERRORS,
+    NO_REPLICA,
+    NO_TOPIC_IDS,
+    FetchErrors,
+    PreferredReplica,
+    TopicIds,
+)
 from asyncconsumer.types import Address, TopicPartition
 
 if TYPE_CHECKING:
@@ -57,10 +64,8 @@ class Cursor:
     """
 
     partition: TopicPartition
-    channel: Channel
-    epoch: int
+    target: FetchTarget  # as it was when reading began
     offset: int
-    end: int | None
     read_epoch: int  # leader epoch of the last record fetched, or -1
     offset_state: OffsetState
     paused: bool = False
@@ -68,11 +73,8 @@ class Cursor:
     broker: ReplicaPlacement | None = None  # current or last broker
     # the broker that refused it, which is not retried at once
     refused_by: ReplicaPlacement | None = None
-    error: ConsumerError | None = None  # the last error, until a broker answers successfully
-    failing_since: float | None = None
-    corrupt_responses: int = 0  # in a row at this offset
-    topic_id: UUID | None = None
-    former_ids: frozenset[UUID] = frozenset()  # of deleted topics of that name
+    errors: FetchErrors = NO_ERRORS
+    topic_ids: TopicIds = NO_TOPIC_IDS
     replica: PreferredReplica = NO_REPLICA
     log_end: tuple[int, int] = (-1, -1)  # last known high watermark and last stable offset
     start_offset: int | None = None  # first offset read since the start or the last jump, if known
@@ -83,10 +85,8 @@ class Cursor:
         """Return a new cursor for a fetch target. It is not paused."""
         return cls(
             partition,
-            target.channel,
-            target.epoch,
+            target,
             target.offset,
-            target.end,
             target.leader_epoch,
             OffsetState.KNOWN if target.offset >= 0 else OffsetState.UNRESOLVED,
             start_offset=target.offset if target.offset >= 0 else None,
@@ -94,13 +94,16 @@ class Cursor:
 
     @property
     def finished(self) -> bool:
-        """Return whether everything up to `end` was fetched."""
-        return self.end is not None and 0 <= self.end <= self.offset
+        """Return whether everything up to the end offset of the target was fetched."""
+        end = self.target.end
+        return end is not None and 0 <= end <= self.offset
 
     def to_fetch(self, max_bytes: int) -> PartitionFetch:
         """Return the entry of this partition for a Fetch request."""
         epoch = self.broker.leader_epoch if self.broker is not None else -1
-        return PartitionFetch(self.offset, max_bytes, epoch, self.topic_id, self.read_epoch)
+        return PartitionFetch(
+            self.offset, max_bytes, epoch, self.topic_ids.current, self.read_epoch
+        )
 
     def detach(self) -> None:
         """Change the version, so that responses to requests in flight are ignored."""
@@ -125,7 +128,7 @@ class Cursor:
 
         `read_epoch` is their leader epoch.
         """
-        self.offset, self.read_epoch, self.corrupt_responses = offset, read_epoch, 0
+        self.offset, self.read_epoch = offset, read_epoch
 
     def jump(self, offset: int, read_epoch: int = -1) -> None:
         """Continue at another offset.
@@ -142,20 +145,18 @@ class Cursor:
 
     def switch_topic(self, topic_id: UUID | None) -> None:
         """Switch to `topic_id`, the id of the re-created topic."""
-        if self.topic_id is not None:
-            self.former_ids |= {self.topic_id}
-        self.topic_id, self.refused_by, self.replica = topic_id, None, NO_REPLICA
+        self.topic_ids, self.refused_by = self.topic_ids.switch(topic_id), None
+        self.replica = NO_REPLICA
 
     def note_error(self, error: ConsumerError, now: float) -> float:
         """Store an error.
 
         Return the seconds since the first error after the last successful response.
         """
-        self.error = error
-        if self.failing_since is None:
-            self.failing_since = now
-        return now - self.failing_since
+        self.errors = self.errors.add(error, now)
+        assert self.errors.since is not None
+        return now - self.errors.since
 
-    def clear_error(self) -> None:
-        """Clear the error after a successful response."""
-        self.error = self.failing_since = self.refused_by = None
+    def clear_errors(self) -> None:
+        """Clear the errors after a successful response."""
+        self.errors, self.refused_by = NO_ERRORS, None

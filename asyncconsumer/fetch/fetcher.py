@@ -364,7 +364,7 @@ class Fetcher:
         alone = sum(1 for part in response.parts if part.data) == 1
         for part in response.parts:
             cursor = self._plan.requested_cursor(part.partition)
-            if cursor is None or cursor.channel.closed:
+            if cursor is None or cursor.target.channel.closed:
                 continue  # removed since the request; another fetcher may read it
             if part.error is not None:
                 self._report(Refusal(cursor, 0, part.error, _leader(part, response)))
@@ -376,7 +376,7 @@ class Fetcher:
                 self._accept(cursor, part, alone=alone)
         for cursor in unconfirmed:
             if cursor.fetcher is self and cursor.partition in requested:
-                cursor.clear_error()
+                cursor.clear_errors()
 
     def _accept(self, cursor: Cursor, part: PartitionResponse, *, alone: bool) -> None:
         cursor.set_log_end(part.high_watermark, part.last_stable_offset)
@@ -393,15 +393,15 @@ class Fetcher:
             room = memoryview(decoding.room_for(len(part.data)))
             room[:] = part.data
             part = part._replace(data=room)
-        records = part.records(self._context.config, cursor.end, self._context.budget.bodies)
-        if cursor.end is not None:  # records from `cursor.end` on are not delivered
-            end = min(end, cursor.end)
+        records = part.records(self._context.config, cursor.target.end, self._context.budget.bodies)
+        if cursor.target.end is not None:  # records from there on are not delivered
+            end = min(end, cursor.target.end)
         size = len(part.data)
         chunk = Chunk(
             cursor.partition,
             part.offset,
             end,
-            cursor.epoch,
+            cursor.target.epoch,
             epoch,
             size,
             records,
@@ -410,7 +410,7 @@ class Fetcher:
         )
         cursor.advance(end, epoch)
         self._context.budget.take(size)
-        cursor.channel.push(chunk)
+        cursor.target.channel.push(chunk)
         self._plan.mark_changed(cursor)
         if cursor.finished:
             self._report(Finish(cursor, 0))

@@ -100,7 +100,7 @@ class FetchManager(AsyncResource):
         """
         now = _now()
         return any(
-            cursor.failing_since is None or now - cursor.failing_since < 5
+            cursor.errors.since is None or now - cursor.errors.since < 5
             for cursor in self._finder.unplaced.values()
         )
 
@@ -148,7 +148,7 @@ class FetchManager(AsyncResource):
         for tp, target in targets.items():
             cursor = self._cursors.get(tp)
             if cursor is not None and (
-                target.epoch != cursor.epoch or target.channel is not cursor.channel
+                target.epoch != cursor.target.epoch or target.channel is not cursor.target.channel
             ):
                 self._drop(cursor)
                 cursor = None
@@ -163,7 +163,7 @@ class FetchManager(AsyncResource):
                     new.append(cursor)
             if target.paused != cursor.paused:
                 self._pause(cursor, paused=target.paused)
-        for channel in {cursor.channel for cursor in new}:
+        for channel in {cursor.target.channel for cursor in new}:
             channel.reopen()
         self._placer.place_known(new)
         for channel in {target.channel for target in targets.values() if target.end is not None}:
@@ -175,18 +175,18 @@ class FetchManager(AsyncResource):
         self._mark_finished(cursor)
         self._last_ends[partition] = cursor.high_watermark, _now()
         self._placer.detach(cursor)
-        cursor.channel.drop(partition)
-        cursor.channel.reopen()  # the partition may be added again
+        cursor.target.channel.drop(partition)
+        cursor.target.channel.reopen()  # the partition may be added again
 
     def _mark_finished(self, cursor: Cursor) -> None:
         """Remove a cursor from the unfinished ones of its channel.
 
         It has reached its end offset or is no longer read.
         """
-        unfinished = self._unfinished[cursor.channel]
+        unfinished = self._unfinished[cursor.target.channel]
         unfinished.discard(cursor.partition)
         if not unfinished:
-            del self._unfinished[cursor.channel]
+            del self._unfinished[cursor.target.channel]
 
     def progress(self) -> dict[TopicPartition, Progress]:
         """Return the progress of each partition that is read."""
@@ -199,9 +199,9 @@ class FetchManager(AsyncResource):
             cursor.offset,
             cursor.high_watermark,
             None if fetcher is None else fetcher.node_id,
-            cursor.error,
+            cursor.errors.last,
             cursor.start_offset,
-            cursor.topic_id,
+            cursor.topic_ids.current,
             cursor.last_stable_offset,
             None if last_response is None else _now() - last_response,
         )
@@ -238,9 +238,9 @@ class FetchManager(AsyncResource):
 
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:
         if paused:
-            cursor.channel.hold(cursor.partition)
+            cursor.target.channel.hold(cursor.partition)
         else:
-            cursor.channel.release(cursor.partition)
+            cursor.target.channel.release(cursor.partition)
         self._pool.pause(cursor, paused=paused)
 
     # --- background tasks ------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class FetchManager(AsyncResource):
             cursor = report.cursor
             if isinstance(report, Finish) and self._cursors.get(cursor.partition) is cursor:
                 self._mark_finished(cursor)
-                self._close_finished(cursor.channel)
+                self._close_finished(cursor.target.channel)
 
     def _close_finished(self, channel: Channel) -> None:
         """Finish a channel if all of its partitions have reached their end offsets.

@@ -37,8 +37,6 @@ from asyncconsumer.fetch.policy import (
     LogEnds,
     OffsetReset,
     PreferredReplica,
-    corruption_error,
-    is_recreated,
 )
 from asyncconsumer.fetch.pool import FetcherPool
 from asyncconsumer.net.metadata import Broker, Metadata
@@ -181,11 +179,11 @@ class PartitionPlacer:
         tp = cursor.partition
         broker, epoch = metadata.find_leader(tp) or metadata.leader(tp)
         topic_id = metadata.topics[tp.topic].topic_id
-        cursor.topic_id = cursor.topic_id or topic_id
+        ids = cursor.topic_ids
+        if ids.current is None:
+            cursor.topic_ids = ids._replace(current=topic_id)
         # Thousands of partitions have the same id object, and comparing two UUIDs is slow.
-        if topic_id is not cursor.topic_id and is_recreated(
-            tp, topic_id, cursor.topic_id, cursor.former_ids
-        ):
+        elif topic_id is not ids.current and ids.is_recreated(tp, topic_id):
             raise TopicRecreated(*tp, cursor.offset)
         if (node_id := cursor.replica.node_id) is not None:
             if cursor.replica.is_expired(_now()):
@@ -212,13 +210,13 @@ class PartitionPlacer:
         Return False if the option or the end offset forbids that. The reader of the cursor then
         gets `error`.
         """
-        if self._reset == NO_RESET or cursor.end is not None:
+        if self._reset == NO_RESET or cursor.target.end is not None:
             self._fail(cursor, error)
             return False
         # records of the old topic have offsets of the old log
-        cursor.channel.drop(cursor.partition)
+        cursor.target.channel.drop(cursor.partition)
         if cursor.paused:
-            cursor.channel.hold(cursor.partition)
+            cursor.target.channel.hold(cursor.partition)
         if self.owner is not None:
             self.owner.on_topic_recreated(cursor.partition)
         self._events.publish(Recreated(cursor.partition, cursor.offset))
@@ -294,7 +292,7 @@ class PartitionPlacer:
 
         `ends` are the log ends, by which the report is checked.
         """
-        reset = self._reset if cursor.end is None else NO_RESET
+        reset = self._reset if cursor.target.end is None else NO_RESET
         try:
             target = reset.relocate(cursor.partition, cursor.offset, ends)
         except OffsetUnavailable as error:
@@ -338,10 +336,7 @@ class PartitionPlacer:
                 cursor.mark_out_of_range()
             self._finder.add(cursor)
         elif isinstance(error, CorruptMessage | CorruptRecords):
-            cursor.corrupt_responses += 1
-            final = corruption_error(
-                cursor.partition, cursor.offset, error, cursor.corrupt_responses
-            )
+            final = cursor.errors.final_corruption(cursor.partition, cursor.offset, error)
             if final is None:
                 self._requeue(cursor, error)
             else:
@@ -371,7 +366,7 @@ class PartitionPlacer:
         if self._leave_replica(cursor):
             self._finder.add(cursor)  # the replica may only lag behind the leader
             return
-        if cursor.end is not None:
+        if cursor.target.end is not None:
             error = OffsetUnavailable(*cursor.partition, cursor.offset, 0, report.offset)
             self._fail(cursor, error)
             return
@@ -406,8 +401,8 @@ class PartitionPlacer:
         """Stop reading a partition. Its reader gets the error after all buffered records."""
         self.detach(cursor)
         cursor.note_error(error, _now())
-        if not cursor.channel.closed:
-            cursor.channel.fail(cursor.partition, error)
+        if not cursor.target.channel.closed:
+            cursor.target.channel.fail(cursor.partition, error)
 
 
 def _now() -> float:

@@ -42,17 +42,17 @@ class FetchPlan:
     def add(self, cursor: Cursor) -> None:
         """Include a cursor from the next request on."""
         self._cursors[cursor.partition] = cursor
-        self._by_channel.setdefault(cursor.channel, {})[cursor.partition] = cursor
+        self._by_channel.setdefault(cursor.target.channel, {})[cursor.partition] = cursor
         self.mark_changed(cursor)
 
     def remove(self, cursor: Cursor) -> None:
         """Exclude a cursor from the next request on."""
         del self._cursors[cursor.partition]
-        siblings = self._by_channel[cursor.channel]
+        siblings = self._by_channel[cursor.target.channel]
         del siblings[cursor.partition]
         if not siblings:
-            del self._by_channel[cursor.channel]
-            self._with_room.discard(cursor.channel)
+            del self._by_channel[cursor.target.channel]
+            self._with_room.discard(cursor.target.channel)
         self.mark_changed(cursor)
 
     def requested_cursor(self, partition: "TopicPartition") -> Cursor | None:
@@ -85,7 +85,7 @@ class FetchPlan:
         self._with_room = with_room
         for partition in self._changed:
             cursor = self._cursors.get(partition)
-            if cursor is None or cursor.paused or cursor.channel not in with_room:
+            if cursor is None or cursor.paused or cursor.target.channel not in with_room:
                 session.remove(partition)
                 self.requested.pop(partition, None)
                 self._versions.pop(partition, None)

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncconsumer.errors import (
+    ConsumerError,
     CorruptMessage,
     CorruptRecords,
     LeaderNotAvailable,
@@ -90,30 +91,64 @@ class OffsetReset(NamedTuple):
 NO_RESET: Final = OffsetReset("none")
 
 
-def corruption_error(
-    tp: TopicPartition, offset: int, error: CorruptMessage | CorruptRecords, responses: int
-) -> CorruptRecords | None:
-    """Return the error to raise after several corrupt responses at one offset, or None to retry.
+class FetchErrors(NamedTuple):
+    """The errors of a partition since its last successful fetch.
 
-    A retry may succeed, because another replica may become the leader.
+    The value is immutable, so that thousands of cursors can share `NO_ERRORS`.
     """
-    if responses < _MAX_CORRUPT_RESPONSES:
-        return None
-    if isinstance(error, CorruptRecords):
-        return error
-    return CorruptRecords(*tp, offset, "the broker reports corrupt records at this offset")
+
+    last: ConsumerError | None = None
+    since: float | None = None  # the time of the first of them
+    corrupt_responses: int = 0
+
+    def add(self, error: ConsumerError, now: float) -> "FetchErrors":
+        """Return these errors with another one, which occurred at the time `now`."""
+        corrupt = isinstance(error, CorruptMessage | CorruptRecords)
+        since = now if self.since is None else self.since
+        return FetchErrors(error, since, self.corrupt_responses + corrupt)
+
+    def final_corruption(
+        self, tp: TopicPartition, offset: int, error: ConsumerError
+    ) -> CorruptRecords | None:
+        """Return the error to raise if `error` is one corrupt response too many.
+
+        Return None to fetch again, because another replica may become the leader.
+        """
+        if self.corrupt_responses + 1 < _MAX_CORRUPT_RESPONSES:
+            return None
+        if isinstance(error, CorruptRecords):
+            return error
+        return CorruptRecords(*tp, offset, "the broker reports corrupt records at this offset")
 
 
-def is_recreated(
-    tp: TopicPartition, reported: UUID | None, current: UUID | None, former: frozenset[UUID]
-) -> bool:
-    """Return whether `reported`, the topic id in a response, belongs to a re-created topic.
+NO_ERRORS: Final = FetchErrors()
 
-    `current` is the known id, and `former` are earlier ones. Raise `LeaderNotAvailable` if the id
-    is missing or belongs to a deleted topic. The broker that sent it has old metadata.
+
+class TopicIds(NamedTuple):
+    """The id of the topic that is read, and the ids of deleted topics with the same name.
+
+    The value is immutable, so that thousands of cursors can share `NO_TOPIC_IDS`.
     """
-    if current is None or reported == current:
-        return False
-    if reported is None or reported in former:
-        raise LeaderNotAvailable(f"{tp}, because a broker sent metadata of a deleted topic")
-    return True
+
+    current: UUID | None = None  # None until metadata has one
+    former: frozenset[UUID] = frozenset()
+
+    def is_recreated(self, tp: TopicPartition, reported: UUID | None) -> bool:
+        """Return whether `reported`, the topic id in a response, belongs to a re-created topic.
+
+        Raise `LeaderNotAvailable` if the id is missing or belongs to a deleted topic. The broker
+        that sent it has old metadata.
+        """
+        if self.current is None or reported == self.current:
+            return False
+        if reported is None or reported in self.former:
+            raise LeaderNotAvailable(f"{tp}, because a broker sent metadata of a deleted topic")
+        return True
+
+    def switch(self, topic_id: UUID | None) -> "TopicIds":
+        """Return the ids after the topic was re-created with `topic_id`, or with an unknown id."""
+        deleted = () if self.current is None else (self.current,)
+        return TopicIds(topic_id, self.former.union(deleted))
+
+
+NO_TOPIC_IDS: Final = TopicIds()

@@ -29,8 +29,8 @@ def suspects(
     """
     channel, is_calm = None, False
     for cursor in cursors:
-        if cursor.channel is not channel:
-            channel = cursor.channel
+        if cursor.target.channel is not channel:
+            channel = cursor.target.channel
             is_calm = channel.has_room() and not channel.holds_anything
         fetcher = cursor.fetcher
         if (
@@ -72,9 +72,9 @@ class Stalls:
             if (reason := _reason(observation)) is not None:
                 unread = _unread(cursor)
                 marker = (
-                    cursor.epoch,
+                    cursor.target.epoch,
                     cursor.offset,
-                    cursor.channel.progress_marker if unread else (),
+                    cursor.target.channel.progress_marker if unread else (),
                 )
                 last = before.get(partition)
                 if last is None or last.marker != marker:
@@ -95,18 +95,19 @@ def _reason(observation: Observation) -> str | None:
     if cursor.paused or cursor.finished:
         return None
     if _unread(cursor):
-        return f"its stream is not read, {cursor.channel.buffered_bytes} bytes are buffered"
+        return f"its stream is not read, {cursor.target.channel.buffered_bytes} bytes are buffered"
     if fetcher is None:
-        return f"it has no broker to be read from: {cursor.error or 'none was found yet'}"
+        return f"it has no broker to be read from: {cursor.errors.last or 'none was found yet'}"
     if fetcher in late:
         return f"the broker {fetcher.node_id} at {fetcher.address} does not answer"
     caught_up = 0 <= cursor.high_watermark <= cursor.offset  # by the last known high watermark
     # Without room nothing is fetched, so the high watermark may be old. A readable channel is
     # reported as unread for the partitions that it holds.
-    if not cursor.channel.has_room() and not (caught_up and cursor.channel.readable):
+    channel = cursor.target.channel
+    if not channel.has_room() and not (caught_up and channel.readable):
         return (
-            f"the buffer has no room: its stream holds {cursor.channel.buffered_bytes} bytes, and "
-            "other streams hold the rest"
+            f"the buffer has no room: its stream holds {channel.buffered_bytes} bytes, and other "
+            "streams hold the rest"
         )
     if caught_up:
         return None
@@ -114,4 +115,4 @@ def _reason(observation: Observation) -> str | None:
 
 
 def _unread(cursor: Cursor) -> bool:
-    return cursor.partition in cursor.channel
+    return cursor.partition in cursor.target.channel

@@ -5,18 +5,20 @@ from uuid import UUID
 import pytest
 
 from asyncconsumer.errors import (
+    ConnectionLost,
     CorruptMessage,
     CorruptRecords,
     LeaderNotAvailable,
     OffsetUnavailable,
 )
 from asyncconsumer.fetch.policy import (
+    NO_ERRORS,
     NO_REPLICA,
+    FetchErrors,
     LogEnds,
     OffsetReset,
     PreferredReplica,
-    corruption_error,
-    is_recreated,
+    TopicIds,
 )
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import TopicPartition
@@ -74,25 +76,36 @@ def test_a_recreated_topic_is_read_from_the_end_that_the_policy_names() -> None:
 
 def test_the_third_corrupt_response_is_final() -> None:
     reported = CorruptMessage("a[0]")
-    assert corruption_error(TP, 5, reported, 2) is None
-    final = corruption_error(TP, 5, reported, 3)
+    errors = NO_ERRORS.add(reported, 1.0)
+    assert errors.final_corruption(TP, 5, reported) is None
+    final = errors.add(reported, 2.0).final_corruption(TP, 5, reported)
     assert isinstance(final, CorruptRecords)
     assert (final.topic, final.partition, final.offset) == (*TP, 5)
 
 
 def test_corrupt_records_keep_the_offset_to_resume_at() -> None:
     error = CorruptRecords(*TP, 5, "a bad checksum", 8)
-    assert corruption_error(TP, 5, error, 2) is None
-    assert corruption_error(TP, 5, error, 3) is error
+    assert NO_ERRORS.add(error, 1.0).final_corruption(TP, 5, error) is None
+    assert NO_ERRORS.add(error, 1.0).add(error, 2.0).final_corruption(TP, 5, error) is error
+
+
+def test_other_errors_do_not_count_as_corrupt_responses() -> None:
+    lost = ConnectionLost("k:9092", "closed")
+    errors = NO_ERRORS.add(lost, 1.0).add(lost, 2.0).add(lost, 3.0)
+    assert errors == FetchErrors(lost, 1.0, 0)
+    assert errors.final_corruption(TP, 5, CorruptMessage("a[0]")) is None
 
 
 def test_another_topic_id_is_that_of_a_recreated_topic() -> None:
-    assert is_recreated(TP, NEW, CURRENT, frozenset({OLD}))
-    assert not is_recreated(TP, CURRENT, CURRENT, frozenset({OLD}))
-    assert not is_recreated(TP, NEW, None, frozenset())
+    ids = TopicIds(CURRENT, frozenset({OLD}))
+    assert ids.is_recreated(TP, NEW)
+    assert not ids.is_recreated(TP, CURRENT)
+    assert not TopicIds().is_recreated(TP, NEW)
+    assert ids.switch(NEW) == TopicIds(NEW, frozenset({OLD, CURRENT}))
+    assert TopicIds().switch(NEW) == TopicIds(NEW)
 
 
 @pytest.mark.parametrize("reported", [OLD, None])
 def test_old_metadata_is_not_that_of_a_recreated_topic(reported: UUID | None) -> None:
     with pytest.raises(LeaderNotAvailable, match="deleted topic"):
-        is_recreated(TP, reported, CURRENT, frozenset({OLD}))
+        TopicIds(CURRENT, frozenset({OLD})).is_recreated(TP, reported)

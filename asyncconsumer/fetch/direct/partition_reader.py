@@ -28,12 +28,12 @@ from asyncconsumer.fetch.fetch_request import (
 from asyncconsumer.fetch.leader_client import LeaderClient, LeaderInfo
 from asyncconsumer.fetch.list_offsets import list_log_ends
 from asyncconsumer.fetch.policy import (
+    NO_ERRORS,
     NO_REPLICA,
+    NO_TOPIC_IDS,
     LogEnds,
     OffsetReset,
     PreferredReplica,
-    corruption_error,
-    is_recreated,
 )
 from asyncconsumer.fetch.refetch import RefetchPolicy
 from asyncconsumer.net.connection import BrokerConnection, RawResponse
@@ -43,8 +43,6 @@ from asyncconsumer.records import decoding
 from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from asyncconsumer.aio.retry_deadline import RetryDeadline
 
 _log: Final = logging.getLogger(__name__)
@@ -89,19 +87,19 @@ class _ErrorTracker:
         self._tp = tp
         self._leaders = leaders
         self._deadline: RetryDeadline | None = None
-        self._corrupt_responses = 0  # in a row
+        self._errors = NO_ERRORS
 
     def clear(self) -> None:
         """Reset the retry deadline and the count of corrupt responses, after a success."""
-        self._deadline, self._corrupt_responses = None, 0
+        self._deadline, self._errors = None, NO_ERRORS
 
     async def wait_or_raise(self, error: ConsumerError, position: int) -> None:
         """Wait before the next attempt, or raise the error. `position` is the read position."""
         if isinstance(error, CorruptMessage | CorruptRecords):
-            self._corrupt_responses += 1
-            final = corruption_error(self._tp, position, error, self._corrupt_responses)
+            final = self._errors.final_corruption(self._tp, position, error)
             if final is not None:
                 raise final from (None if final is error else error)
+            self._errors = self._errors.add(error, _now())
             await asyncio.sleep(_CORRUPT_RETRY_SECONDS)
             return
         if self._deadline is None:
@@ -137,8 +135,7 @@ class PartitionReader:
         self._policy = policy or ReadPolicy()
         self._in_flight: _InFlight | None = None
         self._errors = _ErrorTracker(partition, leaders)
-        self._topic_id: UUID | None = None  # id of the topic when it was first read
-        self._former_ids: frozenset[UUID] = frozenset()  # of deleted topics of that name
+        self._topic_ids = NO_TOPIC_IDS
         self._replica = NO_REPLICA
         self._refetch = RefetchPolicy(lambda _: None, self._read_again)
 
@@ -265,9 +262,9 @@ class PartitionReader:
         """
         tp = self.partition
         connection, leader = await self._leaders.connect(tp, Traffic.FETCH, slot=self._slot)
-        if is_recreated(tp, leader.topic_id, self._topic_id, self._former_ids):
+        if self._topic_ids.is_recreated(tp, leader.topic_id):
             raise TopicRecreated(*tp, self.position)
-        self._topic_id = leader.topic_id
+        self._topic_ids = self._topic_ids._replace(current=leader.topic_id)
         if self._replica.is_expired(_now()):
             self._replica = NO_REPLICA
         if (node_id := self._replica.node_id) is not None:
@@ -316,9 +313,7 @@ class PartitionReader:
         if self._policy.auto_offset_reset == "none" or self._end is not None:
             raise error
         ends = await self._log_ends()
-        if self._topic_id is not None:
-            self._former_ids |= {self._topic_id}
-        self._topic_id = None
+        self._topic_ids = self._topic_ids.switch(None)
         self._move(self._policy.reset.choose(ends), ends)
 
     async def _relocate(self) -> bool:
