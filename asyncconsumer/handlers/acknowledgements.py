@@ -43,7 +43,7 @@ class Sent:
         self()
 
     def __call__(self) -> None:
-        """Have the next delivery that is not done call this object. If all are done, call `on_sent`.
+        """Have the next unfinished delivery call this object. If all are done, call `on_sent`.
 
         The deliveries of a producer batch are done together, so one callback suffices for them.
         """
