@@ -67,7 +67,7 @@ class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
         self._kafka: KafkaClient  # both are set within the block
         self._manager: FetchManager
         self._member: ZooKeeperMembership | None = None  # set with the first streams
-        self._runner: MembershipRunner | None = None  # the same, until `shutdown`
+        self._runner: MembershipRunner | None = None  # from then until `shutdown`
 
     @classmethod
     def from_properties(

@@ -96,7 +96,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         super().__init__(config, collaborators)
         self._spec = parse_subscription(topics, pattern, partitions)
         if self.config.zookeeper is None:
-            assignors(self.config.member)  # raises here if they are not valid
+            assignors(self.config.member)  # raises ConfigError for invalid names
         if self.config.delivery.progress:
             check_terminal()
         if self.config.delivery.tracing:
@@ -105,7 +105,7 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
             make_deserializer(key_deserializer),
             make_deserializer(value_deserializer),
         )
-        self._reading: ConsumerStream[K, V] | None = None  # of the current subscription
+        self._reading: ConsumerStream[K, V] | None = None  # the stream of the current subscription
         self._remaining = self.config.delivery.max_records  # records to deliver; None: no limit
         self._was_open = False
 
@@ -321,9 +321,9 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         return CancelSafeIterator(take)
 
     def by_partition(self, kind: StreamKind[S]) -> PartitionRoutes[S]:
-        """Create a stream for each assigned partition by calling `kind`. Return the routes to them.
+        """Return the routes from partitions to streams, one for each assigned partition.
 
-        `ConsumerApp` uses this with its own class of streams.
+        A call of `kind` creates each stream. `ConsumerApp` uses this with its own class of streams.
         """
         active = self._active
         streams = PartitionRoutes(lambda: active.open_stream(kind))

@@ -29,7 +29,7 @@ _LONGEST_MESSAGE: Final = 1_000  # characters of an error
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
 
 _NEVER_MS: Final = 2**31 - 1  # 24 days
-# Only the same batch with the same sequence is recognized as a repetition, so it is not given up.
+# A batch is never given up: brokers drop a repetition only if it has the same sequence number.
 _SENDING: Final = SendConfig(delivery_timeout_ms=_NEVER_MS, close_timeout_ms=0)
 
 _log: Final = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The error that made a record a dead letter, and where it occurred."""
+    """The error that made a record a dead letter, and the group and handler where it occurred."""
 
     error: BaseException
     attempts: int = 1
@@ -53,7 +53,7 @@ class _PendingDeadLetter:
     headers: Headers
     partition: int | None
     writing: "asyncio.Task[int] | None" = None
-    callers: int = 0  # that wait until it is written
+    callers: int = 0  # callers of `write` that wait for the record
 
     @property
     def is_parked(self) -> bool:
@@ -116,9 +116,9 @@ class DeadLetterProducer(AsyncResource):
         self._connection = connection
         self._environment = _ProducerEnvironment(randomness, opener, now_ms)
         self._scope = Scope(f"dead letters to {topic}")
-        # not written yet, or awaited; a repeated request for the same record joins the first
+        # records that are not written yet; a repeated request for a record joins the first one
         self._pending: dict[_RecordIdentity, _PendingDeadLetter] = {}
-        self._to_check = False  # whether the topic is there
+        self._to_check = False  # whether to look for the topic
         self._requested = asyncio.Event()
         self._opened = asyncio.Event()
         self._producer: Producer | None = None
@@ -246,7 +246,7 @@ class DeadLetterProducer(AsyncResource):
                         await delivery
                 if (error := producer.last_error(self.topic)) is not None:
                     self._note(error, dead_letter)
-                    if isinstance(error, UnknownTopicOrPartition):  # it was deleted meanwhile
+                    if isinstance(error, UnknownTopicOrPartition):  # deleted meanwhile
                         await producer.partitions_for(self.topic)
             return (await delivery).offset
         finally:
@@ -261,7 +261,7 @@ class DeadLetterProducer(AsyncResource):
         self.last_error, self._to_check = None, False
 
     def _note(self, error: ConsumerError, dead_letter: _PendingDeadLetter | None = None) -> None:
-        """Note why nothing can be written to the topic, and log it."""
+        """Keep the reason why nothing can be written to the topic, and log it."""
         before = self.last_error
         if isinstance(error, UnknownTopicOrPartition):
             self.last_error = "the topic is not there, and the brokers do not create it: create it"
@@ -331,7 +331,10 @@ def parse_failure_headers(record: Record) -> dict[str, bytes]:
 
 
 def original(record: Record) -> Record:
-    """Return the original record of a record in a dead letter topic or a retry topic."""
+    """Return the original record of a record in a dead letter topic or a retry topic.
+
+    Raise NotADeadLetter if the headers do not name it.
+    """
     fields = parse_failure_headers(record)
     try:
         partition, offset, timestamp = (

@@ -49,7 +49,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether the assignment is known and its records are being read. It may be empty."""
+        """Whether the assignment, which may be empty, is known and its records are being read."""
         return self.state in (HealthState.IDLE, HealthState.CONSUMING)
 
     @property

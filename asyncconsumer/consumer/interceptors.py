@@ -30,7 +30,7 @@ class Interceptors:
 
     def __init__(self, each: Iterable[Interceptor]) -> None:
         if not isinstance(each, Iterable):
-            raise ConfigError(f"interceptors must be a list of them, got {each!r}")
+            raise ConfigError(f"`interceptors` must be a list of interceptors, got {each!r}")
         self._each = tuple(each)
         self._log = RateLimitedLogger(_log)  # an interceptor may fail for every record
         for interceptor in self._each:
@@ -72,14 +72,14 @@ class Interceptors:
 
 
 class InterceptedStore:
-    """An offset store that calls interceptors after each commit to another store."""
+    """An offset store that wraps another one, and calls interceptors after each commit."""
 
     def __init__(self, store: OffsetStore, interceptors: Interceptors) -> None:
         self._store = store
         self._interceptors = interceptors
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets in the other store."""
+        """Return the committed offset of each partition in the wrapped store."""
         return await self._store.load(partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -69,7 +69,10 @@ class GroupMember(LeavableMembership, AbstractAsyncContextManager["GroupMember",
         """
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record that a heartbeat, which another thread sent at `sent_at`, had no error."""
+        """Note that a heartbeat was answered without an error.
+
+        A thread sent it at `sent_at`, because the event loop was blocked.
+        """
 
     def subscribe(self, subscription: Subscription) -> None:
         """Change the subscription of this member."""

@@ -143,7 +143,8 @@ class OffsetOperations(ABC):
             if (start := self._rebalancer.start_to_look_up(partition)) is None:
                 await asyncio.sleep(_POLL_SECONDS)
                 continue
-            # a listener waits for this, and fetching waits for the listener: seek to the result
+            # A listener may wait for the position, and fetching waits for the listener. Fetching
+            # cannot look up the position then, so look it up here.
             offset = (await self._lookups.ends([partition], start))[partition]
             if self._rebalancer.start_to_look_up(partition) == start:
                 self._user_seek({partition: offset})

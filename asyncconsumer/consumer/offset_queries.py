@@ -28,7 +28,10 @@ class OffsetQueries:
     async def ends(
         self, partitions: Iterable[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition, or its end: EARLIEST or LATEST."""
+        """Return the first offset of each partition, or the offset of its next record.
+
+        `timestamp` is EARLIEST for the first offset, or LATEST for the offset of the next record.
+        """
         result = await self._ask(dict.fromkeys(partitions, timestamp))
         return {tp: listed.offset for tp, listed in result.items()}
 

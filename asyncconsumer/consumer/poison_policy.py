@@ -17,15 +17,15 @@ class PoisonPolicy(NamedTuple):
 
     policy: str
     events: EventBus
-    seek: Callable[[Mapping[TopicPartition, int]], None]  # to skip a corrupt batch
+    seek: Callable[[Mapping[TopicPartition, int]], None]  # skips a corrupt batch
     dead_letters: DeadLetterProducer | None = None
-    group: str = ""  # for the headers of dead letters
+    group: str = ""  # named in the headers of dead letters
 
     def raises(self, error: Unreadable) -> bool:
         """Return whether the error is raised to the reader. Otherwise `apply` handles it.
 
-        Retriable errors are always raised. So are errors of corrupt batches whose length is
-        unknown, because the next batch cannot be found.
+        Retriable errors are always raised. Errors of corrupt batches are raised if the length of
+        the batch is unknown, because the next batch cannot be found.
         """
         endless = isinstance(error, CorruptRecords) and error.resume is None
         return self.policy == "raise" or error.retriable or endless

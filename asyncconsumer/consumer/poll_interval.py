@@ -11,7 +11,7 @@ from asyncconsumer.rebalance.runner import MembershipRunner
 async def leave_when_exceeded(
     runner: MembershipRunner, group_id: str, max_poll_interval_ms: int
 ) -> None:
-    """Wait until a reader has asked for no record for `max_poll_interval_ms`. Leave the group.
+    """Leave the group when a reader has asked for no record for `max_poll_interval_ms`.
 
     The reader gets PollIntervalExceeded. A reader that waits for records, or whose partitions are
     paused, does not exceed the interval.

@@ -27,14 +27,15 @@ def check_terminal() -> None:
 class Bar:
     """A progress bar that polls the positions of partitions.
 
-    The total is up to the ends of `stop_at`, or else up to the last known high watermarks.
+    The total counts offsets up to the ends of `stop_at`. Without `stop_at`, it counts up to the
+    last known high watermarks.
     """
 
     def __init__(self, title: str, rebalancer: Rebalancer, manager: FetchManager) -> None:
         self._title = title
         self._rebalancer = rebalancer
         self._manager = manager
-        self._seen: dict[TopicPartition, tuple[int, int]] = {}  # first and last position
+        self._seen: dict[TopicPartition, tuple[int, int]] = {}  # first and last known position
 
     async def run(self) -> NoReturn:
         """Draw the bar until cancelled."""

@@ -30,7 +30,7 @@ _OWN_OPTIONS: Final = ("retry_timeout_ms", "max_buffered_bytes")
 
 @document_options(ReaderOptions)
 class RangeReader(AsyncResource):
-    """A reader of offset ranges. It can read any number of them concurrently.
+    """A reader of offset ranges. It can read any number of ranges concurrently.
 
     A range ends exactly at its end, also if compaction or transactions left no record at that
     offset. A range that is not in the log raises OffsetUnavailable.
@@ -69,7 +69,7 @@ class RangeReader(AsyncResource):
         await stack.enter_async_context(self._session)
 
     async def _check_end(self, tp: TopicPartition, end: int) -> None:
-        """Raise an error if `end` is after the end of the log. Reading would never finish."""
+        """Raise OffsetUnavailable if `end` is after the end of the log. A read would never end."""
         leaders, committed = self._session.leaders, self._fetch_config.committed_only
         latest = (await list_offset(leaders, tp, LATEST, committed_only=committed)).offset
         if end > latest:
@@ -89,7 +89,9 @@ class RangeReader(AsyncResource):
             _check(range_)
             tp = TopicPartition(range_.topic, range_.partition)
             if ranges.setdefault(tp, range_) is not range_:
-                raise ConfigError(f"{range_} is another range of {tp}. Read it in a separate call")
+                raise ConfigError(
+                    f"read_all() got two ranges of {tp}. Read {range_} in a separate call"
+                )
         await for_each(
             ((tp, range_.end) for tp, range_ in ranges.items() if range_.start < range_.end),
             lambda end: self._check_end(*end),

@@ -109,7 +109,8 @@ class SimpleConsumer(AsyncResource):
         self._policy = ReadPolicy(
             auto_offset_reset=auto_offset_reset, on_skip=on_skip, bodies=self._session.bodies
         )
-        # connections without a fetch in flight: a broker answers each connection in order
+        # The connections without a fetch in flight, one for each concurrent `fetch`. Fetches do not
+        # share a connection, because a broker answers the requests of a connection in order.
         self._free_slots = [0]
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -190,7 +191,7 @@ class SimpleConsumer(AsyncResource):
         return results
 
     def _changed(self, size: int | None, wait_ms: int | None, least: int | None) -> FetchConfig:
-        """Return the fetch options with the given arguments in place of their values.
+        """Return the fetch options, with the arguments in place of the options' values.
 
         An argument of None leaves its option unchanged. The result is validated.
         """
@@ -300,7 +301,7 @@ class SimpleConsumer(AsyncResource):
 
     def _offsets_of(self, group: str) -> KafkaOffsets:
         if not group:
-            raise ConfigError("the group is empty. Pass the name of a group")
+            raise ConfigError("the name of the group is empty. Pass the name of a group")
         return KafkaOffsets(
             Coordinator(group, self._session.brokers, self._session.cluster),
             patience_ms=self._retry_timeout_ms,

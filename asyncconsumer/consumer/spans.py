@@ -77,8 +77,8 @@ class ItemSpans:
     """The spans of the items that one reader processes, one span for each item.
 
     A span lasts from the delivery of an item until the next request. The span of a record is a
-    child of its producer's span. The span of a batch has links to the producers' spans. The span is
-    the current one while the body of the loop runs.
+    child of its producer's span. The span of a batch has links to the producers' spans. While the
+    body of the loop runs, the item's span is OpenTelemetry's current span.
     """
 
     def __init__(self, group: str | None) -> None:
@@ -86,7 +86,7 @@ class ItemSpans:
 
         self._group: Final = group
         self._tracer: Final = trace.get_tracer("asyncconsumer")
-        self._open: tuple[Span, Context] | None = None  # and the context before it
+        self._open: tuple[Span, Context] | None = None  # and what to restore
 
     def begin(self, item: object) -> None:
         """Start the span of an item, and make it OpenTelemetry's current span."""
@@ -98,7 +98,7 @@ class ItemSpans:
         if isinstance(item, list):
             links = sender_links(item)
             described["messaging.batch.message_count"] = len(item)
-        elif hasattr(item, "headers"):  # neither a chunk nor an Arrow batch
+        elif hasattr(item, "headers"):  # a record or a message
             parent = sender_context(item.headers)
             described["messaging.kafka.offset"] = getattr(item, "offset", 0)
         topic = getattr(first, "topic", None)
@@ -127,7 +127,7 @@ class ItemSpans:
         if failed:
             span.set_status(trace.Status(trace.StatusCode.ERROR, "the loop ended with an error"))
         span.end()
-        if trace.get_current_span() is span:  # otherwise another task ends it
+        if trace.get_current_span() is span:  # False in another task
             context.attach(before)
 
 
@@ -140,7 +140,7 @@ class TracedSource(ObservingSource, Generic[T]):
 
     @property
     def in_flight(self) -> bool:
-        """Whether an item was delivered and no other one was requested since."""
+        """Whether an item was delivered and no other item was requested since."""
         return self._source.in_flight
 
     async def __anext__(self) -> T:

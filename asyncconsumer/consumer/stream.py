@@ -43,9 +43,9 @@ class DeliveryPolicy(NamedTuple):
     value: Deserializer[Any]
     interceptors: Interceptors
     poison: PoisonPolicy
-    commit: Callable[[Message[Any, Any]], Awaitable[object]] | None  # of a message
-    read_again: Callable[[Mapping[TopicPartition, int]], None]  # from these offsets
-    select: Callable[[Collection[TopicPartition] | None], bool]  # returns whether it changed
+    commit: Callable[[Message[Any, Any]], Awaitable[object]] | None  # for `Message.commit`
+    read_again: Callable[[Mapping[TopicPartition, int]], None]  # seeks to offsets
+    select: Callable[[Collection[TopicPartition] | None], bool]  # True if it changed
     message_type: type[Message[Any, Any]] = Message  # a subclass, for other APIs
     fail: Fail | None = raise_failure  # None raises the errors of deserializers unchanged
     spans: Callable[[], ItemSpans] | None = None  # for tracing
@@ -80,7 +80,7 @@ class ConsumerStream(Generic[K, V]):
     def __init__(
         self, stream: BatchedStream, policy: DeliveryPolicy, partition: TopicPartition | None = None
     ) -> None:
-        self.partition = partition  # if the stream has only this one
+        self.partition = partition  # the only partition, or None
         self._stream = stream
         self._policy = policy
         stream.build_messages(policy.builder(), self._apply_policy)
@@ -178,7 +178,7 @@ class ConsumerStream(Generic[K, V]):
         )
         self._returned.in_flight = bool(batch)
         if not batch and (seconds is None or self._stream.is_over):
-            raise ClosedError("the consumer was closed, and nothing more comes")
+            raise ClosedError("the consumer was closed, so there are no more records")
         if self._spans is not None and batch:
             self._spans.begin(batch)
         return batch
@@ -223,10 +223,10 @@ class ConsumerStream(Generic[K, V]):
         return self._stream.iterate(source, prepare)
 
     def _prepare(self, again: bool, *, way: Way = "records") -> None:  # noqa: FBT001 - one caller
-        """Prepare an iteration of the kind `way`. Seek back to records that were left over.
+        """Prepare an iteration of the kind `way`. Seek back to records that it must deliver.
 
-        Left over are records that an earlier iteration took from the stream and did not deliver.
-        With `again`, they include delivered records that are not acknowledged.
+        These are records that an earlier iteration took from the stream and did not deliver. With
+        `again`, they include delivered records that are not acknowledged.
         """
         stream = self._stream
         offsets = stream.leftover(whole=way == "chunks")

@@ -98,7 +98,7 @@ class SubscribeOperations(OffsetOperations):
         """End all loops over this consumer, commit acknowledged records and leave the group.
 
         A loop ends when it asks for its next record. A call by the task that reads acknowledges the
-        records that this task has in flight. Nothing happens after the ``async with`` block.
+        records that this task has in flight. After the ``async with`` block, a call does nothing.
 
         The stop begins at the call, before the result is awaited. A callback of
         `add_signal_handler` may therefore call this. Await the result to wait until the group is
@@ -208,7 +208,7 @@ class SubscribeOperations(OffsetOperations):
         async with self._changes.hold():
             await self._change_to(spec)
         active = self._active
-        # the rebalance waits for its listeners, so a listener that assigns must not wait for it
+        # the rebalance waits for its listeners, so a listener must not wait for the rebalance
         if isinstance(active.membership, GrouplessMembership) and not active.runner.is_in_listener:
 
             def is_over() -> bool:

@@ -182,7 +182,7 @@ async def join(
     committer = Committer(store, manager.events.counts, manager.recorder)
 
     def nothing_comes() -> bool:
-        """Return whether the consumer is healthy, so that a missing record means the log's end."""
+        """Return whether the consumer is healthy. Then no record means the end of the log."""
         return health_of(membership, rebalancer, manager).state in _AT_REST
 
     open_stream = _opener(config, parts, connected, membership, nothing_comes)

@@ -36,7 +36,7 @@ def parse_subscription(
 ) -> SubscriptionSpec | None:
     """Return the subscription that the arguments describe, or None if all of them are empty.
 
-    Raise an error if they describe more than one kind.
+    Raise SubscriptionConflict if they describe more than one kind.
     """
     specs: list[SubscriptionSpec] = []
     if topics:
@@ -52,7 +52,7 @@ def parse_subscription(
 
 
 def manual_partitions(partitions: ToAssign) -> ManualPartitions:
-    """Return the manual assignment. Raise an error for an invalid partition or offset."""
+    """Return the manual assignment. Raise ConfigError for an invalid partition or offset."""
     if not isinstance(partitions, Mapping):
         return ManualPartitions(dict.fromkeys(partitions_of(partitions)))
     for tp, offset in partitions.items():
@@ -74,7 +74,7 @@ def check_names(topics: Collection[object]) -> None:
 
 
 def partitions_of(partitions: object) -> list[TopicPartition]:
-    """Return partitions from TopicPartitions or plain pairs. Raise an error for anything else."""
+    """Return partitions from TopicPartitions or plain pairs. Raise ConfigError for other values."""
     if not isinstance(partitions, Iterable) or isinstance(partitions, str | TopicPartition):
         raise ConfigError(
             f"{partitions!r} is not a list of partitions. Pass [TopicPartition(topic, number)]"
@@ -83,7 +83,7 @@ def partitions_of(partitions: object) -> list[TopicPartition]:
 
 
 def offsets_by_partition(offsets: object) -> dict[TopicPartition, int]:
-    """Return `offsets` as a mapping of TopicPartitions. Raise an error if it is no such mapping."""
+    """Return `offsets` with TopicPartitions as keys. Raise ConfigError if it is no mapping."""
     if not isinstance(offsets, Mapping):
         raise ConfigError(
             f"cannot commit {offsets!r}. Pass a record, or a mapping of partitions to offsets"
@@ -94,7 +94,7 @@ def offsets_by_partition(offsets: object) -> dict[TopicPartition, int]:
 def partition_of(partition: object) -> TopicPartition:
     """Return a TopicPartition from a plain pair or from aiokafka's type.
 
-    Raise an error otherwise.
+    Raise ConfigError for anything else.
     """
     match partition:
         case (str(topic), int(number)) if topic and number >= 0 and not isinstance(number, bool):

@@ -19,7 +19,7 @@ _SECONDS_TO_CREATE: Final = 0.5
 
 
 class TopicCheck:
-    """The missing topics of a subscription. `run` repeats the lookup of these topics."""
+    """The missing topics of a subscription. `run` looks for them again and again."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, spec: SubscriptionSpec) -> None:
         self.missing: frozenset[str] = frozenset()  # topics that do not exist

@@ -17,7 +17,7 @@ from asyncconsumer.rebalance import Rebalancer
 from asyncconsumer.types import NO_MEMBER, GroupMetadata, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_SECONDS_TO_COMMIT: Final = 10.0  # after a cancellation during the commit
+_SECONDS_TO_COMMIT: Final = 10.0  # if the caller is cancelled during the commit
 
 
 class TransactionalProducer(Protocol):
@@ -89,7 +89,7 @@ class Transactions:
         return GroupMetadata.of(self._group_id, NO_MEMBER if member is None else member)
 
     def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return `offsets`, none of them after the partition's last committed transaction.
+        """Return `offsets`, but for each partition at most the offset of its last transaction.
 
         Records after the last transaction are not processed, even if they are acknowledged.
         """
@@ -141,9 +141,10 @@ class Transactions:
         return {place[0]: self._done[place] for place in current.items() if place in self._done}
 
     def _are_done(self, done: dict[tuple[TopicPartition, int], int]) -> None:
-        """Add the offsets of a committed transaction, by partition and start of its assignment.
+        """Keep `done`, the offsets of a committed transaction.
 
-        Drop the offsets of partitions that are not assigned any more.
+        Its keys are partitions with the start of their assignment. Drop the offsets of partitions
+        that are not assigned any more.
         """
         current = self._assignments().items()
         self._done = {
@@ -189,7 +190,7 @@ class _Ended:
 
     def __init__(self, block: AbstractAsyncContextManager[Any]) -> None:
         self.committed = False
-        self.opened: Any = None  # the result of entering it
+        self.opened: Any = None  # what the block's context manager returned
         self._block = block
         self._error: Exception | None = None
 

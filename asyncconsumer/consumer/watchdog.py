@@ -36,7 +36,10 @@ class Heartbeating(Protocol):
         """The coordinator's address and the heartbeat request, or None without a session."""
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record that a heartbeat, which another thread sent at `sent_at`, had no error."""
+        """Note that a heartbeat was answered without an error.
+
+        The watchdog's thread sent it at `sent_at`, because the event loop was blocked.
+        """
 
 
 class Watchdog(AsyncResource):
@@ -73,7 +76,7 @@ class Watchdog(AsyncResource):
         try:
             await asyncio.shield(asyncio.wrap_future(started))
         except asyncio.CancelledError:
-            started.result()  # takes a moment; then `_stop` is set
+            started.result()  # waits a moment, until `_stop` is set
             self._stop()
             raise
         stack.push_async_callback(self._join)
@@ -144,13 +147,17 @@ class Watchdog(AsyncResource):
                 raise BrokerError.from_code(code, "a heartbeat while the event loop is blocked")
             self._member.heartbeat_from_thread(sent_at)
         except ConsumerError as error:
-            _log.warning("the event loop is blocked, and the session may end: %s", error)
+            _log.warning(
+                "failed to send a heartbeat while the event loop is blocked, so the session may "
+                "end: %s",
+                error,
+            )
 
 
 class _WatchedMember(NamedTuple):
-    """A member to send heartbeats for, its event loop and the thread of that loop.
+    """The event loop to watch, the thread of that loop, and two futures for that loop.
 
-    Two futures tell the loop that the watchdog has started and ended.
+    The futures are done when the watchdog has started and when it has ended.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -164,7 +171,7 @@ class _WatchedMember(NamedTuple):
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "unknown"
         _log.warning(
             "the event loop has been blocked for %.1f s, so nothing is consumed. Run what blocks "
-            "it in a thread (asyncio.to_thread). It is at\n%s",
+            "it in a thread (asyncio.to_thread). The event loop is at\n%s",
             blocked,
             stack,
         )
