@@ -18,8 +18,8 @@ CommitOffsets = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[Topic
 class AtMostOnceStream(BatchedStream):
     """A stream that commits a whole chunk and then delivers it. Delivery acknowledges a record.
 
-    A member that leaves the group normally commits the offset after the last delivered record. If a
-    member crashes, the rest of its chunk is not delivered to any member.
+    A member that leaves the group commits the offset after the last delivered record. If a member
+    crashes instead, the rest of its chunk is not delivered to any member.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class AtMostOnceStream(BatchedStream):
     async def _before_first(self, chunk: Chunk) -> None:
         done = {chunk.partition: Offset(chunk.next_offset, leader_epoch=chunk.leader_epoch)}
         while self._delivery.chunk is chunk and not await self._commit(done):
-            await asyncio.sleep(POLL_SECONDS)  # the partition is lost; `forget` follows
+            await asyncio.sleep(POLL_SECONDS)  # the partition is lost; a call of `forget` follows
             await self._waited_at_fence()
 
     def finished(self) -> dict[TopicPartition, int]:

@@ -37,7 +37,7 @@ def first_offsets(records: Iterable[HasOffset]) -> dict[TopicPartition, Offset]:
 
 
 def starts(batch: Sequence[HasOffset]) -> list[int]:
-    """Return each index in `batch` whose record is of another partition than the one before.
+    """Return each index in `batch` at which the records of another partition begin.
 
     The index 0 is included.
     """
@@ -66,9 +66,10 @@ class BatchWaits(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Runs:
-    """The indexes at which runs of records of one partition begin in a batch.
+    """The indexes in a batch at which the records of another partition begin.
 
-    `collected` is for the batch being collected, `delivered` for the last delivered batch.
+    `collected` has those of the batch being collected, and `delivered` those of the last delivered
+    batch.
     """
 
     collected: list[int] = field(default_factory=list)
@@ -92,16 +93,16 @@ class BatchedStream(Stream):
         super().__init__(channel, fence, clock, idle)
         self._batch: list[Any] = []  # records or messages collected so far
         self.runs = Runs()
-        self._first: dict[TopicPartition, Offset] = {}  # of the batch collected or in flight
-        self._trouble: ConsumerError | None = None  # to be raised by the next call
+        self._first: dict[TopicPartition, Offset] = {}  # of the current batch
+        self._trouble: ConsumerError | None = None  # the next call raises it
 
     async def next_batch(self, limit: int, waits: BatchWaits) -> list[Any]:
         """Return up to `limit` records for one batch.
 
         Return an empty list at the end of the stream, or if no record came within `waits.first`. If
         the caller is cancelled, the next call returns the records collected so far. Records of a
-        partition that is lost meanwhile are dropped. If none remain, another batch is begun,
-        because an empty batch would mean the end.
+        partition that is lost meanwhile are dropped. If no records remain then, another batch is
+        collected, because an empty list would mean the end.
         """
         if not self._batch:
             self.acknowledge()
@@ -154,7 +155,7 @@ class BatchedStream(Stream):
             await self._fill(limit, limit)
         except NothingYet:
             if not self._batch and waits.first is not None:
-                # with no limit, the collected records were lost: `next_batch` begins another
+                # without a limit, the collected records were lost: `next_batch` collects again
                 raise
         except StopAsyncIteration:
             return True  # the next request ends in the same way
@@ -181,7 +182,7 @@ class BatchedStream(Stream):
         try:
             return self._records.take(self._batch, limit)
         finally:
-            if len(self._batch) > collected:  # all of one partition
+            if len(self._batch) > collected:  # the records of a chunk are all of one partition
                 self._note_first(self._batch[collected])
                 self.runs.collected.append(collected)
 

@@ -7,9 +7,9 @@ T = TypeVar("T")
 
 
 class CancelSafeIterator(Generic[T]):
-    """An async iterator that awaits a function for each item.
+    """An async iterator that calls and awaits a function for each item.
 
-    It ends when the function returns None.
+    The iterator ends when the function returns None.
     """
 
     def __init__(self, take: Callable[[], Awaitable[T | None]]) -> None:

@@ -16,27 +16,31 @@ class Delivery:
     """
 
     def __init__(self, records: decoding.AsyncRecords) -> None:
-        self.chunk: Chunk | None = None  # that is being delivered
+        self.chunk: Chunk | None = None  # the one being delivered
         self.is_new = False  # nothing of the chunk was delivered yet
         self._records = records
         self._whole = False  # the chunk was delivered as a whole, not record by record
         self._acknowledged = -1  # the chunk is acknowledged up to this offset
         self._counted = -1  # the chunk's records before this offset were counted
-        self._finished: dict[TopicPartition, int] = {}  # by chunks before
+        self._finished: dict[TopicPartition, int] = {}  # by earlier chunks
 
     @property
     def begun(self) -> Chunk | None:
-        """The current chunk if a part of it was delivered, otherwise None."""
+        """The current chunk if some of its records were delivered, otherwise None."""
         return None if self.is_new else self.chunk
 
     def hold(self, chunk: Chunk) -> None:
         """Make `chunk` the next one to deliver."""
-        self.count()  # a chunk that paused is held again
+        self.count()  # a chunk that is delivered in parts is held again
         self.chunk, self.is_new = chunk, True
         self._acknowledged = self._counted = chunk.records.next_offset
 
     def begin(self, *, whole: bool) -> None:
-        """Record that delivery of the chunk begins. `whole` is False for record by record."""
+        """Note that delivery of the chunk begins.
+
+        `whole` says whether the chunk is delivered as a whole. Otherwise it is read record by
+        record.
+        """
         chunk = self.chunk
         is_first = self.is_new and chunk is not None and self._counted <= chunk.offset
         if is_first and chunk is not None and chunk.meter is not None:
@@ -50,7 +54,7 @@ class Delivery:
             self._whole = False
 
     def finish_chunk(self, chunk: Chunk) -> None:
-        """Record that all records of a chunk were read and are acknowledged."""
+        """Note that all records of a chunk were read and are acknowledged."""
         self._finish(chunk, chunk.next_offset)
 
     def suspend(self) -> Chunk:
@@ -68,14 +72,15 @@ class Delivery:
         self._finished[chunk.partition] = Offset(offset, leader_epoch=chunk.leader_epoch)
 
     def drop(self) -> None:
-        """Remove the current chunk. Delivered records are not acknowledged by this."""
+        """Remove the current chunk, without acknowledging the records delivered from it."""
         self.count()
         self.chunk, self.is_new = None, False
 
     def count(self) -> None:
         """Add the records delivered since the last call, and their bytes, to the chunk's meter.
 
-        Their bytes are estimated as their share of the chunk's offsets.
+        The bytes are an estimate: the part of the chunk's bytes that corresponds to the offsets of
+        these records.
         """
         chunk = self.chunk
         if chunk is None or chunk.meter is None:
@@ -123,14 +128,14 @@ class Delivery:
         if chunk is not None:
             records, done = self._records, max(chunk.offset, self._acknowledged)
             if records.current is chunk.records and records.last_offset >= chunk.offset:
-                # also a request that was cancelled acknowledges the record before it
+                # a request acknowledges the record before it, even if the request was cancelled
                 read = records.last_offset if records.in_flight else chunk.records.next_offset
                 done = max(done, read)
             finished[chunk.partition] = Offset(done, leader_epoch=chunk.leader_epoch)
         return finished
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the last delivered record, or None if there is none."""
+        """Return the offset after the last delivered record of a partition, or None without one."""
         if self.chunk is not None and self.chunk.partition == partition:
             return self.chunk.records.next_offset
         return self._finished.get(partition)

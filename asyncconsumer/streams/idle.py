@@ -12,8 +12,8 @@ from asyncconsumer.errors import ConsumerTimeout
 class IdleTimeout(NamedTuple):
     """The time without a chunk after which a stream ends or raises ConsumerTimeout.
 
-    With `may_end`, the stream ends when the time is over and `may_end` returns True. If it returns
-    False, the wait begins again. Without `may_end`, the stream raises.
+    If `may_end` is set, it is called when the time is over. The stream ends if it returns True, and
+    waits again if it returns False. Without `may_end`, the stream raises.
     """
 
     ms: int

@@ -26,7 +26,7 @@ class Source(Protocol):
 
 
 class ObservingSource(Source, abc.ABC):
-    """A source with a method that its loop calls when it was left."""
+    """A source with a method that is called when the loop over the source is left."""
 
     @abc.abstractmethod
     def on_exit(self, reason: Exit) -> None:
@@ -68,7 +68,7 @@ class Iteration:
         self.source = source
         self.prepare = prepare  # called when reading begins, with whether an item is in flight
         self.family = object() if family is None else family
-        self.task = asyncio.current_task()  # created this iteration; another task may read
+        self.task = asyncio.current_task()  # the creator; another task may read
         self.loop: weakref.ref[Any] | None = None
 
     def begin(self) -> None:
@@ -76,7 +76,7 @@ class Iteration:
         self.reader.begin(self)
 
     def on_exit(self, reason: Exit) -> None:
-        """Tell the reader how the loop was left, for example by ``break`` or by an error."""
+        """Pass on to the reader how the loop was left, for example by ``break`` or by an error."""
         self.reader.on_exit(self, reason)
         if isinstance(self.source, ObservingSource):
             self.source.on_exit(reason)
@@ -101,9 +101,9 @@ class Reader:
     def __init__(self, held: HeldRecords) -> None:
         self._held = held
         self._active: Iteration | None = None
-        self._abandoned = False  # the active loop was left in an unknown way
-        self.owner: asyncio.Task[Any] | None = None  # created the iterator; other tasks may use it
-        self.task: asyncio.Task[Any] | None = None  # asked last
+        self._abandoned = False  # it is unknown how the active loop was left
+        self.owner: asyncio.Task[Any] | None = None  # the iterator's creator
+        self.task: asyncio.Task[Any] | None = None  # the task that asked last
         self.asked = asyncio.Event()
         self._failed = False  # an error ended the loop, and nothing was requested since
         self.at_end = False  # the reader has reached the end of the stream
@@ -162,7 +162,7 @@ class Reader:
     def _continues(self, iteration: Iteration) -> bool:
         """Return whether `iteration` continues the active one.
 
-        Then its request acknowledges the last item. Otherwise the item is redelivered.
+        If so, its request acknowledges the last item. Otherwise the item is redelivered.
         """
         active = self._active
         if self.gave_up or active is None:
@@ -188,14 +188,14 @@ class Reader:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the loop ended with an error, or the task failed or was cancelled."""
+        """Whether the loop ended with an error, or the reading task failed or was cancelled."""
         return self._failed or any(
             task is not None and task.done() and (task.cancelled() or task.exception() is not None)
             for task in (self.owner, self.task)
         )
 
     def attach(self) -> None:
-        """Record that the current task reads the stream."""
+        """Note that the current task reads the stream."""
         self.task = asyncio.current_task()
         self._failed = self.at_end = False
 
@@ -234,11 +234,11 @@ class Reader:
             self._waits_elsewhere = False
 
     def mark_ended(self) -> None:
-        """Record that the reader has reached the end of the stream."""
+        """Note that the reader has reached the end of the stream."""
         self.at_end = True
 
     def acknowledge(self) -> None:
-        """Record that the current task has acknowledged its items."""
+        """Note that the current task has acknowledged its items."""
         self.attach()
         self.asked.set()
 

@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Stream)
 class TopicRoutes:
     """The streams of a subscription, which exist as long as the subscription.
 
-    They are given for each topic, or all topics use the same streams.
+    Each topic has its own streams, or all topics use the same ones.
     """
 
     def __init__(self, streams: Mapping[str, list[Stream]] | Sequence[Stream]) -> None:

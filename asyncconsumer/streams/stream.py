@@ -52,7 +52,7 @@ class Stream:
     """A stream of records: ``async for record in stream``, `chunks()` or `arrow()`.
 
     A reader uses only one of these ways. Asking for the next record, chunk or batch acknowledges
-    the one before. Cancelling the wait for the next one loses nothing.
+    the one before. Cancelling such a request loses nothing.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Stream:
         self._records = decoding.AsyncRecords(self._refill, clock)
         self._delivery = Delivery(self._records)
         if fence is not None:
-            self._records.deadline = -inf  # so that the fence is asked before the first record
+            self._records.deadline = -inf  # look at the fence before the first record
 
     def __aiter__(self) -> decoding.AsyncRecords:
         return self._records
@@ -212,7 +212,8 @@ class Stream:
         """Return the offset at which to fetch the rest of a partly read chunk again, by partition.
 
         The result is empty if the next loop can continue within the chunk. Only a loop over records
-        (`whole` is False) can, and only in a chunk that was read record by record.
+        can continue, and only in a chunk that was read record by record. `whole` says that the next
+        loop is over chunks instead.
         """
         chunk = self._delivery.begun
         if chunk is None or (self._records.current is chunk.records and not whole):
@@ -242,8 +243,8 @@ class Stream:
     def oldest_timestamp(self, partition: TopicPartition) -> int | None:
         """Return the time in ms of the partition's oldest buffered chunk that is not acknowledged.
 
-        It is the time of the first record in the chunk, or -1 if it has none. Without such a chunk,
-        return None.
+        The time of a chunk is that of its first record, or -1 if that record has no time. Without
+        such a chunk, return None.
         """
         chunk = self._delivery.unacknowledged_chunk
         if chunk is None or chunk.partition != partition:
@@ -256,7 +257,7 @@ class Stream:
 
     @property
     def held(self) -> object:
-        """The chunk of the record delivered last. Compare it only by identity."""
+        """The chunk of the record delivered last. Compare this object only by identity."""
         return self._delivery.chunk
 
     async def is_certain(self) -> bool:
@@ -268,7 +269,7 @@ class Stream:
         while self._fence is not None and now() >= self._fence.deadline:
             if self.channel.closed:
                 return False
-            await asyncio.sleep(POLL_SECONDS)  # rare, and no event announces a heartbeat response
+            await asyncio.sleep(POLL_SECONDS)  # rare; heartbeat responses set no event
         return True
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
@@ -300,7 +301,10 @@ class Stream:
             await self._reader.asked.wait()
 
     def waiting_elsewhere(self) -> AbstractContextManager[None]:
-        """Return a context manager within which the current task asks this stream for no item."""
+        """Return a context manager within which the current task asks this stream for no item.
+
+        A rebalance then does not wait for the task to acknowledge its items.
+        """
         return self._reader.waiting_elsewhere()
 
     def acknowledge_by_reader(self) -> None:
@@ -353,8 +357,8 @@ class Stream:
         """Return the records of the next chunk, or None at the end of the stream.
 
         If the delivery of the current chunk was suspended, return its remaining records again.
-        Callers that read whole chunks pass ``again=False``. For them the next request acknowledges
-        the whole chunk, which must not be returned twice.
+        Callers that read whole chunks pass ``again=False``. Their next request acknowledges the
+        whole chunk, which must not be returned twice.
         """
         try:
             with self._reader.waiting():
@@ -377,7 +381,7 @@ class Stream:
             if not again:
                 await open_next(chunk.records)
                 if delivery.chunk is chunk:
-                    delivery.hold(chunk)  # its position may be another one now
+                    delivery.hold(chunk)  # the position of its records may have changed
             await self._waited_at_fence()
             if delivery.chunk is chunk:
                 await self._before_first(chunk)
@@ -391,9 +395,9 @@ class Stream:
         return None
 
     async def _continues(self, chunk: Chunk, *, again: bool) -> bool:
-        """Acknowledge the delivered part of a chunk. Return whether to deliver the rest of it.
+        """Acknowledge the delivered part of a chunk. Return whether to deliver the rest of it now.
 
-        A chunk whose partition was paused stays current, because its remaining records are next.
+        A chunk that is delivered in several parts remains current, because its next part follows.
         """
         self._acknowledge_delivered()
         await self._waited_at_fence()
@@ -427,7 +431,10 @@ class Stream:
         return await self._idle.pop(self.channel)
 
     async def _waited_at_fence(self) -> None:
-        """Wait until this member certainly owns its partitions. Then set the next deadline."""
+        """Wait until this member certainly owns its partitions. Then set the next deadline.
+
+        If ownership cannot become certain any more, drop the current chunk.
+        """
         if self._fence is None:
             self._records.deadline = inf
             return
