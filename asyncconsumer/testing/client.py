@@ -17,9 +17,9 @@ _SECONDS_TO_REFUSE: Final = 0.01
 
 
 class FakeClient(AsyncResource):
-    """A process of a test, with its own network.
+    """A network of its own for some clients of a test, as for another process.
 
-    Consumers, producers and apps that are created in its ``async with`` block belong to it.
+    Consumers, producers and apps that are created in its ``async with`` block use this network.
     """
 
     def __init__(self, cluster: CompleteCluster, randomness: Random) -> None:

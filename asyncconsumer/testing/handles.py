@@ -32,7 +32,7 @@ class _Names:
 
 
 class KafkaHandle:
-    """A shared Kafka cluster, as one test uses it. `server` has everything else."""
+    """A shared Kafka cluster, as one test uses it. `server` is the server object behind it."""
 
     def __init__(self, server: Kafka, test: str) -> None:
         self.server = server
@@ -110,9 +110,9 @@ class KafkaHandle:
     async def settled(self, group: str | None = None, *, timeout: float = SETTLE_SECONDS) -> None:
         """Wait until all records of the topics that `send` wrote to are committed.
 
-        Only groups whose names came from `group()` count, or only the one that is passed. A group
-        counts as a reader of the topics in which it has committed an offset. Each topic needs a
-        reader.
+        With `group`, wait for that group only. Otherwise wait for the groups whose names came from
+        `group()`. A group counts as a reader of the topics in which it has committed an offset.
+        Each topic needs a reader.
 
         Raise `NotSettled` with the pending records after `timeout` seconds.
         """

@@ -21,9 +21,9 @@ _FIXTURES: Final = {*_SERVERS, "java_consumers", "scala_consumers"}
 _GRACE_SECONDS: Final = 2.0  # for resources that are closing, for example a stopped thread
 
 _BEFORE: Final = pytest.StashKey[Resources]()
-"""What there was before the test that runs now."""
+"""The resources that existed before the current test."""
 _KEPT: Final = pytest.StashKey[Resources]()
-"""What fixtures of a wider scope hold, and what an earlier test was already blamed for."""
+"""Resources of fixtures with a wider scope, and those reported for an earlier test."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,7 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Raise an error if the setting is not valid."""
     if (chosen := config.getini("asyncconsumer_leftovers")) not in ("fixtures", "all", "off"):
-        raise pytest.UsageError(f"asyncconsumer_leftovers = {chosen}: use fixtures, all or off")
+        raise pytest.UsageError(
+            f"asyncconsumer_leftovers must be fixtures, all or off, got {chosen!r}"
+        )
     config.stash[_KEPT] = Resources()
     config.addinivalue_line(
         "markers", "allow_leftovers(reason): this test may leave tasks, sockets or processes behind"
@@ -90,7 +92,7 @@ def pytest_fixture_setup(
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Record the resources that exist before the test."""
+    """Note which resources exist before the test."""
     if _is_checked(item):
         item.config.stash[_BEFORE] = Resources.held_now()
     return (yield)

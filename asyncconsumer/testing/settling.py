@@ -28,7 +28,9 @@ async def settle(pending: Callable[[], Awaitable[Sequence[str]]], seconds: float
                 await asyncio.sleep(next(pauses))
     except TimeoutError:
         lines = "".join(f"\n- {line}" for line in remaining)
-        raise NotSettled(f"not settled within {seconds:g} s:{lines}") from None
+        raise NotSettled(
+            f"records were not processed and committed within {seconds:g} s (`timeout`):{lines}"
+        ) from None
 
 
 def is_virtual() -> bool:

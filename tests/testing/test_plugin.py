@@ -137,7 +137,9 @@ def test_a_thread_that_a_library_in_c_began_is_not_reported(check: Check) -> Non
 def test_a_wrong_setting_is_named(check: Check) -> None:
     result = check("def test(): pass", leftovers="sometimes")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*asyncconsumer_leftovers = sometimes: use fixtures, all or off*"])
+    result.stderr.fnmatch_lines(
+        ["*asyncconsumer_leftovers must be fixtures, all or off, got 'sometimes'*"]
+    )
 
 
 @pytest.mark.fast

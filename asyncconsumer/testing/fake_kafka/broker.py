@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class State(enum.Enum):
-    """The state of a broker's process. The values describe it for humans."""
+    """The state of a broker's process. The values are texts for messages."""
 
     UP = "it handles requests"
     FROZEN = "it handles no request; its system still accepts connections and bytes"
@@ -27,7 +27,7 @@ class State(enum.Enum):
 
 
 class Fate(enum.Enum):
-    """A fault that a test injects into a request. The values describe it for humans."""
+    """A fault that a test injects into a request. The values are texts for messages."""
 
     LOST_BEFORE = "the connection breaks before the request is handled"
     LOST_AFTER = "the connection breaks before the response is sent"
@@ -204,10 +204,7 @@ class FakeBroker:
                 transport.serve()
 
     def link(self, *, reachable: bool) -> None:
-        """Break or restore the link to the clients.
-
-        A broken link delays frames until it is restored.
-        """
+        """Break or restore the link to the clients. A broken link delays frames."""
         self.reachable = reachable
         self._door.set()
         if reachable:
@@ -217,7 +214,10 @@ class FakeBroker:
     # --- requests --------------------------------------------------------------------------------
 
     def when_running(self, step: Callable[[], None]) -> None:
-        """Call `step` now, or when a frozen broker is thawed. A broker that goes down drops it."""
+        """Call `step` now. If the broker is frozen, call it when the broker is thawed.
+
+        If a frozen broker goes down, `step` is never called.
+        """
         if self.running:
             step()
         else:

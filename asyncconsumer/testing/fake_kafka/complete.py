@@ -175,7 +175,7 @@ class CompleteCluster(GroupCluster):
 
 
 class _ConsumerGroupsOf(ConsumerGroups):
-    """The KIP-848 groups of a cluster that has the coordinators of all groups."""
+    """The KIP-848 groups of a cluster that chooses the coordinator of each group itself."""
 
     def __init__(self, randomness: Random, coordinator: Callable[[str], int]) -> None:
         super().__init__(randomness, interval=1.0)

@@ -30,7 +30,7 @@ class Member:
     previous_epoch: int = 0
     topics: frozenset[str] = frozenset()
     regex: str = ""
-    subscribed: bool = False  # whether it already raised the group epoch
+    subscribed: bool = False  # whether the member has raised the group epoch
     rebalance_timeout: float = 0.0
     state: State = State.STABLE
     assigned: Partitions = NOTHING
@@ -53,7 +53,7 @@ class Group:
     target_epoch: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     target: dict[str, Partitions] = field(default_factory=dict)
-    seen: Mapping[str, Partitions] = field(default_factory=dict)  # of the last target
+    seen: Mapping[str, Partitions] = field(default_factory=dict)  # topics at the last `divide`
 
     def holder(self, partition: tuple[UUID, int]) -> str | None:
         """Return the id of the member that has a partition assigned or revokes it, or None."""
@@ -87,9 +87,9 @@ class Group:
         self.epoch += 1
 
     def replace(self, old: Member, member_id: str) -> Member:
-        """Replace a static member by one with a new member id and the same assignment.
+        """Replace a static member, and return the new member.
 
-        Return it.
+        The new member has another member id and the same assignment.
         """
         del self.members[old.member_id]
         new = Member(member_id, old.instance_id, 0, 0, old.topics, old.regex)
@@ -101,7 +101,7 @@ class Group:
     def divide(self, topics: Mapping[str, Partitions], matches: Callable[[str, str], bool]) -> None:
         """Compute a new target assignment if members, subscriptions or topics have changed.
 
-        `topics` maps names to partitions. `matches` tells whether a regular expression matches a
+        `topics` maps names to partitions. `matches` returns whether a regular expression matches a
         name.
         """
         subscriptions = {

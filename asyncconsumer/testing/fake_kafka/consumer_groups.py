@@ -177,7 +177,8 @@ class ConsumerGroups(Coordinators):
     def _wait_for(self, group_id: str, member: Member, *, restart: bool = True) -> None:
         """Restart the session timer of a member.
 
-        Run the rebalance timer only while the member must revoke partitions. `restart` restarts it.
+        The rebalance timer runs only while the member must revoke partitions. With `restart`, it
+        starts again at its full time.
         """
         self._start("session", group_id, member, self._session_timeout)
         if member.state is not State.UNREVOKED:

@@ -56,7 +56,7 @@ class FakeCluster(Topics, AsyncResource):
     ) -> None:
         super().__init__(randomness, view or View())
         if racks is not None and len(racks) != brokers:
-            raise ConfigError(f"{len(racks)} `racks` for {brokers} brokers: give each its rack")
+            raise ConfigError(f"{len(racks)} `racks` for {brokers} brokers: pass one rack for each")
         spoken = _spoken(handlers, versions or {})
         rules = Rules(randomness, spoken, latency=latency, rack_aware=racks is not None)
         self.failover = failover
@@ -76,9 +76,7 @@ class FakeCluster(Topics, AsyncResource):
     def close(self) -> None:
         """Close all connections and cancel all timers."""
         for broker in self.brokers.values():
-            broker.link(
-                reachable=True
-            )  # otherwise clients behind a black hole would not see the end
+            broker.link(reachable=True)  # or clients would not see the end
             broker.turn(State.DOWN)
 
     @property
@@ -164,7 +162,7 @@ class FakeCluster(Topics, AsyncResource):
         self._broker(node_id).sessions.clear()
 
     def slow(self, node_id: int, seconds: float) -> None:
-        """Add `seconds` of latency to each frame to or from a broker. 0 removes it."""
+        """Add `seconds` of latency to each frame to or from a broker. 0 ends this."""
         self._broker(node_id).slowness = seconds
 
     def throttle(self, node_id: int, seconds: float) -> None:
@@ -201,7 +199,7 @@ class FakeCluster(Topics, AsyncResource):
     def lose_next(self, api: int, fate: Fate) -> None:
         """Break the connection at the next request of an API.
 
-        `fate` tells whether it breaks before or after the request is handled.
+        `fate` says whether the connection breaks before or after the request is handled.
         """
         self._rules.fates.append((api, fate))
 
@@ -214,7 +212,7 @@ class FakeCluster(Topics, AsyncResource):
             return self.brokers[node_id]
         except KeyError:
             raise ConfigError(
-                f"no node {node_id} in the fake cluster: there are 1 to {len(self.brokers)}"
+                f"the fake cluster has no node {node_id}: its nodes are 1 to {len(self.brokers)}"
             ) from None
 
     def _notice(self, broker: FakeBroker) -> None:

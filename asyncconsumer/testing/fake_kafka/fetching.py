@@ -83,7 +83,7 @@ class Fetch:
         self._request.transport.on_end(self._forget)
 
     def _sort(self) -> None:
-        """Divide the requested partitions into those to read and those that get an error code."""
+        """Divide the requested partitions into partitions to read, and partitions with an error."""
         for key, (name, ask) in self._context.requested.items():
             if self._request.code:
                 self._refused[key] = Part(self._request.code, aborted=[])
@@ -204,8 +204,8 @@ class Fetch:
     def _tell_leaders(self, parts: dict[Key, Part]) -> tuple[dict[Key, Part], list[BrokerEndpoint]]:
         """Return the partitions to send, and the addresses of the leaders in them.
 
-        A partition has its leader only if the leader has moved and the request has the version for
-        it (KIP-951).
+        A partition contains its leader only if the leader has moved and the version of the request
+        allows it (KIP-951).
         """
         if self._fetch.version < _TELLS_LEADERS:
             return {key: part._replace(leader=None) for key, part in parts.items()}, []

@@ -74,7 +74,7 @@ class GroupMember:
             reply(values)
 
     def get(self, assignment: bytes) -> None:
-        """Set the assignment."""
+        """Set the assignment that the leader has computed for this member."""
         self.assignment = assignment
 
     def refuse(self, code: int) -> None:
@@ -98,11 +98,11 @@ class Stored(NamedTuple):
 
 @dataclass(slots=True)
 class CoordinatorStorage:
-    """The state of groups that a change of the coordinator keeps: members and committed offsets."""
+    """The state of groups that outlives a change of the coordinator: members and offsets."""
 
     groups: dict[str, Stored] = field(default_factory=dict)
     loaded: dict[str, object] = field(default_factory=dict)
-    """The object that loaded each group last. Only this one may store it."""
+    """The `FakeGroup` that loaded each group last. Only this object may store the group."""
     offsets: dict[str, dict[tuple[str, int], dict[str, Any]]] = field(default_factory=dict)
     on_commit: Callable[[str, str, tuple[str, int], int], None] = lambda *_: None
     """A callback for each committed offset: group, member, partition and offset."""

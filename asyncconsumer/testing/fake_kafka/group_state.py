@@ -67,7 +67,7 @@ class FakeGroup:
         self._storage = storage
         storage.loaded[name] = self
         self._randomness = randomness
-        self._pending: dict[str, asyncio.TimerHandle] = {}  # ids that must join, and timers
+        self._pending: dict[str, asyncio.TimerHandle] = {}  # ids that have not joined
         self._rebalance: asyncio.TimerHandle | None = None
         for member in self.members.values():
             self._expect(member)
@@ -88,7 +88,7 @@ class FakeGroup:
     # --- joining ---------------------------------------------------------------------------------
 
     def join(self, fields: Mapping[str, Any], version: int, reply: Reply) -> None:
-        """Handle JoinGroup."""
+        """Handle a JoinGroup request. `reply` sends the response, maybe later."""
         member_id, instance = fields["member_id"], fields.get("group_instance_id")
         protocols = {row["name"]: row["metadata"] for row in fields["protocols"]}
         received = GroupMember(
@@ -142,7 +142,7 @@ class FakeGroup:
     def _replace(self, old: GroupMember, new: GroupMember, version: int, reply: Reply) -> None:
         """Replace a static member, `old`, by `new` with a new member id, and fence `old`.
 
-        The new one keeps the assignment, and the leadership if `old` was the leader. In a stable
+        The new member keeps the assignment, and the leadership if `old` was the leader. In a stable
         group no rebalance follows.
         """
         old.refuse(FENCED_INSTANCE_ID)
@@ -168,7 +168,7 @@ class FakeGroup:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Start a rebalance, unless one has started. Wait until all members have sent JoinGroup."""
+        """Start a rebalance, unless one is running. Wait until all members have sent JoinGroup."""
         for member in self.members.values():
             member.tell_share(sync_answer(REBALANCE_IN_PROGRESS))
         if self.phase is not Phase.PREPARING:
@@ -225,7 +225,7 @@ class FakeGroup:
     # --- other requests --------------------------------------------------------------------------
 
     def sync(self, fields: Mapping[str, Any], reply: Reply) -> None:
-        """Handle SyncGroup."""
+        """Handle a SyncGroup request. `reply` sends the response, maybe later."""
         member_id, generation = fields["member_id"], fields["generation"]
         if code := self._trouble(member_id, fields.get("group_instance_id"), generation):
             reply(sync_answer(code))
@@ -292,7 +292,7 @@ class FakeGroup:
         }
 
     def may_commit(self, fields: Mapping[str, Any]) -> int:
-        """Return the error code of an OffsetCommit, or 0."""
+        """Return the error code of an OffsetCommit, or 0 if the commit is accepted."""
         member_id, generation = fields["member_id"], fields["generation"]
         if self.phase is Phase.EMPTY and generation < 0:
             return NONE

@@ -225,7 +225,7 @@ class GroupCluster(FakeCluster):
         reply({"throttle_time_ms": 0, "topics": topics})
 
     def _may_commit(self, group: str, received: dict[str, Any]) -> int:
-        """Return the error code of a commit, or 0."""
+        """Return the error code of a commit, or 0 if the commit is accepted."""
         return self.groups[group].may_commit(received)
 
     def _is_pending(self, group: str, tp: TopicPartition) -> bool:

@@ -21,13 +21,13 @@ _REMEMBERED: Final = 5  # batches of a producer, in which a repeated one is foun
 
 
 class RecordPayload(NamedTuple):
-    """The value of a record, which identifies it. The leader epoch makes it unique."""
+    """The value of a record, which identifies the record. The leader epoch makes it unique."""
 
     topic: str
     partition: int
     offset: int
-    epoch: int  # of the leader that appended the record
-    incarnation: int  # of the topic: 1, plus 1 each time the topic is re-created
+    epoch: int  # the epoch of the leader that appended the record
+    incarnation: int  # how often the topic was created
 
     @classmethod
     def of(cls, value: bytes | None) -> Self:
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     base: int
     next: int  # the offset after the last record
     epoch: int
-    timestamp: int  # of the first record
+    timestamp: int  # the timestamp of the first record
     data: bytes
     control: bool = False  # a control batch without readable records
     stamps: Sequence[int] = ()  # the timestamps of produced records
@@ -70,7 +70,7 @@ class Writer(NamedTuple):
     partition: int
     epoch: int
     incarnation: int
-    producer: int = -1  # of a transaction, or none
+    producer: int = -1  # the producer id of a transaction, or -1
     producer_epoch: int = 0
 
 
@@ -220,7 +220,7 @@ class Log:
     # --- reading ---------------------------------------------------------------------------------
 
     def has(self, offset: int) -> bool:
-        """Return whether an offset may be fetched. The log end offset may."""
+        """Return whether an offset may be fetched. This includes the log end offset."""
         return self.start <= offset <= self.end
 
     def read(self, offset: int, size: int, *, at_least_one: bool, end: int | None = None) -> bytes:
@@ -275,7 +275,7 @@ class Log:
     def end_of_epoch(self, requested: int) -> tuple[int, int]:
         """Return the last epoch up to `requested`, and its end offset.
 
-        Return -1 twice without one.
+        If there is no such epoch, return -1 for both.
         """
         if requested == UNDEFINED or not self.epochs:
             return UNDEFINED, UNDEFINED

@@ -86,8 +86,8 @@ class Session:
     def select(self, parts: dict[Key, Part]) -> dict[Key, Part]:
         """Return the partitions that an incremental response must include.
 
-        Those with records move to the end of the session, so that the others are read first next
-        time.
+        Partitions with records move to the end of the session, so that the others are read first
+        next time.
         """
         changed = {}
         for key, part in parts.items():
@@ -124,7 +124,7 @@ class Context(NamedTuple):
 
 
 class Sessions:
-    """The fetch sessions of a broker, at most `room`."""
+    """The fetch sessions of a broker. Their maximum number is `room`."""
 
     def __init__(self, randomness: Random, room: int) -> None:
         self.room = room

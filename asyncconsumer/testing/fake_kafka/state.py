@@ -97,19 +97,22 @@ class View:
                 partition.changed()
 
     def topic(self, name: str) -> Topic:
-        """Return a topic by its name. Raise an error if it does not exist."""
+        """Return a topic by its name. Raise ConfigError if it does not exist."""
         try:
             return self.topics[name]
         except KeyError:
             known = ", ".join(self.topics) or "none"
-            raise ConfigError(f"no topic {name!r} in the fake cluster: there are {known}") from None
+            raise ConfigError(
+                f"the fake cluster has no topic {name!r}: its topics are {known}"
+            ) from None
 
     def partition(self, tp: TopicPartition) -> Partition:
-        """Return a partition. Raise an error if it does not exist."""
+        """Return a partition. Raise ConfigError if it does not exist."""
         partitions = self.topic(tp[0]).partitions
         if not 0 <= tp[1] < len(partitions):
             raise ConfigError(
-                f"{tp[0]} has {len(partitions)} partitions in the fake cluster: no {tp[1]}"
+                f"the fake cluster has no partition {tp[1]} of {tp[0]!r}, which has "
+                f"{len(partitions)} partitions"
             )
         return partitions[tp[1]]
 

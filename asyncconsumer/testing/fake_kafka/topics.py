@@ -37,7 +37,7 @@ class Topics:
         By default all brokers are replicas.
         """
         if name in self.view.topics:
-            raise ConfigError(f"topic {name!r} is in the fake cluster already")
+            raise ConfigError(f"the fake cluster has a topic {name!r} already: use another name")
         self._made[name] = self._made.get(name, 0) + 1
         topic_id = UUID(int=self.randomness.getrandbits(128) | 1)
         topic = Topic(name, topic_id, self._made[name], [])
@@ -49,7 +49,9 @@ class Topics:
         """Raise the number of partitions of a topic."""
         topic = self.view.topic(name)
         if total <= len(topic.partitions):
-            raise ConfigError(f"{name} has {len(topic.partitions)} partitions: {total} are no more")
+            raise ConfigError(
+                f"{name} has {len(topic.partitions)} partitions: `total` must be more, got {total}"
+            )
         self._grow(topic, total, len(topic.partitions[0].replicas))
 
     def delete_topic(self, name: str) -> None:
@@ -59,9 +61,9 @@ class Topics:
             partition.changed()
 
     def recreate_topic(self, name: str, partitions: int | None = None) -> UUID:
-        """Delete a topic and create it again with another id, between two requests.
+        """Delete a topic and create it again with another id. Return the new id.
 
-        Return the id.
+        No request is handled between the deletion and the creation.
         """
         topic = self.view.remove(name)
         replicas = len(topic.partitions[0].replicas)
@@ -74,7 +76,7 @@ class Topics:
         nodes = sorted(self.view.endpoints)
         if not nodes:
             raise ConfigError(
-                f"{topic.name} needs a broker to be on: none is alive in this cluster"
+                f"topic {topic.name!r} gets no partitions: no broker of the fake cluster is alive"
             )
         count = min(replicas or len(nodes), len(nodes))
         for number in range(len(topic.partitions), total):
@@ -135,7 +137,7 @@ class Topics:
     def append_batch(self, tp: TopicPartition, batch: Batch) -> int:
         """Append an encoded batch, replicate it, and return its first offset.
 
-        The leader assigns the offset, so that of `batch` is ignored.
+        The leader assigns the offset. The offset in `batch` is ignored.
         """
         partition = self.view.partition(tp)
         base = partition.log.end
@@ -197,7 +199,10 @@ class Topics:
         return self.view.partition(tp).leader
 
     def move_leader(self, tp: TopicPartition, node_id: int, *, lose: int = 0) -> int:
-        """Elect a leader, uncleanly if records are lost. Return the log end offset."""
+        """Make a broker the leader of a partition. Return the log end offset.
+
+        `lose` is the number of the newest records that are lost, as after an unclean election.
+        """
         partition = self.view.partition(tp)
         if node_id not in self.view.endpoints:
             raise ConfigError(f"node {node_id} cannot lead {tp}: it is not alive in this cluster")
@@ -213,8 +218,8 @@ class Topics:
     def lose_replica(self, node_id: int) -> None:
         """Remove a dead broker from the in-sync replicas.
 
-        An in-sync replica becomes the leader of each partition that the broker led. Without one the
-        partition has no leader.
+        An in-sync replica becomes the leader of each partition that the broker led. If none is
+        left, the partition has no leader.
         """
         self.view.endpoints.pop(node_id, None)
         for partition in self._partitions():

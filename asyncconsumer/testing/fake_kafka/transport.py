@@ -26,7 +26,7 @@ class ReceivedRequest(NamedTuple):
 class Server(Protocol):
     """The interface of a broker that a transport needs."""
 
-    reachable: bool  # otherwise bytes stay in transit, in both directions
+    reachable: bool  # if not, bytes stay in transit in both directions
 
     def latency(self) -> float:
         """Return the latency of the next frame, in seconds."""

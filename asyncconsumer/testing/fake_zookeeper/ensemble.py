@@ -113,7 +113,10 @@ class FakeZooKeeper:
         lag: float = 0.0,
     ) -> None:
         if servers < 1 or not 0 <= latency[0] <= latency[1] or lag < 0:
-            raise ConfigError(f"servers={servers}, latency={latency}, lag={lag}: no ensemble")
+            raise ConfigError(
+                f"an ensemble cannot have servers={servers}, latency={latency}, lag={lag}: it "
+                "needs a server, an ordered pair of latencies, and no negative number"
+            )
         addresses = [Address(f"zk{number}", 2181) for number in range(servers)]
         self.tree: Final = Tree()
         self._commits: list[Commit] = []
@@ -244,7 +247,7 @@ class FakeZooKeeper:
         server.transports.pop(transport, None)
         hang_up = partial(transport.hang_up, reason, after_answers=after_answers)
         if server.frozen:
-            server.hold(hang_up)  # the server does not see this either
+            server.hold(hang_up)  # a frozen server does not close it yet
         else:
             hang_up()
 
@@ -343,9 +346,9 @@ def _answer(xid: int, server: FakeServer, act: Callable[[], Any]) -> Answer:
 
 
 def _sets_watch(answer: Answer, request: Request) -> bool:
-    """Return whether a read request that asks for a watch sets it.
+    """Return whether a read request that asks for a watch sets the watch.
 
-    A request that failed sets none, except `exists` for a znode that does not exist.
+    A failed request sets no watch, except `exists` for a znode that does not exist.
     """
     missing = request.opcode == protocol.ExistsRequest.opcode and answer.error == NoNode.code
     return not answer.error or missing

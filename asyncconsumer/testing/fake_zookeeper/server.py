@@ -51,7 +51,7 @@ class Watchers:
 class FakeServer:
     """A server of the ensemble, which may not have applied the newest commits.
 
-    `commits` are those of the ensemble, in order.
+    `commits` is the list of all commits of the ensemble, in order.
     """
 
     def __init__(self, address: Address, handler: Handler, commits: Sequence[Commit]) -> None:

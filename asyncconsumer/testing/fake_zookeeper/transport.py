@@ -48,9 +48,9 @@ class Network:
         await self._open.wait()
 
     def passes(self, again: Callable[[], None]) -> bool:
-        """Return whether a message is delivered now.
+        """Return whether a message can be delivered now.
 
-        While isolated, call `again` after `rejoin`.
+        If the client is isolated, return False, and call `again` after `rejoin`.
         """
         if self._open.is_set():
             return True

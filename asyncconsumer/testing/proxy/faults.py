@@ -12,10 +12,10 @@ Direction: TypeAlias = Literal["up", "down", "both"]
 """``up``: from the client to the server. ``down``: from the server to the client."""
 
 CHUNK = 64 * 2**10
-"""The most that one read or one write moves."""
+"""The maximum number of bytes of one read or one write."""
 
 _THROTTLE_TICK = 0.05
-"""A throttled direction moves what its rate allows in this many seconds, then waits."""
+"""A throttled direction delivers the bytes of this many seconds at once, and then waits."""
 
 
 class Ending(enum.Enum):

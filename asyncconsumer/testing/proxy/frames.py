@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from asyncconsumer.testing.proxy.faults import Frame
 
 HEAD = 2**20
-"""A hook sees at most so much of a frame: what it has to see must be kept in memory."""
+"""The maximum number of bytes of a frame that a hook sees. They are kept in memory."""
 
 _UNSIGNED = struct.Struct(">I")
 _PREFIX = _UNSIGNED.size
 _LONGEST = 2**28
-"""A longer length is not that of a frame, but TLS, text or a ZooKeeper command ("srvr")."""
+"""A larger number is no frame length. It is TLS, text or a ZooKeeper command ("srvr")."""
 
 _ENDLESS = 2**62
 
@@ -68,8 +68,8 @@ class Piece:
 class FrameFinder:
     """A parser that splits a stream of bytes into pieces and knows where frames begin.
 
-    It reads the frame lengths even without a callback. A callback that is set in the middle of a
-    long frame then starts with the next frame.
+    The parser reads the frame lengths even without a callback. A callback that is set in the middle
+    of a long frame therefore starts with the next frame.
     """
 
     def __init__(self) -> None:

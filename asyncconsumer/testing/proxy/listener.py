@@ -13,9 +13,9 @@ from asyncconsumer.testing.proxy.faults import Ending
 class ProxyListener:
     """A listening socket that accepts clients, or resets them at once while it refuses.
 
-    The socket stays open while it refuses clients. To close it would free the port for other
-    processes. It would have no effect if the caller keeps a duplicate, for which the kernel still
-    accepts.
+    While it refuses clients, the socket stays open, because a closed socket would free the port for
+    other processes. If the caller keeps a duplicate of the socket, closing would not refuse
+    anybody: the kernel accepts clients for the duplicate.
     """
 
     def __init__(self, listener: socket.socket | None, progress: ChangeSignal) -> None:

@@ -21,7 +21,7 @@ It must be larger than the part of a frame that hooks get (``frames.HEAD``).
 
 
 class Ended(Exception):
-    """The connection has ended. The error tells how to close it."""
+    """The connection has ended. The error says whether to close it with FIN or RST."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending)
@@ -46,7 +46,7 @@ class _Arrival:
 class Pipe:
     """A pipe from one socket to another that applies faults and keeps the order of bytes.
 
-    It reads ahead up to the size of its window.
+    The pipe reads ahead up to the size of its window.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Pipe:
     def _allowed(self, faults: Faults) -> int:
         """Return how many bytes may be delivered before a truncation.
 
-        They count from its first use.
+        The bytes of the connection are counted from the first use of that truncation.
         """
         if faults.truncation is None:
             return CHUNK

@@ -40,12 +40,13 @@ class TcpProxy(AsyncResource):
     """A proxy in front of a TCP server that injects network faults.
 
     ``listener`` is a listening socket. The proxy uses a duplicate, so the caller can keep the
-    socket and pass it to the next proxy: the port stays the same. It becomes non-blocking.
-    Without one the proxy listens on a free port of 127.0.0.1. A name as ``upstream_host`` is
-    resolved to IPv4; for IPv6 pass an address. ``seed`` makes the jitter of ``delay`` repeatable.
+    socket and pass it to the next proxy: the port stays the same. The socket becomes non-blocking.
+    Without ``listener``, the proxy listens on a free port of 127.0.0.1. A name as ``upstream_host``
+    is resolved to IPv4; for IPv6 pass an address. ``seed`` makes the jitter of ``delay``
+    repeatable.
 
-    Faults take effect at once, on open and on later connections, and stay until ``heal``.
-    Different faults combine. A second fault of the same kind replaces the first.
+    Faults take effect at once, on open and on later connections, and stay until ``heal``. Different
+    faults combine. A second fault of the same kind replaces the first.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Final
 from asyncconsumer.testing.servers.errors import JavaMissing
 
 LOGGING: Final = "org.slf4j:slf4j-simple:2.0.13"
-"""Logs to standard error. Named first among a server's jars, so that its slf4j is the one taken."""
+"""Logs to standard error. It is the first of a server's jars, so that Java uses its slf4j."""
 
 _QUICK_JIT: Final = "-XX:TieredStopAtLevel=1"
 """Makes short-lived servers start fast, without busy compiler threads."""
@@ -53,7 +53,10 @@ def java_command(
     heap: str = "512m",
     full_jit: bool = False,
 ) -> list[str]:
-    """Return the command that runs `main_class` from `jars`."""
+    """Return the command that runs `main_class` from `jars`.
+
+    `full_jit` lets Java optimize fully, for measurements. Otherwise the program starts faster.
+    """
     path = os.pathsep.join(map(str, jars))
     flags = _FLAGS if full_jit else (_QUICK_JIT, *_FLAGS)
     return [str(java), f"-Xmx{heap}", *flags, "-cp", path, main_class, *arguments]

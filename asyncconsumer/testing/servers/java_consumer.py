@@ -127,7 +127,7 @@ class JavaConsumer(TellingMember):
 
     @property
     def owned(self) -> set[TopicPartition]:
-        """The owned partitions, as the calls of the member's rebalance listener tell.
+        """The owned partitions, according to the calls of the member's rebalance listener.
 
         They include partitions that are being revoked.
         """

@@ -65,7 +65,7 @@ class Broker(Node):
         return await self._admin.leader(topic, partition)
 
     async def is_serving(self) -> bool:
-        """Return whether the broker answers clients and reports itself as alive."""
+        """Return whether the broker answers clients and lists itself among the live brokers."""
         try:
             return self.node_id in await self._admin.brokers(ask=self.node_id)
         except (KafkaError, OSError, TimeoutError):
@@ -142,7 +142,7 @@ class Kafka(Servers):
 
     @property
     def title(self) -> str:
-        """The text `Kafka` and the version."""
+        """The name and the version of the server, such as ``Kafka 4.3.1``."""
         return f"Kafka {self.version}"
 
     async def fetch(self, progress: maven.Progress = maven.no_progress) -> list[Path]:
@@ -180,7 +180,7 @@ class Kafka(Servers):
                         await asyncio.sleep(0.05)
         except TimeoutError:
             raise ServerError(
-                f"the cluster is not whole after {timeout:.0f} s: {self.brokers}"
+                f"the brokers do not all know each other after {timeout:.0f} s: {self.brokers}"
             ) from None
 
     async def heal(self) -> None:

@@ -46,9 +46,9 @@ class Listener:
 
 
 INTERNAL: Final = Listener("INTERNAL")
-"""Every broker has it: for the brokers among themselves, and for clients without any security."""
+"""The listener for connections between brokers, and for clients without security."""
 PROXIED: Final = Listener("PROXIED")
-"""Advertised at the port of a TCP proxy, so that clients come through it."""
+"""The listener that is advertised at the port of a TCP proxy, so that clients use the proxy."""
 TLS: Final = Listener("TLS", "SSL")
 TLS_WRONG_HOST: Final = Listener("TLSWRONGHOST", "SSL", certificate_host="elsewhere.example")
 MUTUAL_TLS: Final = Listener("MUTUALTLS", "SSL", client_certificate=True)

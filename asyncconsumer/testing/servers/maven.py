@@ -25,10 +25,10 @@ from asyncconsumer.testing.servers.errors import DamagedCache, FetchFailed
 
 CACHE_VARIABLE: Final = "ASYNCCONSUMER_CACHE"
 ALONE: Final = ":alone"
-"""Behind a coordinate: this jar and not what it says it depends on."""
+"""Appended to a coordinate: fetch this jar without its dependencies."""
 
 Progress = Callable[[str, int, int], None]
-"""Called from a worker thread: what is being fetched, how many jars are here, how many in all."""
+"""Called in a thread with the name of a download, the number of fetched jars, and the total."""
 
 
 def no_progress(_file: str, _done: int, _total: int) -> None:

@@ -22,7 +22,7 @@ _FILE: Final = Path(__file__).with_name("pins.json")
 def pinned_jars(name: str, coordinates: Sequence[str]) -> Mapping[str, str] | None:
     """Return the SHA-256 of each jar of a server by its repository path.
 
-    Return None without pins.
+    Return None if the jars of the server are not pinned.
     """
     pin = _pins().get(name)
     if pin is None or pin["coordinates"] != list(coordinates):

@@ -27,7 +27,7 @@ class Ports:
         self._reservations: list[socket.socket] = []
 
     def take(self, requested: int | None = None) -> int:
-        """Reserve the requested port, or any free port without a request. Return its number."""
+        """Reserve the port `requested`, or any free port if it is None. Return its number."""
         if requested is not None:
             return self._take(requested)
         for port in _shuffled_range():

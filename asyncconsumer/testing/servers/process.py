@@ -114,7 +114,7 @@ class ServerProcess:
             ) from None
 
     def log_tail(self) -> str:
-        """Return the log since this start, from its first error on.
+        """Return the log since the last start, from its first error on.
 
         Without an error, return its last lines.
         """

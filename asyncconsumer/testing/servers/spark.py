@@ -22,16 +22,16 @@ SPARK: Final = "4.2.0"
 """The newest Spark whose Kafka source is on Maven Central."""
 _OF_OLDER: Final = {"4.0": "4.0.4", "4.1": "4.1.3"}
 SCALA: Final = "2.13"
-"""The Scala version of pyspark's jars. Without it a worker looks for the folders of a build."""
+"""The Scala version of pyspark's jars. A worker that does not know it searches a Spark build."""
 
-# by hand: it says that it depends on a token provider of its own version, which was never published
+# listed by hand, because its POM needs a token provider of its own version, which does not exist
 _KAFKA_SOURCE: Final = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}"
 _JARS: Final = (
     f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA}:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
-# alone: pyspark has what else they name
+# fetched without their dependencies, which pyspark contains
 _DELTA: Final = (
     f"io.delta:delta-spark_4.2_{SCALA}:4.4.0",
     "io.delta:delta-storage:4.4.0",
@@ -43,11 +43,11 @@ DELTA: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
-"""For a session that has the jars of Delta, and small tables."""
+"""Settings of a session that has the jars of Delta, for small tables."""
 
 _SILENT: Final = Path(__file__).with_name("programs") / "silent.properties"
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Flags for Java: quick to start rather than quick in the end."""
+"""Java flags with which a program starts faster, and runs slower after a while."""
 
 _SETTINGS: Final = {
     "spark.driver.host": HOST,
@@ -61,13 +61,13 @@ _SETTINGS: Final = {
 }
 
 THOROUGH: Final = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_SILENT}"}
-"""For a session that is measured: quick in the end."""
+"""Settings of a session for measurements, in which Java optimizes fully."""
 
 EXECUTORS: Final = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": QUICK,
 }
-"""For a session with executors of its own: small ones."""
+"""Settings of a session that starts its own executors, which are small."""
 
 
 async def kafka_source_jars(progress: maven.Progress = maven.no_progress) -> list[Path]:

@@ -109,7 +109,7 @@ class ZooKeeper(Servers):
 
     @property
     def title(self) -> str:
-        """The text `ZooKeeper` and the version."""
+        """The name and the version of the server, such as ``ZooKeeper 3.9.3``."""
         return f"ZooKeeper {self.version}"
 
     async def fetch(self, progress: maven.Progress = maven.no_progress) -> list[Path]:
@@ -179,7 +179,7 @@ class ZooKeeper(Servers):
             if taken_over != session_id:
                 raise AdminFailed(
                     f"ZooKeeper does not know session 0x{session_id:x} with that password: "
-                    "it has expired already, or never was"
+                    "it has expired already, or never existed"
                 )
             await reader.read()  # the server closes the connection after the session has ended
 

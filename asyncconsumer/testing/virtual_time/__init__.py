@@ -90,7 +90,7 @@ def _refuse_to_nest(main: object) -> None:
         return
     if inspect.iscoroutine(main):
         main.close()  # otherwise Python warns that it was never awaited
-    raise SimulationError("run() inside a running event loop: call it from plain code")
+    raise SimulationError("run() was called inside a running event loop: call it from plain code")
 
 
 def _annotate(error: BaseException, troubles: list[AssertionError]) -> None:
@@ -105,7 +105,11 @@ def _started_by_the_code(task: "asyncio.Task[Any]") -> bool:
 
 def _leftovers(loop: SimLoop) -> list[AssertionError]:
     tasks = list(filter(_started_by_the_code, loop.pending_tasks()))
-    return [LeftoverTasks(f"still running at the end:\n{describe(tasks)}")] if tasks else []
+    return (
+        [LeftoverTasks(f"tasks still ran when the main coroutine ended:\n{describe(tasks)}")]
+        if tasks
+        else []
+    )
 
 
 def _wind_down(loop: SimLoop, unhandled: list[dict[str, Any]]) -> list[AssertionError]:
@@ -154,11 +158,11 @@ def simulated(
     """
     chosen = list(seeds)
     if not chosen:
-        raise ConfigError("simulated(seeds=...) without a seed is a test that never runs")
+        raise ConfigError("`seeds` is empty, so the test never runs: pass at least one seed")
 
     def decorate(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         if not inspect.iscoroutinefunction(test):
-            raise ConfigError(f"@simulated needs an `async def` test, and {test!r} is none")
+            raise ConfigError(f"@simulated needs an `async def` test, got {test!r}")
 
         @functools.wraps(test)
         def run_each_seed(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -179,7 +183,9 @@ def _seed_asked_for() -> list[int]:
     try:
         return [int(asked)] if asked else []
     except ValueError:
-        raise ConfigError(f"{SEED_VARIABLE}={asked}: a seed is a whole number") from None
+        raise ConfigError(
+            f"{SEED_VARIABLE}={asked} is not a seed: set it to a whole number"
+        ) from None
 
 
 def _how_to_replay(seed: int | None, test: Callable[..., object]) -> str:

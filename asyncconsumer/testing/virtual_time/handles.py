@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Call(asyncio.Handle):
-    """A handle of a callback that runs in the next round of callbacks."""
+    """A handle of a callback that runs in the next round (iteration) of the event loop."""
 
     __slots__ = ()
 

@@ -1,15 +1,16 @@
 """The order of callbacks in a simulation: what is kept and what the seed permutes.
 
-**What is kept.** Callbacks run in rounds, as in asyncio. Callbacks that are ready at the start of
-a round run in it. Those that they schedule run in the next round. Within a round:
+**What is kept.** Callbacks run in rounds, which are the iterations of asyncio's loop. Callbacks
+that are ready at the start of a round run in it. Callbacks that they schedule run in the next
+round. Within a round:
 
-1. What one callback scheduled runs in the order it was scheduled: tasks started by one step start
-   in that order, the waiters of one `Event.set()` wake in that order, and after `sleep(0)` a task
-   finds begun what it had scheduled before.
-2. A plain `call_soon` callback (anything but a step of a task) is never overtaken by what was
-   scheduled after it, by any callback. Transports and protocols rely on this: `connection_made`,
-   then the data in order, then `connection_lost`.
-3. Timers fire in the order of their deadlines, never early. Those for one deadline that were set
+1. Callbacks that one callback scheduled run in the order in which it scheduled them. Tasks started
+   by one step of a task start in that order, and the waiters of one `Event.set()` wake in that
+   order. After `sleep(0)`, a task finds that everything which it scheduled before has begun.
+2. A plain `call_soon` callback (anything but a step of a task) is never overtaken by a callback
+   that was scheduled after it, by any callback. Transports and protocols rely on this:
+   `connection_made`, then the data in order, then `connection_lost`.
+3. Timers fire in the order of their deadlines, never early. Timers for one deadline that were set
    at the same moment fire in the order they were set: real time would have moved in between.
 
 **What is permuted**: everything else. Steps of tasks that different callbacks scheduled come in any
@@ -17,21 +18,23 @@ order within their round, and may fall behind plain callbacks. Timers for the sa
 were set at different moments fire in any order. Steps that one callback scheduled in a row stay
 together.
 
-**Why that covers reality.** First in, first out is always one of the permitted orders. What differs
-between two real runs is which socket or timer was ready first, and so which of the tasks behind
-them. At one virtual moment, every order of these tasks is permitted. (Let a fake network draw its
-delays from a seed: then the moments differ too.) Orders that today's asyncio does not produce are
-also tried: they differ from its own in how many rounds a primitive takes to wake its waiter,
-which no documentation promises and which changes between releases and loops. (A task may, say, be
-cancelled before its first step by one that in plain asyncio always comes just after it.)
+**Why that covers reality.** First in, first out is always one of the permitted orders. Two real
+runs differ in which socket or timer is ready first, and so in which of the waiting tasks runs
+first. At one virtual moment, every order of these tasks is permitted. If a fake network draws its
+delays from a seed, the moments differ too.
 
-**Why it finds bugs.** A round is where code that checks, awaits and then acts meets the task which
-changes what was checked. In plain asyncio the two keep in step and meet in the same order always.
+Orders that today's asyncio does not produce are also tried. They differ from its own orders in how
+many rounds a primitive takes to wake its waiter. No documentation promises that number, and it
+changes between releases and loops. For example, a task may be cancelled before its first step by a
+task that always comes just after it in plain asyncio.
+
+**Why it finds bugs.** Code often checks a condition, awaits and then acts, while another task
+changes the condition. In plain asyncio the two tasks always meet in the same order.
 
 **A busy loop.** A real loop may be late: a timer comes due while the callbacks of an earlier one
-still run, which is how a result and its timeout meet. With `lag` seconds, timers that are due
-within `lag` of the last jump may join any round before the earlier work is done. With the default,
-0, each moment is finished before the next begins, and every time is exact.
+still run. In this way a result and its timeout meet. With `lag` seconds, timers that are due within
+`lag` of the last jump of time may join any round before the earlier work is done. With
+the default, 0, each moment is finished before the next begins, and every time is exact.
 """
 
 import asyncio
@@ -50,7 +53,8 @@ _STEPS: Final = frozenset({None, "task_wakeup"})
 class Timers:
     """The virtual time and the pending timers.
 
-    A heap as in asyncio, but it compares in C and keeps the order of equal deadlines.
+    The timers are a heap as in asyncio, but it compares in C and keeps the order of equal
+    deadlines.
     """
 
     def __init__(self) -> None:
@@ -62,7 +66,7 @@ class Timers:
     def add(self, when: float, timer: asyncio.TimerHandle) -> None:
         """Set `timer` for the virtual time `when`, which is not past.
 
-        At infinity it never fires.
+        If `when` is infinite, the timer never fires.
         """
         if when < math.inf:
             heapq.heappush(self._heap, (when, next(self._serial), self.now, timer))
@@ -80,8 +84,9 @@ class Timers:
     def advance(self, ready: list[asyncio.Handle], ends: list[int], latest: float) -> float:
         """Advance to the next deadline up to `latest`, and add its timers to `ready`.
 
-        Timers that were set at one moment form a block; `ends` gets the end of the block before
-        each. Return the deadline, reached or not, or infinity if there is none.
+        Timers that were set at one moment form a block. The end of each block in `ready`, except
+        the last, is added to `ends`. Return the next deadline, even if it is after `latest`;
+        infinity if no timer is set.
         """
         heap = self._heap
         while heap and heap[0][3]._cancelled:  # noqa: SLF001 - the hot path
@@ -111,8 +116,9 @@ def arrange(
 ) -> list[asyncio.Handle]:
     """Return the callbacks of a round in a permitted order, reversed: the last item runs first.
 
-    `ends` has the end in `ready` of each block except the last. `draw` returns random numbers from
-    0 to 1. Without it the order is that of asyncio.
+    A block has the callbacks that one callback scheduled. `ends` has the end of each block in
+    `ready`, except the last. `draw` returns random numbers from 0 to 1. Without `draw` the order is
+    that of asyncio.
     """
     if draw is None or not ends:
         return ready[::-1]
@@ -133,7 +139,7 @@ def arrange(
 def _movable(handle: asyncio.Handle) -> bool:
     """Return whether later callbacks may run before this one.
 
-    They may for timers and steps of tasks.
+    That is so for timers and for steps of tasks.
     """
     if isinstance(handle, asyncio.TimerHandle):
         return True

@@ -47,7 +47,7 @@ class _Task(asyncio.Task[T]):
     def __init__(
         self, number: int, coro: Awaited[T], loop: "SimLoop", name: str, context: Context | None
     ) -> None:
-        self._number = number  # first: asyncio hashes the task while it initialises it
+        self._number = number  # set first, because asyncio hashes the task in its __init__
         super().__init__(coro, loop=loop, name=name, context=context)
 
     def __hash__(self) -> int:
@@ -102,7 +102,7 @@ class _CallbackLimit:
         self._ran_at = 0.0
 
     def spend(self, ready: list[asyncio.Handle], now: float) -> None:
-        """Count callbacks.
+        """Count the callbacks in `ready`, which are about to run.
 
         Beyond the limit, sample them, and raise Livelock after enough samples.
         """
@@ -119,8 +119,8 @@ class _CallbackLimit:
                 f"  {times} x {callback}" for callback, times in self._ran.most_common(5)
             )
             raise Livelock(
-                f"over {self.limit} callbacks ran while time stood at {now}. "
-                f"Among the last {self._ran.total()}:\n{busiest}"
+                f"more than {self.limit} callbacks ran while the virtual time stayed at {now}. "
+                f"The most frequent of the last {self._ran.total()}:\n{busiest}"
             )
 
 
@@ -145,7 +145,7 @@ class SimLoop(asyncio.BaseEventLoop):
     virtual_time: Final = True  # consumers read this flag and then start no thread
 
     # set by BaseEventLoop, but not in its type stubs
-    _closed: bool = True  # until it is made
+    _closed: bool = True  # until the constructor has run
     _debug: bool
     _stopping: bool
     _thread_id: int | None
@@ -163,7 +163,8 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> None:
         if lag and (lag < 0 or seed is None):
             raise ConfigError(
-                f"lag={lag} with seed={seed}: lag is drawn from a seed, and never < 0"
+                f"`lag` must be 0 or more, and a positive `lag` needs a `seed`, got lag={lag} and "
+                f"seed={seed}"
             )
         super().__init__()
         self.limit = math.inf if limit is None else limit
@@ -174,9 +175,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timers = Timers()
         self._live_tasks = _LiveTasks()
         self._asyncgens = _InOrder()
-        self._ready: list[asyncio.Handle] = []  # the next round
+        self._ready: list[asyncio.Handle] = []  # the callbacks of the next round
         self._ends: list[int] = []  # the ends of the blocks in it
-        self._todo: list[asyncio.Handle] = []  # the current round, the last first
+        self._todo: list[asyncio.Handle] = []  # those of the current round, the last one first
 
     def time(self) -> float:
         """Return the virtual time, in seconds since the loop was created."""
@@ -266,8 +267,8 @@ class SimLoop(asyncio.BaseEventLoop):
         """Schedule a callback in the next round. Only the thread of the loop may call this."""
         if self._thread_id not in {None, threading.get_ident()}:
             raise SimulationError(
-                "call_soon_threadsafe from another thread: when a thread gets its turn, no seed "
-                "governs. Keep threads out of a simulation"
+                "call_soon_threadsafe was called from another thread. No seed decides when a "
+                "thread runs, so use no threads in a simulation"
             )
         return self.call_soon(callback, *args, context=context)
 
@@ -321,7 +322,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         """Advance the virtual time to the next timer.
 
-        Raise Deadlock or VirtualTimeout without one.
+        Raise Deadlock if no timer is set, or VirtualTimeout if the next timer is after the limit.
         """
         when = self._timers.advance(self._ready, self._ends, self.limit)
         if not self._ready:
@@ -333,12 +334,16 @@ class SimLoop(asyncio.BaseEventLoop):
         tasks = describe(self.pending_tasks())
         if when == math.inf:
             raise Deadlock(
-                f"at {self.time()} virtual seconds everything waits and no timer is set:\n{tasks}"
+                f"at {self.time()} virtual seconds all tasks wait, and no timer is set that could "
+                f"wake one:\n{tasks}"
             )
-        raise VirtualTimeout(f"not over after {self.limit} virtual seconds:\n{tasks}")
+        raise VirtualTimeout(
+            f"the program did not end within {self.limit} virtual seconds (`limit`). Tasks still "
+            f"waiting:\n{tasks}"
+        )
 
     def _be_late(self) -> None:
-        """With `lag`, let the next timers fire early in a random half of the rounds.
+        """With `lag`, fire the next timers early in a random half of the rounds.
 
         They then run before the remaining callbacks of the current time.
         """

@@ -121,7 +121,7 @@ def test_a_virtual_timeout_names_who_is_still_busy() -> None:
         while True:
             await asyncio.sleep(7)  # busy
 
-    with pytest.raises(VirtualTimeout, match=r"after 100 virtual seconds") as caught:
+    with pytest.raises(VirtualTimeout, match=r"did not end within 100 virtual seconds") as caught:
         run(main, limit=100)
     assert f"'Task-1' waits at {line_of(main, '# busy')}" in str(caught.value)
 
@@ -197,7 +197,9 @@ def test_leftovers_are_a_note_when_main_fails() -> None:
 
     with pytest.raises(ZeroDivisionError) as caught:
         run(main)
-    assert "LeftoverTasks: still running at the end:\n  'the orphan'" in notes(caught.value)
+    assert "LeftoverTasks: tasks still ran when the main coroutine ended:\n  'the orphan'" in notes(
+        caught.value
+    )
 
 
 def test_the_failure_of_a_task_that_nobody_asks_is_found() -> None:

@@ -151,7 +151,7 @@ def test_a_spinning_task_is_named() -> None:
 
     with (
         asyncio.Runner(loop_factory=lambda: SimLoop(patience=5000)) as runner,
-        pytest.raises(Livelock, match=r"5000 callbacks.*stood at 0\.0") as caught,
+        pytest.raises(Livelock, match=r"5000 callbacks.*stayed at 0\.0") as caught,
     ):
         runner.run(main())
     assert "1000 x 'the spinner', which waits at" in str(caught.value)
