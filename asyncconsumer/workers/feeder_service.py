@@ -20,7 +20,7 @@ _SECONDS_BETWEEN_LINES: Final = 10.0
 class Feeder(Protocol):
     """The interface of a `SparkFeeder` for a worker.
 
-    With it, Spark is imported only by workers that run a feeder.
+    Because of this interface, only workers that run a feeder import Spark.
     """
 
     @property
@@ -108,7 +108,7 @@ class FeederService:
             scope.start(self._log_progress(), "log progress")
             await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
-                running.result()  # if the consumer has ended, wait to be stopped
+                running.result()  # raises the feeder's error; without one, wait for `stop`
             await asyncio.wait({stopped})
 
     async def drain(self, _grace_ms: int | None = None) -> Drained:

@@ -70,7 +70,7 @@ class WorkerProcess:
         self._reported: dict[str, Any] = {}  # the last reports, except the status
         self.status: Status | None = None
         self.silent_seconds = 0  # seconds without a report, counted by the `Slot`
-        self.reason: str | None = None  # why it ended
+        self.reason: str | None = None  # why the process ended
         self._process = process
         self._pipe = pipe
         self._echo = echo
@@ -102,8 +102,8 @@ class WorkerProcess:
     async def watch(self) -> None:
         """Receive reports until the process has exited.
 
-        The end of the control pipe does not mean that it has. Processes that the worker has forked
-        may keep the pipe open and outlive the worker.
+        The end of the control pipe is no sign of that, because processes that the worker has forked
+        may outlive it and keep the pipe open.
         """
         try:
             async with Scope(f"worker {self.number}") as scope:
@@ -163,7 +163,7 @@ class WorkerProcess:
 
     @property
     def static(self) -> bool:
-        """Whether the worker is a static member. A second member with its id would fence it."""
+        """Whether the worker is a static member. Another member with the same id would fence it."""
         return bool(self._reported.get("static"))
 
     @property
@@ -188,11 +188,11 @@ class WorkerProcess:
         return self._process.pid
 
     async def detach(self) -> None:
-        """Close the control pipe. The worker then drains as if its supervisor had died."""
+        """Close the control pipe, after which the worker drains as if its supervisor had died."""
         await self._pipe.close()
 
     def remove(self, member_id: str) -> None:
-        """Ask the worker to remove a member of the group whose process has died."""
+        """Ask this worker to remove from the group a member whose process has died."""
         self._pipe.send(dead_member=member_id)
 
     def pause_only(self, topics: Iterable[str]) -> None:
@@ -208,7 +208,7 @@ class WorkerProcess:
         self._pipe.send(stop_now=True)
 
     def kill(self, reason: str | None = None) -> None:
-        """Kill the process. `reason` is stored as the reason of its end."""
+        """Kill the process. `reason` says why in messages, unless the process reported a reason."""
         self.reason = self.reason or reason
         with suppress(ProcessLookupError):
             self._process.kill()

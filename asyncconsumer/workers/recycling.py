@@ -41,7 +41,7 @@ NO_LIMITS: Final = RecycleLimits()
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process uses now. On systems without Linux's /proc, its peak."""
+    """Return the memory that this process uses now. Without Linux's /proc, return its peak."""
     try:
         pages = int(_STATM.read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

@@ -111,9 +111,10 @@ class Replacement:
     # --- parts of both ---------------------------------------------------------------------------
 
     async def _exchange(self, slots: Sequence[Slot]) -> list[WorkerProcess] | str:
-        """Put new workers into slots. Return the old ones, which still run.
+        """Put new workers into slots. Return the old workers, which still run.
 
-        If a new worker does not join the group, the old ones stay, and the reason is returned.
+        If a new worker does not join the group, keep the old workers in the slots, and return the
+        reason as text.
         """
         new: list[WorkerProcess] = []
         try:
@@ -129,9 +130,9 @@ class Replacement:
         return [worker for worker in old if worker is not None]
 
     async def _restart(self, slot: Slot, worker: WorkerProcess) -> str | None:
-        """Drain a worker, and wait until its slot has started another one.
+        """Drain a worker, and wait until its slot has started a new one that joins the group.
 
-        Return the reason if no other one has joined the group, otherwise None.
+        Return None. If the new worker does not join, return the reason.
         """
         await self._drain([worker])
         try:
@@ -151,7 +152,7 @@ class Replacement:
                 for worker in workers:
                     await worker.up_or_ended.wait()
         except TimeoutError:
-            return f"the new workers were not up within {_SECONDS_TO_COME_UP:g} s"
+            return f"the new workers did not join the group within {_SECONDS_TO_COME_UP:g} s"
         return next(
             (worker.reason for worker in workers if not worker.up or worker.ended.is_set()), None
         )

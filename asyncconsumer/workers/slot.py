@@ -55,7 +55,7 @@ class Slot:
             return
         if self.worker is None:
             self.worker = worker
-        else:  # a reload has started another one in the meantime
+        else:  # a reload has started another worker meanwhile
             worker.drain()
 
     async def _watch_a_second(self, worker: WorkerProcess) -> None:
@@ -91,7 +91,7 @@ class Slot:
         return before
 
     def status(self) -> Status:
-        """Return the status that the worker reported last, or one that tells why there is none."""
+        """Return the status that the worker reported last, or one that says why there is none."""
         worker = self.worker
         self._came_up |= worker is not None and worker.up
         if worker is None or worker.status is None:

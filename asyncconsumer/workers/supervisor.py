@@ -50,7 +50,7 @@ class Supervisor:
         self._replacement = Replacement(
             self._slots, self._start, self._drain, limits, self._echo_unless_stopping
         )
-        self._ever_up = False  # a worker came up once, so the app can run
+        self._ever_up = False  # a worker has joined the group once, so the app can run
         self._code = DRAINED
         self.unusable: str | None = None  # why the app cannot run
         self.paused_topics: frozenset[str] = frozenset()
@@ -97,7 +97,7 @@ class Supervisor:
             worker.kill()
 
     def reload(self) -> None:
-        """Start new workers, then drain the old ones."""
+        """Request the replacement of all workers by new ones, which import changed code."""
         self._replacement.reload()
 
     def pause_only(self, topics: Collection[str]) -> None:
@@ -154,10 +154,11 @@ class Supervisor:
             self._stopping.set()
 
     def _remove(self, member_id: str) -> None:
-        """Request the removal of a dead member from workers, which have connections to brokers.
+        """Ask workers, which have connections to brokers, to remove a dead member from the group.
 
-        Workers that have joined the group come first, because they are connected already. Two are
-        asked, because one of them may be dying as well.
+        Workers that have joined the group are asked first, because they are connected already. Two
+        are asked, because one of them may be dying as well. If no worker is alive, the next one is
+        asked when it starts.
         """
         workers = sorted(self._alive, key=lambda worker: not worker.up)[:_WORKERS_TO_REMOVE]
         for worker in workers:
@@ -166,7 +167,7 @@ class Supervisor:
             self._dead_members.append(member_id)
 
     async def _drain(self, workers: Collection[WorkerProcess]) -> None:
-        """Drain workers, and wait until they have ended. Kill those that take too long."""
+        """Drain workers, and wait until they have ended. Kill workers that take too long."""
         for worker in workers:
             worker.drain()
         try:

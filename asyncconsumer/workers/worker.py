@@ -99,7 +99,7 @@ class WorkerRuntime:
                 self._app.pause(*topics)
 
     async def _remove(self, member_id: str) -> None:
-        """Remove the member of a dead worker from the group, before its session timeout does."""
+        """Remove the member of a dead worker from the group, before its session times out."""
         await self._opened.wait()
         try:
             await self._app.remove_member(member_id)
