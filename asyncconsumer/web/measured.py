@@ -23,7 +23,7 @@ _TIMEOUT: Final = 5.0  # seconds for the event loop to answer another thread
 class Metrics:
     """The metrics of a consumer, Kafka app, connector or feeder.
 
-    They may be read from any thread. A thread other than that of the event loop waits up to 5 s for
+    Any thread may read the metrics. A thread other than that of the event loop waits up to 5 s for
     the event loop.
     """
 
@@ -32,7 +32,10 @@ class Metrics:
         self._source = source
 
     def register(self, registry: "CollectorRegistry | None" = None) -> "CollectorRegistry":
-        """Add the metrics to a registry of prometheus-client, by default a new one. Return it."""
+        """Add the metrics to a registry of prometheus-client, by default a new one.
+
+        Return the registry.
+        """
         try:
             from asyncconsumer.metrics.prometheus import SampleCollector, registry_of
         except ModuleNotFoundError as error:

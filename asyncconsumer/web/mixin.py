@@ -34,7 +34,7 @@ StartMode = Literal["lazy", "connected"]
 class WebMixin(AsyncResource, Measured):
     """A mixin for consumers and Kafka apps that are opened and closed with a web app.
 
-    They are opened before the first request and closed after the last one.
+    The consumer or Kafka app is opened before the first request and closed after the last one.
 
     With ``start="lazy"``, the default, the web app starts also while Kafka is unavailable, and
     opening is retried in the background. Until it succeeds, ``/live`` returns 200, and ``/started``
@@ -167,7 +167,7 @@ class _RetryingLifespan:
         return running and not self._opened and not self._failed
 
     def end(self, task: asyncio.Task[None]) -> None:
-        """Close the block that `task` runs. An attempt to open it is cancelled."""
+        """Close the block that `task` runs. If the block is not open yet, cancel the attempt."""
         self.stop.set()
         if not self._opened:
             task.cancel()

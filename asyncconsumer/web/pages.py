@@ -10,7 +10,7 @@ from asyncconsumer.web.metrics import CONTENT_TYPE as METRICS_TYPE
 from asyncconsumer.web.metrics import metrics
 from asyncconsumer.web.status import Status, StatusSource, combine
 
-_ENDING: Final = frozenset({"draining", "closed"})  # states
+_ENDING: Final = frozenset({"draining", "closed"})  # states of a process that ends
 _JSON: Final = "application/json"
 
 

@@ -58,9 +58,9 @@ async def serving(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raise an error if the port is not available.
+    """Return a listening socket. Raise ConfigError if the port is not available.
 
-    Otherwise uvicorn would end the program.
+    If uvicorn opened the socket, it would end the program in that case.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

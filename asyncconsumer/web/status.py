@@ -31,7 +31,7 @@ class Status:
 
     @property
     def total_lag(self) -> int | None:
-        """The lag of all partitions together, or None if that of any partition is unknown."""
+        """The sum of the lag of all partitions, or None if the lag of any partition is unknown."""
         lags = [lag for partitions in self.lag.values() for lag in partitions.values()]
         known = [lag for lag in lags if lag is not None]
         return sum(known) if len(known) == len(lags) else None
@@ -76,7 +76,7 @@ StatusSource = Callable[[], Mapping[str, Status]]
 def combine(parts: Mapping[str, Status]) -> Status:
     """Return the status of all workers together. It is ready or started if all workers are.
 
-    Its reason is that of the first worker that is not live or not ready.
+    Its `reason` is that of the first worker that is not live or not ready.
     """
     statuses = parts.values()
     reasons = (
