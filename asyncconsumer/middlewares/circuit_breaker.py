@@ -37,7 +37,7 @@ class CircuitBreaker:
         self._limit = failures
         self._reset = reset_ms / 1000
         self._on = on
-        self._failed = 0  # calls in a row
+        self._failed = 0  # failed calls in a row
         self._open_until: float | None = None
         self._probing = False
         self._changed = asyncio.Event()
@@ -67,7 +67,7 @@ class CircuitBreaker:
         return result
 
     async def _admitted(self, context: Context) -> bool:
-        """Wait until a call may be made. Return whether it is a probe."""
+        """Wait until a call may be made. Return whether the call is a probe."""
         clock = asyncio.get_running_loop().time
         while self._open_until is not None:
             wait = self._open_until - clock()
@@ -94,7 +94,7 @@ class CircuitBreaker:
             loop = asyncio.get_running_loop()
             self._open_until = loop.time() + self._reset
             self._pause(context)
-            # nothing calls this middleware for a paused partition, so a timer lets the probe come
+            # A paused partition has no calls, so a timer resumes the partition for the probe.
             loop.call_at(self._open_until, self._resume, context)
         if probe:
             self._end_probe()

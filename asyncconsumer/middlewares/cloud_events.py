@@ -17,12 +17,13 @@ _REQUIRED: Final = ("specversion", "id", "source", "type")
 
 
 class CloudEvents:
-    """Converts CloudEvents to binary mode: the data is the value, the attributes are headers.
+    """A middleware that converts CloudEvents to binary mode.
 
-    The handler reads attributes with ``Annotated[str, Header("ce_type")]``. An event in structured
-    mode, which has the ``content-type`` ``application/cloudevents+json``, is converted to binary
-    mode. For a record that is no CloudEvent, or lacks a required attribute, the handler call fails
-    as for a deserialization error. With ``required=False`` the record is passed on unchanged.
+    In this mode, the data is the value, and the attributes are headers. The handler reads
+    attributes with ``Annotated[str, Header("ce_type")]``. An event in structured mode, which has
+    the ``content-type`` ``application/cloudevents+json``, is converted. For a record that is no
+    CloudEvent, or lacks a required attribute, the handler call fails as for a deserialization
+    error. With ``required=False`` the record is passed on unchanged.
 
     With `source`, the records that the handler publishes become CloudEvents in binary mode, with
     this source. `type` is their type, or a function of the record. The default is the topic. The id

@@ -13,7 +13,7 @@ from asyncconsumer.records.decoding import Record
 
 
 class Deduplicate:
-    """Skips a record if one with the same `key` was processed within `window`.
+    """A middleware that skips a record if one with the same key was processed within `window`.
 
     `key` is a function that returns the text that identifies a message, or None for a record that
     is never skipped. A key is stored after the handler has processed its record. A failed record is
@@ -37,7 +37,7 @@ class Deduplicate:
         self._running: dict[str, asyncio.Event] = {}
 
     async def __call__(self, call_next: CallNext, context: Context) -> Any:  # noqa: ANN401
-        """Call the handler with the records that are new."""
+        """Call the handler with the records that are new. Return None if no record is new."""
         keys = [self._key(record) for record in context.records]
         begun: dict[str, asyncio.Event] = {}
         try:
@@ -57,7 +57,7 @@ class Deduplicate:
                 ended.set()
 
     async def _begin(self, key: str, begun: dict[str, asyncio.Event]) -> None:
-        """Add a key to `begun`, unless it was processed. Wait while another call has the key."""
+        """Add a key to `begun`, unless it was processed. Wait while another call has this key."""
         while (other := self._running.get(key)) is not None:
             await other.wait()
         begun[key] = self._running[key] = asyncio.Event()

@@ -9,10 +9,10 @@ from asyncconsumer.handlers.middleware import CallNext
 
 
 class RateLimit:
-    """A limit of `per_second` records on average. Up to `burst` records pass without a wait.
+    """A middleware that lets `per_second` records pass on average, and up to `burst` at once.
 
-    A record of a batch counts like a single one. Calls wait in the order in which they arrive.
-    The limit applies to this process and to all handlers that share the object.
+    A record of a batch counts like a single one. Calls wait in the order in which they arrive. The
+    limit applies to this process and to all handlers that share the object.
     """
 
     def __init__(self, per_second: float, *, burst: int = 1) -> None:
@@ -21,7 +21,7 @@ class RateLimit:
                 "`per_second` must be more than 0 and `burst` at least 1, got "
                 f"{per_second!r} and {burst!r}"
             )
-        self._seconds = 1 / per_second  # per record
+        self._seconds = 1 / per_second  # of each record
         self._ahead = (burst - 1) * self._seconds
         self._due = 0.0  # the time at which the next record is due without a burst
 

@@ -14,11 +14,12 @@ _log: Final = logging.getLogger(__name__)
 
 
 class StructuredLogging:
-    """A log line for each call, with fields as attributes of the log record.
+    """A middleware that logs a line for each call, with fields for a JSON formatter.
 
-    The fields are handler, topic, partition, offset, records, attempt, seconds, outcome and error,
-    the type of an exception. Keys, values and headers are not logged. `fields` is a function that
-    returns more fields of a record. These may reveal the record's data.
+    The fields are attributes of the log record: handler, topic, partition, offset, records,
+    attempt, seconds, outcome and error, the type of an exception. Keys, values and headers are not
+    logged. `fields` is a function that returns more fields of a record. These may reveal the
+    record's data.
 
     For a record that the handler publishes, a line is logged when the producer has accepted it. Its
     fields are handler, topic, bytes, attempt, outcome and error.

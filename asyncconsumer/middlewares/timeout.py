@@ -10,9 +10,10 @@ from asyncconsumer.handlers.middleware import CallNext
 
 
 class Timeout:
-    """A limit for the time of a call with its inner middlewares, which raises `HandlerTimedOut`.
+    """A middleware that limits the time of a call, including its inner middlewares.
 
-    The option `handler_timeout_ms` limits only the handler and its dependencies.
+    A call that takes longer is cancelled and fails with `HandlerTimedOut`. The option
+    `handler_timeout_ms` limits only the handler and its dependencies.
     """
 
     def __init__(self, timeout_ms: int) -> None:
@@ -20,7 +21,7 @@ class Timeout:
         self._timeout_ms = timeout_ms
 
     async def __call__(self, call_next: CallNext, context: Context) -> Any:  # noqa: ANN401
-        """Cancel the call when its time is over."""
+        """Make the call. When its time is over, cancel it and raise `HandlerTimedOut`."""
         try:
             async with asyncio.timeout(self._timeout_ms / 1000) as timeout:
                 return await call_next(context)
