@@ -52,7 +52,7 @@ __all__ = [
     "TopicPartition",
 ]
 
-_MAX_RECORDS: Final = 10_000  # of one `getmany` without a limit
+_MAX_RECORDS: Final = 10_000  # records of one `getmany` without a limit
 _NOT_ASSIGNED: Final = "Partition is not assigned"
 
 
@@ -85,7 +85,7 @@ class AIOKafkaConsumer:
         self._subscription = WantedSubscription(topics=_names(topics))
         self._started = self._closed = False
         self._changing: asyncio.Task[None] | None = None
-        self._after_change: list[Callable[[], None]] = []  # seeks and pauses
+        self._after_change: list[Callable[[], None]] = []  # delayed seeks and pauses
         self._reading = SubscriptionLock()  # one call of `getone` or `getmany` at a time
 
     def __repr__(self) -> str:
@@ -214,7 +214,8 @@ class AIOKafkaConsumer:
     async def _settled(self) -> None:
         """Wait until the last change of the subscription is complete.
 
-        Raise its error if it failed.
+        If the change failed, raise its error. A rebalance listener does not wait, because the
+        change waits for the listener.
         """
         changing = self._changing
         if changing is None or self._consumer.is_in_listener:
@@ -225,7 +226,7 @@ class AIOKafkaConsumer:
         changing.result()
 
     def _soon(self, operation: Callable[[], None]) -> None:
-        """Call `operation` now, or after a change of the subscription that is in progress."""
+        """Call `operation` now, or if a change of the subscription is in progress, after it."""
         if self._started and self._changing is None:
             with translated():
                 operation()

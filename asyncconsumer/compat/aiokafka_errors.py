@@ -27,7 +27,7 @@ _FENCED: Final = (errors.IllegalGeneration, errors.UnknownMemberId, errors.Rebal
 def translate(error: errors.ConsumerError) -> Exception:
     """Return aiokafka's error for an error of this package.
 
-    For a wrong option or argument it is a `ValueError`, as in this package.
+    For a ConfigError, which reports a wrong option or argument, it is a `ValueError`.
     """
     if isinstance(error, errors.BrokerError):
         return _made(aiokafka_errors.for_code(error.code), error)

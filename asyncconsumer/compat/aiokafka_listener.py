@@ -15,7 +15,7 @@ _log: Final = logging.getLogger(__name__)
 class ListenerAdapter:
     """An adapter that calls the aiokafka listener of the current subscription, if there is one.
 
-    aiokafka has no separate call for lost partitions, so they are reported as revoked.
+    aiokafka's listeners have no method for lost partitions, so these are reported as revoked.
     """
 
     def __init__(self) -> None:

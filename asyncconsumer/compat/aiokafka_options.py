@@ -65,7 +65,7 @@ class AIOKafkaOptions(TypedDict, total=False):
 def consumer_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a `Consumer` for those of aiokafka.
 
-    Raise an error for unknown names.
+    Raise TypeError for unknown names.
     """
     unknown = sorted(options.keys() - AIOKafkaOptions.__annotations__.keys())
     if unknown:
