@@ -443,8 +443,8 @@ class ConsumerApp(Declarations, WebMixin):
     def asyncapi(self, *, title: str | None = None, version: str = "1.0.0") -> dict[str, Any]:
         """Return the AsyncAPI 3 document of the handlers as dicts and lists, for JSON.
 
-        It has the topics, and the types of values, keys and headers. `title` and `version` are
-        those of its `info`. The default title is the id of the group.
+        It has the topics, and the types of values, keys and headers. `title` and `version` are put
+        into its `info`. The default title is the id of the group.
         """
         from asyncconsumer.handlers.asyncapi import document
 

@@ -1,4 +1,4 @@
-"""The keyword arguments of an app: those for its consumer, and its own."""
+"""The keyword arguments of an app: options of its consumer, and settings of the app itself."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace

@@ -330,7 +330,7 @@ def _content_type(part: _MessagePart) -> str:
 
 
 def _message_name(message: _TopicMessage, topic: str) -> str:
-    """Return the name of a message: that of its type, or of its topic."""
+    """Return the name of a message: the name of its type, or of its topic for an unnamed type."""
     value = message.value
     kind = None if value is None else without_none(value.kind)
     name = topic if kind in _UNNAMED else re.sub(r"[^\w.-]+", "_", named(kind)).strip("_")

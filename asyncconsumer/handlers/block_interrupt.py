@@ -19,7 +19,7 @@ class BlockInterrupt:
         self._cancelled = False
 
     def watch(self) -> None:
-        """Register the current task as the one in the block."""
+        """Register the current task as the task that runs the block."""
         self._task = asyncio.current_task()
         assert self._task is not None
         self._cancelling = self._task.cancelling()

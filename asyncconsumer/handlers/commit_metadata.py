@@ -166,7 +166,7 @@ class _Numbers:
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the ranges with those merged that overlap or touch, and without empty ones.
+    """Return the ranges without empty ranges. Merge ranges that overlap or touch.
 
     The ranges must be ordered by their starts.
     """

@@ -32,5 +32,5 @@ class CompletionTimer:
         self._since = now
 
     def longest(self, now: float) -> float:
-        """Return the longest of the last intervals and of the one that is not complete yet."""
+        """Return the longest of the last intervals and of the current, incomplete interval."""
         return max(now - self._since, *self._last)

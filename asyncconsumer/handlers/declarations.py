@@ -78,7 +78,7 @@ class Declarations:
     def include(self, router: "Router", *, prefix: str = "") -> None:
         """Add the handlers of a router, with `prefix` before the names of their topics.
 
-        The middlewares of this object are called outside of those of the router.
+        The middlewares of this object are called around the middlewares of the router.
         """
         if not isinstance(router, Router):
             raise ConfigError(f"include() takes a Router, got {router!r}")

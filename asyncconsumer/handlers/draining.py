@@ -59,7 +59,7 @@ class Draining:
 
 
 async def drain(queues: Collection[WorkQueue], grace: float) -> Drained:
-    """Stop the work queues, and wait for running items. Cancel those left after `grace` seconds."""
+    """Stop the work queues, wait for running items, and cancel them after `grace` seconds."""
     for queue in queues:
         queue.stop()
     cut: dict[TopicPartition, list[int]] = {}

@@ -250,7 +250,7 @@ class ExactlyOnce(AsyncResource):
                 queue.unblock()
 
     def work(self, tp: TopicPartition) -> PartitionWork | None:
-        """Return the `PartitionWork` of a partition's last assignment, or None without one."""
+        """Return the `PartitionWork` of a partition's last assignment; None if there was none."""
         return next(
             (queue.partitions[tp] for queue in self._queues if tp in queue.partitions), None
         )
@@ -341,7 +341,7 @@ class TransactionalOffsets:
         await self._in_task(self._run(attempt, group), "commit a transaction")
 
     async def _settle(self) -> None:
-        """Wait until no transaction is running, and until the result of the last one is known."""
+        """Wait until no transaction is running, and the result of the last transaction is known."""
         while self._running is not None or self._in_doubt is not None:
             if self._running is not None:
                 await asyncio.wait({self._running})

@@ -116,7 +116,7 @@ class KeyOrder(Unordered):
             waiting.append(record)
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Make the next record of the same key ready. Without one, the key is no longer busy."""
+        """Make the next record of the same key ready. If none waits, the key is no longer busy."""
         key = item.key  # type: ignore[union-attr] # items are single records here
         if key is not None:
             waiting = work.busy[key]

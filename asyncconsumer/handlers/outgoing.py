@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class OutgoingRecord:
     """A serialized record that a handler publishes, for middlewares.
 
-    `context` is that of the handler call, and `index` counts the records of the call from 0.
-    Without a `partition`, the key selects it. `dataclasses.replace` returns a changed record.
+    `context` is the context of the handler call. `index` counts the records of the call from 0.
+    Without a `partition`, the key selects the partition. `dataclasses.replace` returns a changed
+    record.
     """
 
     context: Context

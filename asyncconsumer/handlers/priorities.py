@@ -34,7 +34,7 @@ class Level:
 
 
 class Levels:
-    """The priorities of the topics of a handler. A topic without one has the priority 0.
+    """The priorities of the topics of a handler. Topics without a priority have the priority 0.
 
     Each priority has the limits `max_count` and `max_size` for itself. So records of a lower
     priority, which wait longer, take no room from those of a higher one.
@@ -76,7 +76,7 @@ class Levels:
     def next_of(
         self, works: Collection[PartitionWork], priority: int | None
     ) -> PartitionWork | None:
-        """Return the first partition of `works` with a priority, or None without one.
+        """Return the first partition of `works` with a priority, or None if there is none.
 
         If `priority` is None, `choose` selects one.
         """
@@ -113,11 +113,11 @@ class PrioritizedItems:
             yield from items
 
     def append(self, entry: ReadyItem) -> None:
-        """Append an item to those of its priority."""
+        """Append an item to the items of its priority."""
         self._items[entry[0].level.priority].append(entry)
 
     def appendleft(self, entry: ReadyItem) -> None:
-        """Put an item before those of its priority."""
+        """Put an item before the other items of its priority."""
         self._items[entry[0].level.priority].appendleft(entry)
 
     def popleft(self) -> ReadyItem:

@@ -212,7 +212,7 @@ class RetryTopics:
         return None if number is None else self._topics[number]
 
     def next_after(self, topic: str) -> RetryTopic | None:
-        """Return the retry topic for records of `topic` that fail; None after the last one."""
+        """Return the retry topic for records of `topic` that fail, or None if there is none."""
         return next(iter(self._after(topic)), None)
 
     def _after(self, topic: str) -> Sequence[RetryTopic]:

@@ -112,7 +112,7 @@ class HandlerStream(Stream):
             await queue.wait_idle(work)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop the items of a partition that is no longer assigned. Cancel those that run."""
+        """Drop all items of a partition that is no longer assigned. Cancel its running items."""
         super().forget(partition)
         if (entry := self._work.pop(partition, None)) is not None:
             queue, work = entry

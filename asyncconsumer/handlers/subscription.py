@@ -89,7 +89,7 @@ def reads(handlers: Sequence[Handler], topic: str) -> bool:
 
 
 def retry_topics(handlers: Sequence[Handler]) -> dict[str, tuple[str, ...]]:
-    """Return a mapping of source topics to their retry topics. Topics without one are left out."""
+    """Return the retry topics of each source topic. Topics without retry topics are left out."""
     return {
         topic: handler.handling.retry_topics
         for handler in handlers

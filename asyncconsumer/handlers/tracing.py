@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def traced(call: CallHandler, group: str) -> CallHandler:
     """Return a function that makes the handler call within a span.
 
-    The span of a record is a child of its producer's span. The span of a batch has links to them.
+    The span of a record is a child of its producer's span. The span of a batch has links to the
+    spans of the producers.
     """
     from opentelemetry import trace
 
