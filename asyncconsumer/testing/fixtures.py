@@ -163,13 +163,13 @@ async def kafka_cluster(
 
 @pytest_asyncio.fixture
 async def java_consumers(kafka: KafkaHandle) -> AsyncIterator[JavaConsumers]:
-    """A starter of Java consumers. It stops those that still run after the test."""
+    """A starter of Java consumers. Consumers that still run after the test are stopped."""
     async with JavaConsumers(kafka.bootstrap_servers) as members:
         yield members
 
 
 @pytest_asyncio.fixture
 async def scala_consumers(kafka_zk: KafkaWithZooKeeper) -> AsyncIterator[ScalaConsumers]:
-    """A starter of the consumers of Kafka 1.1. It stops those that still run after the test."""
+    """A starter of the consumers of Kafka 1.1. Those that still run after the test are stopped."""
     async with ScalaConsumers(kafka_zk.zookeeper_connect) as members:
         yield members

@@ -89,7 +89,7 @@ def _sockets() -> frozenset[str]:
 
 
 def _addresses(sockets: frozenset[str]) -> list[str]:
-    """Return the addresses of those sockets that have one."""
+    """Return the addresses of these sockets. Sockets without an address are left out."""
     by_descriptor = {c.fd: c for c in psutil.Process().net_connections(kind="all")}
     lines = []
     for descriptor in _DESCRIPTORS.iterdir() if sockets else ():

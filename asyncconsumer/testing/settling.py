@@ -41,7 +41,7 @@ def is_virtual() -> bool:
 def unread(group: str, place: object, count: int, first: int) -> str:
     """Return a line on the `count` records of a partition that a group has not committed.
 
-    `first` is the offset of the first of them.
+    `first` is the offset of the first of these records.
     """
     records = "1 record" if count == 1 else f"{count} records"
     return f"group {group!r} has not committed {records} of {place}, from offset {first}"

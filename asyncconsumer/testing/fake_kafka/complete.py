@@ -31,9 +31,9 @@ _TRANSACTION: Final = 1  # the key type of a transactional id in FindCoordinator
 class CompleteCluster(GroupCluster):
     """A GroupCluster that also serves producers, transactions and KIP-848 groups.
 
-    `topic_partitions` is the number of partitions of a topic that a client's first request for it
-    creates; None leaves missing topics missing. On a loop with real time, the time of day is that
-    of the system.
+    A client's first request for a missing topic creates the topic with `topic_partitions`
+    partitions. With None, no topic is created in this way. On a loop with real time, the time of
+    day is that of the system.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class CompleteCluster(GroupCluster):
     # --- for tests -------------------------------------------------------------------------------
 
     def committed_records(self, tp: TopicPartition, start: int = 0) -> Iterator[Record]:
-        """Return the records from an offset on, without those of open and aborted transactions."""
+        """Return the records from an offset on, except records of open and aborted transactions."""
         log = self.view.partition(tp).log
         start, end = max(start, log.start), log.stable
         if start >= end:

@@ -158,7 +158,7 @@ class FakeCluster(Topics, AsyncResource):
         return address
 
     def drop_sessions(self, node_id: int) -> None:
-        """Remove all fetch sessions of a broker, as if others had evicted them."""
+        """Remove all fetch sessions of a broker, as if newer sessions had evicted them."""
         self._broker(node_id).sessions.clear()
 
     def slow(self, node_id: int, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """Fetch requests and responses as a broker decodes and encodes them.
 
-The codec is written by hand, because a schedule spends most of its time here.
+The codec is written by hand, because a simulated test spends most of its time here.
 """
 
 from struct import Struct

@@ -72,10 +72,9 @@ class _Session:
 
 
 class FakeClient:
-    """A client with its own network.
+    """A client with its own network. Pass `open` as the opener of a ZooKeeperSession.
 
-    `open` is its opener. `isolate` cuts the client off from all servers, and `rejoin` reconnects
-    it.
+    `isolate` cuts the client off from all servers, and `rejoin` reconnects it.
     """
 
     def __init__(self, ensemble: "FakeZooKeeper", network: Network) -> None:

@@ -116,7 +116,7 @@ class _Store:
     ) -> list[Path] | None:
         """Return the verified jars of a server, or None if one is missing.
 
-        They are those of `pinned`, or those of the manifest in the cache.
+        `pinned` lists the jars. If it is None, the manifest in the cache lists them.
         """
         listed = self._listed(name, coordinates) if pinned is None else pinned
         if listed is None:

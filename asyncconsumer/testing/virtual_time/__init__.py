@@ -59,8 +59,9 @@ def run(
     """Run a coroutine on a `SimLoop`. Problems that asyncio only logs raise errors.
 
     A task still running when `main` returns raises LeftoverTasks. An exception that was never
-    retrieved raises UnhandledError. If `main` itself fails, both become notes on its exception.
-    `limit`, in virtual seconds, raises VirtualTimeout. For `seed` and `lag` see SimLoop.
+    retrieved raises UnhandledError. If `main` itself fails, these errors become notes on its
+    exception. A program that takes longer than `limit` virtual seconds raises VirtualTimeout. For
+    `seed` and `lag` see SimLoop.
     """
     _refuse_to_nest(main)
     loop = SimLoop(seed, limit=limit, lag=lag)

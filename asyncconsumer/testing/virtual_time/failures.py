@@ -43,7 +43,7 @@ def describe(tasks: Collection["asyncio.Task[Any]"]) -> str:
 
 
 def whereabouts(task: "asyncio.Task[Any]") -> str:
-    """Return where `task` waits: the innermost line outside asyncio, then the one in it."""
+    """Return where `task` waits: the innermost line outside asyncio, and the line in asyncio."""
     coro = task.get_coro()
     frames = list(_frames(coro))
     if not frames:

@@ -256,7 +256,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._check_callback(callback, method)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Ignore a cancelled timer, because `Timers` removes them by their number."""
+        """Do nothing, because `Timers.add` removes cancelled timers when there are many timers."""
 
     def call_soon_threadsafe(
         self,
