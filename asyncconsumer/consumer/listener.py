@@ -19,7 +19,7 @@ class ConsumerRebalanceListener:
     """A listener that is called at each change of the assignment. Override the methods you need.
 
     Methods may be coroutines or plain functions. The group waits for them, for at most
-    `listener_timeout_ms`. An exception ends the consumer, and is raised where it is read.
+    `listener_timeout_ms`. An exception ends the consumer, and is raised where the consumer is read.
     """
 
     def on_partitions_assigned(

@@ -124,7 +124,7 @@ class OffsetOperations(ABC):
     ) -> dict[TopicPartition, int | None]:
         """Return the committed offset of each partition, or None for a partition without one.
 
-        Without `partitions`, return those of the assignment.
+        Without `partitions`, return the offsets of all assigned partitions.
         """
         self._check_commits()
         requested = self.assignment if partitions is None else partitions_of(partitions)

@@ -144,7 +144,7 @@ class WebMixin(AsyncResource, Measured):
 
 
 class _RetryingLifespan:
-    """A context manager that enters and leaves another one in a separate task.
+    """A context manager that enters and leaves another context manager in a separate task.
 
     If the consumer fails, the task in its block is cancelled. That must not be a task of the web
     server, because the server would stop.

@@ -15,7 +15,7 @@ Lag = Mapping[str, Mapping[str, int | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The status of a consumer or Kafka app. `reason` tells why it is not live or not ready."""
+    """The status of a consumer or Kafka app. `reason` says why it is not live or not ready."""
 
     live: bool  # false if only a restart can help
     ready: bool

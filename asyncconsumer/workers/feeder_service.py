@@ -52,7 +52,7 @@ class Feeder(Protocol):
 
 
 class FeederService:
-    """A feeder with those methods of a `ConsumerApp` that a worker calls.
+    """A feeder with the methods of a `ConsumerApp` that a worker calls.
 
     The progress is logged every 10 s while records are written.
     """

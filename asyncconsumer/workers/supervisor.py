@@ -101,7 +101,7 @@ class Supervisor:
         self._replacement.reload()
 
     def pause_only(self, topics: Collection[str]) -> None:
-        """Pause these topics in all workers, also in those that start later. Resume all others."""
+        """Pause these topics in all workers, also in workers that start later. Resume others."""
         self.paused_topics = frozenset(topics)
         for worker in self._alive:
             worker.pause_only(topics)
