@@ -212,10 +212,9 @@ class AIOKafkaConsumer:
                 self._after_change.pop(0)()
 
     async def _settled(self) -> None:
-        """Wait until the last change of the subscription is complete.
+        """Wait until the last change of the subscription is complete, except in a listener.
 
-        If the change failed, raise its error. A rebalance listener does not wait, because the
-        change waits for the listener.
+        If the change failed, raise its error.
         """
         changing = self._changing
         if changing is None or self._consumer.is_in_listener:
