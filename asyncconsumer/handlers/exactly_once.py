@@ -36,9 +36,15 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.handlers.commit_metadata import LONGEST
 from asyncconsumer.handlers.invoke import CallHandler
-from asyncconsumer.handlers.output_sender import OutputSender
-from asyncconsumer.handlers.outputs import CommitPlan, OutputRecord, Outputs, plan_commit
-from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkState, first_of
+from asyncconsumer.handlers.output_sender import OutputSender, is_of_a_record
+from asyncconsumer.handlers.outputs import CommitPlan, Outputs, plan_commit
+from asyncconsumer.handlers.partition_work import (
+    Item,
+    PartitionWork,
+    WorkState,
+    current_worker,
+    first_of,
+)
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.producer.producer import Producer
@@ -61,8 +67,8 @@ _REPEATED: Final = (
 
 _FENCED: Final = (ProducerFenced, InvalidProducerEpoch)
 
-_current: Final[ContextVar[tuple[PartitionWork, Outputs]]] = ContextVar("outputs")
-"""The partition and the outputs of the handler call in the current task."""
+_current: Final[ContextVar[Outputs]] = ContextVar("outputs")
+"""The outputs of the handler call in the current task."""
 
 GiveUp = Callable[[Record, BaseException, int], Awaitable[object]]
 """Apply the failure policy to a record, after a number of attempts."""
@@ -92,7 +98,7 @@ class OutputCollector:
 
     def send_now(self, topic: str, key: bytes | None, value: bytes | None) -> Collected:
         """Keep a record without headers as an output of the current handler call."""
-        _current.get()[1].add(OutputRecord(topic, key, value))
+        _current.get().add(topic, key, value)
         return _COLLECTED
 
     async def send_bytes(
@@ -104,7 +110,7 @@ class OutputCollector:
         partition: int | None = None,
     ) -> Collected:
         """Keep a record as an output of the current handler call."""
-        _current.get()[1].add(OutputRecord(topic, key, value, headers, partition))
+        _current.get().add(topic, key, value, headers, partition)
         return _COLLECTED
 
 
@@ -127,10 +133,10 @@ class CollectedDeadLetters:
 
         Return -1, because the dead letter has no offset before the transaction.
         """
-        work, _ = _current.get()
-        outputs = Outputs(record, _refuse_again)
+        work = _current.get().work
+        outputs = Outputs(work, record, _refuse_again)
         headers = dead_letter_headers(record, failure)
-        outputs.add(OutputRecord(self.topic, record.key, record.value, headers, partition))
+        outputs.add(self.topic, record.key, record.value, headers, partition)
         if work.state is not WorkState.OVER:
             work.outputs[record.offset] = outputs
         return -1
@@ -191,19 +197,19 @@ class ExactlyOnce(AsyncResource):
             self._scope.start(self._give_up(outputs, error, queue, give_up), "give up outputs")
 
         async def collect(item: Item) -> Any:  # noqa: ANN401 - what the handler returns
-            task = asyncio.current_task()
-            assert task is not None
-            work = queue.running[task].work
+            work = current_worker.get().work
             assert work is not None
-            outputs = Outputs(item, refused)
-            _current.set((work, outputs))
-            offset = outputs.offsets[0]
-            work.outputs.pop(offset, None)  # outputs of a failed attempt
+            outputs = Outputs(work, item, refused)
+            _current.set(outputs)
+            if work.outputs:
+                work.outputs.pop(outputs.first, None)  # outputs of a failed attempt
             result = await call(item)
-            if outputs.records and work.state is not WorkState.OVER:
-                work.outputs[offset] = outputs
+            if not outputs.records:
+                return result
+            if work.state is not WorkState.OVER:
+                work.outputs[outputs.first] = outputs
                 self._add(outputs.size)
-            return result
+            return None
 
         return collect
 
@@ -218,7 +224,7 @@ class ExactlyOnce(AsyncResource):
         work = queue.partitions.get(TopicPartition(first.topic, first.partition))
         if work is None or work.outputs.get(first.offset) is not outputs:
             return
-        _current.set((work, outputs))
+        _current.set(outputs)
         del work.outputs[first.offset]
         records = outputs.item if isinstance(outputs.item, list) else [outputs.item]
         try:
@@ -282,8 +288,8 @@ class _Attempt(NamedTuple):
         """Drop the outputs of a partition, because they are written."""
         work = self.works.get(tp)
         for each in self.plans[tp].outputs:
-            if work is not None and work.outputs.get(each.offsets[0]) is each:
-                del work.outputs[each.offsets[0]]
+            if work is not None and work.outputs.get(each.first) is each:
+                del work.outputs[each.first]
 
 
 class TransactionalOffsets:
@@ -302,6 +308,7 @@ class TransactionalOffsets:
         self._longest = LONGEST
         self._running: asyncio.Task[ConsumerError | None] | None = None
         self._in_doubt: _Attempt | None = None  # its commit has no result
+        self._tracks = False  # the next transaction finds the record that its topic refuses
         self._began = 0.0
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -378,7 +385,7 @@ class TransactionalOffsets:
 
     async def _run(self, attempt: _Attempt, group: GroupMetadata) -> ConsumerError | None:
         """Run a transaction. Return its error, or None if it was committed."""
-        sending = OutputSender(self._parts.producer)
+        sending = OutputSender(self._parts.producer, tracked=self._tracks)
         offsets = {tp: plan.offset for tp, plan in attempt.plans.items()}
         self._note_begin()
         try:
@@ -388,6 +395,7 @@ class TransactionalOffsets:
         except ConsumerError as error:
             self._failed(attempt, sending, error)
             return error
+        self._tracks = False
         for tp in attempt.plans:
             self._done(attempt, tp)
         return None
@@ -416,6 +424,8 @@ class TransactionalOffsets:
             )
         elif (refused := sending.refused(error)) is not None:
             refused.refused(refused, cause)
+        elif is_of_a_record(cause) and not self._tracks:
+            self._tracks = True
         elif not _is_repeated(cause):
             self._parts.fail(cause)
 

@@ -12,37 +12,46 @@ from asyncconsumer.records.record import Headers
 from asyncconsumer.types import Offset
 
 if TYPE_CHECKING:
-    from asyncconsumer.handlers.partition_work import Item
+    from asyncconsumer.handlers.partition_work import Item, PartitionWork
+    from asyncconsumer.producer.bulk import BulkRecord
 
 _BYTES_OF_A_RECORD: Final = 200  # the memory of a record, without key and value
 
 
-class OutputRecord(NamedTuple):
-    """A serialized record to write. Without a partition, its key selects one."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
-    partition: int | None = None
-
-
 class Outputs:
-    """The outputs of one item, which is a record or a batch."""
+    """The outputs of one item, which is a record or a batch of the partition of `work`.
 
-    __slots__ = ("item", "offsets", "records", "refused", "size")
+    There may be many of these objects, so each refers to few others, for the sake of the garbage
+    collector.
+    """
 
-    def __init__(self, item: "Item", refused: "Refused") -> None:
+    __slots__ = ("first", "item", "records", "refused", "size", "work")
+
+    def __init__(self, work: "PartitionWork", item: "Item", refused: "Refused") -> None:
+        self.work = work
         self.item = item
-        self.offsets = [each.offset for each in item] if isinstance(item, list) else [item.offset]
-        self.records: list[OutputRecord] = []
+        self.first: int = item[0].offset if isinstance(item, list) else item.offset
+        self.records: list[BulkRecord] = []
         self.refused = refused
         self.size = 0
 
-    def add(self, record: OutputRecord) -> None:
-        """Add a record to write."""
-        self.records.append(record)
-        self.size += _BYTES_OF_A_RECORD + len(record.key or b"") + len(record.value or b"")
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets of the item."""
+        item = self.item
+        return [each.offset for each in item] if isinstance(item, list) else [self.first]
+
+    def add(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """Add a serialized record to write. Without a partition, its key selects one."""
+        self.records.append((topic, key, value, headers, partition))
+        self.size += _BYTES_OF_A_RECORD + len(key or b"") + len(value or b"")
 
 
 Refused = Callable[[Outputs, Exception], object]
@@ -68,13 +77,13 @@ def plan_commit(offset: int, outputs: Mapping[int, Outputs], longest: int) -> Co
     """
     full = Offset.of(offset).within(longest)
     base, ranges = int(full), decode(full, full.metadata)
-    batches = [each.offsets for each in outputs.values() if len(each.offsets) > 1]
+    batches = [each.offsets for each in outputs.values() if isinstance(each.item, list)]
     while (cut := _first_straddling(base, ranges, batches)) is not None:
         base = min(base, cut)
         ranges = [(start, min(stop, cut)) for start, stop in ranges if start < cut and stop > base]
         metadata = encode(base, ranges)
         full = OffsetWithRanges(base, leader_epoch=full.leader_epoch, metadata=metadata)
-    covered = [each for each in outputs.values() if _covers(base, ranges, each.offsets[-1])]
+    covered = [each for each in outputs.values() if _covers(base, ranges, each.first)]
     return CommitPlan(full, covered)
 
 

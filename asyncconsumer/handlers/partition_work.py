@@ -3,8 +3,9 @@
 import asyncio
 import enum
 from collections import deque
+from contextvars import ContextVar
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from asyncconsumer.handlers.ledger import Ledger
 from asyncconsumer.records.decoding import Record
@@ -127,6 +128,10 @@ class WorkerState:
         self.item: Item | None = None
         self.sent: Sent | None = None
         self.waited = False  # the last run ended because its handler waited
+
+
+current_worker: Final[ContextVar[WorkerState]] = ContextVar("current_worker")
+"""The state of the worker that runs in the current task."""
 
 
 def first_of(item: Item) -> Record:

@@ -13,7 +13,13 @@ from asyncconsumer.errors import DeserializationFailed, HandlerCancelled
 from asyncconsumer.handlers.acknowledgements import Acknowledgements, Sent
 from asyncconsumer.handlers.failures import Failures, kind_of
 from asyncconsumer.handlers.invoke import CallHandler
-from asyncconsumer.handlers.partition_work import Item, PartitionWork, WorkerState, WorkState
+from asyncconsumer.handlers.partition_work import (
+    Item,
+    PartitionWork,
+    WorkerState,
+    WorkState,
+    current_worker,
+)
 from asyncconsumer.handlers.queue import WorkQueue
 from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.records.decoding import BlockRun, Record
@@ -67,6 +73,7 @@ class Workers:
         Yield to the event loop in between, so that handlers that never wait do not starve it.
         """
         queue, state, clock = self._queue, WorkerState(), _clock()
+        current_worker.set(state)
         ready, startable = queue.ready, queue.startable
         task = asyncio.current_task()
         assert task is not None

@@ -78,6 +78,8 @@ def _grouped(records: Iterable[BulkRecord], partitioners: dict[str, TopicPartiti
 def _append(producer: Producer[Any, Any], groups: _Groups) -> Iterator[ProducerBatch]:
     """Append records to the batches of their partitions. Yield these batches."""
     sender, buffer = producer._sender, producer._buffer  # noqa: SLF001
+    if producer._transactions is not None:  # noqa: SLF001
+        producer._transactions.check_open()  # noqa: SLF001
     timestamp_ms = producer._now_ms()  # noqa: SLF001
     for tp, group in groups.items():
         queue = sender.queue(*tp)

@@ -9,7 +9,9 @@ import pytest
 from asyncconsumer import Batch, ConsumerApp, Outgoing, Retry, TopicPartition
 from asyncconsumer.errors import ConfigError, HandlerFailed
 from asyncconsumer.handlers.commit_metadata import LONGEST, OffsetWithRanges, encode
-from asyncconsumer.handlers.outputs import OutputRecord, Outputs, plan_commit
+from asyncconsumer.handlers.outputs import Outputs, plan_commit
+from asyncconsumer.handlers.partition_work import PartitionWork
+from asyncconsumer.handlers.priorities import Level
 from asyncconsumer.records.decoding import Record
 from asyncconsumer.testing.kafka import FakeKafka
 
@@ -91,6 +93,27 @@ async def test_dead_letters_belong_to_the_transaction() -> None:
         assert dict(dead.headers)["dlt.error.message"] == b"no"
 
 
+async def test_each_result_that_is_too_large_is_found() -> None:
+    app = make_app()
+
+    @app.handler("orders", publish="billed", dead_letter_topic="dead")
+    async def bill(value: bytes) -> list[bytes]:
+        return [value, bytes(6000) if value in (b"2", b"5") else b"more"]
+
+    async with app.testing() as kafka:
+        kafka.cluster.producing.max_message_bytes = 5000
+        for n in range(8):
+            await kafka.send("orders", b"%d" % n, key=b"%d" % n)
+        await kafka.settled()
+        assert (
+            committed(kafka, "billed") == [*(b"%d" % n for n in (0, 1, 3, 4, 6, 7))] + [b"more"] * 6
+        )
+        assert committed(kafka, "dead") == [b"2", b"5"]
+        await kafka.send("orders", b"8")
+        await kafka.settled()
+        assert committed(kafka, "billed")[6:7] == [b"8"]
+
+
 @pytest.mark.parametrize("policy", ["skip", "stop", "dead"])
 async def test_a_result_that_is_too_large_follows_the_failure_policy(policy: str) -> None:
     app, calls = make_app(), Counter[bytes]()
@@ -134,12 +157,16 @@ async def test_batches_and_plain_functions_are_committed_whole() -> None:
         assert committed(kafka, "billed") == [b"%02d!" % n for n in range(23)]
 
 
+WORK = PartitionWork(TopicPartition("t", 0), 0, None, Level(0, 1, 1))
+
+
 def outputs_of(*items: list[int]) -> dict[int, Outputs]:
     result = {}
     for offsets in items:
         records = [Record("t", 0, offset, 0, key=None, value=None) for offset in offsets]
-        outputs = Outputs(records if len(records) > 1 else records[0], lambda *_: None)
-        outputs.add(OutputRecord("out", None, b"%d" % offsets[0]))
+        item = records if len(records) > 1 else records[0]
+        outputs = Outputs(WORK, item, lambda *_: None)
+        outputs.add("out", None, b"%d" % offsets[0])
         result[offsets[0]] = outputs
     return result
 
