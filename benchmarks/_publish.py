@@ -22,13 +22,24 @@ def group() -> str:
 
 
 async def asyncconsumer(
-    servers: str, topic: str, *, count: int, output: str, concurrency: int
+    servers: str,
+    topic: str,
+    *,
+    count: int,
+    output: str,
+    concurrency: int,
+    exactly_once: bool = False,
 ) -> Figures:
     from asyncconsumer import ConsumerApp
 
     watch: Watch | None = None
     remaining, begun = count, asyncio.Event()
-    app = ConsumerApp(bootstrap_servers=servers, group_id=group(), auto_offset_reset="earliest")
+    app = ConsumerApp(
+        bootstrap_servers=servers,
+        group_id=group(),
+        auto_offset_reset="earliest",
+        exactly_once=exactly_once,
+    )
 
     @app.handler(topic, publish=output, concurrency=concurrency)
     async def handle(value: bytes) -> bytes:
@@ -106,6 +117,39 @@ async def aiokafka_loop(servers: str, topic: str, *, count: int, output: str) ->
         return watch.figures(count - remaining)
 
 
+async def aiokafka_transactions(servers: str, topic: str, *, count: int, output: str) -> Figures:
+    """Write the results of all records that one call returned, and their offsets, together."""
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+    watch: Watch | None = None
+    remaining, group_id = count, group()
+    async with (
+        AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=servers,
+            group_id=group_id,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        ) as consumer,
+        AIOKafkaProducer(bootstrap_servers=servers, transactional_id=group_id) as producer,
+    ):
+        while remaining > 0:
+            records = await consumer.getmany(timeout_ms=1000)
+            if not records:
+                continue
+            if watch is None:
+                watch = Watch()
+            async with producer.transaction():
+                for batch in records.values():
+                    for record in batch:
+                        await producer.send(output, transform(record.value), key=record.key)
+                    remaining -= len(batch)
+                offsets = {tp: batch[-1].offset + 1 for tp, batch in records.items()}
+                await producer.send_offsets_to_transaction(offsets, group_id)
+        assert watch is not None
+        return watch.figures(count - remaining)
+
+
 async def faststream(
     servers: str, topic: str, *, count: int, output: str, max_workers: int
 ) -> Figures:
@@ -143,6 +187,7 @@ CONTENDERS: Final[dict[str, Consumer]] = {
     "asyncconsumer": asyncconsumer,
     "asyncconsumer-batch": asyncconsumer_batch,
     "aiokafka": aiokafka_loop,
+    "aiokafka-transactions": aiokafka_transactions,
     "faststream": faststream,
 }
 
