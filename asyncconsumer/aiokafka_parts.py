@@ -1,6 +1,6 @@
 """The names of aiokafka that this package uses."""
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, ScramAuthenticator, create_conn
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
@@ -40,7 +40,6 @@ from aiokafka.util import commit_structure_validate
 
 __all__ = [
     "AIOKafkaConnection",
-    "AIOKafkaProducer",
     "AbstractTokenProvider",
     "AbstractType",
     "Array",

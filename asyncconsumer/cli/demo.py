@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncconsumer.aio.start_task import start_task
-from asyncconsumer.aiokafka_parts import AIOKafkaProducer
 from asyncconsumer.cli.demo_lake import show_lake
 from asyncconsumer.consumer.connector import ConsumerConnector
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.consumer.simple import SimpleConsumer
+from asyncconsumer.producer.producer import Producer
 from asyncconsumer.protocol.messages import LATEST
 from asyncconsumer.streams.messages import Message
 from asyncconsumer.testing.progress import fetching
@@ -68,7 +68,7 @@ async def _running(console: Console, name: str, server: Kafka | ZooKeeper) -> As
 async def _produce_and_show(console: Console, kafka: Kafka) -> None:
     await kafka.admin.create_topic("orders", partitions=3)
     started = time.monotonic()
-    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=5) as producer:
+    async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         randomness = Random(7)  # noqa: S311 - not for security
         for number in range(_RECORDS):
             customer = min(int(randomness.expovariate(0.3)), 20)  # uneven, as in real data
