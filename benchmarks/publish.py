@@ -96,7 +96,7 @@ async def measure(rounds: int, scale: float) -> dict[str, list[Figures]]:
 
 
 def ratios(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
-    """Return by what factor we are faster, and by what factor the others take more CPU."""
+    """Return the promised ratios, of the rates and of the CPU that the other contender takes."""
     by_name = {row["contender"]: row for row in rows}
     results: list[dict[str, object]] = []
     for (mine, other), promised in PROMISED.items():
