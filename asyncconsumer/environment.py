@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, TypeVar
 
+from asyncconsumer.aio.clock import wall_clock_ms
 from asyncconsumer.aio.suspensions import ClockOffsets, system_offsets
-from asyncconsumer.aio.wall_clock import wall_clock_ms
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.pool import BrokerOpener as BrokerOpener
 from asyncconsumer.zookeeper.transport import TransportOpener as ZooKeeperOpener

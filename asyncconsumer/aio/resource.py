@@ -31,6 +31,8 @@ class AsyncResource(abc.ABC):
             await self._before_close(error)
         finally:
             await self._stack.__aexit__(kind, error, traceback)
+        if error is None:
+            self._after_close()
 
     @abc.abstractmethod
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -42,3 +44,6 @@ class AsyncResource(abc.ABC):
         `error` is the exception that ended the block, or None. Everything is closed afterwards,
         even if this method fails.
         """
+
+    def _after_close(self) -> None:  # noqa: B027 - optional
+        """Raise the error of a background task. This is called if the block raised no error."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from asyncconsumer.aio.wall_clock import wall_clock
+from asyncconsumer.aio.clock import wall_clock
 
 _CLOCK_DRIFT: Final = 0.1  # part of a timeout
 _MIN_JUMP: Final = 0.1  # seconds; smaller jumps are normal clock corrections

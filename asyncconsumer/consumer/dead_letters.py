@@ -9,10 +9,10 @@ from random import Random
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from asyncconsumer.aio.backoff import backoff
+from asyncconsumer.aio.clock import wall_clock_ms
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
-from asyncconsumer.aio.wall_clock import wall_clock_ms
 from asyncconsumer.config import ConnectionConfig, ProducerConfig, SendConfig
 from asyncconsumer.errors import ConsumerError, DeserializationFailed, UnknownTopicOrPartition
 from asyncconsumer.errors.tracebacks import traceback_text

@@ -9,6 +9,7 @@ from typing import Final
 
 from asyncconsumer.admin.admin import Admin
 from asyncconsumer.aio.backoff import backoff
+from asyncconsumer.aio.clock import loop_time
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.dashboard.collector import ClusterCollector
 from asyncconsumer.dashboard.model import ClusterSnapshot, LagPoint
@@ -110,13 +111,13 @@ class Snapshotter:
 
     async def _poll(self, admin: Admin | None) -> None:
         while not self._closed:
-            began = _now()
+            began = loop_time()
             async with asyncio.timeout(POLL_SECONDS):
                 if admin is None:
                     snapshot = self._collector.without_cluster()
                 else:
                     snapshot = await self._collector.poll(admin)
-            self._received = _now()
+            self._received = loop_time()
             self._publish(snapshot)
             await asyncio.sleep(max(self._collector.interval, self._received - began))
 
@@ -126,7 +127,7 @@ class Snapshotter:
         else:
             text = brief(error)
         latest = self._latest or self._collector.without_cluster()
-        age = None if self._received is None else round(_now() - self._received, 1)
+        age = None if self._received is None else round(loop_time() - self._received, 1)
         self._publish(self._collector.outdated(latest, text, age))
 
     def _publish(self, snapshot: ClusterSnapshot) -> None:
@@ -137,7 +138,3 @@ class Snapshotter:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

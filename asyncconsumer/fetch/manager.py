@@ -10,6 +10,7 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from asyncconsumer.aio.clock import loop_time
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.buffer.budget import Budget
@@ -98,7 +99,7 @@ class FetchManager(AsyncResource):
         Partitions that have had errors for 5 s do not count. Fetchers then use short polls, because
         the partition may be added to them.
         """
-        now = _now()
+        now = loop_time()
         return any(
             cursor.errors.since is None or now - cursor.errors.since < 5
             for cursor in self._finder.unplaced.values()
@@ -173,7 +174,7 @@ class FetchManager(AsyncResource):
         partition = cursor.partition
         del self._cursors[partition]
         self._mark_finished(cursor)
-        self._last_ends[partition] = cursor.high_watermark, _now()
+        self._last_ends[partition] = cursor.high_watermark, loop_time()
         self._placer.detach(cursor)
         cursor.target.channel.drop(partition)
         cursor.target.channel.reopen()  # the partition may be added again
@@ -203,7 +204,7 @@ class FetchManager(AsyncResource):
             cursor.start_offset,
             cursor.topic_ids.current,
             cursor.last_stable_offset,
-            None if last_response is None else _now() - last_response,
+            None if last_response is None else loop_time() - last_response,
         )
 
     def start_offsets(self) -> dict[TopicPartition, int]:
@@ -278,7 +279,7 @@ class FetchManager(AsyncResource):
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
             late = list(self._pool.late())
-            now = _now()
+            now = loop_time()
             used = {fetcher.address for fetcher in self._pool if fetcher.cursors}
             self.liveness.update(self._channels, used, {fetcher.address for fetcher in late}, now)
             for fetcher in late:
@@ -299,7 +300,3 @@ class FetchManager(AsyncResource):
         old = takewhile(lambda item: item[1][1] < now - _KEPT_SECONDS, self._last_ends.items())
         for tp, _ in list(old):
             del self._last_ends[tp]
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from asyncconsumer.aio.clock import loop_time
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.config import EngineConfig
 from asyncconsumer.errors import (
@@ -148,7 +149,7 @@ class PartitionPlacer:
         assert current is not None
         if cursor.replica.node_id is None and leader.broker.node_id != current.node_id:
             return leader.epoch < 0 or leader.epoch > current.leader_epoch
-        if cursor.replica.is_expired(_now()):
+        if cursor.replica.is_expired(loop_time()):
             return True
         broker = metadata.brokers.get(current.node_id)
         return broker is None or broker.address != current.address
@@ -186,12 +187,12 @@ class PartitionPlacer:
         elif topic_id is not ids.current and ids.is_recreated(tp, topic_id):
             raise TopicRecreated(*tp, cursor.offset)
         if (node_id := cursor.replica.node_id) is not None:
-            if cursor.replica.is_expired(_now()):
+            if cursor.replica.is_expired(loop_time()):
                 cursor.replica = NO_REPLICA
             elif node_id in metadata.brokers:
                 broker = metadata.brokers[node_id]
             else:
-                cursor.replica = cursor.replica.failed(_now())
+                cursor.replica = cursor.replica.failed(loop_time())
         return self._shared_placement(broker, epoch)
 
     def _shared_placement(self, broker: Broker, epoch: int) -> ReplicaPlacement:
@@ -321,7 +322,7 @@ class PartitionPlacer:
             case Refusal():
                 self._on_refusal(cursor, report)
             case Redirect():
-                cursor.replica = PreferredReplica.redirected(report.node_id, _now())
+                cursor.replica = PreferredReplica.redirected(report.node_id, loop_time())
                 self._finder.add(cursor)
             case Divergence():
                 self._on_divergence(cursor, report)
@@ -354,7 +355,7 @@ class PartitionPlacer:
         Return whether it was.
         """
         used = cursor.replica.node_id is not None
-        cursor.replica = cursor.replica.failed(_now())
+        cursor.replica = cursor.replica.failed(loop_time())
         return used
 
     def _on_divergence(self, cursor: Cursor, report: Divergence) -> None:
@@ -393,17 +394,13 @@ class PartitionPlacer:
 
         If its errors last longer than `retry_timeout_ms`, fail the cursor.
         """
-        limit_ms, seconds = self._config.retry_timeout_ms, cursor.note_error(error, _now())
+        limit_ms, seconds = self._config.retry_timeout_ms, cursor.note_error(error, loop_time())
         if limit_ms is not None and seconds >= limit_ms / 1000:
             self._fail(cursor, error)
 
     def _fail(self, cursor: Cursor, error: ConsumerError) -> None:
         """Stop reading a partition. Its reader gets the error after all buffered records."""
         self.detach(cursor)
-        cursor.note_error(error, _now())
+        cursor.note_error(error, loop_time())
         if not cursor.target.channel.closed:
             cursor.target.channel.fail(cursor.partition, error)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

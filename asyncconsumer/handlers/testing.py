@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from types import TracebackType
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, Protocol
 
 from asyncconsumer.aio.resource import AsyncResource
@@ -63,21 +62,12 @@ def _options_for(
     return changed
 
 
-class OpenableApp(Protocol):
+class OpenableApp(AbstractAsyncContextManager[object, None], Protocol):
     """The interface of an app under test: a context manager with a consumer."""
 
     @property
     def consumer(self) -> Consumer:
         """The consumer that reads for the handlers."""
-
-    async def __aenter__(self) -> object: ...
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
 
 
 class AppUnderTest(AsyncResource):
@@ -128,15 +118,8 @@ class AppUnderTest(AsyncResource):
         self._stop.set()
         await asyncio.wait({task})
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await super().__aexit__(kind, error, traceback)
-        if error is None:
-            self.check()
+    def _after_close(self) -> None:
+        self.check()
 
     def _check_threads(self) -> None:
         if not is_virtual():

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from asyncconsumer.aio.wall_clock import wall_clock_ms
+from asyncconsumer.aio.clock import wall_clock_ms
 from asyncconsumer.metrics.families import FAMILIES
 from asyncconsumer.metrics.measurements import Measurements, SampleRow
 from asyncconsumer.types import TopicPartition

@@ -4,10 +4,10 @@ import asyncio
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from asyncconsumer.aio.clock import wall_clock
 from asyncconsumer.config.validation import whole_number
 
 
@@ -52,17 +52,13 @@ class MemoryStore:
             self._ends.popitem(last=False)
 
 
-def _now() -> float:
-    return datetime.now(UTC).timestamp()
-
-
 class SqliteStore:
     """A store in a SQLite file, which several processes of a machine may share.
 
     Calls run in a thread. `close` closes the file.
     """
 
-    def __init__(self, path: str | Path, *, now: Callable[[], float] = _now) -> None:
+    def __init__(self, path: str | Path, *, now: Callable[[], float] = wall_clock) -> None:
         self._now = now
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._database.execute("CREATE TABLE IF NOT EXISTS seen (key TEXT PRIMARY KEY, end REAL)")

@@ -10,6 +10,7 @@ from io import BytesIO
 from math import inf
 from typing import Final, NamedTuple, TypeVar, cast
 
+from asyncconsumer.aio.clock import loop_time
 from asyncconsumer.aiokafka_parts import IncompatibleBrokerVersion, Request, RequestStruct, Response
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import (
@@ -73,7 +74,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._frames = Frames(config.max_frame_bytes)
         self._pending: deque[_PendingRequest] = deque()
         self._correlation = 0
-        self.last_received = _now()  # loop time at which bytes last arrived
+        self.last_received = loop_time()  # loop time at which bytes last arrived
         self._idle: asyncio.TimerHandle
         self._transport: asyncio.Transport
         self._ending: ConsumerError | None = None
@@ -94,7 +95,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     @property
     def usable(self) -> bool:
         """Return whether another request may be sent."""
-        return self._ending is None and _now() < self.expires
+        return self._ending is None and loop_time() < self.expires
 
     @property
     def is_closed(self) -> bool:
@@ -237,7 +238,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process received bytes."""
-        self.last_received = _now()
+        self.last_received = loop_time()
         try:
             for frame in self._frames.received(nbytes):
                 self._on_frame(frame)
@@ -296,7 +297,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _check_idle(self) -> None:
         allowed = self._config.connections_max_idle_ms / 1000
-        idle_for = 0.0 if self._pending else _now() - self.last_received
+        idle_for = 0.0 if self._pending else loop_time() - self.last_received
         if idle_for >= allowed - 0.001:  # tolerance for timer rounding
             self._end(ClosedError(f"the connection to {self.address} was idle"))
         else:
@@ -354,10 +355,6 @@ def _frame_error(address: Address, bad: BadLength, limit: int) -> ConsumerError:
             address, f"it responds with text, {bad.head.decode()!r}, not with Kafka's protocol"
         )
     return FrameTooLarge(address, f"a response of {bad.length} bytes; 4 to {limit} are allowed")
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _name(request: RequestStruct) -> str:

@@ -10,6 +10,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from asyncconsumer.aio.backoff import backoff
+from asyncconsumer.aio.clock import loop_time
 from asyncconsumer.aio.log_limit import RateLimitedLogger
 from asyncconsumer.config import ConnectionConfig
 from asyncconsumer.errors import ConsumerError
@@ -40,7 +41,7 @@ class BrokerNode:
 
     def wait(self) -> float:
         """Return the seconds until the next attempt is allowed."""
-        return 0.0 if self._healthy.is_set() else max(0.0, self._next_attempt - _now())
+        return 0.0 if self._healthy.is_set() else max(0.0, self._next_attempt - loop_time())
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
@@ -78,14 +79,14 @@ class BrokerNode:
                 continue
             attempt = self._attempt = asyncio.get_running_loop().create_future()
             wait = self.wait()
-            self._next_attempt = _now() + wait + _MIN_BETWEEN_ATTEMPTS
+            self._next_attempt = loop_time() + wait + _MIN_BETWEEN_ATTEMPTS
             try:
                 await asyncio.sleep(wait)
             except asyncio.CancelledError:
                 self._end(attempt, None)  # a waiting caller makes the attempt instead
                 raise
             return attempt
-        self._next_attempt = _now() + _MIN_BETWEEN_ATTEMPTS  # used if this attempt fails
+        self._next_attempt = loop_time() + _MIN_BETWEEN_ATTEMPTS  # used if this attempt fails
         return None
 
     def _end(self, attempt: _ConnectAttempt | None, result: ConsumerError | None) -> None:
@@ -101,21 +102,17 @@ class BrokerNode:
         """
         if since <= self._last_failure:
             return
-        if _now() - since >= _STABLE_AFTER:
+        if loop_time() - since >= _STABLE_AFTER:
             self._backoff = self._new_backoff()
         wait = self._note_failure()
         self._log.warning("a connection broke: %s; next attempt in %.1f s", error, wait)
 
     def _note_failure(self) -> float:
         self._healthy.clear()
-        self._last_failure = _now()
-        self._next_attempt = max(self._next_attempt, _now() + next(self._backoff))
+        self._last_failure = loop_time()
+        self._next_attempt = max(self._next_attempt, loop_time() + next(self._backoff))
         return self.wait()
 
     def _new_backoff(self) -> Iterator[float]:
         first, limit = self._config.reconnect_backoff_ms, self._config.reconnect_backoff_max_ms
         return backoff(first / 1000, limit / 1000, self._randomness)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

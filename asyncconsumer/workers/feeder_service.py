@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, Self, runtime_checkable
 
 from asyncconsumer.aio.scope import Scope
@@ -17,7 +18,7 @@ _SECONDS_BETWEEN_LINES: Final = 10.0
 
 
 @runtime_checkable
-class Feeder(Protocol):
+class Feeder(AbstractAsyncContextManager[object], Protocol):
     """The interface of a `SparkFeeder` for a worker.
 
     Because of this interface, only workers that run a feeder import Spark.
@@ -34,12 +35,6 @@ class Feeder(Protocol):
     @property
     def recorder(self) -> Recorder:
         """The recorder of counters and histograms."""
-
-    async def __aenter__(self) -> object:
-        """Open the feeder."""
-
-    async def __aexit__(self, *_: object) -> None:
-        """Write the collected records, and close the feeder."""
 
     async def run(self) -> None:
         """Wait until the feeder fails, and raise its error."""
@@ -96,7 +91,7 @@ class FeederService:
         await self._feeder.__aenter__()
         return self
 
-    async def __aexit__(self, *error: object) -> None:
+    async def __aexit__(self, *error: Any) -> None:  # noqa: ANN401 - passed on
         await self._feeder.__aexit__(*error)
         _log.info("the feeder has stopped: %s", self._progress())
 

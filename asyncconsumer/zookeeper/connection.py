@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
+from asyncconsumer.aio.clock import loop_time
 from asyncconsumer.errors import (
     AuthFailed,
     ConnectionLoss,
@@ -67,7 +68,7 @@ class ZooKeeperConnection:
         last_zxid: int,
     ) -> None:
         self.address = address
-        self.since = _now()
+        self.since = loop_time()
         timeout = transport.connect_response.timeout_ms / 1000
         self.ping_timer = PingTimer(timeout, opened, self.since)
         self.last_zxid = last_zxid
@@ -122,7 +123,7 @@ class ZooKeeperConnection:
         if pending is None:
             self.lost(f"it answered request {xid} out of order")
             return
-        self.ping_timer.on_answer(pending.sent, _now())
+        self.ping_timer.on_answer(pending.sent, loop_time())
         self.last_zxid = max(self.last_zxid, zxid)
         if error:
             self._fail_call(pending, ZooKeeperError.from_code(error, pending.call.path))
@@ -141,7 +142,7 @@ class ZooKeeperConnection:
 
     def notified(self, event: WatchNotification) -> None:
         """Pass the event of a watch to the listener."""
-        self.ping_timer.on_event(_now())
+        self.ping_timer.on_event(loop_time())
         self._listener.happened(event)
 
     def lost(self, reason: str) -> None:
@@ -177,7 +178,7 @@ class ZooKeeperConnection:
 
         Unless it ended, set the timer again.
         """
-        now = _now()
+        now = loop_time()
         oldest = self._pending[0].sent if self._pending else inf
         due = self.ping_timer.due(oldest, now)
         if due is PingAction.SILENCE:
@@ -212,7 +213,3 @@ def _fail(pending: _PendingCall, reason: str) -> None:
     if not pending.answer.done():
         pending.answer.set_exception(ConnectionLoss(pending.call.path, reason))
         pending.answer.exception()  # retrieved, because nothing awaits a ping
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

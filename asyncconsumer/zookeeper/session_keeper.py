@@ -9,6 +9,7 @@ from math import inf
 from random import Random
 from typing import Final, NoReturn, TypeVar
 
+from asyncconsumer.aio.clock import loop_time
 from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
@@ -136,7 +137,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
     @property
     def suspended(self) -> bool:
         """Whether `certain_until` has passed, so that the session may have expired."""
-        return _now() > self.certain_until
+        return loop_time() > self.certain_until
 
     @property
     def lost_by_own_clock(self) -> bool:
@@ -145,7 +146,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
         The server may then have ended the session.
         """
         skipped = self._suspensions.since(self.last_answer)
-        return _now() + skipped - self.last_answer > self.timeout
+        return loop_time() + skipped - self.last_answer > self.timeout
 
     def holds(self, epoch: int) -> bool:
         """Return whether znodes created in `epoch` certainly still belong to this session."""
@@ -187,8 +188,8 @@ class SessionKeeper(_TimedCall, AsyncResource):
             try:
                 return await self.call(call)
             except _BROKEN:
-                deadline = min(deadline, _now() + self.config.connection_timeout_ms / 1000)
-                if _now() >= deadline:
+                deadline = min(deadline, loop_time() + self.config.connection_timeout_ms / 1000)
+                if loop_time() >= deadline:
                     raise
 
     async def read_many(self, calls: Sequence[Call[T]]) -> list[T | None]:
@@ -204,8 +205,8 @@ class SessionKeeper(_TimedCall, AsyncResource):
                 for answer in answers:  # results before a failure are kept
                     results.append(await _unless_missing(answer))  # noqa: PERF401
             except _BROKEN:
-                deadline = min(deadline, _now() + self.config.connection_timeout_ms / 1000)
-                if _now() >= deadline:
+                deadline = min(deadline, loop_time() + self.config.connection_timeout_ms / 1000)
+                if loop_time() >= deadline:
                     raise
         return results
 
@@ -283,7 +284,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
             while connection.ending is None:
                 await self._changed.wait()
             await connection.wait_closed()
-            lasted = _now() - connection.since
+            lasted = loop_time() - connection.since
             await self._ensemble.lost(opened.address, connection.ending, lasted)
 
     def _connect_request(self) -> ConnectRequest:
@@ -385,7 +386,3 @@ async def _or_error(answer: Awaitable[T]) -> T | ZooKeeperError:
         return await answer
     except ZooKeeperError as error:
         return error
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, schema_of
@@ -16,7 +17,7 @@ _BATCH: Final = 10_000  # records in each batch of a file
 _TIMES: Final[Literal["ms"]] = "ms"
 
 
-class RecordFile:
+class RecordFile(AsyncResource):
     """A file with one row for each record, open for its ``async with`` block.
 
     The rows are written to a temporary file in the same folder, which replaces the file at the end.
@@ -34,19 +35,13 @@ class RecordFile:
         self._rows: list[decoding.Record] = []
         self._writer: Any = None
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         try:
-            self._writer = await asyncio.to_thread(self._open)
+            self._writer = await asyncio.to_thread(self._create)
         except OSError as error:
             raise ConfigError(f"{self._path} cannot be written: {error.strerror}") from None
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _before_close(self, error: BaseException | None) -> None:
         complete = error is None or isinstance(error, asyncio.CancelledError | TimeoutError)
         self._close(complete=complete)
 
@@ -62,7 +57,7 @@ class RecordFile:
             return error
         return None
 
-    def _open(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+    def _create(self) -> Any:  # noqa: ANN401 - pyarrow has no types
         if self._kind == "arrow":
             from pyarrow import ipc
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from asyncconsumer.aio.clock import loop_time
 from asyncconsumer.buffer.body_cache import BodyCache
 from asyncconsumer.config import FetchConfig
 from asyncconsumer.errors import (
@@ -99,7 +100,7 @@ class _ErrorTracker:
             final = self._errors.final_corruption(self._tp, position, error)
             if final is not None:
                 raise final from (None if final is error else error)
-            self._errors = self._errors.add(error, _now())
+            self._errors = self._errors.add(error, loop_time())
             await asyncio.sleep(_CORRUPT_RETRY_SECONDS)
             return
         if self._deadline is None:
@@ -220,7 +221,7 @@ class PartitionReader:
         self.high_watermark = response.high_watermark
         end = response.end_offset
         if response.preferred_replica >= 0:
-            self._replica = PreferredReplica.redirected(response.preferred_replica, _now())
+            self._replica = PreferredReplica.redirected(response.preferred_replica, loop_time())
             return None
         if end <= self.position:
             if response.data:
@@ -238,13 +239,13 @@ class PartitionReader:
         The leader is then looked up again, because another broker may lead the partition by then.
         """
         allowed = self._config.fetch_max_wait_ms / 1000 + _SILENT_SECONDS + sent.throttle
-        connection, began = sent.connection, _now()
+        connection, began = sent.connection, loop_time()
         while True:
             # unlike `await`, a cancellation does not cancel the future
             done, _ = await asyncio.wait((sent.response,), timeout=allowed)
             if done:
                 return
-            silent = _now() - max(connection.last_received, began)
+            silent = loop_time() - max(connection.last_received, began)
             if silent >= allowed - 0.001:  # tolerance for timer rounding
                 self._leaders.mark_suspect(connection.address)
                 connection.close_silent(silent)
@@ -265,18 +266,18 @@ class PartitionReader:
         if self._topic_ids.is_recreated(tp, leader.topic_id):
             raise TopicRecreated(*tp, self.position)
         self._topic_ids = self._topic_ids._replace(current=leader.topic_id)
-        if self._replica.is_expired(_now()):
+        if self._replica.is_expired(loop_time()):
             self._replica = NO_REPLICA
         if (node_id := self._replica.node_id) is not None:
             replica = await self._leaders.connect_to(node_id, Traffic.FETCH, slot=self._slot)
             if replica is None:  # unknown broker: refresh metadata before the next redirect
                 self._leaders.mark_stale(tp)
-                self._replica = self._replica.failed(_now())
+                self._replica = self._replica.failed(loop_time())
             connection = replica or connection
         return connection, leader
 
     def _request(self, fetch: PartitionFetch) -> FetchRequest:
-        rack = "" if self._replica.is_avoided(_now()) else self._config.client_rack
+        rack = "" if self._replica.is_avoided(loop_time()) else self._config.client_rack
         return build_request({self.partition: fetch}, self._config, rack=rack)
 
     def _send_ahead(self, last: _InFlight, throttle: float) -> None:
@@ -285,7 +286,7 @@ class PartitionReader:
         Nothing is sent at the end offset, or if the connection cannot be used.
         """
         at_end = self._end is not None and self.position >= self._end
-        if at_end or self._replica.is_expired(_now()) or not last.connection.usable:
+        if at_end or self._replica.is_expired(loop_time()) or not last.connection.usable:
             return
         fetch = last.fetch._replace(offset=self.position)
         response = last.connection.send_raw(self._request(fetch))
@@ -295,7 +296,7 @@ class PartitionReader:
         """Handle an error so that the fetch can be retried. Raise the error if it is final."""
         self._leaders.mark_stale(self.partition)
         at_replica = self._replica.node_id is not None
-        self._replica = self._replica.failed(_now())
+        self._replica = self._replica.failed(loop_time())
         if isinstance(error, TopicRecreated):
             await self._restart(error)
             return
@@ -344,7 +345,3 @@ class PartitionReader:
         self.position = target
         if self._policy.on_skip is not None:
             self._policy.on_skip(skipped)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from random import Random
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncconsumer.aio.resource import AsyncResource
@@ -203,15 +202,8 @@ class SparkFeeder(Measured, AsyncResource):
         ]
         stack.push_async_callback(self._drain, *tasks)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await super().__aexit__(kind, error, traceback)
-        if error is None:
-            self._failure.check(again=False)
+    def _after_close(self) -> None:
+        self._failure.check(again=False)
 
     async def run(self) -> None:
         """Wait until the feeder fails, and raise its error.

@@ -11,6 +11,7 @@ from typing import Any, Final
 from aiozk import protocol
 from aiozk.protocol.request import Request
 
+from asyncconsumer.aio.clock import loop_time
 from asyncconsumer.config import ZooKeeperConfig
 from asyncconsumer.errors import (
     ConfigError,
@@ -59,11 +60,11 @@ class _Session:
 
     def attach(self, transport: FakeZooKeeperTransport) -> None:
         """Make `transport` the connection of the session, and restart the session timeout."""
-        self.transport, self.last_request_at = transport, _now()
+        self.transport, self.last_request_at = transport, loop_time()
 
     def is_overdue(self) -> bool:
         """Return whether the session timeout has passed."""
-        return _now() >= self.last_request_at + self.timeout
+        return loop_time() >= self.last_request_at + self.timeout
 
     def look_later(self, look: "Callable[[_Session], None]") -> None:
         """Schedule a call of `look` for the end of the session timeout."""
@@ -223,7 +224,7 @@ class FakeZooKeeper:
             self._last_session += 1
             password = self._network.randomness.randbytes(16)
             session_id, timeout = self._last_session, hello.timeout_ms / 1000
-            session = _Session(session_id, password, timeout, _now())
+            session = _Session(session_id, password, timeout, loop_time())
             self._sessions[session_id] = session
             self._look_at(session)
             return ConnectResponse(session_id, password, hello.timeout_ms)
@@ -351,7 +352,3 @@ def _sets_watch(answer: Answer, request: Request) -> bool:
     """
     missing = request.opcode == protocol.ExistsRequest.opcode and answer.error == NoNode.code
     return not answer.error or missing
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -1,6 +1,12 @@
-"""The system's wall clock."""
+"""The clock of the event loop, and the system's wall clock."""
 
+import asyncio
 import time
+
+
+def loop_time() -> float:
+    """Return the time of the running event loop in seconds."""
+    return asyncio.get_running_loop().time()
 
 
 def wall_clock() -> float:
