@@ -133,3 +133,27 @@ async def test_an_error_of_the_block_is_not_wrapped_into_a_group() -> None:
             raise ValueError("block")
     assert resource.task is not None
     assert resource.task.cancelled()
+
+
+class Failed(Recorder):
+    """A resource whose background task has failed while the block ran."""
+
+    def _after_close(self) -> None:
+        self.steps.append("after close")
+        raise RuntimeError("background")
+
+
+async def test_an_error_after_the_close_is_raised_from_a_block_without_error() -> None:
+    resource = Failed()
+    with pytest.raises(RuntimeError, match="background"):
+        async with resource:
+            pass
+    assert resource.steps[-2:] == ["close first", "after close"]
+
+
+async def test_an_error_of_the_block_comes_before_one_after_the_close() -> None:
+    resource = Failed()
+    with pytest.raises(ValueError, match="block"):
+        async with resource:
+            raise ValueError("block")
+    assert resource.steps[-1] == "close first"
