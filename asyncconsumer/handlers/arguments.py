@@ -40,7 +40,7 @@ class Inject(enum.Enum):
 class RecordPart(NamedTuple):
     """The part of a record that an argument is read from.
 
-    `kind` is the annotated type. `how` is the deserializer that the annotation names, or None. For
+    `kind` is the annotated type. `deserializer` is the one that the annotation names, or None. For
     a header, `name` is its name, and `required` says whether each record must have it.
     """
 
@@ -111,7 +111,7 @@ def dependency_of(
 ) -> Dependency:
     """Return a dependency on `function`, with the arguments that `function` needs.
 
-    `where` is the start of error messages. `within` has the dependencies that need this one. Raise
+    `place` is the start of error messages. `within` has the dependencies that need this one. Raise
     ConfigError for a cycle or an unsupported parameter.
     """
     if not callable(function):
@@ -270,7 +270,7 @@ def _check_values(place: str, names: Sequence[str], arguments: Sequence[Argument
 def _reader(
     place: str, parameter: inspect.Parameter, *, batch: bool, within: tuple[object, ...]
 ) -> Argument:
-    """Return the argument for a parameter. `where` is the start of error messages."""
+    """Return the argument for a parameter. `place` is the start of error messages."""
     marker: Any = _injection(parameter)
     if marker is None:
         return _of_record(place, parameter, batch=batch)
