@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import pickle
+import tracemalloc
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable
@@ -557,6 +558,61 @@ def test_the_collector_visits_no_message_of_bytes() -> None:
     assert not any(gc.is_tracked(decoding.Message(record, b"key", value)) for value in plain)
     assert gc.is_tracked(decoding.Message(record, b"key", [b"bytes"]))
     assert gc.is_tracked(decoding.Message(record, {"key": 1}, b"value"))
+
+
+async def test_the_collector_visits_no_message_of_a_subclass_without_attributes() -> None:
+    if decoding.name != "compiled":
+        pytest.skip("the pure decoder has ordinary objects")
+
+    class Plain(decoding.Message[Any, Any]):
+        __slots__ = ()
+
+    class WithAttributes(decoding.Message[Any, Any]):
+        pass
+
+    for message_type, tracked in ((Plain, False), (WithAttributes, True)):
+        stream = stream_of(decoding, message_type=message_type)
+        messages: list[Any] = [message async for message in stream]
+        assert {type(message) for message in messages} == {message_type}
+        assert {gc.is_tracked(message) for message in messages} == {tracked}
+
+
+async def test_the_record_of_a_message_is_complete(decoder: ModuleType) -> None:
+    row = Row(7, b"value", b"key", headers=(("h", b"1"), ("n", None)), timestamp=5)
+    data = batch([row])
+    message = await anext(stream_of(decoder, data, key=bytes.decode, value=len))
+    [record] = decoder.Records(data, topic="t", partition=3)
+    assert message.record == record
+    assert message.record is message.record
+    assert (message.key, message.value) == ("key", 5)
+    assert (message.headers, message.timestamp) == (record.headers, record.timestamp)
+
+
+async def test_the_record_of_a_message_outlives_it(decoder: ModuleType) -> None:
+    """Parts of a message are used again only after its record is gone, too."""
+    data = batch(rows(300))
+    stream = stream_of(decoder, data, value=bytes)
+    retained = [message.record async for message in stream]
+    again = [message async for message in stream_of(decoder, data, value=bytes)]
+    assert retained == list(decoder.Records(data, topic="t", partition=3))
+    assert [message.record for message in again] == retained
+
+
+async def test_few_of_the_messages_that_a_list_leaves_are_kept() -> None:
+    """They are used again, within a limit of memory."""
+    if decoding.name != "compiled":
+        pytest.skip("the pure decoder uses no message again")
+
+    data = batch([Row(offset, b"v" * 400) for offset in range(20_000)])
+    tracemalloc.start()
+    try:
+        stream = stream_of(decoding, data, value=bytes)
+        messages = [message async for message in stream]
+        del messages, stream
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < 4 * 2**20
 
 
 async def test_messages_outlive_each_other(decoder: ModuleType) -> None:

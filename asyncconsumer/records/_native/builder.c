@@ -71,10 +71,10 @@ PyObject *builder_intercept(MessageBuilder *self, PyObject *record)
 }
 
 /* Has `fail` raise its own error in place of the one that is set. */
-static void translate_failure(MessageBuilder *self, PyObject *record, const char *part)
+static void translate_failure(MessageBuilder *self, Message *message, const char *part)
 {
-    PyObject *error = error_fetch();
-    PyObject *answer = PyObject_CallFunction(self->fail, "OOs", error, record, part);
+    PyObject *error = error_fetch(), *record = message_record(message);
+    PyObject *answer = record ? PyObject_CallFunction(self->fail, "OOs", error, record, part) : NULL;
     if (answer != NULL) { /* it raised nothing, so the first error is raised */
         Py_DECREF(answer);
         error_raise(error);
@@ -83,21 +83,23 @@ static void translate_failure(MessageBuilder *self, PyObject *record, const char
     Py_DECREF(error);
 }
 
-static inline PyObject *build_part(MessageBuilder *self, PyObject *record, PyObject *data, PyObject *function,
+static inline PyObject *build_part(MessageBuilder *self, Message *message, PyObject *data, PyObject *function,
                                    bool takes_record, const char *part)
 {
     if (function == NULL || data == Py_None)
         return Py_NewRef(data);
-    PyObject *made = PyObject_CallOneArg(function, takes_record ? record : data);
+    PyObject *argument = takes_record ? message_record(message) : data;
+    PyObject *made = argument ? PyObject_CallOneArg(function, argument) : NULL;
     if (made == NULL && self->fail != NULL && !takes_record)
-        translate_failure(self, record, part);
+        translate_failure(self, message, part);
     return made;
 }
 
 /* Steals `key` and `value`. */
 static PyObject *await_parts(MessageBuilder *self, PyObject *record, PyObject *key, PyObject *value)
 {
-    PyObject *awaitable = PyObject_CallFunctionObjArgs(awaited_message, (PyObject *)self, record, key, value, NULL);
+    PyObject *awaitable = record == NULL ? NULL : PyObject_CallFunctionObjArgs(awaited_message, (PyObject *)self, record,
+                                                                               key, value, NULL);
     Py_DECREF(key);
     Py_DECREF(value);
     return awaitable;
@@ -113,25 +115,62 @@ static void drop_part(PyObject *part)
     Py_DECREF(part);
 }
 
-enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made)
+static enum Built build(MessageBuilder *self, Message *message, PyObject **made)
 {
-    *made = NULL;
-    if (self->key == NULL && self->value == NULL && self->commit == NULL && self->message_type == &Message_Type) {
-        *made = Py_NewRef(record);
-        return BUILD_DONE;
-    }
-    Record *source = (Record *)record;
-    PyObject *key = build_part(self, record, source->key, self->key, self->key_takes_record, "key");
+    PyObject *key = build_part(self, message, message->key_bytes, self->key, self->key_takes_record, "key");
     if (key == NULL)
         return BUILD_ERROR;
-    PyObject *value = build_part(self, record, source->value, self->value, self->value_takes_record, "value");
+    PyObject *value = build_part(self, message, message->value_bytes, self->value, self->value_takes_record, "value");
     if (value == NULL) {
         drop_part(key);
         return BUILD_ERROR;
     }
-    bool awaits = (self->value != NULL && is_awaitable(value)) || (self->key != NULL && is_awaitable(key));
-    *made = awaits ? await_parts(self, record, key, value) : message_from(self->message_type, record, key, value, self->commit);
-    return *made == NULL ? BUILD_ERROR : awaits ? BUILD_AWAITS : BUILD_DONE;
+    if ((self->value != NULL && is_awaitable(value)) || (self->key != NULL && is_awaitable(key))) {
+        *made = await_parts(self, message_record(message), key, value);
+        return *made == NULL ? BUILD_ERROR : BUILD_AWAITS;
+    }
+    message_complete(message, key, value, self->commit);
+    *made = Py_NewRef(message);
+    return BUILD_DONE;
+}
+
+/* Whether the records themselves are delivered. */
+static inline bool makes_nothing(const MessageBuilder *self)
+{
+    return self->key == NULL && self->value == NULL && self->commit == NULL && self->message_type == &Message_Type;
+}
+
+enum Built builder_build(MessageBuilder *self, PyObject *record, PyObject **made)
+{
+    *made = NULL;
+    if (makes_nothing(self)) {
+        *made = Py_NewRef(record);
+        return BUILD_DONE;
+    }
+    Message *message = message_of(self->message_type, record);
+    if (message == NULL)
+        return BUILD_ERROR;
+    enum Built built = build(self, message, made);
+    Py_DECREF(message);
+    return built;
+}
+
+enum Built builder_build_at(MessageBuilder *self, const Records *from, const Sight *sight, PyObject **record,
+                            PyObject **made)
+{
+    *record = *made = NULL;
+    if (makes_nothing(self)) {
+        *made = record_from(from->topic, from->partition, sight);
+        return *made == NULL ? BUILD_ERROR : BUILD_DONE;
+    }
+    Message *message = message_at(self->message_type, from->topic, from->partition, sight);
+    if (message == NULL)
+        return BUILD_ERROR;
+    enum Built built = build(self, message, made);
+    if (built != BUILD_DONE)
+        *record = Py_XNewRef(message_record(message));
+    Py_DECREF(message);
+    return built;
 }
 
 static PyObject *optional(PyObject *given) { return given == Py_None ? NULL : Py_NewRef(given); }

@@ -62,15 +62,22 @@ static enum Outcome resume_pending(PendingRecord *pending, MessageBuilder *build
     }
 }
 
-/* Makes an item of a record that was taken now. Steals `record`. */
-static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Records *current, int64_t offset,
-                               PyObject *record, PyObject **item)
+/* Makes an item of a record that was taken now. */
+static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Records *current, const Sight *sight,
+                               PyObject **item)
 {
-    if (PyTuple_GET_SIZE(builder->interceptors) > 0)
-        record = builder_intercept(builder, record);
-    enum Built built = record == NULL ? BUILD_ERROR : builder_build(builder, record, item);
+    PyObject *record;
+    enum Built built;
+    if (PyTuple_GET_SIZE(builder->interceptors) == 0)
+        built = builder_build_at(builder, current, sight, &record, item);
+    else {
+        record = record_from(current->topic, current->partition, sight);
+        if (record != NULL)
+            record = builder_intercept(builder, record);
+        built = record == NULL ? BUILD_ERROR : builder_build(builder, record, item);
+    }
     if (built == BUILD_DONE) {
-        Py_DECREF(record);
+        Py_XDECREF(record);
         return ITEM;
     }
     if (stream->builder != builder) /* it was replaced meanwhile: the new one begins with the record as it was */
@@ -78,7 +85,7 @@ static enum Outcome build_item(AsyncRecords *stream, MessageBuilder *builder, Re
     else if (record != NULL) {
         stream->pending.kind = RETRY;
         stream->pending.of = current;
-        stream->pending.offset = offset;
+        stream->pending.offset = sight->offset;
         Py_XSETREF(stream->pending.record, record);
     }
     return built == BUILD_AWAITS ? ITEM_AWAITS : ITEM_ERROR;
@@ -89,17 +96,15 @@ static enum Outcome take_item(AsyncRecords *stream, MessageBuilder *builder, Rec
                               bool *skipped)
 {
     Sight sight;
-    PyObject *record = records_take(current, &sight);
-    if (record == NULL)
+    if (!records_take(current, &sight))
         return PyErr_Occurred() ? READ_ERROR : NO_ITEM;
     PendingRecord *pending = &stream->pending;
     enum Outcome outcome;
     if (pending->kind != NOTHING && (pending->of != current || pending->offset != sight.offset))
         pending_clear(pending);
     if (pending->kind == NOTHING)
-        outcome = build_item(stream, builder, current, sight.offset, record, item);
+        outcome = build_item(stream, builder, current, &sight, item);
     else {
-        Py_DECREF(record);
         *skipped = pending->kind == SKIP;
         outcome = *skipped ? ITEM : resume_pending(pending, builder, item);
     }
@@ -147,11 +152,10 @@ int skip_pending(AsyncRecords *stream)
     if (stream->pending.kind != SKIP || current == NULL || stream->pending.of != current)
         return 0;
     Py_INCREF(current);
-    PyObject *record = records_take(current, &sight);
-    bool failed = record == NULL && PyErr_Occurred() && current->error == NULL;
-    if (record != NULL) {
+    bool taken = records_take(current, &sight);
+    bool failed = !taken && PyErr_Occurred() && current->error == NULL;
+    if (taken) {
         records_settle(current, sight.offset == stream->pending.offset ? NULL : &sight);
-        Py_DECREF(record);
         pending_clear(&stream->pending);
     }
     else if (!failed)

@@ -1,56 +1,100 @@
 /* Message: a record with a deserialized key and value. See asyncconsumer.records.message, the same in Python.
 
-   A loop drops one message for each that it gets, so messages are reused. That saves the allocation, and the
-   garbage collections that allocations would trigger. */
+   Messages and their parts are reused, as records are. That saves the allocations, and the garbage collections that they
+   would trigger. */
 
 #include "message.h"
+
+#include "parts.h"
 
 #include <stddef.h>
 #include <structmember.h>
 
-typedef struct {
-    PyObject_HEAD
-    PyObject *topic, *partition, *offset, *timestamp; /* copied from the record, because Python reads slots fastest */
-    PyObject *key, *value, *record;
-    PyObject *committing; /* commits this message; or NULL */
-} Message;
-
 PyTypeObject Message_Type;
 
-enum { MOST_SPARE = 512 };
+/* Messages that are gone, with those of their parts that the next one may be made of. */
 static Message *spare[MOST_SPARE];
 static int spare_count;
 
-PyObject *message_from(PyTypeObject *type, PyObject *record, PyObject *key, PyObject *value, PyObject *commit)
+/* Whether instances of a type have no attributes besides those of a message. */
+static inline bool adds_nothing(const PyTypeObject *type)
+{
+    return type->tp_basicsize == sizeof(Message) && type->tp_dictoffset == 0 && type->tp_weaklistoffset == 0;
+}
+
+static inline Message *new_message(PyTypeObject *type)
+{
+    if (!adds_nothing(type))
+        return (Message *)type->tp_alloc(type, 0);
+    Message *self;
+    if (spare_count > 0) {
+        self = spare[--spare_count];
+        PyObject_Init((PyObject *)self, type);
+    }
+    else {
+        self = PyObject_GC_New(Message, type);
+        if (self == NULL)
+            return NULL;
+        self->offset = self->timestamp = self->key_bytes = self->value_bytes = NULL;
+    }
+    self->headers = self->key = self->value = self->record = self->committing = NULL;
+    return self;
+}
+
+Message *message_at(PyTypeObject *type, PyObject *topic, PyObject *partition, const Sight *sight)
+{
+    Message *self = new_message(type);
+    if (self == NULL)
+        return NULL;
+    self->topic = Py_NewRef(topic);
+    self->partition = Py_NewRef(partition);
+    self->offset = int_from(self->offset, sight->offset);
+    self->timestamp = int_from(self->timestamp, sight->timestamp);
+    self->timestamp_type = sight->timestamp_type;
+    self->key_bytes = bytes_from(self->key_bytes, sight->key, sight->key_length);
+    self->value_bytes = bytes_from(self->value_bytes, sight->value, sight->value_length);
+    self->headers = headers_from(sight);
+    if (self->offset == NULL || self->timestamp == NULL || self->key_bytes == NULL || self->value_bytes == NULL
+        || self->headers == NULL)
+        Py_CLEAR(self);
+    return self;
+}
+
+Message *message_of(PyTypeObject *type, PyObject *record)
 {
     Record *source = (Record *)record;
-    Message *self;
-    if (type != &Message_Type)
-        self = (Message *)type->tp_alloc(type, 0);
-    else if (spare_count > 0) {
-        self = spare[--spare_count];
-        PyObject_Init((PyObject *)self, &Message_Type);
-    }
-    else
-        self = PyObject_GC_New(Message, &Message_Type);
-    if (self == NULL) {
-        Py_DECREF(key);
-        Py_DECREF(value);
+    Message *self = new_message(type);
+    if (self == NULL)
         return NULL;
-    }
     self->topic = Py_NewRef(source->topic);
     self->partition = Py_NewRef(source->partition);
-    self->offset = Py_NewRef(source->offset);
-    self->timestamp = Py_NewRef(source->timestamp);
+    Py_XSETREF(self->offset, Py_NewRef(source->offset));
+    Py_XSETREF(self->timestamp, Py_NewRef(source->timestamp));
+    self->timestamp_type = source->timestamp_type;
+    Py_XSETREF(self->key_bytes, Py_NewRef(source->key));
+    Py_XSETREF(self->value_bytes, Py_NewRef(source->value));
+    self->headers = Py_NewRef(source->headers);
+    self->record = Py_NewRef(record);
+    return self;
+}
+
+void message_complete(Message *self, PyObject *key, PyObject *value, PyObject *commit)
+{
     self->key = key;
     self->value = value;
-    self->record = Py_NewRef(record);
     self->committing = Py_XNewRef(commit);
-    /* Bytes and numbers are in no cycle, so the collector need not visit lists of such messages. Subclasses may
-       have attributes, which may refer to the message. `tp_alloc` has tracked those. */
-    if (type == &Message_Type && (commit != NULL || PyObject_IS_GC(key) || PyObject_IS_GC(value)))
+    /* Bytes and numbers are in no cycle, so the collector need not visit lists of such messages. Further attributes
+       may refer to the message. `tp_alloc` has tracked messages with those. */
+    if (adds_nothing(Py_TYPE(self)) && (commit != NULL || PyObject_IS_GC(key) || PyObject_IS_GC(value)))
         PyObject_GC_Track(self);
-    return (PyObject *)self;
+}
+
+PyObject *message_record(Message *self)
+{
+    if (self->record == NULL)
+        self->record = record_of_parts(self->topic, self->partition, self->offset, self->timestamp,
+                                       self->timestamp_type, self->key_bytes, self->value_bytes, self->headers);
+    return self->record;
 }
 
 static int message_traverse(Message *self, visitproc visit, void *arg)
@@ -74,20 +118,25 @@ static void message_dealloc(Message *self)
 {
     PyObject_GC_UnTrack(self);
     Py_TRASHCAN_BEGIN(self, message_dealloc)
-    Py_DECREF(self->topic);
-    Py_DECREF(self->partition);
-    Py_DECREF(self->offset);
-    Py_DECREF(self->timestamp);
-    Py_DECREF(self->key);
-    Py_DECREF(self->value);
-    Py_DECREF(self->record);
+    Py_XDECREF(self->topic);
+    Py_XDECREF(self->partition);
+    Py_XDECREF(self->headers);
+    Py_XDECREF(self->key);
+    Py_XDECREF(self->value);
+    Py_XDECREF(self->record);
     Py_XDECREF(self->committing);
-    if (!Py_IS_TYPE(self, &Message_Type))
-        Py_TYPE(self)->tp_free((PyObject *)self);
-    else if (spare_count < MOST_SPARE)
+    if (adds_nothing(Py_TYPE(self)) && spare_count < MOST_SPARE) {
+        self->key_bytes = worth_keeping(self->key_bytes, spare_count);
+        self->value_bytes = worth_keeping(self->value_bytes, spare_count);
         spare[spare_count++] = self;
-    else
-        PyObject_GC_Del(self);
+    }
+    else {
+        Py_XDECREF(self->offset);
+        Py_XDECREF(self->timestamp);
+        Py_XDECREF(self->key_bytes);
+        Py_XDECREF(self->value_bytes);
+        Py_TYPE(self)->tp_free((PyObject *)self);
+    }
     Py_TRASHCAN_END
 }
 
@@ -98,7 +147,10 @@ static PyObject *message_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!|OOO:Message", names, &Record_Type, &record, &key, &value,
                                      &commit))
         return NULL;
-    return message_from(type, record, Py_NewRef(key), Py_NewRef(value), commit == Py_None ? NULL : commit);
+    Message *self = message_of(type, record);
+    if (self != NULL)
+        message_complete(self, Py_NewRef(key), Py_NewRef(value), commit == Py_None ? NULL : commit);
+    return (PyObject *)self;
 }
 
 /* --- rare calls, which share the Python code of the pure decoder ------------------------------------- */
@@ -131,7 +183,8 @@ static PyObject *message_compare(PyObject *left, PyObject *right, int operator)
         || !Py_IS_TYPE(left, &Message_Type))
         Py_RETURN_NOTIMPLEMENTED;
     Message *a = (Message *)left, *b = (Message *)right;
-    int same = PyObject_RichCompareBool(a->record, b->record, Py_EQ);
+    PyObject *record = message_record(a), *other = record == NULL ? NULL : message_record(b);
+    int same = other == NULL ? -1 : PyObject_RichCompareBool(record, other, Py_EQ);
     if (same == 1)
         same = PyObject_RichCompareBool(a->key, b->key, Py_EQ);
     if (same == 1)
@@ -139,17 +192,13 @@ static PyObject *message_compare(PyObject *left, PyObject *right, int operator)
     return same < 0 ? NULL : PyBool_FromLong(same == (operator == Py_EQ));
 }
 
-static Py_hash_t message_hash(Message *self) { return PyObject_Hash(self->record); }
-
-static PyObject *message_headers(Message *self, void *Py_UNUSED(closure))
+static Py_hash_t message_hash(Message *self)
 {
-    return Py_NewRef(((Record *)self->record)->headers);
+    PyObject *record = message_record(self);
+    return record == NULL ? -1 : PyObject_Hash(record);
 }
 
-static PyObject *message_timestamp_type(Message *self, void *Py_UNUSED(closure))
-{
-    return PyLong_FromLong(((Record *)self->record)->timestamp_type);
-}
+static PyObject *get_record(Message *self, void *Py_UNUSED(closure)) { return Py_XNewRef(message_record(self)); }
 
 static PyMethodDef message_methods[] = {
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
@@ -160,8 +209,7 @@ static PyMethodDef message_methods[] = {
 };
 
 static PyGetSetDef message_properties[] = {
-    {"headers", (getter)message_headers, NULL, "The headers of the record.", NULL},
-    {"timestamp_type", (getter)message_timestamp_type, NULL, "The timestamp type of the record.", NULL},
+    {"record", (getter)get_record, NULL, "The record.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -172,7 +220,8 @@ static PyMemberDef message_members[] = {
     {"timestamp", T_OBJECT_EX, offsetof(Message, timestamp), READONLY, "Milliseconds since 1970, or -1."},
     {"key", T_OBJECT_EX, offsetof(Message, key), READONLY, "The deserialized key, or None."},
     {"value", T_OBJECT_EX, offsetof(Message, value), READONLY, "The deserialized value, or None."},
-    {"record", T_OBJECT_EX, offsetof(Message, record), READONLY, "The record."},
+    {"headers", T_OBJECT_EX, offsetof(Message, headers), READONLY, "The headers of the record."},
+    {"timestamp_type", T_BYTE, offsetof(Message, timestamp_type), READONLY, "The timestamp type of the record."},
     {"_committing", T_OBJECT, offsetof(Message, committing), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

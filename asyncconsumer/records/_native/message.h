@@ -5,11 +5,28 @@
 
 #include "native.h"
 
+typedef struct {
+    PyObject_HEAD
+    PyObject *topic, *partition, *offset, *timestamp, *headers; /* as in the record; Python reads slots fastest */
+    PyObject *key, *value;             /* deserialized; NULL until the message is complete */
+    PyObject *key_bytes, *value_bytes; /* the bytes of the record, or None */
+    PyObject *record;                  /* NULL until it is needed: most messages never need it */
+    PyObject *committing;              /* commits this message; or NULL */
+    signed char timestamp_type;
+} Message;
+
 extern PyTypeObject Message_Type;
 
-/* Makes a message of `type`, which is Message or a subclass; its `__init__` is not called.
-   Steals `key` and `value`, also if it fails. `commit` may be NULL. */
-PyObject *message_from(PyTypeObject *type, PyObject *record, PyObject *key, PyObject *value, PyObject *commit);
+/* New messages of `type`, which is Message or a subclass, for a record in the bytes or as an object. They are complete
+   after message_complete; the `__init__` of a subclass is not called. */
+Message *message_at(PyTypeObject *type, PyObject *topic, PyObject *partition, const Sight *sight);
+Message *message_of(PyTypeObject *type, PyObject *record);
+
+/* Steals `key` and `value`. `commit` may be NULL. */
+void message_complete(Message *self, PyObject *key, PyObject *value, PyObject *commit);
+
+/* The record, as a borrowed reference; NULL with an exception. */
+PyObject *message_record(Message *self);
 
 int message_prepare(PyObject *module);
 

@@ -35,6 +35,13 @@ typedef struct {
 
 PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight);
 
+/* The headers of a record as a tuple, which is the same object for all records without headers. */
+PyObject *headers_from(const Sight *sight);
+
+/* A Record of parts that other records were made of. */
+PyObject *record_of_parts(PyObject *topic, PyObject *partition, PyObject *offset, PyObject *timestamp,
+                          signed char timestamp_type, PyObject *key, PyObject *value, PyObject *headers);
+
 enum { WORK_BETWEEN_PAUSES = 4 << 20 }; /* bytes decompressed before the event loop runs again */
 
 /* As asyncconsumer.records.pauses.Pause: more follows, when the event loop ran or when prepare() was called. */
@@ -153,9 +160,9 @@ bool records_await_body(Records *self);
 /* The next Record as an object; NULL without an exception at the end, or at a pause. Steals nothing. */
 PyObject *records_next(Records *self);
 
-/* The same for callers that may put the record back. Until records_settle, nobody else reads or evicts these Records,
-   and close() is delayed. NULL: there is nothing to settle. */
-PyObject *records_take(Records *self, Sight *sight);
+/* Sights the next record for callers that make an object of it, and may put it back. Until records_settle, nobody else
+   reads or evicts these Records, and close() is delayed. False: there is nothing to settle, and maybe an exception. */
+bool records_take(Records *self, Sight *sight);
 void records_settle(Records *self, const Sight *put_back);
 
 /* --- stream.c, loop.c, columns.c, answer.c, ends.c, encoder.c, call.c, block.c, run.c ------------------------------ */

@@ -10,7 +10,6 @@
 static PyObject *no_headers; /* the one empty tuple */
 
 /* Records that are gone, with those of their parts that the next one may be made of. */
-enum { MOST_SPARE = 512 };
 static Record *spare[MOST_SPARE];
 static int spare_count;
 
@@ -25,8 +24,10 @@ static inline Record *new_record(void)
 }
 
 /* Headers were bounds-checked when the record was sighted; keys are valid UTF-8. */
-static PyObject *headers_from(const Sight *sight)
+PyObject *headers_from(const Sight *sight)
 {
+    if (sight->header_count == 0)
+        return Py_NewRef(no_headers);
     PyObject *headers = PyTuple_New(sight->header_count);
     if (headers == NULL)
         return NULL;
@@ -66,12 +67,29 @@ PyObject *record_from(PyObject *topic, PyObject *partition, const Sight *sight)
     self->timestamp_type = sight->timestamp_type;
     self->key = bytes_from(self->key, sight->key, sight->key_length);
     self->value = bytes_from(self->value, sight->value, sight->value_length);
-    self->headers = sight->header_count ? headers_from(sight) : Py_NewRef(no_headers);
+    self->headers = headers_from(sight);
     if (self->offset == NULL || self->timestamp == NULL || self->key == NULL || self->value == NULL
         || self->headers == NULL) {
         Py_DECREF(self);
         return NULL;
     }
+    return (PyObject *)self;
+}
+
+PyObject *record_of_parts(PyObject *topic, PyObject *partition, PyObject *offset, PyObject *timestamp,
+                          signed char timestamp_type, PyObject *key, PyObject *value, PyObject *headers)
+{
+    Record *self = new_record();
+    if (self == NULL)
+        return NULL;
+    self->topic = Py_NewRef(topic);
+    self->partition = Py_NewRef(partition);
+    Py_XSETREF(self->offset, Py_NewRef(offset));
+    Py_XSETREF(self->timestamp, Py_NewRef(timestamp));
+    self->timestamp_type = timestamp_type;
+    Py_XSETREF(self->key, Py_NewRef(key));
+    Py_XSETREF(self->value, Py_NewRef(value));
+    self->headers = Py_NewRef(headers);
     return (PyObject *)self;
 }
 
@@ -81,8 +99,8 @@ static void record_dealloc(Record *self)
     Py_XDECREF(self->partition);
     Py_XDECREF(self->headers);
     if (spare_count < MOST_SPARE) {
-        self->key = worth_keeping(self->key);
-        self->value = worth_keeping(self->value);
+        self->key = worth_keeping(self->key, spare_count);
+        self->value = worth_keeping(self->value, spare_count);
         spare[spare_count++] = self;
         return;
     }

@@ -25,37 +25,38 @@ bool records_await_body(Records *self)
     return true;
 }
 
-static inline PyObject *next_record(Records *self, Sight *sight)
+static inline PyObject *next_record(Records *self)
 {
-    if (walk_next(self, sight) <= 0)
+    Sight sight;
+    if (walk_next(self, &sight) <= 0)
         return NULL;
-    PyObject *record = record_from(self->topic, self->partition, sight);
+    PyObject *record = record_from(self->topic, self->partition, &sight);
     if (record == NULL) /* no memory: the next call reads it again */
-        walk_unread(self, sight);
+        walk_unread(self, &sight);
     else
-        self->given = sight->offset;
+        self->given = sight.offset;
     return record;
 }
 
 PyObject *records_next(Records *self)
 {
-    Sight sight;
     if (records_await_body(self) || records_enter(self) < 0)
         return NULL;
-    PyObject *record = next_record(self, &sight);
+    PyObject *record = next_record(self);
     records_leave(self);
     return record;
 }
 
-PyObject *records_take(Records *self, Sight *sight)
+bool records_take(Records *self, Sight *sight)
 {
     if (records_await_body(self) || records_enter(self) < 0)
-        return NULL;
-    PyObject *record = next_record(self, sight);
-    self->pinned = record != NULL;
-    if (record == NULL)
+        return false;
+    self->pinned = walk_next(self, sight) > 0;
+    if (self->pinned)
+        self->given = sight->offset;
+    else
         records_leave(self);
-    return record;
+    return self->pinned;
 }
 
 static void finish(Records *self)
