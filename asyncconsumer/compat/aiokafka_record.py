@@ -1,4 +1,4 @@
-"""A subclass of aiokafka's `ConsumerRecord` that the record decoder creates."""
+"""A message that stands in for aiokafka's `ConsumerRecord`."""
 
 from typing import Any
 
@@ -21,17 +21,18 @@ _FIELDS = (
 )
 
 
-class ConsumerRecord(Message[Any, Any], aiokafka.ConsumerRecord[Any, Any]):
-    """A `ConsumerRecord` of aiokafka that the record decoder has created. It is immutable.
+class ConsumerRecord(Message[Any, Any]):
+    """A message with the attributes of aiokafka's `ConsumerRecord`. It is immutable.
 
+    It is an instance of that class for `isinstance`, ``match`` and `dataclasses`. It does not
+    inherit from it, because a dictionary of each record would cost more than decoding the record.
     Copies by `dataclasses.replace`, `copy` and `pickle` are plain records of aiokafka.
     """
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment] # as aiokafka's
-
-    def __new__(cls, *args: Any, **fields: Any) -> Any:  # noqa: ANN401, D102 - for `replace`
-        return aiokafka.ConsumerRecord(*args, **fields)
+    __dataclass_fields__ = aiokafka.ConsumerRecord.__dataclass_fields__
+    __class__ = property(lambda _: aiokafka.ConsumerRecord)
 
     @property
     def checksum(self) -> None:

@@ -86,6 +86,11 @@ async def test_a_record_is_aiokafkas(kafka: KafkaHandle) -> None:
     ) as theirs:
         expected = await theirs.getone()
     assert isinstance(record, ConsumerRecord)
+    match record:
+        case ConsumerRecord(topic=name, offset=0):
+            assert name == topic
+        case _:
+            pytest.fail("not a ConsumerRecord")
     assert (record == expected, expected == record) == (True, True)
     assert repr(record) == repr(expected)
     assert dataclasses.asdict(record) == dataclasses.asdict(expected)
