@@ -28,7 +28,7 @@ EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
 say     = @printf '\033[1m▸ %s\033[0m\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-newest test-python test-spark test-fast s3 check format bench fuzz simulate sanitize docs dist clean
+.PHONY: help demo test test-oldest test-newest test-python test-spark test-fast s3 check format bench fuzz simulate sanitize docs dist extras clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -148,6 +148,10 @@ docs: $(VENV)/.ready  ## build the documentation site into build/docs, offline a
 dist: $(VENV)/.ready  ## build the sdist and a wheel for each Python, and test each wheel
 	$(say) 'sdist and wheels into dist, each tested in an empty environment'
 	@$(BIN)/python -m tools.dist $(ARGS)
+
+extras: $(VENV)/.ready  ## install each extra alone, and use it (ARGS='spark web')
+	$(say) 'each extra alone in an empty environment'
+	@$(BIN)/python -m tools.extras $(ARGS)
 
 clean:  ## remove what the other targets made (not the cache of server jars)
 	$(say) 'removing .venv, build and caches'

@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +74,15 @@ def environment(python: Path, folder: Path, *requirements: str | Path) -> Path:
     return folder / "bin"
 
 
+def build_source(target: Path, folder: Path) -> Path:
+    """Build the source distribution into `target`, and return its path."""
+    tools = environment(Path(sys.executable), folder / "tools", *TOOLS)
+    sdist = (tools / "python", "-m", "build", "--no-isolation", "--sdist")
+    run(*sdist, "--outdir", target, ROOT, cwd=folder)
+    [source] = target.glob("*.tar.gz")
+    return source
+
+
 def build_wheel(python: Path, source: Path, folder: Path, version: str) -> Path:
     """Build the wheel of one Python from the source distribution, and return its path in dist/."""
     tools = environment(python, folder / "tools", *TOOLS)
@@ -115,14 +126,20 @@ def run_example(bin_folder: Path, program: str, group: str, folder: Path) -> Non
         process.communicate()
 
 
-async def test_wheels(wheels: dict[Path, Path], folder: Path, version: str) -> None:
-    """Install each wheel into an empty environment, and run it there."""
+@asynccontextmanager
+async def orders() -> AsyncIterator[str]:
+    """Start a broker with orders, and yield the first example of README.md for it."""
     async with Kafka() as kafka:
         await kafka.admin.create_topic("orders")
         async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
             for number in range(ORDERS):
                 await producer.send_and_wait("orders", b'{"id": %d}' % number)
-        example = first_example(kafka.bootstrap_servers)
+        yield first_example(kafka.bootstrap_servers)
+
+
+async def test_wheels(wheels: dict[Path, Path], folder: Path, version: str) -> None:
+    """Install each wheel into an empty environment, and run it there."""
+    async with orders() as example:
         for python, wheel in wheels.items():
             place = folder / python.name
             programs = await asyncio.to_thread(environment, python, place, wheel)
@@ -145,17 +162,14 @@ def main() -> None:
         folder = Path(temporary)
         for python in arguments.python or pythons():
             (folder / f"build-{python.name}").mkdir()
-        tools = environment(Path(sys.executable), folder / "tools", *TOOLS)
-        sdist = (tools / "python", "-m", "build", "--no-isolation", "--sdist")
-        run(*sdist, "--outdir", DIST, ROOT, cwd=folder)
-        [source] = DIST.glob("*.tar.gz")
+        source = build_source(DIST, folder)
         print(f"  {source.name}")
         wheels = {
             python: build_wheel(python, source, folder / f"build-{python.name}", version)
             for python in arguments.python or pythons()
         }
         asyncio.run(test_wheels(wheels, folder, version))
-        run(tools / "twine", "check", "--strict", *DIST.iterdir(), cwd=folder)
+        run(folder / "tools" / "bin" / "twine", "check", "--strict", *DIST.iterdir(), cwd=folder)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import asyncconsumer
+from tools import extras
 
 pytestmark = pytest.mark.fast
 
@@ -53,3 +54,8 @@ def test_every_import_is_declared() -> None:
         and not {normal(name) for name in distributions.get(name, [name])} & declared()
     }
     assert missing == set()
+
+
+def test_each_extra_is_tried_alone() -> None:
+    """`make extras` installs each one into an empty environment."""
+    assert set(extras.USES) == extras.shipped_extras()
