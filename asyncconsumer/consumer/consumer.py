@@ -36,7 +36,12 @@ from asyncconsumer.consumer.spans import ItemSpans, check_tracing
 from asyncconsumer.consumer.stream import ConsumerStream, DeliveryPolicy
 from asyncconsumer.consumer.subscribe_operations import SubscribeOperations
 from asyncconsumer.consumer.subscription import Collaborators, S, StreamKind
-from asyncconsumer.consumer.subscription_spec import ManualPartitions, ToAssign, parse_subscription
+from asyncconsumer.consumer.subscription_spec import (
+    ManualPartitions,
+    ToAssign,
+    describe,
+    parse_subscription,
+)
 from asyncconsumer.consumer.transactions import TransactionalProducer
 from asyncconsumer.environment import Environment
 from asyncconsumer.errors import ConfigError, brief
@@ -201,6 +206,14 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
                 stacklevel=1,
                 source=self,
             )
+
+    def __repr__(self) -> str:
+        spec = self._spec if self._current is None else self._current.spec
+        reads = "no subscription" if spec is None else describe(spec)
+        state = f"{len(self.assignment)} partitions assigned" if self.is_open else "not open"
+        return (
+            f"<{type(self).__name__} of {reads}, group_id={self.config.member.group_id!r}, {state}>"
+        )
 
     @property
     def is_open(self) -> bool:

@@ -5,7 +5,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import isinf
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from asyncconsumer.consumer.topic_check import TopicCheck
 from asyncconsumer.errors import NoCommittedOffset
@@ -57,6 +57,27 @@ class Health:
         """Whether the consumer can recover without a restart."""
         return self.state is not HealthState.CLOSED
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the health as a dict that JSON can represent.
+
+        Partitions are listed by topic, and `last_` times are seconds.
+        """
+        assignment: dict[str, list[int]] = {}
+        for tp in sorted(self.assignment):
+            assignment.setdefault(tp.topic, []).append(tp.partition)
+        return {
+            "state": self.state.value,
+            "reason": self.reason,
+            "live": self.live,
+            "ready": self.ready,
+            "started": self.started,
+            "assignment": assignment,
+            "lag": lag_by_name(self.lag),
+            "last_heartbeat": self.last_heartbeat,
+            "last_fetch": self.last_fetch,
+            "last_progress": self.last_progress,
+        }
+
 
 class ObservableMembership(Membership, Protocol):
     """A membership that distinguishes an empty assignment from one that is not received yet."""
@@ -87,11 +108,18 @@ def health_of(
 
 
 def with_topics(health: Health, topics: TopicCheck) -> Health:
-    """Return `health`, with another state and reason if subscribed topics do not exist."""
+    """Return `health`, with another state and reason if subscribed topics do not exist.
+
+    A consumer that rebalances keeps its state. Missing topics are known before the first
+    assignment, which may take long.
+    """
+    if (reason := topics.reason) is not None:
+        if health.ready:
+            return replace(health, state=HealthState.STALLED, reason=reason)
+        if health.state is HealthState.REBALANCING:
+            return replace(health, reason=reason)
     if not health.ready:
         return health
-    if (reason := topics.reason) is not None:
-        return replace(health, state=HealthState.STALLED, reason=reason)
     if topics.unmatched is not None and not health.assignment:
         return replace(health, reason=topics.unmatched)
     return health

@@ -129,6 +129,10 @@ class ConsumerApp(Declarations, WebMixin):
         self._state = AppState.NEW
         self._draining = Draining()
 
+    def __repr__(self) -> str:
+        handlers = f"{len(self._handlers)} handlers"
+        return f"<ConsumerApp group_id={self.group_id!r}, {handlers}, {self._state}>"
+
     @classmethod
     def from_env(cls, **options: Unpack[AppKeywords]) -> Self:
         """Return an app with options from variables such as ``ASYNCCONSUMER_GROUP_ID``.

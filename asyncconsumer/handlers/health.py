@@ -5,7 +5,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 from operator import add
-from typing import Final
+from typing import Any, Final
 
 from asyncconsumer.consumer.health import HealthState
 from asyncconsumer.errors import brief
@@ -56,6 +56,10 @@ class AppHealth:
 
     def __bool__(self) -> bool:
         return self.state is AppState.RUNNING
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the health as a dict that JSON can represent."""
+        return asdict(self)
 
 
 def health_of(

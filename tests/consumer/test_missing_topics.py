@@ -44,6 +44,18 @@ async def test_health_names_a_topic_that_does_not_exist(
 
 
 @simulated([1])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_health_names_a_missing_topic_before_the_first_assignment(protocol: str) -> None:
+    async with (
+        coordinating(protocol) as cluster,
+        make_consumer(cluster, ("tpyo",), group_protocol=protocol) as consumer,
+    ):
+        health = consumer.health()
+        assert (health.state, health.ready) == (HealthState.REBALANCING, False)
+        assert "'tpyo'" in (health.reason or "")
+
+
+@simulated([1])
 async def test_health_names_the_topic_of_a_partition_that_does_not_exist() -> None:
     async with (
         GroupCluster(Random(1)) as cluster,
