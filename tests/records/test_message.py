@@ -599,7 +599,7 @@ async def test_the_record_of_a_message_outlives_it(decoder: ModuleType) -> None:
 
 
 async def test_few_of_the_messages_that_a_list_leaves_are_kept() -> None:
-    """They are used again, within a limit of memory."""
+    """Later messages use them again, within a limit of memory."""
     if decoding.name != "compiled":
         pytest.skip("the pure decoder uses no message again")
 
