@@ -5,7 +5,6 @@ Replace ``from aiokafka import AIOKafkaConsumer`` by
 """
 
 import asyncio
-import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
@@ -31,12 +30,21 @@ from aiokafka.errors import (
 from asyncconsumer import types
 from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.aiokafka_parts import commit_structure_validate
+from asyncconsumer.compat.aiokafka_arguments import (
+    check_limit,
+    converted,
+    is_int,
+    names,
+    prefix_pattern,
+)
 from asyncconsumer.compat.aiokafka_consumer import RecordConsumer, WantedSubscription
 from asyncconsumer.compat.aiokafka_errors import translated, translated_commit
 from asyncconsumer.compat.aiokafka_listener import ListenerAdapter
+from asyncconsumer.compat.aiokafka_offset_errors import OffsetErrors
 from asyncconsumer.compat.aiokafka_options import (
     AIOKafkaOptions,
     consumer_options,
+    given_loop,
     plain_function,
 )
 from asyncconsumer.consumer.subscription_lock import SubscriptionLock
@@ -71,10 +79,11 @@ class AIOKafkaConsumer:
         max_poll_records: int | None = None,
         **options: Unpack[AIOKafkaOptions],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
-        _check_limit("max_poll_records", max_poll_records)
+        self._loop = given_loop(options.get("loop"))
+        check_limit("max_poll_records", max_poll_records)
         self._max_records = max_poll_records or _MAX_RECORDS
-        self._listener = ListenerAdapter()
+        self._offset_errors = OffsetErrors()
+        self._listener = ListenerAdapter(self._offset_errors)
         with translated():
             self._consumer = RecordConsumer(
                 listener=self._listener,
@@ -82,7 +91,7 @@ class AIOKafkaConsumer:
                 value_deserializer=plain_function(value_deserializer),
                 **consumer_options(options),
             )
-        self._subscription = WantedSubscription(topics=_names(topics))
+        self._subscription = WantedSubscription(topics=names(topics))
         self._started = self._closed = False
         self._changing: asyncio.Task[None] | None = None
         self._after_change: list[Callable[[], None]] = []  # delayed seeks and pauses
@@ -94,7 +103,9 @@ class AIOKafkaConsumer:
 
     def __del__(self) -> None:
         if getattr(self, "_started", False) and not self._closed:
-            warnings.warn(f"Unclosed {self!r}", ResourceWarning, stacklevel=1, source=self)
+            warnings.warn(
+                f"Unclosed AIOKafkaConsumer: {self!r}", ResourceWarning, stacklevel=1, source=self
+            )
 
     # --- start and stop --------------------------------------------------------------------------
 
@@ -155,13 +166,10 @@ class AIOKafkaConsumer:
             raise TypeError("listener should be an instance of ConsumerRebalanceListener")
         if self._subscription.partitions is not None:
             raise IllegalStateError("Partitions are assigned manually; call unsubscribe() first")
-        try:
-            compiled = re.compile(pattern) if pattern else None
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is not a valid pattern: {error}") from error
-        names = _names(topics)
+        compiled = prefix_pattern(pattern) if pattern else None
+        subscription = WantedSubscription(topics=names(topics), pattern=compiled)
         self._listener.listener = listener
-        self._change(WantedSubscription(topics=names, pattern=compiled))
+        self._change(subscription)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions. The change is made in the background."""
@@ -238,30 +246,34 @@ class AIOKafkaConsumer:
         """Wait for the next record and return it. With `partitions`, return a record of these."""
         assert all(isinstance(tp, TopicPartition) for tp in partitions)
         async with self._reading.hold():
-            await self._before_read()
-            with translated():
-                return await self._consumer.getone(*_converted(partitions))
+            await self._before_read(partitions)
+            with self._offset_errors.noticed(), translated():
+                return await self._consumer.getone(*converted(partitions))
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
         """Return the buffered records by partition. If there are none, wait up to `timeout_ms`."""
         assert all(isinstance(tp, TopicPartition) for tp in partitions)
-        _check_limit("max_records", max_records)
+        check_limit("max_records", max_records)
         async with self._reading.hold():
-            await self._before_read()
-            with translated():
-                batches = await self._consumer.getmany(
-                    *_converted(partitions),
-                    timeout_ms=int(timeout_ms),
-                    max_records=max_records or self._max_records,
-                )
+            await self._before_read(partitions)
+            try:
+                with self._offset_errors.noticed(), translated():
+                    batches = await self._consumer.getmany(
+                        *converted(partitions),
+                        timeout_ms=int(timeout_ms),
+                        max_records=max_records or self._max_records,
+                    )
+            except ConsumerStoppedError:  # by `stop` during this call
+                return {}
         return {TopicPartition(*tp): records for tp, records in batches.items()}
 
-    async def _before_read(self) -> None:
+    async def _before_read(self, partitions: Collection[TopicPartition]) -> None:
         self._check_running()
         await self._settled()
         self._consumer.acknowledge()
+        self._offset_errors.check(partitions or self.assignment())
 
     def _check_running(self) -> None:
         if self._closed:
@@ -303,8 +315,11 @@ class AIOKafkaConsumer:
             types.TopicPartition(*tp): types.Offset(offset, metadata=metadata)
             for tp, (offset, metadata) in commit_structure_validate(offsets).items()
         }
+        owned = self._consumer.owned
+        if chosen and not owned:
+            raise IllegalStateError("No partitions assigned")
         for tp in chosen:
-            if tp not in self._consumer.owned:
+            if tp not in owned:
                 raise IllegalStateError(f"Partition {tp} is not assigned")
         with translated_commit():
             committed = await self._consumer.commit(chosen)
@@ -315,7 +330,7 @@ class AIOKafkaConsumer:
         """Return the committed offset of a partition, or None if it has none."""
         self._check_group()
         await self._settled()
-        (tp,) = _converted([partition])
+        (tp,) = converted([partition])
         with translated():
             offset = (await self._consumer.committed([tp]))[tp]
         return None if offset is None else int(offset)
@@ -325,19 +340,21 @@ class AIOKafkaConsumer:
         await self._settled()
         self._check_assigned([partition])
         with translated():
-            return int(await self._consumer.position(*_converted([partition])))
+            return int(await self._consumer.position(*converted([partition])))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue reading the partition at `offset`."""
-        if not _is_int(offset) or offset < 0:
+        if not is_int(offset) or offset < 0:
             raise ValueError("Offset must be a positive integer")
         self._check_assigned([partition])
-        (tp,) = _converted([partition])
+        (tp,) = converted([partition])
+        self._offset_errors.resolve([tp])
         self._soon(lambda: self._consumer.seek(tp, offset))
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
         """Continue at the first record of these partitions, or of the whole assignment."""
         chosen = await self._chosen(partitions)
+        self._offset_errors.resolve(chosen)
         with translated():
             self._consumer.seek_to_beginning(*chosen)
             for tp in chosen:
@@ -347,6 +364,7 @@ class AIOKafkaConsumer:
     async def seek_to_end(self, *partitions: TopicPartition) -> bool:
         """Continue at the end of these partitions, or of the whole assignment."""
         chosen = await self._chosen(partitions)
+        self._offset_errors.resolve(chosen)
         with translated():
             self._consumer.seek_to_end(*chosen)
             for tp in chosen:
@@ -360,12 +378,13 @@ class AIOKafkaConsumer:
 
         Without `partitions`, this applies to the whole assignment.
         """
-        self._check_group()
         chosen = await self._chosen(partitions)
+        self._check_group()
         with translated():
             committed = await self._consumer.committed(chosen)
             for tp, offset in committed.items():
                 if offset is not None:
+                    self._offset_errors.resolve([tp])
                     self._consumer.seek(tp, int(offset))
         return {
             TopicPartition(*tp): None if offset is None else int(offset)
@@ -377,7 +396,7 @@ class AIOKafkaConsumer:
             raise TypeError("partitions must be TopicPartition instances")
         await self._settled()
         self._check_assigned(partitions)
-        chosen = _converted(partitions or self.assignment())
+        chosen = converted(partitions or self.assignment())
         assert chosen, "No partitions are currently assigned"
         return chosen
 
@@ -399,12 +418,12 @@ class AIOKafkaConsumer:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        offsets = await self._queried(self._consumer.beginning_offsets(_converted(partitions)))
+        offsets = await self._queried(self._consumer.beginning_offsets(converted(partitions)))
         return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will have."""
-        offsets = await self._queried(self._consumer.end_offsets(_converted(partitions)))
+        offsets = await self._queried(self._consumer.end_offsets(converted(partitions)))
         return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
 
     async def _queried(self, query: Any) -> Any:  # noqa: ANN401 - the result of the query
@@ -436,25 +455,25 @@ class AIOKafkaConsumer:
         if not all(isinstance(tp, TopicPartition) for tp in partitions):
             raise TypeError("partitions must be TopicPartition namedtuples")
         self._check_assigned(partitions)
-        return _converted(partitions)
+        return converted(partitions)
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """Return the high watermark in the last fetch response, or None before the first one."""
         assert partition in self.assignment(), _NOT_ASSIGNED
-        return self._consumer.highwater(*_converted([partition]))
+        return self._consumer.highwater(*converted([partition]))
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """Return the last stable offset, or -1 with ``isolation_level="read_uncommitted"``."""
         if self.highwater(partition) is None:
             return None
-        offset = self._consumer.last_stable_offset(*_converted([partition]))
+        offset = self._consumer.last_stable_offset(*converted([partition]))
         committed_only = self._consumer.config.fetch.committed_only
         return offset if committed_only and offset is not None else -1
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
         """Return the time of the last fetch from the broker in ms since 1970, or None."""
         assert partition in self.assignment(), _NOT_ASSIGNED
-        progress = self._consumer.progress().get(*_converted([partition]))
+        progress = self._consumer.progress().get(*converted([partition]))
         if progress is None or progress.last_fetch is None:
             return None
         return int((datetime.now(UTC).timestamp() - progress.last_fetch) * 1000)
@@ -479,22 +498,3 @@ class AIOKafkaConsumer:
     def _check_assigned(self, partitions: Collection[TopicPartition]) -> None:
         if missing := set(partitions) - self.assignment():
             raise IllegalStateError(f"Partitions {missing} are not assigned")
-
-
-def _converted(partitions: Iterable[TopicPartition]) -> list[types.TopicPartition]:
-    return [types.TopicPartition(*tp) for tp in partitions]
-
-
-def _names(topics: object) -> frozenset[str]:
-    if not isinstance(topics, tuple | set | list | frozenset):
-        raise TypeError("Topics should be list of strings")
-    return frozenset(topics)
-
-
-def _check_limit(name: str, limit: int | None) -> None:
-    if limit is not None and (not _is_int(limit) or limit < 1):
-        raise ValueError(f"`{name}` must be a positive Integer")
-
-
-def _is_int(number: object) -> bool:
-    return isinstance(number, int)

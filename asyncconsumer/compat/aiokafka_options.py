@@ -1,6 +1,8 @@
 """The options of aiokafka's consumer, and their translation to those of `Consumer`."""
 
+import asyncio
 import ssl
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
@@ -90,6 +92,16 @@ def consumer_options(options: Mapping[str, Any]) -> dict[str, Any]:
     else:
         result.setdefault("sasl_mechanism", "PLAIN")
     return result
+
+
+def given_loop(loop: object) -> asyncio.AbstractEventLoop:
+    """Return the event loop of a consumer: the option `loop`, or the running loop."""
+    if loop is None:
+        return asyncio.get_running_loop()
+    if not isinstance(loop, asyncio.AbstractEventLoop):
+        raise TypeError("`loop` must be an event loop")
+    warnings.warn("The option `loop` is deprecated, as in aiokafka", DeprecationWarning, 3)
+    return loop
 
 
 def plain_function(deserializer: Callable[[Any], Any] | None) -> Callable[[bytes], Any] | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 from typing import Final
 
@@ -16,6 +16,8 @@ from asyncconsumer.protocol.messages import MetadataRequest
 _log: Final = logging.getLogger(__name__)
 _SECONDS_BETWEEN_WARNINGS: Final = 60.0
 _SECONDS_TO_CREATE: Final = 0.5
+_SECONDS_BETWEEN_LOOKS: Final = 0.1  # while topics are being created
+_LOOKS_AFTER_CREATION: Final = 20
 
 
 class TopicCheck:
@@ -79,18 +81,31 @@ class TopicCheck:
             await self._look_for({tp.topic for tp in spec}, raises=False)
 
     async def _look_for(self, names: Collection[str], *, raises: bool) -> None:
-        topics = (await self._cluster.refresh(names)).topics if names else {}
-        errors = {name: topics[name].error for name in sorted(names) if name in topics}
+        errors = await self._errors_of(names)
         for error in errors.values():
             unknown = isinstance(error, UnknownTopicOrPartition)
             if raises and error is not None and not unknown and not error.retriable:
                 raise error
         self.unmatched = None
-        self.missing = frozenset(
-            name for name, error in errors.items() if isinstance(error, UnknownTopicOrPartition)
-        )
+        self.missing = _unknown(errors)
         if self.missing and self._creates:
-            await self._cluster.ask_any(MetadataRequest(sorted(self.missing), create=True))
+            await self._create()
+
+    async def _create(self) -> None:
+        """Let a broker create the missing topics. Wait until they exist, up to a limit.
+
+        Without the wait, the first assignment would be empty.
+        """
+        await self._cluster.ask_any(MetadataRequest(sorted(self.missing), create=True))
+        for _ in range(_LOOKS_AFTER_CREATION):
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+            self.missing = _unknown(await self._errors_of(self.missing))
+            if not self.missing:
+                return
+
+    async def _errors_of(self, names: Collection[str]) -> dict[str, ConsumerError | None]:
+        topics = (await self._cluster.refresh(names)).topics if names else {}
+        return {name: topics[name].error for name in sorted(names) if name in topics}
 
     async def _look_for_matches(self, pattern: PatternSubscription) -> None:
         every = await self._cluster.topic_names()
@@ -105,6 +120,13 @@ class TopicCheck:
         if reason is not None and (reason != last or now - warned_at >= _SECONDS_BETWEEN_WARNINGS):
             self._warned = reason, now
             _log.warning("%s", reason)
+
+
+def _unknown(errors: Mapping[str, ConsumerError | None]) -> frozenset[str]:
+    """Return the topics that do not exist."""
+    return frozenset(
+        name for name, error in errors.items() if isinstance(error, UnknownTopicOrPartition)
+    )
 
 
 def _why_unmatched(pattern: PatternSubscription, every: list[str]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from asyncconsumer.errors.base import ConsumerError
+from asyncconsumer.types import TopicPartition
 
 
 class ConsumerRebalanceFailed(ConsumerError):
@@ -137,7 +138,7 @@ class NotAssigned(ConsumerError):
 class NoCommittedOffset(ConsumerError):
     """A partition has no committed offset, and ``auto_offset_reset`` is "none"."""
 
-    def __init__(self, partition: object) -> None:
+    def __init__(self, partition: TopicPartition) -> None:
         super().__init__(partition)
         self.partition = partition
 

@@ -130,8 +130,7 @@ class ConsumerApp(Declarations, WebMixin):
         self._draining = Draining()
 
     def __repr__(self) -> str:
-        handlers = f"{len(self._handlers)} handlers"
-        return f"<ConsumerApp group_id={self.group_id!r}, {handlers}, {self._state}>"
+        return f"<ConsumerApp group_id={self.group_id!r}, {self._state}>"
 
     @classmethod
     def from_env(cls, **options: Unpack[AppKeywords]) -> Self:

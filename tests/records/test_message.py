@@ -609,10 +609,10 @@ async def test_few_of_the_messages_that_a_list_leaves_are_kept() -> None:
         stream = stream_of(decoding, data, value=bytes)
         messages = [message async for message in stream]
         del messages, stream
-        left, _ = tracemalloc.get_traced_memory()
+        retained_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert left < 4 * 2**20
+    assert retained_bytes < 4 * 2**20
 
 
 async def test_messages_outlive_each_other(decoder: ModuleType) -> None:
