@@ -118,8 +118,7 @@ class ConsumerApp(Declarations, WebMixin):
         self.state: Any = None
         self.dependency_overrides: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._options = settings.options
-        # Raises ConfigError for invalid options now instead of when the app is opened.
-        Consumer(**self._options)
+        Consumer(**self._options)  # raises ConfigError now instead of when the app is opened
         if options.get("group_id") is None:
             raise ConfigError("an app is a member of a group: set `group_id`")
         self._running: list[HandlerRuntime] = []
