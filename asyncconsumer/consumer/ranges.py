@@ -7,12 +7,12 @@ async with RangeReader(bootstrap_servers) as reader:
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, Self, Unpack
+from contextlib import asynccontextmanager
+from typing import Unpack
 
 from asyncconsumer.aio.concurrency import for_each
-from asyncconsumer.aio.resource import AsyncResource
-from asyncconsumer.config import EngineConfig, ReaderOptions, check_names, document_options, split
+from asyncconsumer.config import EngineConfig, ReaderOptions, document_options, split
+from asyncconsumer.consumer.groupless import GrouplessReader
 from asyncconsumer.errors import ConfigError, OffsetUnavailable
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.cursor import FetchTarget
@@ -25,25 +25,16 @@ from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.streams.stream import Stream
 from asyncconsumer.types import OffsetRange, TopicPartition
 
-_OWN_OPTIONS: Final = ("retry_timeout_ms", "max_buffered_bytes")
-
 
 @document_options(ReaderOptions)
-class RangeReader(AsyncResource):
+class RangeReader(GrouplessReader):
     """A reader of offset ranges. It can read any number of ranges concurrently.
 
     A range ends exactly at its end, also if compaction or transactions left no record at that
     offset. A range that is not in the log raises OffsetUnavailable.
     """
 
-    def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - checks names
-        """Check the names of the options before Python checks the arguments.
-
-        Otherwise a TypeError about missing `bootstrap_servers` would hide a misspelled option.
-        """
-        positional = {"bootstrap_servers": servers[0]} if servers else {}
-        check_names({**options, **positional}, _OWN_OPTIONS)
-        return super().__new__(cls)
+    _own_options = ("retry_timeout_ms", "max_buffered_bytes")
 
     def __init__(
         self,
@@ -59,14 +50,11 @@ class RangeReader(AsyncResource):
             max_buffered_bytes=max_buffered_bytes,
         )
         connection, self._fetch_config = split(
-            {**options, "bootstrap_servers": bootstrap_servers}, _OWN_OPTIONS
+            {**options, "bootstrap_servers": bootstrap_servers}, self._own_options
         )
         self._session = KafkaClient(
             connection, patience_ms=retry_timeout_ms, max_body_bytes=max_buffered_bytes
         )
-
-    async def _open(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(self._session)
 
     async def _check_end(self, tp: TopicPartition, end: int) -> None:
         """Raise OffsetUnavailable if `end` is after the end of the log. A read would never end."""

@@ -2,19 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from random import Random
-from typing import Any, Final, NamedTuple, Self, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 from asyncconsumer.aio.backoff import backoff
-from asyncconsumer.aio.resource import AsyncResource
 from asyncconsumer.aio.start_task import start_task
 from asyncconsumer.config import (
     FetchConfig,
     ReaderOptions,
-    check_names,
     check_together,
     document_options,
     one_of,
@@ -22,6 +19,7 @@ from asyncconsumer.config import (
     whole_number,
 )
 from asyncconsumer.config.choices import OFFSET_RESETS, AutoOffsetReset
+from asyncconsumer.consumer.groupless import GrouplessReader
 from asyncconsumer.errors import (
     BrokerError,
     ConfigError,
@@ -50,7 +48,6 @@ from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.records import decoding
 from asyncconsumer.types import Address, TopicPartition
 
-_OWN_OPTIONS: Final = ("auto_offset_reset", "on_skip", "retry_timeout_ms")
 _LEADER_TRIES: Final = 3
 _LEADER_WAITS: Final = (1.0, 2.0)  # seconds between tries: the first wait and the longest
 
@@ -71,7 +68,7 @@ class FetchResult(NamedTuple):
 
 
 @document_options(ReaderOptions)
-class SimpleConsumer(AsyncResource):
+class SimpleConsumer(GrouplessReader):
     """A consumer for single fetches, and for reading partitions across leader changes.
 
     If an offset is out of range, `read` follows ``auto_offset_reset``: "none" raises, "earliest"
@@ -79,14 +76,7 @@ class SimpleConsumer(AsyncResource):
     Retriable errors are retried for ``retry_timeout_ms`` and raised after that.
     """
 
-    def __new__(cls, *servers: Any, **options: Any) -> Self:  # noqa: ANN401 - checks names
-        """Check the names of the options before Python checks the arguments.
-
-        Otherwise a TypeError about missing `bootstrap_servers` would hide a misspelled option.
-        """
-        positional = {"bootstrap_servers": servers[0]} if servers else {}
-        check_names({**options, **positional}, _OWN_OPTIONS)
-        return super().__new__(cls)
+    _own_options = ("auto_offset_reset", "on_skip", "retry_timeout_ms")
 
     def __init__(
         self,
@@ -102,7 +92,7 @@ class SimpleConsumer(AsyncResource):
         if on_skip is not None and not callable(on_skip):
             raise ConfigError(f"`on_skip` must be a function with one argument, got {on_skip!r}")
         connection, self._fetch_config = split(
-            {**options, "bootstrap_servers": bootstrap_servers}, _OWN_OPTIONS
+            {**options, "bootstrap_servers": bootstrap_servers}, self._own_options
         )
         self._retry_timeout_ms = retry_timeout_ms
         self._session = KafkaClient(connection, patience_ms=retry_timeout_ms)
@@ -112,9 +102,6 @@ class SimpleConsumer(AsyncResource):
         # The connections without a fetch in flight, one for each concurrent `fetch`. Fetches do not
         # share a connection, because a broker answers the requests of a connection in order.
         self._free_slots = [0]
-
-    async def _open(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(self._session)
 
     # --- leaders ---------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ def parse_subscription(
     """
     specs: list[SubscriptionSpec] = []
     if topics:
-        check_names(topics)
+        check_topic_names(topics)
         specs.append(TopicSubscription(topics))
     if pattern is not None:
         specs.append(PatternSubscription(pattern))
@@ -64,7 +64,7 @@ def manual_partitions(partitions: ToAssign) -> ManualPartitions:
     return ManualPartitions({partition_of(tp): offset for tp, offset in partitions.items()})
 
 
-def check_names(topics: Collection[object]) -> None:
+def check_topic_names(topics: Collection[object]) -> None:
     """Raise ConfigError if a topic name is not a string or is empty."""
     for topic in topics:
         if not isinstance(topic, str) or not topic:

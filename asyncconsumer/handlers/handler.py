@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from asyncconsumer.config.validation import one_of, whole_number
-from asyncconsumer.consumer.subscription_spec import check_names
+from asyncconsumer.consumer.subscription_spec import check_topic_names
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.group.subscription import with_flags
 from asyncconsumer.handlers.arguments import Argument, arguments_of
@@ -223,7 +223,7 @@ def declared(
     handling: HandlerOptions,
 ) -> Handler:
     """Return a new handler. Raise ConfigError if its declaration is invalid."""
-    check_names(topics)
+    check_topic_names(topics)
     if bool(topics) == (pattern is not None):
         raise ConfigError(
             "a handler needs either topics or a pattern: use @app.handler('topic') or "
