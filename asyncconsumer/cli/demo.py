@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncconsumer.aio.start_task import start_task
+from asyncconsumer.aio.wait import wait_until
 from asyncconsumer.cli.demo_lake import show_lake
 from asyncconsumer.consumer.connector import ConsumerConnector
 from asyncconsumer.consumer.consumer import Consumer
@@ -108,8 +109,7 @@ async def _consume_with_kafka_group(console: Console, kafka: Kafka) -> None:
         await first.wait_assigned()
         joined = time.monotonic()
         async with second:
-            while not second.assignment:  # noqa: ASYNC110 - a demo may poll
-                await asyncio.sleep(0.02)
+            await wait_until(lambda: bool(second.assignment), every=0.02)
             _print_join(console, "Kafka", joined)
             await _read_all(console, "Kafka", {"alice": [first], "bob": [second]})
 
@@ -157,8 +157,7 @@ async def _read_all(
             for name, streams in members.items()
             for stream in streams
         ]
-        while sum(map(len, seen.values())) < _RECORDS:  # noqa: ASYNC110 - a demo may poll
-            await asyncio.sleep(0.02)
+        await wait_until(lambda: sum(map(len, seen.values())) >= _RECORDS, every=0.02)
         for task in tasks:
             task.cancel()
     table = Table(

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from asyncconsumer.aio.wait import wait_until
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.testing.servers import Kafka
 
@@ -43,8 +44,7 @@ async def _feed(console: Console, kafka: Kafka, topic: str, folder: str, records
     )
     started = time.monotonic()
     async with SparkFeeder(consumer, LandingFolder(folder), max_wait_ms=200) as feeder:
-        while feeder.stats().records < records:  # noqa: ASYNC110 - a demo may poll
-            await asyncio.sleep(0.02)
+        await wait_until(lambda: feeder.stats().records >= records, every=0.02)
     seconds = time.monotonic() - started
     written, batches = feeder.stats().records, feeder.stats().batches
     console.print(
