@@ -78,7 +78,7 @@ class Fetch:
         for name, number in {(name, key[1]) for key, (name, _) in self._interesting.items()}:
             partition = self._broker.view.find(name, number)
             assert partition is not None
-            partition.watchers[self._look_again] = None
+            partition.watchers[self._recheck] = None
             self._watched.append(partition)
         self._request.transport.on_end(self._forget)
 
@@ -104,7 +104,7 @@ class Fetch:
             size += len(part.data)
         return size >= self._fetch.min_bytes
 
-    def _look_again(self) -> None:
+    def _recheck(self) -> None:
         self._broker.when_running(self._perhaps_finish)
 
     def _perhaps_finish(self) -> None:
@@ -125,7 +125,7 @@ class Fetch:
             self._timer.cancel()
             self._timer = None
         for partition in self._watched:
-            partition.watchers.pop(self._look_again, None)
+            partition.watchers.pop(self._recheck, None)
 
     # --- reading ---------------------------------------------------------------------------------
 
