@@ -52,6 +52,11 @@ class PatternSubscription:
     def __str__(self) -> str:
         return f"topics that match {self.expression.pattern!r}"
 
+    @property
+    def matches_internal(self) -> bool:
+        """Whether an internal topic of Kafka matches the pattern."""
+        return bool(self.matching(INTERNAL_TOPICS, exclude_internal=False))
+
     def matching(self, existing: Iterable[str], *, exclude_internal: bool) -> frozenset[str]:
         """Return those of the `existing` names that match."""
         return frozenset(

@@ -20,7 +20,7 @@ class ConsumerGroupConfig:
     rebalance_timeout_ms: int = 300_000
     client_rack: str = ""
     exclude_internal_topics: bool = True
-    """Whether a pattern matches no internal topic, if this client matches topic names."""
+    """Whether a pattern leaves out Kafka's internal topics."""
     session_timeout_ms: int = 45_000
 
     def __post_init__(self) -> None:

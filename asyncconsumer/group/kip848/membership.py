@@ -341,7 +341,7 @@ class ConsumerGroupMembership(AsyncResource):
         """Send one heartbeat. Return the loop time at which the next one is due."""
         state = self._state
         async with self._coordinator.reached(Traffic.HEARTBEAT) as connection:
-            fields = state.next_fields(subscribed, regexes=self._supports_regexes(connection))
+            fields = state.next_fields(subscribed, self._regex(connection, subscribed.subscription))
             sent_at = asyncio.get_running_loop().time()
             state.on_send(sent_at)
             joins = state.phase is Phase.JOINING
@@ -354,15 +354,16 @@ class ConsumerGroupMembership(AsyncResource):
             self._heartbeat = connection.address, again
         return sent_at + state.interval
 
-    def _supports_regexes(self, connection: BrokerConnection) -> bool:
+    def _regex(self, connection: BrokerConnection, subscription: Subscription) -> str | None:
+        """Return the pattern that the coordinator matches, as `next_fields` takes it."""
         versions = connection.versions.get(ConsumerGroupHeartbeatRequest.API_KEY)
         if versions is None:
             reason = f"its coordinator {connection.address} does not support KIP-848"
             raise ConsumerProtocolUnsupported(self._config.group_id, reason)
-        regexes = versions[1] >= _WITH_REGEXES
-        if not regexes:
+        if versions[1] < _WITH_REGEXES:
             self._topics.match_locally()
-        return regexes
+            return None
+        return self._topics.regex(subscription)
 
     def _message(self, epoch: int, fields: HeartbeatFields = _NOTHING_NEW) -> Request:
         config, everything, owned = self._config, fields.everything, fields.owned

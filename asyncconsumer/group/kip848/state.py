@@ -32,7 +32,6 @@ from asyncconsumer.errors import (
     UnsupportedVersion,
 )
 from asyncconsumer.group.kip848.topic_watch import PartitionsById, ResolvedSubscription
-from asyncconsumer.group.subscription import PatternSubscription
 from asyncconsumer.protocol.consumer_group import JOIN_EPOCH
 
 _MIN_INTERVAL: Final = 0.1  # seconds; a coordinator cannot make a member storm it
@@ -179,18 +178,19 @@ class MemberState848:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def next_fields(self, subscribed: ResolvedSubscription, *, regexes: bool) -> HeartbeatFields:
+    def next_fields(self, subscribed: ResolvedSubscription, regex: str | None) -> HeartbeatFields:
         """Return the fields of the next heartbeat.
 
-        `regexes` is True if the coordinator matches patterns.
+        `regex` is the pattern that the coordinator matches. It is empty if the subscription is sent
+        as topic names, which clears the previous pattern. It is None if the coordinator is too old
+        for patterns.
         """
         everything = self.phase is Phase.JOINING or self._acknowledged.subscribed is None
-        topics = regex = None
+        topics = None
         if everything or subscribed != self._acknowledged.subscribed:
-            by_regex = regexes and isinstance(subscribed.subscription, PatternSubscription)
-            topics = [] if by_regex else sorted(subscribed.names)
-            if regexes:  # an empty regex clears the previous one
-                regex = getattr(subscribed.subscription, "text", "")
+            topics = [] if regex else sorted(subscribed.names)
+        else:
+            regex = None
         owned = self.owned if everything or self.unacknowledged else None
         changed = subscribed if topics is not None else None
         return HeartbeatFields(everything, changed, topics, regex, owned)

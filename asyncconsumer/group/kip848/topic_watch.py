@@ -1,7 +1,7 @@
 """Topic metadata that a member of a KIP-848 group needs.
 
 It resolves topic ids to names, because coordinators use ids. It remembers which partitions existed
-at the first lookup. It matches patterns if the coordinator cannot.
+at the first lookup. It matches patterns if the coordinator cannot, or would match internal topics.
 """
 
 import asyncio
@@ -111,6 +111,20 @@ class TopicWatch:
             self._matches_locally = True
             self._requested.set()
 
+    def regex(self, subscription: Subscription) -> str:
+        """Return the pattern that the coordinator matches, or "" to send it topic names instead.
+
+        Coordinators cannot leave out internal topics. If a pattern that matches some shall do so,
+        this client matches topic names.
+        """
+        if not isinstance(subscription, PatternSubscription) or self._leaves_out(subscription):
+            return ""
+        return subscription.text
+
+    def _leaves_out(self, pattern: PatternSubscription) -> bool:
+        """Return whether internal topics match the pattern and are not subscribed."""
+        return self._exclude_internal and pattern.matches_internal
+
     def fresh(self, partitions: PartitionsById) -> PartitionsById:
         """Return the given partitions that did not exist at the first lookup of their topic."""
         return {
@@ -139,7 +153,10 @@ class TopicWatch:
             if resolved != self.subscribed:
                 self.subscribed = resolved
                 self._changed.set()
-            again = self._matches_locally and isinstance(resolved.subscription, PatternSubscription)
+            subscription = resolved.subscription
+            again = isinstance(subscription, PatternSubscription) and (
+                self._matches_locally or self._leaves_out(subscription)
+            )
             await wait_set(self._requested, _REFRESH_SECONDS if again else None)
 
     async def _look_up(self, subscription: Subscription) -> ResolvedSubscription:

@@ -157,15 +157,38 @@ async def test_an_older_coordinator_is_given_the_topics_that_match() -> None:
         assert (sorted(known.topics), known.regex) == (["t", "t2"], "")
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_internal_topics_match_only_if_they_are_not_excluded(version: int) -> None:
+    @simulated(range(3))
+    async def play() -> None:
+        async with fakes(versions={HEARTBEAT: version}) as world:
+            world.cluster.add_topic("__consumer_offsets", 1)
+            async with world.member(PatternSubscription(".*")) as member:
+                await until(lambda: split("t", 4, member))
+                world.cluster.add_topic("t2", 1)
+                await until(lambda: TopicPartition("t2", 0) in member.has)
+            others = partitions("t", 0, 1, 2, 3) | partitions("t2", 0)
+            assert member.has == others
+            everything = others | partitions("__consumer_offsets", 0)
+            async with world.member(
+                PatternSubscription(".*"), exclude_internal_topics=False
+            ) as member:
+                await until(lambda: member.has == everything)
+
+    play()
+
+
 @simulated(range(3))
-async def test_internal_topics_match_here_only_if_they_are_not_excluded() -> None:
-    async with fakes(versions={HEARTBEAT: 0}) as world:
+async def test_a_member_replaces_a_pattern_that_its_coordinator_matches_by_names() -> None:
+    async with fakes() as world, world.member(PatternSubscription("t.*")) as member:
         world.cluster.add_topic("__consumer_offsets", 1)
-        async with world.member(PatternSubscription(".*")) as member:
-            await until(lambda: split("t", 4, member))
-        async with world.member(PatternSubscription(".*"), exclude_internal_topics=False) as member:
-            everything = partitions("t", 0, 1, 2, 3) | partitions("__consumer_offsets", 0)
-            await until(lambda: member.has == everything)
+        world.cluster.add_topic("u", 1)
+        await until(lambda: split("t", 4, member))
+        (known,) = world.groups.groups["g"].members.values()
+        assert (sorted(known.topics), known.regex) == ([], "t.*")
+        member.membership.subscribe(PatternSubscription(".*"))
+        await until(lambda: member.has == partitions("t", 0, 1, 2, 3) | partitions("u", 0))
+        assert (sorted(known.topics), known.regex) == (["t", "u"], "")
 
 
 @pytest.mark.parametrize("switched_off", [False, True])

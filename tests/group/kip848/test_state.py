@@ -43,7 +43,7 @@ class Played(MemberState848):
 
     def beat(self, moment: float, reported: dict[str, Any] | None = None) -> Any:
         """One heartbeat; without an answer it is lost, as the membership treats it."""
-        words = self.next_fields(NAMED, regexes=True)
+        words = self.next_fields(NAMED, "")
         self.on_send(moment)
         if reported is None:
             self.resend_everything()
@@ -138,9 +138,9 @@ def test_a_pattern_is_said_as_it_is_or_as_what_matches() -> None:
         Played(),
         ResolvedSubscription(PatternSubscription("t.*"), frozenset({"t1", "t2"})),
     )
-    words = state.next_fields(pattern, regexes=True)
+    words = state.next_fields(pattern, "t.*")
     assert (words.topics, words.topic_regex) == ([], "t.*")
-    words = state.next_fields(pattern, regexes=False)
+    words = state.next_fields(pattern, None)
     assert (words.topics, words.topic_regex) == (["t1", "t2"], None)
 
 
@@ -219,7 +219,7 @@ def test_an_answer_that_was_lost_may_have_taken_something_away() -> None:
 
 def test_an_answer_that_waited_does_not_stand_for_a_later_one_that_nobody_read() -> None:
     state = joined(0, 1)
-    words = state.next_fields(NAMED, regexes=True)
+    words = state.next_fields(NAMED, "")
     state.on_send(2)
     for now in range(4, 80, 2):  # the event loop is blocked
         state.heartbeat_from_thread(now)

@@ -158,6 +158,22 @@ async def test_a_pattern_takes_topics_that_come_later_and_partitions_that_are_ad
         assert not member.lost
 
 
+async def test_a_pattern_takes_internal_topics_only_if_they_are_not_excluded(
+    kafka: KafkaHandle,
+) -> None:
+    group, servers = kafka.group(), kafka.bootstrap_servers
+    topic = await kafka.topic(partitions=1)
+    pattern = PatternSubscription(f"{topic}.*|__consumer_offsets")
+    async with open_member(servers, group, pattern) as member:
+        await until(lambda: member.has == partitions(topic, 0))
+        await kafka.admin.create_topic(f"{topic}-more", partitions=1)
+        others = partitions(topic, 0) | partitions(f"{topic}-more", 0)
+        await until(lambda: member.has == others)
+        async with open_member(servers, group, pattern, exclude_internal_topics=False) as two:
+            await until(lambda: TopicPartition("__consumer_offsets", 0) in two.has)
+            assert {tp.topic for tp in member.has} <= {tp.topic for tp in others}
+
+
 async def test_a_subscription_can_change(kafka: KafkaHandle) -> None:
     group, servers = kafka.group(), kafka.bootstrap_servers
     here, existing = await kafka.topic(partitions=2), await kafka.topic(partitions=1)
