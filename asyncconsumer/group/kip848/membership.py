@@ -21,6 +21,7 @@ from asyncconsumer.aio.scope import Scope
 from asyncconsumer.aio.suspensions import Suspensions
 from asyncconsumer.aiokafka_parts import DescribeConfigsRequest, Request
 from asyncconsumer.errors import (
+    AccessDenied,
     BrokerError,
     ConsumerError,
     ConsumerProtocolUnsupported,
@@ -422,6 +423,13 @@ async def _session_timeout_ms(cluster: Cluster, group_id: str, otherwise: int) -
                     and str(entry["config_value"]).isdecimal()
                 ):
                     return int(entry["config_value"])
+    except AccessDenied:
+        _log.warning(
+            "group %s: assuming a session timeout of %d ms, because the ACLs of the cluster forbid "
+            "this user to look it up. If it is shorter, records may be delivered after their "
+            "partition was lost. Allow this user DescribeConfigs on the group",
+            *(group_id, otherwise),
+        )
     except ConsumerError as error:
         _log.info(
             "group %s: assuming a session timeout of %d ms, because the lookup failed: %s",

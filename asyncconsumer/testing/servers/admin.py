@@ -43,6 +43,7 @@ _OPERATIONS: Final = {
     "delete": 6,
     "alter": 7,
     "describe": 8,
+    "describe_configs": 10,
 }
 _DENY, _ALLOW = 2, 3
 _LITERAL: Final = 3

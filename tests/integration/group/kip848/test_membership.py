@@ -3,9 +3,11 @@
 import asyncio
 from math import inf
 from random import Random
+from typing import Any
 
 import pytest
 
+from asyncconsumer.config.connection import ConnectionConfig
 from asyncconsumer.errors import (
     ConsumerProtocolUnsupported,
     FencedInstanceId,
@@ -17,6 +19,7 @@ from asyncconsumer.net.pool import Traffic
 from asyncconsumer.offsets.kafka import KafkaOffsets
 from asyncconsumer.protocol.consumer_group import STATIC_LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
 from asyncconsumer.testing.handles import KafkaCluster, KafkaHandle, KafkaWithZooKeeper
+from asyncconsumer.testing.servers import SASL_PLAIN_UNENCRYPTED, Kafka
 from asyncconsumer.types import MemberIdentity, TopicPartition
 from tests.support.helpers import until
 from tests.support.kip848_members import Follower, open_member, partitions, split
@@ -263,3 +266,24 @@ async def test_the_coordinator_restarts_and_nobody_rebalances(kafka_cluster: Kaf
         assert (member.epoch, two.epoch) == epochs
         assert (len(member.assignments), len(two.assignments)) == reported
         assert split(topic, 4, member, two)
+
+
+async def test_a_session_timeout_that_acls_hide_is_assumed_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Kafka(listeners=[SASL_PLAIN_UNENCRYPTED], acls=True) as kafka:
+        await kafka.admin.create_topic("orders", partitions=1)
+        await kafka.admin.allow("alice", "topic", "orders", "read")
+        await kafka.admin.allow("alice", "group", "g", "read")
+        settings: Any = kafka.client_settings(SASL_PLAIN_UNENCRYPTED, "alice")
+        async with open_member(ConnectionConfig(**settings), "g", ["orders"]) as member:
+            await until(lambda: member.has == partitions("orders", 0))
+        expected = "group g: assuming a session timeout of 45000 ms, because the ACLs"
+        assert [record.levelname for record in caplog.records if expected in record.message] == [
+            "WARNING"
+        ]
+        caplog.clear()
+        await kafka.admin.allow("alice", "group", "g", "describe_configs")
+        async with open_member(ConnectionConfig(**settings), "g", ["orders"]) as member:
+            await until(lambda: member.has == partitions("orders", 0))
+        assert "assuming" not in caplog.text
