@@ -1,8 +1,11 @@
 """The limit of bytes that all channels of one consumer may hold together."""
 
 import asyncio
+from typing import Final
 
 from asyncconsumer.buffer.body_cache import BodyCache
+
+_FRACTION: Final = 4  # the shares together are a quarter of the limit
 
 
 class Budget:
@@ -12,21 +15,37 @@ class Budget:
     than the requested size exceeds the limit. Brokers send such a batch whole, because otherwise it
     could never be read.
 
+    If there are several channels, a quarter of the limit is divided into one share for each of
+    them. Only a fetch for a channel without data uses shares. So a reader of several channels gets
+    the next record of one of them even if the unread data of the others fills the rest.
+
     Decompressed bodies are charged to `bodies`, which may use the free bytes. A fetch does not wait
     for bodies but evicts them. Bodies may use a quarter of the limit even if fetches use all.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.share = 0  # bytes of one channel; 0 if there is only one
         self.used = 0
+        self._reserve = 0  # bytes of all shares
         self.peak = 0
         self.bodies = BodyCache(limit, lambda: self.used)
         self._wakeups: dict[asyncio.Event, None] = {}
 
     @property
     def free(self) -> int:
-        """The bytes that are neither used nor reserved."""
-        return self.limit - self.used
+        """The bytes that are neither used nor reserved nor kept for the shares of channels."""
+        return self.limit - self._reserve - self.used
+
+    @property
+    def has_share(self) -> bool:
+        """Whether there are shares, and one more of them can be used within the limit."""
+        return 0 < self.share <= self.limit - self.used
+
+    def divide(self, channels: int) -> None:
+        """Divide a quarter of the limit into the shares of this number of channels."""
+        self._reserve = self.limit // _FRACTION if channels > 1 else 0
+        self.share = self._reserve // channels
 
     def take(self, size: int) -> None:
         """Count `size` bytes as used or reserved.

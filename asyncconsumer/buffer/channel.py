@@ -33,7 +33,8 @@ class Channel:
 
     Chunks are popped from partitions in turn, and in order within a partition. Fetchers ask
     `has_room` before they fetch. A channel may hold as many bytes as the budget has free. One
-    unread channel thus leaves half of the budget, and two that fill evenly leave a third. Chunks of
+    unread channel thus leaves half of the budget, and two that fill evenly leave a third. If many
+    unread channels leave nothing, a channel without data has its share of the budget. Chunks of
     partitions on hold do not count, because the reader may not read them for a long time.
 
     A popped chunk is still in memory, so its bytes count until `done`.
@@ -58,7 +59,13 @@ class Channel:
 
     def has_room(self) -> bool:
         """Return whether fetchers may fetch more for this channel."""
-        return self._ending is None and self.buffered_bytes - self._held.waiting < self._budget.free
+        unread = self.buffered_bytes - self._held.waiting
+        return self._ending is None and (unread < self._budget.free or self.has_share())
+
+    def has_share(self) -> bool:
+        """Return whether fetchers may fetch within the channel's share, because it has no data."""
+        unread = self.buffered_bytes - self._held.waiting
+        return self._ending is None and not unread and self._budget.has_share
 
     def push(self, chunk: Chunk) -> None:
         """Add a chunk, whose bytes were taken from the budget.

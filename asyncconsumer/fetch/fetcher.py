@@ -102,12 +102,22 @@ class FetcherContext:
 
     @property
     def min_free_bytes(self) -> int:
-        """Return the bytes of free budget below which no request is sent.
+        """Return the bytes of free budget below which only channels without data are fetched.
 
         Without this minimum, requests for ever fewer bytes would be sent while the budget is nearly
         full.
         """
         return min(self.config.max_partition_fetch_bytes, self.max_request_bytes)
+
+    @property
+    def response_bytes(self) -> int:
+        """Return how many bytes the response to the next request may have.
+
+        While little of the budget is free, this is the share of one channel.
+        """
+        if self.budget.free < self.min_free_bytes:
+            return self.budget.share
+        return min(self.config.fetch_max_bytes, self.max_request_bytes, self.budget.free)
 
 
 class _InFlightFetch(NamedTuple):
@@ -288,8 +298,7 @@ class Fetcher:
             wait = min(wait, self.max_wait_ms)
         if plan.reader_is_active or context.expects_cursors():
             wait = min(wait, _SHORT_WAIT_MS)
-        budget = context.budget
-        max_bytes = min(config.fetch_max_bytes, context.max_request_bytes, budget.free)
+        max_bytes = context.response_bytes
         message = self._session.request(
             config,
             connection.versions,
@@ -298,7 +307,7 @@ class Fetcher:
             rack=self._rack(),
         )
         response = connection.send_raw(message, on_response=self._process_if_small)
-        budget.take(max_bytes)
+        context.budget.take(max_bytes)
         now = asyncio.get_running_loop().time()
         self._in_flight = _InFlightFetch(max_bytes, now, now + wait / 1000)
         return response

@@ -128,6 +128,7 @@ class FetchManager(AsyncResource):
         """Return a new channel that shares the budget."""
         channel = Channel(self.budget)
         self._channels.add(channel)
+        self.budget.divide(len(self._channels))
         return channel
 
     def reconcile(self, targets: Mapping[TopicPartition, FetchTarget]) -> None:

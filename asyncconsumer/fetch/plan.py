@@ -72,8 +72,8 @@ class FetchPlan:
     def apply_to(self, session: FetchSession, min_free: int, size: int) -> bool:
         """Add the cursors whose channels have room to the session, and remove the others.
 
-        Return False if no cursor is included. `min_free` is the free budget in bytes below which no
-        channel has room. `size` is the limit of bytes per partition.
+        Return False if no cursor is included. `min_free` is the free budget in bytes below which
+        only channels without data have room. `size` is the limit of bytes per partition.
         """
         has_room = self._has_room(min_free)
         with_room = {channel for channel, room in has_room.items() if room}
@@ -102,7 +102,10 @@ class FetchPlan:
         Store the channels without room, and whether one of them was read since the last call.
         """
         enough = self._budget.free >= min_free
-        has_room = {channel: enough and channel.has_room() for channel in self._by_channel}
+        has_room = {
+            channel: channel.has_room() if enough else channel.has_share()
+            for channel in self._by_channel
+        }
         held_back = {channel: channel.pop_count for channel, room in has_room.items() if not room}
         # An active reader frees room soon, so the request must not wait for a full poll.
         self.reader_is_active = any(

@@ -107,7 +107,7 @@ def _reason(observation: Observation) -> str | None:
     if not channel.has_room() and not (caught_up and channel.readable):
         return (
             f"the buffer has no room: its stream holds {channel.buffered_bytes} bytes, and other "
-            "streams hold the rest"
+            "streams hold the rest. Read them, or raise `max_buffered_bytes`"
         )
     if caught_up:
         return None

@@ -53,6 +53,34 @@ def test_a_channel_that_nobody_reads_leaves_half_to_a_second_and_a_third_to_a_th
     assert late.has_room()
 
 
+def test_a_quarter_is_kept_in_equal_shares_for_channels_without_data() -> None:
+    budget = Budget(1600)
+    budget.divide(4)
+    channels = [Channel(budget) for _ in range(4)]
+    while channels[0].has_room():
+        filled(budget, channels[0], A, 1)
+    assert (channels[0].buffered_bytes, budget.free) == (600, 600)
+    budget.take(600)  # by others
+    assert (budget.free, budget.share) == (0, 100)
+    assert [channel.has_room() for channel in channels] == [False, True, True, True]
+    channels[1].hold(B)
+    filled(budget, channels[1], B, 100)
+    filled(budget, channels[2], A, 100)
+    assert [channel.has_share() for channel in channels] == [False, True, False, True]
+    budget.take(101)
+    assert not any(channel.has_room() for channel in channels)  # less than a share is left
+    budget.give_back(1)
+    assert channels[3].has_room()
+    channels[3].close()
+    assert not channels[3].has_room()
+
+
+def test_one_channel_alone_has_the_whole_budget() -> None:
+    budget = Budget(1600)
+    budget.divide(1)
+    assert (budget.free, budget.has_share) == (1600, False)
+
+
 def test_a_task_that_waits_for_room_is_notified_once_when_some_is_free() -> None:
     budget, wakeup, other = Budget(10), asyncio.Event(), asyncio.Event()
     budget.take(10)

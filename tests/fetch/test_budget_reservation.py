@@ -1,4 +1,4 @@
-"""The reservation of a fetch in the budget."""
+"""The reservation of a fetch in the budget, and the shares of channels without data."""
 
 import asyncio
 from random import Random
@@ -9,6 +9,7 @@ from asyncconsumer.config import EngineConfig, FetchConfig
 from asyncconsumer.fetch.client import KafkaClient
 from asyncconsumer.fetch.cursor import FetchTarget
 from asyncconsumer.fetch.manager import FetchManager
+from asyncconsumer.streams.stream import Stream
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.virtual_time import simulated
 from asyncconsumer.types import TopicPartition
@@ -48,3 +49,68 @@ async def test_a_request_asks_for_no_more_than_is_free_and_not_for_crumbs() -> N
                 await asyncio.sleep(1)
                 assert channel.pop_now() is not None
                 assert budget.peak == LIMIT + 2
+
+
+@simulated(range(10))
+async def test_a_reader_of_many_streams_reads_one_of_them_after_the_other() -> None:
+    streams, records = 40, 60
+    async with FakeCluster(Random(1), brokers=2) as cluster:
+        cluster.add_topic("t", streams)
+        for number in range(streams):
+            cluster.append("t", number, records, batches=records, size=1000)
+        session = KafkaClient(
+            cluster.config(), patience_ms=0, opener=cluster.open, randomness=Random(2)
+        )
+        limit = 512 * 2**10  # a fifth of the data, and 13 batches for each stream
+        config, fetch = EngineConfig(max_buffered_bytes=limit), FetchConfig()
+        async with session:
+            manager = FetchManager(
+                session.brokers, session.cluster, fetch, config, randomness=Random(3)
+            )
+            async with manager:
+                channels = [manager.channel() for _ in range(streams)]
+                manager.reconcile(
+                    {
+                        TopicPartition("t", number): FetchTarget(channel, 0)
+                        for number, channel in enumerate(channels)
+                    }
+                )
+                iterators = [aiter(Stream(channel)) for channel in channels]
+                for offset in range(records):
+                    for iterator in iterators:
+                        async with asyncio.timeout(30):
+                            assert (await anext(iterator)).offset == offset
+                assert manager.budget.peak <= limit
+
+
+@simulated(range(3))
+async def test_streams_that_nobody_reads_keep_no_record_from_another() -> None:
+    streams = 40
+    async with FakeCluster(Random(1), brokers=1) as cluster:
+        cluster.add_topic("t", streams)
+        for number in range(streams - 1):
+            cluster.append("t", number, 60, batches=60, size=1000)
+        session = KafkaClient(
+            cluster.config(), patience_ms=0, opener=cluster.open, randomness=Random(2)
+        )
+        config = EngineConfig(max_buffered_bytes=256 * 2**10)
+        async with session:
+            manager = FetchManager(
+                session.brokers, session.cluster, FetchConfig(), config, randomness=Random(3)
+            )
+            async with manager:
+                channels = [manager.channel() for _ in range(streams)]
+                manager.reconcile(
+                    {
+                        TopicPartition("t", number): FetchTarget(channel, 0)
+                        for number, channel in enumerate(channels)
+                    }
+                )
+                await asyncio.sleep(20)
+                assert not any(channel.has_room() for channel in channels[:-1])
+                assert manager.budget.free <= 0
+                late = aiter(Stream(channels[-1]))
+                for offset in range(20):
+                    cluster.append("t", streams - 1, 1)
+                    async with asyncio.timeout(5):
+                        assert (await anext(late)).offset == offset
