@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -282,6 +283,38 @@ async def test_poison_is_not_passed_over_because_its_dead_letter_took_too_long()
                             assert written or max(got) < 2  # nothing behind it yet
                 assert got == [0, 1, 3]
                 assert set(written) == {2}
+
+
+@pytest.mark.parametrize("way", ["batches", "getmany"])
+def test_a_batch_cancelled_while_a_dead_letter_is_written_is_read_again(way: str) -> None:
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_: object) -> int:
+        started.set()
+        await may_end.wait()
+        return 0
+
+    async def read(consumer: Consumer[Any, Any]) -> list[int]:
+        if way == "batches":
+            return [message.offset for message in await anext(consumer.batches(4, 1_000))]
+        calls = [await consumer.getmany(timeout_ms=1_000) for _ in range(2)]
+        return [message.offset for call in calls for message in chain(*call.values())]
+
+    @simulated([1])
+    async def play() -> None:
+        async with world(5) as cluster:
+            options = {"on_poison": "dead_letter", "dead_letter_topic": "dead"}
+            async with make_consumer(cluster, value_deserializer=bad_at(2), **options) as consumer:
+                async with asyncio.TaskGroup() as tasks:
+                    cancelled = tasks.create_task(read(consumer))
+                    await started.wait()
+                    cancelled.cancel()
+                may_end.set()
+                assert await read(consumer) == [0, 1, 3, 4]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeadLetterProducer, "_write", slow)
+        play()
 
 
 # --- transactions take what was handed out, and no more ------------------------------------------
