@@ -34,10 +34,15 @@ class Found(NamedTuple):
 
     missing: int
     repeated: int  # done more than once
-    wrongly_repeated: int  # though committed
+    wrongly_repeated: int  # though committed, as each is that has its offset beside it
     at_work: int  # kills of one that had records left to do
     committed_beyond: int  # kills at which something was committed beyond a gap
     undone: int  # what was made and then taken back, as the transaction was not finished
+
+    @property
+    def wrong(self) -> int:
+        """The number of records that break a guarantee."""
+        return self.missing + self.wrongly_repeated
 
 
 class Results(Protocol):
@@ -169,6 +174,7 @@ async def kill_at_random(
         if isinstance(results, Topic):
             undone = await results.tried() - of_each.total()
     repeated = of_each.total() - len(of_each)
+    wrongly = wrongly if store == "kafka" else repeated
     return Found(everything - len(of_each), repeated, wrongly, at_work, beyond, undone)
 
 

@@ -84,6 +84,11 @@ class Found(NamedTuple):
     killed: int = 0  # of them
     cut_short: int = 0  # records that those had not finished
 
+    @property
+    def wrong(self) -> int:
+        """The number of records that break a guarantee."""
+        return self.missing + self.too_early + self.overlapping
+
 
 def judge(lines: list[Line], records: int) -> Found:
     by_key: dict[str, list[Line]] = defaultdict(list)

@@ -39,6 +39,11 @@ class Found(NamedTuple):
     out_of_order: int  # results of a key that come before those of earlier records
     undone: int  # results in aborted transactions
 
+    @property
+    def wrong(self) -> int:
+        """The number of records that break a guarantee."""
+        return self.missing + self.repeated + self.out_of_order
+
 
 def make_app(options: dict[str, Any]) -> ConsumerApp:
     source, sink = options.pop("source"), options.pop("sink")
