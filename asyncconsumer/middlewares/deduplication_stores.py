@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -24,10 +24,10 @@ class DeduplicationStore(Protocol):
 class RedisClient(Protocol):
     """The methods of ``redis.asyncio.Redis`` that `RedisStore` calls."""
 
-    async def exists(self, name: str) -> int:
-        """Return the number of existing keys, 0 or 1."""
+    def exists(self, *names: str) -> Awaitable[int]:
+        """Return the number of the names that exist."""
 
-    async def set(self, name: str, value: bytes, *, px: int) -> object:
+    def set(self, name: str, value: bytes, *, px: int) -> Awaitable[object]:
         """Set a key that expires after `px` milliseconds."""
 
 

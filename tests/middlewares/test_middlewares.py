@@ -110,7 +110,8 @@ class Redis:
     def __init__(self) -> None:
         self.ends: dict[str, float] = {}
 
-    async def exists(self, name: str) -> int:
+    async def exists(self, *names: str) -> int:
+        [name] = names
         return int(self.ends.get(name, 0) > asyncio.get_running_loop().time())
 
     async def set(self, name: str, value: bytes, *, px: int) -> object:
@@ -121,9 +122,9 @@ class Redis:
 class SlowRedis(Redis):
     """A Redis that takes time, so that other calls run between two keys of a batch."""
 
-    async def exists(self, name: str) -> int:
+    async def exists(self, *names: str) -> int:
         await asyncio.sleep(0.1)
-        return await super().exists(name)
+        return await super().exists(*names)
 
 
 @pytest.mark.parametrize("make", [MemoryStore, lambda: RedisStore(Redis())])
