@@ -89,6 +89,13 @@ class Dependency:
         return replace(self, arguments=arguments)
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the qualified name of a function, for a partial that of the function it calls."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
 def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> list[Argument]:
     """Return the arguments of a handler in order. Raise ConfigError for unsupported parameters."""
     place = f"handler {name}"
@@ -96,7 +103,8 @@ def arguments_of(name: str, function: Callable[..., Any], *, batch: bool) -> lis
     arguments = _arguments(place, parameters, batch=batch)
     if not arguments:
         raise ConfigError(
-            f"handler {name} has no parameters: it needs one for the value or the record"
+            f"{place}: it has no parameter without a default, and needs one for the value or the "
+            "record"
         )
     return arguments
 
@@ -116,7 +124,7 @@ def dependency_of(
     """
     if not callable(function):
         raise ConfigError(f"{place}: the dependency {function!r} is not a function or class")
-    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    name = name_of(function)
     place = f"{place}, dependency {name}"
     if function in within:
         raise ConfigError(f"{place}: it depends on itself. Remove the cycle")

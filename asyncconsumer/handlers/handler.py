@@ -10,7 +10,7 @@ from asyncconsumer.config.validation import one_of, whole_number
 from asyncconsumer.consumer.subscription_spec import check_topic_names
 from asyncconsumer.errors import ConfigError
 from asyncconsumer.group.subscription import with_flags
-from asyncconsumer.handlers.arguments import Argument, arguments_of
+from asyncconsumer.handlers.arguments import Argument, arguments_of, name_of
 from asyncconsumer.handlers.batches import Batch
 from asyncconsumer.handlers.middleware import Middleware, checked
 from asyncconsumer.handlers.outgoing import PublishMiddleware
@@ -122,7 +122,7 @@ class Handler:
 
     def __post_init__(self) -> None:
         function = self.function
-        name = getattr(function, "__qualname__", None) or type(function).__qualname__
+        name = name_of(function)
         object.__setattr__(self, "name", name)
         generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
         if generator and self.handling.publish is None:

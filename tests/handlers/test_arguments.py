@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from asyncconsumer import ConfigError, ConsumerApp, Key, Record, Value
+from asyncconsumer import ConfigError, ConsumerApp, Depends, Key, Record, Value
 from asyncconsumer.handlers.arguments import arguments_of
 from asyncconsumer.records.record import Headers
 from asyncconsumer.serdes import make_deserializer
@@ -144,6 +144,42 @@ def test_a_second_parameter_is_not_given_the_value_silently() -> None:
     for function in (same, bare, beside, deserialized, three):
         with pytest.raises(ConfigError, match=r"'(other|db)' and '.*' would both get the value"):
             given(function)
+
+
+async def variadic(order: Order, *others: Order) -> None: ...
+async def named(order: Order, **others: Order) -> None: ...
+async def keyword_only(*, order: Order) -> None: ...
+async def second_keyword_only(order: Order, *, other: Order) -> None: ...
+async def quoted_twice(order: "'Order'") -> None: ...  # type: ignore[valid-type]
+async def unknown(order: "Missing") -> None: ...  # type: ignore[name-defined] # noqa: F821
+async def ambiguous_number(order: int) -> None: ...
+async def nested(order: Order, db: Annotated[str, Depends(get_db)] | None) -> None: ...
+async def stored_twice(store: str, order: Order, other: Order) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (variadic, "handler variadic, parameter 'others': only positional parameters"),
+        (named, "handler named, parameter 'others': only positional parameters"),
+        (keyword_only, "parameter 'order': only positional parameters"),
+        (second_keyword_only, "parameter 'other': only positional parameters"),
+        (quoted_twice, "parameter 'order': 'Order' is not a deserializer"),
+        (unknown, "handler unknown: its annotations cannot be read: name 'Missing'"),
+        (ambiguous_number, "parameter 'order': int has more than one encoding"),
+        (nested, r"parameter 'db': Depends\(get_db\) is inside of another type"),
+        (functools.partial(stored_twice, "s"), "handler stored_twice: 'other' and 'order' would"),
+        (functools.partial(stored, store="s", order=ORDER), "stored: it has no parameter without"),
+        (lambda order=None: order, "<lambda>: it has no parameter without a default"),
+        (Shop.sell, "handler Shop.sell, parameter 'self': the method is not bound"),
+    ],
+)
+def test_odd_signatures_are_refused_with_the_name_of_the_parameter(
+    function: Callable[..., Any], reason: str
+) -> None:
+    app = ConsumerApp(bootstrap_servers="k:9092", group_id="g")
+    with pytest.raises(ConfigError, match=reason):
+        app.handler("orders")(function)
 
 
 def test_the_value_is_given_twice_to_a_handler_that_asks_for_it() -> None:
