@@ -2,7 +2,7 @@
 
 Wheels are built from the source distribution, repaired for manylinux, and installed into empty
 environments outside of the source tree. There they decode records with the compiled decoder, and
-run the first example of README.md on a real broker.
+run the first example of README.md on a real broker, and its test without one.
 """
 
 import argparse
@@ -100,11 +100,22 @@ def build_wheel(python: Path, source: Path, folder: Path, version: str) -> Path:
     return Path(shutil.copy(result, DIST))
 
 
+def examples() -> list[str]:
+    """Return the examples of README.md."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+
+
 def first_example(servers: str) -> str:
     """Return the first example of README.md, for these servers."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:1]
-    return str(example).replace("localhost:9092", servers)
+    return examples()[0].replace("localhost:9092", servers)
+
+
+def run_test_example(bin_folder: Path, folder: Path) -> None:
+    """Run the test in README.md as it is, after the installation that README.md names."""
+    [example] = [example for example in examples() if "async def test_" in example]
+    (folder / "test_example.py").write_text(example, encoding="utf-8")
+    run(bin_folder / "pip", "install", "--quiet", "pytest", "pytest-asyncio", cwd=folder)
+    run(bin_folder / "python", "-m", "pytest", "test_example.py", cwd=folder)
 
 
 def run_example(bin_folder: Path, program: str, group: str, folder: Path) -> None:
@@ -147,7 +158,8 @@ async def test_wheels(wheels: dict[Path, Path], folder: Path, version: str) -> N
             if shown[0] != version or str(ROOT) in shown[1]:
                 raise DistError(f"{wheel.name} is not what was imported: {shown}")
             await asyncio.to_thread(run_example, programs, example, python.name, place)
-            print(f"  {wheel.name}: installed, decoded and consumed with {python.name}")
+            await asyncio.to_thread(run_test_example, programs, place)
+            print(f"  {wheel.name}: installed, decoded, consumed and tested with {python.name}")
 
 
 def main() -> None:
