@@ -1,6 +1,7 @@
 """The decoding of Protobuf messages. It checks that each message has the expected type."""
 
 import base64
+import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -19,6 +20,8 @@ _PIECES: Final = re.compile(
     r"""//[^\n]* | /\*.*?\*/ | "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | [\w.]+ | [{};]""",
     re.VERBOSE | re.DOTALL,
 )
+_COMMON: Final = re.compile(r"google/(?:protobuf|type)/\w+\.proto")
+"""Files that registries have without a registration, and that Python packages contain."""
 _ENDS: Final = frozenset("{};")
 
 
@@ -47,6 +50,68 @@ def reader(schema: Schema, message: Any) -> Callable[[bytes], Any]:  # noqa: ANN
         return parse(data[start:])
 
     return read
+
+
+def dict_reader(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
+    """Return a decoder of all message types in a schema. It needs no generated classes.
+
+    A message becomes a dict with Protobuf's JSON representation of its fields. Raise WrongSchema if
+    the registry returned the text of a .proto file instead of a descriptor.
+    """
+    try:
+        classes = _message_classes(schema)
+    except Exception as error:
+        raise unusable(schema, error) from error
+    to_dict = package("google.protobuf.json_format", "Protobuf").MessageToDict
+
+    def read(data: bytes) -> dict[str, Any]:
+        path, start = message_path(data)
+        if (message := classes.get(path)) is None:
+            raise WrongSchema(schema.id, f"it has no message {'.'.join(map(str, path))}")
+        fields: dict[str, Any] = to_dict(
+            message.FromString(data[start:]),
+            preserving_proto_field_name=True,
+            descriptor_pool=message.DESCRIPTOR.file.pool,
+        )
+        return fields
+
+    return read
+
+
+def _message_classes(schema: Schema) -> dict[Path, Any]:
+    """Return a class for each message type in a schema, by the path of the type."""
+    package("google.protobuf.descriptor_pb2", "Protobuf")
+    from google.protobuf import descriptor_pool, message_factory
+
+    pool = descriptor_pool.DescriptorPool()
+    added: set[str] = set()
+
+    def add(name: str, raw: bytes) -> Any:  # noqa: ANN401 - a descriptor
+        file = _file(raw)
+        for imported in set(file.dependency) - added:  # references were added before
+            add(imported, _common_file(imported))
+        file.name = name
+        added.add(name)
+        pool.AddSerializedFile(file.SerializeToString())
+        return file
+
+    for reference in schema.references:
+        add(reference.name, base64.b64decode(reference.text, validate=True))
+    raw = base64.b64decode(schema.text, validate=True)
+    file = add(_file(raw).name, raw)
+    return {
+        path: message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+        for path, name in _names_of_file(file)
+    }
+
+
+def _common_file(name: str) -> bytes:
+    """Return the descriptor of a file that is part of a Python package."""
+    if _COMMON.fullmatch(name) is None:  # a registry must not choose modules to import
+        raise LookupError(f"it imports {name}, which is not among its references")
+    module = importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+    raw: bytes = module.DESCRIPTOR.serialized_pb
+    return raw
 
 
 def message_path(data: bytes) -> tuple[Path, int]:
@@ -107,9 +172,16 @@ def message_names(schema: str) -> dict[Path, str]:
         raw = base64.b64decode(schema, validate=True)
     except ValueError:
         return names_in_text(schema)
-    file = package("google.protobuf.descriptor_pb2", "Protobuf").FileDescriptorProto.FromString(raw)
+    return dict(_names_of_file(_file(raw)))
+
+
+def _file(raw: bytes) -> Any:  # noqa: ANN401 - a FileDescriptorProto
+    return package("google.protobuf.descriptor_pb2", "Protobuf").FileDescriptorProto.FromString(raw)
+
+
+def _names_of_file(file: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401
     start = f"{file.package}." if file.package else ""
-    return dict(_names_within(file.message_type, (), start))
+    yield from _names_within(file.message_type, (), start)
 
 
 def _names_within(messages: Iterable[Any], path: Path, start: str) -> Iterator[tuple[Path, str]]:

@@ -29,6 +29,7 @@ from asyncconsumer.serdes.registry_format import (
     check_register,
     json_text,
     json_writer,
+    no_protobuf_writer,
     protobuf_text,
     protobuf_writer,
 )
@@ -206,16 +207,27 @@ class SchemaRegistry(AsyncResource):
             ("JSON", model), lambda schema: lambda data: of_json(data[START:]), writer, writing
         )
 
+    @overload
+    def protobuf(self, message: None = None) -> RegistryFormat[dict[str, Any]]: ...
+    @overload
     def protobuf(
         self, message: type[T], *, subject: Subject = None, register: bool = True
-    ) -> RegistryFormat[T]:
+    ) -> RegistryFormat[T]: ...
+    def protobuf(
+        self, message: Any = None, *, subject: Subject = None, register: bool = True
+    ) -> RegistryFormat[Any]:
         """Return the format of messages of `message`, a class that protoc generated.
 
-        It raises an error for messages of another type.
+        It raises an error for messages of another type. Without a class, it reads messages of all
+        types as dicts, with Protobuf's JSON representation of their fields. It does not write.
 
         As a serializer, it registers the file of the class, and each file that it imports under
         its name. `subject` and `register` are those of `avro`.
         """
+        if message is None:
+            return self._format(
+                ("PROTOBUF", None), protobuf.dict_reader, no_protobuf_writer, (None, None, True)
+            )
         if not callable(getattr(message, "FromString", None)):
             raise ConfigError(f"{message!r} is not a message class that protoc generated")
         return self._format(

@@ -156,6 +156,15 @@ def protobuf_writer(message: Any) -> Callable[[Schema], WriteValue]:  # noqa: AN
     return lambda schema: write
 
 
+def no_protobuf_writer(schema: Schema) -> WriteValue:
+    """Raise ConfigError, because a format without a message class only reads."""
+    del schema
+    raise ConfigError(
+        "registry.protobuf() reads messages and does not write them. Pass the message class, as in "
+        "registry.protobuf(Order)"
+    )
+
+
 def protobuf_text(message: Any) -> SchemaText:  # noqa: ANN401 - a generated class
     """Return the file of a message as a schema, with the files that it imports.
 

@@ -24,6 +24,7 @@ _RegistrySchema: TypeAlias = Any  # as that client returns it
 
 _RETRIABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
 _RULES_OF_READERS: Final = frozenset({"READ", "WRITEREAD"})
+_FORMATS: Final = {"PROTOBUF": "serialized"}  # a descriptor, not the text of a .proto file
 
 
 class Reference(NamedTuple):
@@ -84,8 +85,8 @@ class Schemas:
         if client is not None:
             await client.aclose()
 
-    async def get(self, schema_id: int) -> Schema:
-        """Return the schema with this id.
+    async def get(self, schema_id: int, kind: str) -> Schema:
+        """Return the schema with this id, which is expected to be of the type `kind`.
 
         After retriable errors, the request is repeated for up to `patience_ms`.
         """
@@ -96,7 +97,7 @@ class Schemas:
             asked = self._asked[schema_id] = asyncio.Event()
             try:
                 self._known[schema_id] = await self._request(
-                    f"schema {schema_id}", lambda client: _ask(client, schema_id)
+                    f"schema {schema_id}", lambda client: _ask(client, schema_id, kind)
                 )
             finally:
                 del self._asked[schema_id]
@@ -115,7 +116,7 @@ class Schemas:
         schema_id = await self._request(
             about, lambda client: _register(client, subject, text, register=register)
         )
-        return await self.get(schema_id)
+        return await self.get(schema_id, text.kind)
 
     async def _request(self, about: str, ask: Callable[[RegistryClient], Awaitable[T]]) -> T:
         patience = RetryDeadline(self._options.patience_ms, self._options.randomness)
@@ -155,11 +156,12 @@ class Schemas:
             raise RegistryUnavailable(url, f"{about}: {error!r}") from error
 
 
-async def _ask(client: RegistryClient, schema_id: int) -> Schema:
-    registered = await client.get_schema(schema_id)
+async def _ask(client: RegistryClient, schema_id: int, kind: str | None = None) -> Schema:
+    form = _FORMATS.get(kind or "")
+    registered = await client.get_schema(schema_id, fmt=form)
     _check_rules(schema_id, registered.rule_set)
     references: dict[tuple[str, int], Reference | None] = {}
-    await _collect(client, registered, references)
+    await _collect(client, registered, form, references)
     needed = tuple(each for each in references.values() if each is not None)
     return Schema(schema_id, registered.schema_type or "AVRO", _text(registered), needed)
 
@@ -193,6 +195,7 @@ async def _register(
 async def _collect(
     client: RegistryClient,
     schema: _RegistrySchema,
+    form: str | None,
     references: dict[tuple[str, int], Reference | None],
 ) -> None:
     """Add all schemas that `schema` refers to, to `references`.
@@ -204,8 +207,8 @@ async def _collect(
         if identity in references:
             continue
         references[identity] = None  # in progress: another reference to it need not be requested
-        registered = await client.get_version(*identity, deleted=True)
-        await _collect(client, registered.schema, references)
+        registered = await client.get_version(*identity, deleted=True, fmt=form)
+        await _collect(client, registered.schema, form, references)
         del references[identity]  # to be inserted after those
         references[identity] = Reference(reference.name, _text(registered.schema))
 

@@ -37,7 +37,7 @@ class Framed(Generic[T]):
             raise NotFramed(f"{len(data)} bytes are too short for a schema id")
         if start[0] != 0:
             raise NotFramed("the first byte is not zero")
-        schema = await self._schemas.get(int.from_bytes(start[1:], "big"))
+        schema = await self._schemas.get(int.from_bytes(start[1:], "big"), self._kind)
         if schema.kind != self._kind:
             raise WrongSchema(
                 schema.id, f"expected a schema of type {self._kind}, got {schema.kind}"

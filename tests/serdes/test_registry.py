@@ -23,6 +23,8 @@ from tests.support.registry_serializers import (
     AVRO_ORDER,
     JSON_ORDER,
     Writer,
+    bill_files,
+    encoded,
     framed,
     messages,
     writing,
@@ -197,6 +199,63 @@ async def test_protobuf_that_does_not_say_which_message_it_is(
     for damage in (b"", b"\x80", b"\x01", b"\x7f", b"\xff" * 9, b"\x08\0"):
         error = await cause(registry.protobuf(order), data[:5] + damage)
         assert isinstance(error, NotFramed), damage
+
+
+async def test_protobuf_without_a_class_reads_all_messages_of_a_schema(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    for name in ("Order", "Other.Inner", "Other.Second"):
+        data = await writer.protobuf(messages()[name](id=2**60, item="tea"))
+        assert await made(registry.protobuf(), data) == {"id": str(2**60), "item": "tea"}
+
+
+async def test_protobuf_without_a_class_reads_imported_messages(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    money, bill = bill_files()
+    needed = await writer.register("money", encoded(money), "PROTOBUF")
+    _, schema_id = await writer.register(
+        "bill", encoded(bill), "PROTOBUF", ("money.proto", needed[0])
+    )
+    data = b"\x00" + b"\x0a\x02\x08\x05" + b"\x12\x02\x08\x3c"  # total.cents 5, at 60 s
+    value = await made(registry.protobuf(), framed(schema_id, data))
+    assert value == {"total": {"cents": "5"}, "at": "1970-01-01T00:01:00Z"}
+
+
+async def test_protobuf_without_a_class_imports_no_module_that_a_schema_names(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    _, bill = bill_files()
+    del bill.dependency[:]
+    bill.dependency.append("tests/support/messages.proto")
+    _, schema_id = await writer.register("bill", encoded(bill), "PROTOBUF")
+    error = await cause(registry.protobuf(), framed(schema_id, b"\0"))
+    assert isinstance(error, WrongSchema)
+    assert "imports tests/support/messages.proto, which is not among its references" in str(error)
+
+
+async def test_protobuf_without_a_class_needs_a_descriptor_and_a_known_message(
+    writer: Writer, registry: SchemaRegistry
+) -> None:
+    text = 'syntax = "proto3"; message Order { int64 id = 1; }'
+    _, schema_id = await writer.register("text", text, "PROTOBUF")
+    error = await cause(registry.protobuf(), framed(schema_id, b"\0\x08\x07"))
+    assert isinstance(error, WrongSchema)
+    data = await writer.protobuf(messages()["Order"](id=7))
+    error = await cause(registry.protobuf(), data[:5] + b"\x02\x12" + data[6:])
+    assert isinstance(error, WrongSchema)
+    assert "it has no message 9" in str(error)
+
+
+async def test_descriptors_of_protobuf_are_requested() -> None:
+    async with FakeRegistry() as fake, writing(fake.url, "t") as writer:
+        data = await writer.protobuf(messages()["Order"](id=7))
+        fake.asked.clear()
+        await made(SchemaRegistry(fake.url).protobuf(messages()["Order"]), data)
+        assert [target for target in fake.asked if "format=serialized" in target] == fake.asked
+        fake.asked.clear()
+        await made(SchemaRegistry(fake.url).avro(), await writer.avro(PLAIN, AVRO_ORDER))
+        assert not [target for target in fake.asked if "format" in target]
 
 
 # --- what is wrong -------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Records as confluent's own serializers write them, which register their schemas."""
 
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -60,6 +61,37 @@ async def writing(url: str, topic: str) -> AsyncIterator[Writer]:
 
 def framed(schema_id: int, data: bytes) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + data
+
+
+def encoded(file: Any) -> str:
+    """Return a Protobuf file as the text that Confluent's client registers."""
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def bill_files() -> tuple[Any, Any]:
+    """Return the descriptors of a file Money, and of a file Bill that imports it."""
+    field = descriptor_pb2.FieldDescriptorProto
+    money = descriptor_pb2.FileDescriptorProto(name="money.proto", syntax="proto3")
+    money.message_type.add(name="Money").field.add(
+        name="cents", number=1, type=field.TYPE_INT64, label=field.LABEL_OPTIONAL
+    )
+    bill = descriptor_pb2.FileDescriptorProto(
+        name="bill.proto",
+        syntax="proto3",
+        dependency=["money.proto", "google/protobuf/timestamp.proto"],
+    )
+    fields = bill.message_type.add(name="Bill").field
+    for number, (name, kind) in enumerate(
+        (("total", ".Money"), ("at", ".google.protobuf.Timestamp")), 1
+    ):
+        fields.add(
+            name=name,
+            number=number,
+            type=field.TYPE_MESSAGE,
+            type_name=kind,
+            label=field.LABEL_OPTIONAL,
+        )
+    return money, bill
 
 
 @cache

@@ -15,7 +15,7 @@ from asyncconsumer.records.decoding import Record
 from asyncconsumer.serdes.registry import SchemaRegistry
 from asyncconsumer.serdes.types import Deserializer
 
-ValueFormat: TypeAlias = Literal["avro", "json-schema"]
+ValueFormat: TypeAlias = Literal["avro", "json-schema", "protobuf"]
 
 
 class ValueDecoder:
@@ -60,7 +60,17 @@ async def open_decoder(
     if registry is None:
         raise ConfigError(f"--value-format {kind} needs --registry URL.")
     async with SchemaRegistry(registry) as schemas:
-        yield ValueDecoder(schemas.avro() if kind == "avro" else schemas.json_schema())
+        yield ValueDecoder(_deserializer(schemas, kind))
+
+
+def _deserializer(schemas: SchemaRegistry, kind: ValueFormat) -> Deserializer[Any]:
+    match kind:
+        case "avro":
+            return schemas.avro()
+        case "json-schema":
+            return schemas.json_schema()
+        case "protobuf":
+            return schemas.protobuf()
 
 
 def _plain(value: object) -> object:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +16,7 @@ from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.registry import FakeRegistry
 from tests.integration.admin.test_admin import send
 from tests.integration.cli.test_kafka_groups import PROGRAM, run
-from tests.support.registry_serializers import AVRO_ORDER, writing
+from tests.support.registry_serializers import AVRO_ORDER, messages, writing
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
@@ -58,36 +59,44 @@ async def test_many_records_and_a_file_that_cannot_be_written(
     file = tmp_path / "records.parquet"
     await run("consume", *servers, "-e", "--parquet", str(file))
     assert pq.read_table(file)["offset"].to_pylist() == list(range(25000))
-    await run("consume", *servers, "-e", "--parquet", str(tmp_path / "no" / "file"), code=1)
+    await run("consume", *servers, "-e", "--parquet", str(tmp_path / "no" / "file"), code=2)
     both = ("--parquet", str(file), "--arrow", str(file))
-    await run("consume", *servers, "-e", *both, code=1)
+    await run("consume", *servers, "-e", *both, code=2)
     # after an error there is no new file, and the old one is unchanged
     await run("consume", "-b", kafka.bootstrap_servers, "-t", "missing", "-e", *both[:2], code=1)
     assert pq.read_table(file).num_rows == 25000
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
-@pytest.mark.parametrize("kind", ["avro", "json-schema"])
+@pytest.mark.parametrize("kind", ["avro", "json-schema", "protobuf"])
 async def test_values_with_a_schema_are_printed_as_json(kafka: KafkaHandle, kind: str) -> None:
     topic, orders = await kafka.topic(), [{"id": 1, "item": "tea"}, {"id": 2, "item": "cup"}]
+    expected: list[Any] = orders
+    if kind == "protobuf":  # whose JSON has 64-bit numbers as texts
+        expected = [order | {"id": str(order["id"])} for order in orders]
     async with FakeRegistry() as registry:
         async with (
             writing(registry.url, topic) as writer,
             AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer,
         ):
             for order in orders:
-                encode = writer.avro(order, AVRO_ORDER) if kind == "avro" else writer.json(order)
-                await producer.send_and_wait(topic, await encode)
+                if kind == "avro":
+                    encoded = await writer.avro(order, AVRO_ORDER)
+                elif kind == "protobuf":
+                    encoded = await writer.protobuf(messages()["Order"](**order))
+                else:
+                    encoded = await writer.json(order)
+                await producer.send_and_wait(topic, encoded)
             await producer.send_and_wait(topic, None, key=b"deleted")
         read = ("consume", "-b", kafka.bootstrap_servers, "-t", topic, "-e")
         values = ("--value-format", kind, "--registry", registry.url)
         lines = (await run(*read, *values)).splitlines()
-        assert [json.loads(line) for line in lines if line] == orders
+        assert [json.loads(line) for line in lines if line] == expected
         output = await run(*read, *values, "--json")
-        assert [json.loads(line)["value"] for line in output.splitlines()] == [*orders, None]
+        assert [json.loads(line)["value"] for line in output.splitlines()] == [*expected, None]
         output = await run(*read, *values, "--grep", '"cup"')
-        assert json.loads(output) == orders[1]
-    await run(*read, "--value-format", kind, code=1)
+        assert json.loads(output) == expected[1]
+    await run(*read, "--value-format", kind, code=2)
 
 
 async def test_a_progress_bar_on_a_terminal(kafka: KafkaHandle, tmp_path: Path) -> None:
