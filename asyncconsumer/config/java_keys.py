@@ -7,6 +7,7 @@ from typing import Final
 
 from asyncconsumer.config.consumer import OTHER_CLIENTS_ONLY
 from asyncconsumer.config.jaas import parse_jaas
+from asyncconsumer.config.producer import OTHER_PRODUCERS_ONLY
 from asyncconsumer.config.setting import Setting
 from asyncconsumer.config.tls import refuse_tls_options
 from asyncconsumer.errors import ConfigError
@@ -58,6 +59,8 @@ _NO_MEANING: Final = {
     "socket_connection_setup_timeout_ms": "Set `connect_timeout_ms`",
     "value_deserializer": "Remove it, and pass `value_deserializer` as a keyword argument",
 }
+_ALWAYS: Final = {"acks": ("all", "-1"), "enable_idempotence": ("true",)}
+"""Properties of Java producers, with the values that producers of this package always have."""
 _NO_MEANING_PREFIXES: Final = {
     "metrics_": _MEASURES,
     "sasl_kerberos_kinit_": _TICKET,
@@ -75,7 +78,7 @@ def translate(settings: Mapping[str, Setting]) -> list[Setting]:
     """
     remaining = dict(settings)
     result: list[Setting] = []
-    for translation in (_handlers, _login, _stores, _pem_texts, _host_verification):
+    for translation in (_handlers, _login, _stores, _pem_texts, _host_verification, _always):
         result += translation(remaining)
     return [*result, *remaining.values()]
 
@@ -86,7 +89,8 @@ def refuse_java_key(name: str) -> None:
     The message says what to do.
     """
     plain = name.replace(".", "_")
-    advice = _NO_MEANING.get(plain) or OTHER_CLIENTS_ONLY.get(plain)
+    others = OTHER_CLIENTS_ONLY | OTHER_PRODUCERS_ONLY
+    advice = _NO_MEANING.get(plain) or others.get(plain)
     for prefix, text in _NO_MEANING_PREFIXES.items():
         if plain.startswith(prefix):
             advice = text
@@ -135,6 +139,17 @@ def _login(settings: dict[str, Setting]) -> list[Setting]:
             setting.text(), None if mechanism is None else mechanism.text().strip().upper()
         )
     return [setting.renamed(name, value) for name, value in login.items()]
+
+
+def _always(settings: dict[str, Setting]) -> list[Setting]:
+    """Remove properties that demand what a producer does anyway. Leave other values to be refused.
+
+    A Java program may share its file with this one.
+    """
+    for name, values in _ALWAYS.items():
+        if name in settings and str(settings[name].value).strip().lower() in values:
+            del settings[name]
+    return []
 
 
 def _stores(settings: dict[str, Setting]) -> list[Setting]:

@@ -202,6 +202,8 @@ def test_java_keys_of_tls_and_login(folder: Path) -> None:
         ("stop.at=5", "`stop_at` must be end"),
         ("ssl.context=x", "a.properties:1: `ssl_context` is a Python object"),
         ("ssl.cafile=", "a.properties:1: `ssl_cafile` is empty. Set it or remove it"),
+        ("acks=1", "A record counts as written when all in-sync replicas have it"),
+        ("enable.idempotence=false", "Producers are always idempotent"),
         ("key.deserializer=x", "`key.deserializer` has no meaning for this client. Remove it, and"),
         ("metrics.num.samples=2", "`status()` and `events()` report measurements"),
         ("max.poll.records=5", "`max_buffered_bytes` limits the data fetched ahead"),
