@@ -171,7 +171,7 @@ async def test_the_example_page(kafka: KafkaHandle, tmp_path: Path) -> None:
     try:
         async with aclosing(Program(tmp_path, **servers)) as program:
             program.start(*command)
-            await program.tells("Application startup complete")
+            await program.tells("Uvicorn running on")
             async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
                 async with session.get("/") as answer:
                     assert "EventSource" in await answer.text()
