@@ -1,5 +1,6 @@
 """Admin operations on groups and their committed offsets."""
 
+import difflib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -106,10 +107,7 @@ class GroupOperations:
         try:
             row = await self._group_row(coordinator, ConsumerGroupDescribeRequest(group))
         except (UnsupportedBroker, UnsupportedVersion, GroupIdNotFound):
-            row = await self._group_row(coordinator, DescribeGroupsRequest(group))
-            if row["group_state"] == _DEAD:
-                raise GroupIdNotFound(f"group {group!r}") from None
-            return _from_classic(row)
+            return await self._describe_classic(coordinator)
         return _from_consumer(row)
 
     async def committed(
@@ -224,6 +222,14 @@ class GroupOperations:
 
         await self._client.retry(ask)
 
+    async def _describe_classic(self, coordinator: Coordinator) -> ConsumerGroupDescription:
+        group = coordinator.group_id
+        with suppress(GroupIdNotFound):
+            row = await self._group_row(coordinator, DescribeGroupsRequest(group))
+            if row["group_state"] != _DEAD:
+                return _from_classic(row)
+        raise GroupIdNotFound(f"group {group!r}{await self._similar(group)}")
+
     async def _group_row(
         self,
         coordinator: Coordinator,
@@ -236,6 +242,12 @@ class GroupOperations:
             return dict(row)
 
         return await self._client.retry(ask)
+
+    async def _similar(self, group: str) -> str:
+        """Return the name of the most similar group as a question, or an empty text."""
+        names = {listing.group for listing in await self.groups()} - {group}
+        matches = difflib.get_close_matches(group, sorted(names), 1)
+        return f" (did you mean {matches[0]!r}?)" if matches else ""
 
     async def _session_of(self, group: str, store: GroupStore | None) -> ZooKeeperSession | None:
         """Return the ZooKeeper session if ZooKeeper coordinates the group, otherwise None."""
@@ -281,9 +293,10 @@ class GroupOperations:
         elif committed:
             selection = list(committed)
         else:
+            hint = await self._similar(group)
             raise ConfigError(
-                f"Group {group!r} has no committed offsets to reset. Check its name, or name the "
-                "topics for which offsets are to be committed."
+                f"Group {group!r}{hint} has no committed offsets to reset. Check its name, or name "
+                "the topics for which offsets are to be committed."
             )
         names = {entry if isinstance(entry, str) else entry[0] for entry in selection}
         existing = await self._client.existing(names)

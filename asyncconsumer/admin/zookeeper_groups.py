@@ -1,6 +1,7 @@
 """The state of a ZooKeeper group, read by a client that is not a member."""
 
 import contextlib
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -90,9 +91,11 @@ async def read_group(session: ZooKeeperSession, group: str) -> GroupSnapshot:
     """Read the state of a group. Raise ConfigError if the group does not exist."""
     paths = GroupPaths(group)
     if await session.exists(paths.root) is None:
+        similar = difflib.get_close_matches(group, sorted(await _children(session, CONSUMERS)), 1)
+        hint = f" Did you mean {similar[0]!r}?" if similar else ""
         raise ConfigError(
-            f"There is no group {group!r} in ZooKeeper at {session.config.zookeeper_connect}. "
-            "Check the name with `asyncconsumer groups list`, and check the chroot."
+            f"There is no group {group!r} in ZooKeeper at {session.config.zookeeper_connect}."
+            f"{hint} Check the name with `asyncconsumer groups list`, and check the chroot."
         )
     members = await _read_members(session, paths)
     owned, owner_topics = await _partitions(session, paths.owners)

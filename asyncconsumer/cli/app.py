@@ -1,4 +1,4 @@
-"""The commands of the program. An error is printed as one line and sets the exit code to 1."""
+"""The commands of the program. An error is printed as one line and sets the exit code."""
 
 import sys
 from importlib import metadata
@@ -22,6 +22,7 @@ from asyncconsumer.cli.logs import write_warnings
 from asyncconsumer.cli.produce import produce_command
 from asyncconsumer.cli.replay import replay_command
 from asyncconsumer.cli.run import run_command
+from asyncconsumer.cli.shared_options import Json
 from asyncconsumer.cli.signals import run_until_stopped
 from asyncconsumer.cli.top import top_command
 from asyncconsumer.cli.topics import topics_app
@@ -63,14 +64,21 @@ def run() -> int:
         app(standalone_mode=True)
     except ConsumerError as error:
         text.print_message(f"error: {error}", "red")
-        return 1
+        return 2 if isinstance(error, ConfigError) else 1
     return 0
 
 
 @app.command()
-def version() -> None:
-    """Print the version, and whether the compiled or the Python record decoder is in use."""
-    Console().print(f"asyncconsumer {metadata.version('asyncconsumer')}, {decoding.name} decoder")
+def version(*, json: Json = False) -> None:
+    """Print the version, and whether the compiled or the Python record decoder is in use.
+
+    Example: asyncconsumer version --json
+    """
+    number = metadata.version("asyncconsumer")
+    if json:
+        text.print_json({"version": number, "decoder": decoding.name})
+    else:
+        Console().print(f"asyncconsumer {number}, {decoding.name} decoder")
 
 
 @app.command()
@@ -78,6 +86,8 @@ def demo() -> None:
     """Start Kafka and ZooKeeper on this machine and show consumer groups and Spark at work.
 
     The demo takes about a minute, without the download of the servers. It stops all servers.
+
+    Example: asyncconsumer demo
     """
     from asyncconsumer.cli import demo as demonstration  # needs the extra `testing`
 
@@ -100,6 +110,8 @@ def spark_package(
 
     Pass the file to spark-submit with --py-files. It works with the Python version and platform of
     this machine. It does not contain pyarrow, which must be installed on the executors.
+
+    Example: asyncconsumer spark-package packages.zip --also fastavro
     """
     from asyncconsumer.spark.deploy import packaging
 
@@ -129,6 +141,8 @@ def spark_compile(
     Spark imports pyspark from a zip file without byte code, so each process compiles it again. This
     command adds the byte code to the zip file. Run it once per Spark installation, with the Python
     that Spark uses and with write access to the file.
+
+    Example: asyncconsumer spark-compile /opt/spark
     """
     from asyncconsumer.spark.deploy import precompile
 
@@ -183,6 +197,8 @@ def up(
 
     Kafka 3.x with --zookeeper runs in ZooKeeper mode. Without it, and since 4.0, Kafka runs in
     KRaft mode. Data is deleted when the servers stop.
+
+    Example: asyncconsumer servers up --port 9092
     """
     from asyncconsumer.cli import servers
 
@@ -215,7 +231,10 @@ def fetch(
         ),
     ] = None,
 ) -> None:
-    """Download servers from Maven Central, so that they start later without a network."""
+    """Download servers from Maven Central, so that they start later without a network.
+
+    Example: asyncconsumer servers fetch --kafka 4.3.1
+    """
     from asyncconsumer.cli import servers
 
     versions = kafka or [servers.DEFAULT_KAFKA, servers.LAST_WITH_ZOOKEEPER]

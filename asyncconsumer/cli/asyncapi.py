@@ -53,6 +53,8 @@ def asyncapi_command(
 
     The document has the addresses of the bootstrap servers, but no user names and no passwords.
     The command imports the app and does not connect to Kafka.
+
+    Example: asyncconsumer asyncapi shop.orders:app --output asyncapi.yaml
     """
     sys.path.insert(0, str(Path.cwd()))
     document = load(target).asyncapi(title=title, version=version)

@@ -12,6 +12,7 @@ from asyncconsumer.cli.shared_options import Json
 from asyncconsumer.config import ConsumerConfig, ConsumerOptions, option_docs
 from asyncconsumer.config.conversion import OBJECTS, check_name
 from asyncconsumer.config.external import PREFIX, ExternalOptions
+from asyncconsumer.config.option_docs import OptionDoc
 from asyncconsumer.config.redaction import redacted
 from asyncconsumer.errors import ConfigError
 
@@ -44,7 +45,9 @@ def show(
     """Print the value and the origin of each option. Secrets are redacted.
 
     Environment variables override the file. If a consumer would refuse the options, the error is
-    printed after them, and the exit code is 1.
+    printed after them, and the exit code is 2.
+
+    Example: asyncconsumer config show --config consumer.toml
     """
     external = ExternalOptions.read({}, config)
     error: ConfigError | None = None
@@ -65,11 +68,19 @@ def explain(
         str,
         typer.Argument(metavar="NAME", help="Option, such as fetch_min_bytes or fetch.min.bytes."),
     ],
+    *,
+    json: Json = False,
 ) -> None:
-    """Print the meaning, type, default and unit of an option, and how to set it."""
+    """Print the meaning, type, default and unit of an option, and how to set it.
+
+    Example: asyncconsumer config explain fetch_min_bytes
+    """
     check_name(name)
     option = name.replace(".", "_")
     doc = option_docs(ConsumerOptions)[option]
+    if json:
+        text.print_json(_fields(option, doc))
+        return
     default = "none" if doc.default is inspect.Parameter.empty else repr(doc.default)
     lines = [option, *(f"  {line}".rstrip() for line in doc.text.splitlines()), ""]
     lines += [f"  type:        {doc.type_text}", f"  default:     {default}"]
@@ -82,6 +93,18 @@ def explain(
         lines.append(f"  environment: {PREFIX}{option.upper()}")
         lines.append(f"  file:        {option} or {option.replace('_', '.')}")
     typer.echo("\n".join(lines))
+
+
+def _fields(option: str, doc: OptionDoc) -> dict[str, Any]:
+    is_object = option in OBJECTS
+    return {
+        "option": option,
+        "text": doc.text,
+        "type": doc.type_text,
+        "default": None if doc.default is inspect.Parameter.empty else repr(doc.default),
+        "unit": doc.unit,
+        "environment": None if is_object else f"{PREFIX}{option.upper()}",
+    }
 
 
 def _values(config: ConsumerConfig) -> dict[str, Any]:

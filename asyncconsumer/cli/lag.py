@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from asyncconsumer.admin.admin import Admin
 from asyncconsumer.admin.reset_targets import parse_duration
 from asyncconsumer.admin.results import GroupLag
 from asyncconsumer.cli import text
@@ -12,7 +13,7 @@ from asyncconsumer.cli.connect import make_admin, read_options
 from asyncconsumer.cli.groups.kafka import lag_rows, print_lag
 from asyncconsumer.cli.shared_options import Bootstrap, Json, PropertiesFile, Property, ZooKeeper
 from asyncconsumer.cli.signals import run_until_stopped
-from asyncconsumer.errors import ConfigError
+from asyncconsumer.errors import ConfigError, ConsumerError
 
 LAG_EXCEEDED: Final = 3
 """The exit code if the lag is above the limit of `--fail-above`."""
@@ -59,22 +60,38 @@ def lag_command(
     options = read_options(bootstrap_servers, zookeeper, properties, property_)
 
     async def show() -> None:
+        shown = False
         async with make_admin(options) as admin:
             while True:
-                names = groups or [
-                    listing.group
-                    for listing in await admin.groups()
-                    if listing.kind in ("classic", "consumer", "zookeeper")
-                ]
-                results = [await admin.lag(name, seconds=with_age) for name in names]
-                _print(results, seconds=with_age, as_json=json)
-                if any(_exceeds(result, limit) for result in results):
-                    raise typer.Exit(LAG_EXCEEDED)
+                try:
+                    results = await _measure(admin, groups, seconds=with_age)
+                except ConsumerError as error:
+                    if not (watch and shown):
+                        raise
+                    # a broker that is away now may return
+                    text.print_message(f"error: {error}", "red")
+                else:
+                    if watch and not json:
+                        text.console().clear()  # of a terminal only
+                    _print(results, seconds=with_age, as_json=json)
+                    shown = True
+                    if any(_exceeds(result, limit) for result in results):
+                        raise typer.Exit(LAG_EXCEEDED)
                 if not watch:
                     return
                 await asyncio.sleep(interval)
 
     run_until_stopped(show, stop_is_success=watch)
+
+
+async def _measure(admin: Admin, groups: list[str] | None, *, seconds: bool) -> list[GroupLag]:
+    """Return the lag of these groups, or of all groups that commit offsets."""
+    names = groups or [
+        listing.group
+        for listing in await admin.groups()
+        if listing.kind in ("classic", "consumer", "zookeeper")
+    ]
+    return [await admin.lag(name, seconds=seconds) for name in names]
 
 
 def _parse_limit(value: str | None) -> int | float | None:

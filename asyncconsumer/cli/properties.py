@@ -1,17 +1,25 @@
 """The options of the classic consumer by their Java names, from a file and the command line."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from asyncconsumer.config import ClassicConfig
+from asyncconsumer.config import ClassicConfig, ConnectionConfig
 from asyncconsumer.config.conversion import OBJECTS
-from asyncconsumer.config.external import read_text
+from asyncconsumer.config.external import ExternalOptions, read_text
 from asyncconsumer.config.properties import parse_properties
 from asyncconsumer.config.redaction import is_secret
 from asyncconsumer.errors import ConfigError
 
 _OBJECTS: Final = tuple(name.replace("_", ".") for name in OBJECTS)
+_IN_ENVIRONMENT: Final = frozenset(
+    field.name
+    for field in fields(ClassicConfig)
+    if field.name.startswith("zookeeper_")
+    or field.name in {"group_id", *(other.name for other in fields(ConnectionConfig))}
+)
+"""Options that environment variables set for groups in ZooKeeper."""
 _REQUIRED: Final = {"zookeeper.connect": "--zookeeper HOST:PORT", "group.id": "--group GROUP"}
 
 
@@ -30,19 +38,34 @@ def merge_properties(
     return properties
 
 
+def _from_environment() -> dict[str, Any]:
+    """Return the connection options of the environment by their Java names."""
+    options = ExternalOptions.read({}, own=_IN_ENVIRONMENT).options
+    return {name.replace("_", "."): value for name, value in options.items()}
+
+
+def in_zookeeper(
+    zookeeper: str | None, file: Path | None, assignments: Iterable[str] | None
+) -> bool:
+    """Return whether the option --zookeeper, a property or the environment sets ZooKeeper."""
+    if zookeeper is not None:
+        return True
+    properties = _from_environment() | merge_properties(file, assignments or (), {})
+    return bool(properties.get("zookeeper.connect"))
+
+
 def make_config(properties: Mapping[str, str]) -> ClassicConfig:
-    """Return the config for classic properties. Raise ConfigError if a required one is missing."""
+    """Return the config for classic properties. Environment variables set missing ones.
+
+    Raise ConfigError if a required one is missing in both.
+    """
+    merged = _from_environment() | dict(properties)
     for name, option in _REQUIRED.items():
-        if properties.get(name, "").strip():
-            continue
-        if name == "zookeeper.connect" and properties.get("bootstrap.servers"):
+        if not merged.get(name, "").strip():
             raise ConfigError(
-                "`zookeeper.connect` is missing. This command supports groups in ZooKeeper only: "
-                "set --zookeeper HOST:PORT. For groups that Kafka's brokers coordinate, use "
-                "Consumer in Python, or Kafka's kafka-consumer-groups.sh."
+                f"`{name}` is missing. Set {option}, or set it in a --properties file."
             )
-        raise ConfigError(f"`{name}` is missing. Set {option}, or set it in a --properties file.")
-    return ClassicConfig.from_properties(properties)
+    return ClassicConfig.from_properties(merged)
 
 
 def storage_properties(storage: str | None) -> dict[str, str]:

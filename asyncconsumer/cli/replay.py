@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from asyncconsumer.cli import text
+from asyncconsumer.cli.shared_options import Json
 from asyncconsumer.cli.signals import run_until_stopped
 from asyncconsumer.handlers.app import ConsumerApp
 from asyncconsumer.handlers.replay import Replayed, replay
@@ -21,20 +22,26 @@ Target = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Send the dead letters. Default: only list them.")]
 
 
-def replay_command(target: Target, *, yes: Yes = False) -> None:
+def replay_command(target: Target, *, yes: Yes = False, json: Json = False) -> None:
     """Send the dead letters of an app back to their original topics.
 
     Without --yes, the command only prints how many dead letters there are for each topic, handler
     and error. Each dead letter is sent back once: the next run continues after the last one. Other
     groups that consume these topics also receive the records again.
+
+    Example: asyncconsumer replay shop.orders:app --yes
     """
     sys.path.insert(0, str(Path.cwd()))
     app = load(target)
-    run_until_stopped(lambda: _replay(app, send=yes))
+    run_until_stopped(lambda: _replay(app, send=yes, as_json=json))
 
 
-async def _replay(app: ConsumerApp, *, send: bool) -> None:
+async def _replay(app: ConsumerApp, *, send: bool, as_json: bool) -> None:
     result = await replay(app, send=send)
+    if as_json:
+        counts = [cause._asdict() | {"records": n} for cause, n in sorted(result.counts.items())]
+        text.print_json({"dead_letters": counts, "skipped": result.others, "sent": send})
+        return
     _show(result)
     count = result.counts.total()
     if not count:

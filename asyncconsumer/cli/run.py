@@ -154,6 +154,8 @@ def run_command(
     at once. SIGHUP reloads the code: new workers start, then the old ones finish. A worker that
     dies is restarted. A worker that exceeds a --recycle limit is replaced, one at a time.
 
+    Example: asyncconsumer run shop.orders:app --workers 4 --port 8080
+
     Exit codes: 0 if all started records were processed, 1 if some were not, 2 if the app cannot be
     loaded.
     """

@@ -1,5 +1,6 @@
 """Command line options that several commands have."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -54,6 +55,13 @@ Compression = Annotated[
     typer.Option("--compression", "-z", help="Compression of batches. Default: none."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def refuse_options(options: Mapping[str, object], reason: str) -> None:
+    """Raise ConfigError if one of these options is set, because it would have no effect."""
+    for name, value in options.items():
+        if value is not None and value is not False and value != []:
+            raise ConfigError(f"{name} {reason}.")
 
 
 def refuse_password(

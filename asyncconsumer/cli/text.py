@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rich.console import Console
@@ -28,6 +28,15 @@ def print_message(message: str, style: str = "") -> None:
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Print a value as one line of JSON to standard output."""
     sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()  # a program may read the lines of a command that goes on
+
+
+def print_outcome(message: str, style: str, fields: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print what a command did: a message to standard error, or `fields` as JSON."""
+    if as_json:
+        print_json(fields)
+    else:
+        print_message(message, style)
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:

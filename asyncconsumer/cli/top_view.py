@@ -204,7 +204,7 @@ def _member_rows(group: GroupOverview) -> list[list[Text]]:
 def _status_line(snapshot: ClusterSnapshot, order: str) -> Text:
     lag = sum(group.point.lag for group in snapshot.groups if group.point is not None)
     line = Text(
-        f"{len(snapshot.brokers)} brokers, {len(snapshot.groups)} groups, lag {lag:,}, "
+        f"brokers: {len(snapshot.brokers)}, groups: {len(snapshot.groups)}, lag: {lag:,}, "
         f"ordered by {order}, {datetime.fromtimestamp(snapshot.time, UTC).astimezone():%H:%M:%S}"
     )
     if snapshot.error is not None:

@@ -63,7 +63,10 @@ def describe(
     property_: Property = None,
     json: Json = False,
 ) -> None:
-    """Show the partitions of a topic with leader and replicas, and its changed configs."""
+    """Show the partitions of a topic with leader and replicas, and its changed configs.
+
+    Example: asyncconsumer topics describe orders -b localhost:9092
+    """
     options = read_options(bootstrap_servers, None, properties, property_)
 
     async def show() -> None:
@@ -109,6 +112,7 @@ def create(
     bootstrap_servers: Bootstrap = None,
     properties: PropertiesFile = None,
     property_: Property = None,
+    json: Json = False,
 ) -> None:
     """Create a topic.
 
@@ -125,7 +129,8 @@ def create(
                 replication_factor=replication_factor,
                 configs=configs,
             )
-        text.print_message(f"created topic {topic}", "green")
+        fields = {"topic": topic, "created": True}
+        text.print_outcome(f"created topic {topic}", "green", fields, as_json=json)
 
     run_until_stopped(make)
 
@@ -141,8 +146,12 @@ def alter(
     bootstrap_servers: Bootstrap = None,
     properties: PropertiesFile = None,
     property_: Property = None,
+    json: Json = False,
 ) -> None:
-    """Add partitions to a topic, or change configs. An empty value restores the default."""
+    """Add partitions to a topic, or change configs. An empty value restores the default.
+
+    Example: asyncconsumer topics alter orders --partitions 12 --config retention.ms=86400000
+    """
     options = read_options(bootstrap_servers, None, properties, property_)
     configs = {name: value or None for name, value in _configs(config).items()}
     if partitions is None and not configs:
@@ -154,7 +163,8 @@ def alter(
                 await admin.add_partitions(topic, partitions)
             if configs:
                 await admin.set_topic_configs(topic, configs)
-        text.print_message(f"changed topic {topic}", "green")
+        fields = {"topic": topic, "changed": True}
+        text.print_outcome(f"changed topic {topic}", "green", fields, as_json=json)
 
     run_until_stopped(change)
 
@@ -167,20 +177,24 @@ def delete(
     properties: PropertiesFile = None,
     property_: Property = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete it. Default: only check it.")] = False,
+    json: Json = False,
 ) -> None:
-    """Delete a topic and all its records. Without --yes, nothing is deleted."""
+    """Delete a topic and all its records. Without --yes, nothing is deleted.
+
+    Example: asyncconsumer topics delete orders --yes -b localhost:9092
+    """
     options = read_options(bootstrap_servers, None, properties, property_)
 
     async def remove() -> None:
         async with make_admin(options) as admin:
             await admin.describe_topics([topic])
+            fields = {"topic": topic, "deleted": yes}
             if not yes:
-                text.print_message(
-                    f"topic {topic} would be deleted; repeat the command with --yes", "yellow"
-                )
+                message = f"topic {topic} would be deleted; repeat the command with --yes"
+                text.print_outcome(message, "yellow", fields, as_json=json)
                 raise typer.Exit(1)
             await admin.delete_topics([topic])
-        text.print_message(f"deleted topic {topic}", "green")
+        text.print_outcome(f"deleted topic {topic}", "green", fields, as_json=json)
 
     run_until_stopped(remove)
 

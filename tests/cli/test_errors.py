@@ -1,4 +1,4 @@
-"""Invalid command lines: one sentence, and the exit code 1."""
+"""Invalid command lines: one sentence, and the exit code 2."""
 
 import subprocess
 import sys
@@ -40,6 +40,14 @@ def problem(*arguments: str) -> str:
         (["--bootstrap-servers", "k"], "No topic is named"),
         (["-t", "t", "-b", "k", "--from", "x"], "--from 'x' must be"),
         (["-t", "t"], "No broker is known"),
+        (["-t", "t", "-b", "k", "--tail", "1", "--from", "1"], "only one of --from and --tail"),
+        (["-t", "t", "-b", "k", "-e", "--until", "5"], "only one of --until and -e"),
+        (["-t", "t", "-b", "k", "--assignor", "range"], "--assignor needs --zookeeper"),
+        (["-t", "t", "-b", "k", "--streams", "2"], "--streams needs --zookeeper"),
+        (["-t", "t", "-b", "k", "--grep", "["], "--grep '[' is not a pattern"),
+        ([*HERE, "-t", "t", "-e"], "--until does not work with groups in ZooKeeper"),
+        ([*HERE, "-t", "t", "--tail", "0"], "--tail does not work with groups in ZooKeeper"),
+        ([*HERE, "-t", "t", "--parquet", "f"], "--parquet does not work with groups in Zoo"),
         (["--topic", "t", "--zookeeper", "z:a", "--group", "g"], "`zookeeper_connect` has 'z:a'"),
         (["--topic", "t", "--zookeeper", "z", "--group", "a/b"], "`group_id` must have only"),
         (
@@ -77,10 +85,32 @@ def test_consume_says_what_is_wrong(arguments: list[str], message: str) -> None:
             "--topic 't:x' must list",
         ),
         (["migrate", "g", "--zookeeper", "z", "--from", "kafka", "--to", "kafka"], "Name two"),
+        (["reset", "g", "-b", "k", "--to", "1", "--force"], "--force needs --zookeeper"),
+        (["describe", "g", "-b", "k", "--offsets-storage", "dual"], "--offsets-storage needs"),
+        (["list", "-b", "k", "--property", "sasl.plain.password=x"], "is a secret"),
+        (["reset", "g", "--zookeeper", "z", "--to", "1", "--from-file", "f"], "exactly one of"),
     ],
 )
 def test_groups_says_what_is_wrong(arguments: list[str], message: str) -> None:
     assert message in problem("groups", *arguments)
+
+
+def test_the_environment_can_name_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASYNCCONSUMER_ZOOKEEPER_CONNECT", "from-the-environment:bad")
+    assert "'from-the-environment:bad'" in problem("groups", "describe", "g")
+    assert "'from-the-environment:bad'" in problem("consume", "t", "--group", "g")
+    assert "'from-an-option:bad'" in problem("groups", "list", "--zookeeper", "from-an-option:bad")
+    monkeypatch.setenv("ASYNCCONSUMER_GROUP_ID", "a/b")
+    assert "`group_id` must have only" in problem("consume", "t", "--zookeeper", "z")
+
+
+def test_wrong_usage_has_its_exit_code() -> None:
+    for arguments in (["consume", "t", "-b", "k", "--grep", "["], ["consume", "--unknown"]):
+        result = subprocess.run(
+            [*PROGRAM, *arguments], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert result.returncode == 2, result.stderr
+        assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("url", ["https://user:sesame@h:8081", "http://h:1,http://sesame@h:2/a"])

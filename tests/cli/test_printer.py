@@ -9,6 +9,7 @@ import pytest
 from asyncconsumer import ConsumerError, CorruptRecords, TopicPartition
 from asyncconsumer.cli.consume.format import Format
 from asyncconsumer.cli.consume.printer import ConsumeOptions, Printer
+from asyncconsumer.cli.consume.selection import RecordFilter
 from asyncconsumer.errors import ConsumerRebalanceFailed
 from asyncconsumer.records.decoding import Record
 
@@ -62,12 +63,18 @@ class Source:
         return self.done
 
 
-def make_printer(max_messages: int | None = None, timeout_ms: int | None = None) -> Printer:
+def make_printer(
+    max_messages: int | None = None,
+    timeout_ms: int | None = None,
+    key: str | None = None,
+    pattern: str | None = None,
+) -> Printer:
     return Printer(
         ConsumeOptions(
             topics=["t"],
             streams=1,
-            format=Format("%p:%s "),
+            render=Format("%p:%s ").render,
+            filter=RecordFilter(key, pattern),
             max_messages=max_messages,
             timeout_ms=timeout_ms,
             quiet=True,
@@ -102,6 +109,17 @@ async def test_enough_is_enough_of_all_streams_together(capfd: pytest.CaptureFix
     out = await printed(capfd, printer, *sources)
     assert len(out.split()) == 3
     assert sum(left(printer, *sources).values()) == 3
+
+
+async def test_only_selected_records_are_printed_and_counted(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    printer = make_printer(max_messages=2, pattern="[13579]")
+    source = Source(Chunk([0, 1, 2]), Chunk([3, 4, 5]), ends=False)
+    assert await printed(capfd, printer, source) == "0:1 0:3 "
+    # records that were not selected are done, up to the last one that was looked at
+    assert left(printer, source)[ZERO] in (4, 5)
+    assert await printed(capfd, make_printer(key="k"), Source(Chunk([0]))) == ""
 
 
 async def test_what_is_sound_is_printed_before_the_damage_is_reported(

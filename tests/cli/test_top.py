@@ -79,7 +79,7 @@ async def test_groups_members_and_rebalances_are_shown() -> None:
     async with view.run_test(size=(140, 40)) as pilot:
         await until(lambda: rows(view, "groups") == ["search", "billing"])
         assert rows(view, "groups", 4) == ["700", "5"]
-        assert "1 brokers, 2 groups, lag 705" in text(view, "status")
+        assert "brokers: 1, groups: 2, lag: 705" in text(view, "status")
         assert "billing: 2.2 s, +1 -0 members, 3 partitions moved" in text(view, "rebalances")
         assert "Stalled \N{REPLACEMENT CHARACTER}[31m" in text(view, "health")
         await until(lambda: rows(view, "members") == ["s1"])

@@ -7,18 +7,31 @@ from typing import Annotated, Final, Literal
 import typer
 
 from asyncconsumer.cli.connect import read_options
-from asyncconsumer.cli.consume.format import LETTERS, Format
+from asyncconsumer.cli.consume.format import LETTERS
 from asyncconsumer.cli.consume.printer import ConsumeOptions
 from asyncconsumer.cli.consume.printer import consume as print_records
-from asyncconsumer.cli.consume.reader import OutputOptions, ReadOptions, Selection, read
+from asyncconsumer.cli.consume.reader import (
+    OutputOptions,
+    ReadOptions,
+    Selection,
+    read,
+    renderer,
+)
+from asyncconsumer.cli.consume.selection import RecordFilter
 from asyncconsumer.cli.consume.values import ValueFormat
-from asyncconsumer.cli.properties import make_config, merge_properties, storage_properties
+from asyncconsumer.cli.properties import (
+    in_zookeeper,
+    make_config,
+    merge_properties,
+    storage_properties,
+)
 from asyncconsumer.cli.shared_options import (
     Bootstrap,
     PropertiesFile,
     Property,
     Storage,
     ZooKeeper,
+    refuse_options,
     refuse_password,
 )
 from asyncconsumer.cli.signals import run_until_stopped
@@ -199,22 +212,56 @@ def consume(
 
     Example: asyncconsumer consume -b localhost:9092 orders --until end --parquet orders.parquet
     """
-    names = [*(topics or ()), *(topic or ())]
-    if not _is_zookeeper(zookeeper, properties, property_):
+    names, filters = [*(topics or ()), *(topic or ())], RecordFilter(key, grep)
+    if not in_zookeeper(zookeeper, properties, property_):
+        _refuse_zookeeper_options(consumer_id, streams > 1, assignor, offsets_storage)
         kafka_options = read_options(bootstrap_servers, None, properties, property_)
         names = names or _pattern(whitelist, blacklist)
-        first, last = start if tail is None else f"-{tail}", "end" if to_end else until
-        selection = Selection(names, partition, first, last)
+        selection = Selection(names, partition, *_limits(start, tail, until, to_end=to_end))
         output = OutputOptions(format_, json, arrow, parquet, value_format, registry, quiet)
-        reading = ReadOptions(selection, key, grep, output, max_messages, timeout_ms)
+        reading = ReadOptions(selection, filters, output, max_messages, timeout_ms)
         run_until_stopped(lambda: read(kafka_options, reading, group), stop_is_success=True)
         return
+    _refuse_kafka_options(tail, until or to_end, partition, arrow, parquet, value_format)
     named = (zookeeper, group, consumer_id, assignor, _zookeeper_reset(start), bootstrap_servers)
-    options = dict(zip(_CLASSIC, named, strict=True)) | storage_properties(offsets_storage)
-    config = make_config(merge_properties(properties, property_ or (), options))
-    chosen = select_topics(names, whitelist, blacklist)
-    member = ConsumeOptions(chosen, streams, Format(format_), max_messages, timeout_ms, quiet=quiet)
+    config = _classic_config(named, offsets_storage, properties, property_)
+    chosen, render = select_topics(names, whitelist, blacklist), renderer(format_, json=json)
+    member = ConsumeOptions(chosen, streams, render, filters, max_messages, timeout_ms, quiet=quiet)
     _run_member(config, member)
+
+
+def _classic_config(
+    named: tuple[str | None, ...],
+    storage: str | None,
+    properties: Path | None,
+    assignments: list[str] | None,
+) -> ClassicConfig:
+    """Return the config of a member of a group in ZooKeeper. `named` are in order of _CLASSIC."""
+    options = dict(zip(_CLASSIC, named, strict=True)) | storage_properties(storage)
+    return make_config(merge_properties(properties, assignments or (), options))
+
+
+def _refuse_zookeeper_options(*values: object) -> None:
+    """Raise ConfigError if an option is set that only groups in ZooKeeper have."""
+    names = ("--consumer-id", "--streams", "--assignor", "--offsets-storage")
+    refuse_options(dict(zip(names, values, strict=True)), "needs --zookeeper")
+
+
+def _refuse_kafka_options(*values: object) -> None:
+    """Raise ConfigError if an option is set that does not work with groups in ZooKeeper."""
+    names = ("--tail", "--until", "--partition", "--arrow", "--parquet", "--value-format")
+    refuse_options(dict(zip(names, values, strict=True)), "does not work with groups in ZooKeeper")
+
+
+def _limits(
+    start: str | None, tail: int | None, until: str | None, *, to_end: bool
+) -> tuple[str | None, str | None]:
+    """Return the positions at which reading starts and stops."""
+    if tail is not None and start is not None:
+        raise ConfigError("Set only one of --from and --tail.")
+    if to_end and until not in (None, "end"):
+        raise ConfigError("Set only one of --until and -e.")
+    return start if tail is None else f"-{tail}", "end" if to_end else until
 
 
 def _pattern(whitelist: str | None, blacklist: str | None) -> list[str]:
@@ -241,12 +288,6 @@ def _run_member(config: ClassicConfig, options: ConsumeOptions) -> None:
 def _zookeeper_reset(start: str | None) -> str | None:
     """Return the classic consumer's name for a start position, such as `smallest`, or None."""
     return {"earliest": "smallest", "latest": "largest"}.get(start or "", start)
-
-
-def _is_zookeeper(zookeeper: str | None, properties: PropertiesFile, assignments: Property) -> bool:
-    """Return whether the options contain a ZooKeeper connection string."""
-    merged = merge_properties(properties, assignments or (), {"zookeeper.connect": zookeeper})
-    return bool(merged.get("zookeeper.connect"))
 
 
 def select_topics(

@@ -1,5 +1,6 @@
 """The positions at which `consume` starts and stops (`--from`, `--until`)."""
 
+import re
 from typing import Final
 
 from asyncconsumer.admin.reset_targets import ResetTarget, parse_target
@@ -8,6 +9,7 @@ from asyncconsumer.errors import ConfigError
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import TopicPartition
 
+_TIMESTAMP: Final = re.compile(r"[se]@([0-9]{1,15})")  # kcat's form, in milliseconds
 _ALIASES: Final = {
     "beginning": "earliest",
     "smallest": "earliest",
@@ -19,6 +21,8 @@ _ALIASES: Final = {
 def parse_position(option: str, text: str) -> ResetTarget:
     """Parse the value of a position option. `-N` counts from the end of each partition."""
     text = _ALIASES.get(text, text)
+    if match := _TIMESTAMP.fullmatch(text):
+        return ResetTarget(timestamp=int(match[1]))
     if text.startswith("+"):
         raise ConfigError(f"{option} {text}: a position cannot be +N. Use an offset, or -N.")
     try:

@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from asyncconsumer.aio.scope import Scope
 from asyncconsumer.cli import text
-from asyncconsumer.cli.consume.format import Format
 from asyncconsumer.cli.consume.output import Output
+from asyncconsumer.cli.consume.selection import RecordFilter
 from asyncconsumer.cli.signals import log_zookeeper_retries
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.consumer.connector import ConsumerConnector
@@ -33,11 +33,15 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """The topics, the output format and the limits of `asyncconsumer consume`."""
+    """The topics, the output format and the limits of `asyncconsumer consume`.
+
+    `render` formats records of one partition.
+    """
 
     topics: Sequence[str] | TopicFilter
     streams: int
-    format: Format
+    render: Callable[[Sequence[decoding.Record]], bytes]
+    filter: RecordFilter
     max_messages: int | None
     timeout_ms: int | None
     _: KW_ONLY
@@ -96,7 +100,8 @@ class Printer:
     """
 
     def __init__(self, options: ConsumeOptions) -> None:
-        self._format = options.format
+        self._render = options.render
+        self._filter = options.filter
         self._remaining = options.max_messages
         self._timeout = None if options.timeout_ms is None else options.timeout_ms / 1000
         self._printed: dict[TopicPartition, int] = {}  # the offset after the last printed record
@@ -152,6 +157,9 @@ class Printer:
         tp = TopicPartition(records.topic, records.partition)
         while block := self._take(records):
             end = block[-1].offset + 1
+            selected = self._filter.select(block)
+            if self._remaining is not None:
+                self._remaining -= len(selected)
 
             def written(done: asyncio.Future[OSError | None], end: int = end) -> None:
                 self._writing -= 1
@@ -159,7 +167,7 @@ class Printer:
                 if done.result() is None:
                     self._printed[tp] = end
 
-            done = output.put(self._format.render(block))
+            done = output.put(self._render(selected) if selected else b"")
             self._writing += 1
             self._reschedule_timeout()
             done.add_done_callback(written)
@@ -181,8 +189,6 @@ class Printer:
         except CorruptRecords:
             if not block:
                 raise
-        if self._remaining is not None:
-            self._remaining -= len(block)
         return block
 
     def _reschedule_timeout(self) -> None:

@@ -18,11 +18,12 @@ from asyncconsumer.cli.consume.files import FileKind, RecordFile
 from asyncconsumer.cli.consume.format import Format
 from asyncconsumer.cli.consume.output import Output
 from asyncconsumer.cli.consume.positions import parse_position, resolve
+from asyncconsumer.cli.consume.selection import RecordFilter
 from asyncconsumer.cli.consume.values import ValueDecoder, ValueFormat, open_decoder
 from asyncconsumer.cli.progress import ProgressDisplay, show_progress, wants_bar
 from asyncconsumer.consumer.consumer import Consumer
 from asyncconsumer.consumer.simple import SimpleConsumer
-from asyncconsumer.errors import ConfigError, ConsumerError
+from asyncconsumer.errors import ConfigError, ConsumerError, UnknownTopicOrPartition
 from asyncconsumer.records import decoding
 from asyncconsumer.types import TopicPartition
 
@@ -61,9 +62,7 @@ class OutputOptions(NamedTuple):
     @property
     def render(self) -> Callable[[Sequence[decoding.Record]], bytes]:
         """The function that formats records for standard output."""
-        if self.json:
-            return partial(json_lines, parsed=self.value_format is not None)
-        return Format(self.template).render
+        return renderer(self.template, json=self.json, parsed=self.value_format is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,7 @@ class ReadOptions:
     """
 
     selection: Selection
-    key: str | None
-    pattern: str | None
+    filter: RecordFilter
     output: OutputOptions
     max_messages: int | None
     timeout_ms: int | None
@@ -92,11 +90,6 @@ class _RecordPrinter:
         self._options = options
         self._put = put
         self._decoder = decoder
-        self._key = None if options.key is None else options.key.encode()
-        try:
-            self._pattern = re.compile((options.pattern or "").encode())
-        except re.error as error:
-            raise ConfigError(f"--grep {options.pattern!r} is not a pattern: {error}") from None
         self._remaining = options.max_messages
         self._idle = asyncio.timeout(None)
 
@@ -114,10 +107,10 @@ class _RecordPrinter:
     async def print_records(self, records: Sequence[decoding.Record]) -> bool:
         """Print the records that pass the filters. Return False when no more are to be printed."""
         self.restart_timeout()
-        selected = [record for record in records if self._key is None or record.key == self._key]
+        selected = self._options.filter.by_key(records)
         if self._decoder is not None:
             selected = await self._decoder.decode(selected)
-        selected = [record for record in selected if self._pattern.search(record.value or b"")]
+        selected = self._options.filter.by_value(selected)
         selected = selected[: self._remaining]
         if self._remaining is not None:
             self._remaining -= len(selected)
@@ -240,12 +233,16 @@ async def _select_partitions(options: dict[str, Any], reading: Selection) -> lis
                 raise ConfigError(f"No topic matches {' or '.join(patterns)}.")
             names |= matching
         described = await admin.describe_topics(names)
-    return [
+    numbers = reading.partitions
+    selected = [
         TopicPartition(topic.name, row.partition)
         for topic in described
         for row in topic.partitions
-        if reading.partitions is None or row.partition in reading.partitions
+        if numbers is None or row.partition in numbers
     ]
+    if missing := set(numbers or ()) - {tp.partition for tp in selected}:
+        raise UnknownTopicOrPartition(f"partition {min(missing)} of {' and '.join(sorted(names))}")
+    return selected
 
 
 async def _read_as_member(
@@ -271,6 +268,16 @@ async def _read_as_member(
                 tp = TopicPartition(record.topic, record.partition)
                 await consumer.commit({tp: record.offset + 1})
                 return
+
+
+def renderer(
+    template: str, *, json: bool, parsed: bool = False
+) -> Callable[[Sequence[decoding.Record]], bytes]:
+    """Return a function that formats records as JSON, or by a template.
+
+    `parsed` is that of `json_lines`.
+    """
+    return partial(json_lines, parsed=parsed) if json else Format(template).render
 
 
 def json_lines(records: Sequence[decoding.Record], *, parsed: bool = False) -> bytes:

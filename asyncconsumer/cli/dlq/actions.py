@@ -34,6 +34,7 @@ class ReplayPlan:
     sources: frozenset[str]  # the topics to which they may be sent back
     edit: bool
     yes: bool
+    as_json: bool = False
 
 
 async def list_dead_letters(
@@ -42,7 +43,7 @@ async def list_dead_letters(
     """Print dead letters as a table or as JSON."""
     dead_letters = await queue.read(selection, limit=limit)
     if as_json:
-        text.print_json([as_fields(dead_letter) for dead_letter in dead_letters])
+        _print_json(dead_letters)
     else:
         _print(dead_letters)
 
@@ -74,9 +75,12 @@ async def replay(queue: DeadLetterQueue, plan: ReplayPlan) -> None:
     dead_letters = await queue.read(plan.selection, limit=plan.limit)
     if plan.edit and dead_letters:
         dead_letters = await _edited(dead_letters)
-    _print(dead_letters)
+    if not plan.as_json:
+        _print(dead_letters)
     if plan.topic is None:
         dead_letters = _of_sources(dead_letters, plan.sources)
+    if plan.as_json:
+        _print_json(dead_letters)
     if not _confirmed(dead_letters, "sent back", yes=plan.yes):
         return
     forgotten = 0
@@ -103,11 +107,16 @@ async def export(
 
 
 async def drop(
-    queue: DeadLetterQueue, selection: DeadLetterFilter, limit: int | None, *, yes: bool
+    queue: DeadLetterQueue,
+    selection: DeadLetterFilter,
+    limit: int | None,
+    *,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Mark dead letters as done without sending them."""
     dead_letters = await queue.read(selection, limit=limit)
-    _print(dead_letters)
+    (_print_json if as_json else _print)(dead_letters)
     if _confirmed(dead_letters, "dropped", yes=yes):
         forgotten = await queue.finish(dead_letters)
         text.print_message(f"dropped {len(dead_letters)} dead letters", "green")
@@ -169,6 +178,10 @@ def _warn(forgotten: int) -> None:
             "gaps between them",
             "yellow",
         )
+
+
+def _print_json(dead_letters: Sequence[DeadLetter]) -> None:
+    text.print_json([as_fields(dead_letter) for dead_letter in dead_letters])
 
 
 def _print(dead_letters: Sequence[DeadLetter]) -> None:

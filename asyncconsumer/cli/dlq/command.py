@@ -144,7 +144,10 @@ def show(
     property_: Property = None,
     json: Json = False,
 ) -> None:
-    """Show one dead letter: its failure, its original place, its key, value and headers."""
+    """Show one dead letter: its failure, its original place, its key, value and headers.
+
+    Example: asyncconsumer dlq show orders.dlq 0:17 -b localhost:9092
+    """
     servers = (bootstrap_servers, properties, property_)
     request = _request(topic, servers, (None, None, None), places=[place])
     request.run(lambda queue: actions.show(queue, request.selection, place, as_json=json))
@@ -176,6 +179,7 @@ def replay(
         bool, typer.Option("--edit", help="Open them in $EDITOR first. Removed lines stay.")
     ] = False,
     yes: Yes = False,
+    json: Json = False,
 ) -> None:
     """Send dead letters back to the topics that they came from, each once.
 
@@ -192,7 +196,9 @@ def replay(
             "another one with --to."
         )
     sources = frozenset(source or ())
-    plan = actions.ReplayPlan(request.selection, limit, to, sources, edit=edit, yes=yes)
+    plan = actions.ReplayPlan(
+        request.selection, limit, to, sources, edit=edit, yes=yes, as_json=json
+    )
     request.run(lambda queue: actions.replay(queue, plan))
 
 
@@ -238,6 +244,7 @@ def drop(
     place: Place = None,
     limit: Limit = None,
     yes: Yes = False,
+    json: Json = False,
 ) -> None:
     """Mark dead letters as done without sending them. The retention of the topic deletes them.
 
@@ -245,4 +252,4 @@ def drop(
     """
     servers = (bootstrap_servers, properties, property_)
     request = _request(topic, servers, (error, handler, key), (older_than, newer_than), place)
-    request.run(lambda queue: actions.drop(queue, request.selection, limit, yes=yes))
+    request.run(lambda queue: actions.drop(queue, request.selection, limit, yes=yes, as_json=json))

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import typer
 
 from asyncconsumer.admin.reset_targets import (
+    ResetTarget,
     parse_target,
     parse_topic,
     select_partitions,
@@ -25,10 +26,14 @@ from asyncconsumer.types import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """The options `--yes`, which applies the plan, and `--force`, which allows live members."""
+    """The options `--yes`, which applies the plan, and `--force`, which allows live members.
+
+    With `as_json`, the plan is printed as JSON.
+    """
 
     yes: bool
     force: bool
+    as_json: bool = False
 
 
 class ConcurrentCommit(ConsumerError):
@@ -49,13 +54,28 @@ class ConcurrentCommit(ConsumerError):
 
 
 async def reset(
-    config: ClassicConfig, topics: Sequence[str], to: str, confirmation: Confirmation
+    config: ClassicConfig,
+    topics: Sequence[str],
+    to: str | Mapping[TopicPartition, int],
+    confirmation: Confirmation,
 ) -> None:
-    """Set the offsets of a group for some topics, in the offset store that the group uses."""
-    target, storage = parse_target(to), offset_storage(config)
-    names = [parse_topic(value)[0] for value in topics]
+    """Set the offsets of a group in the offset store that it uses.
+
+    Without `topics`, the partitions are those in `to`, or all with a committed offset.
+    """
+    target = parse_target(to) if isinstance(to, str) else to
+    storage = offset_storage(config)
+    values = topics
+    if not isinstance(target, ResetTarget):
+        values = topics or [f"{tp.topic}:{tp.partition}" for tp in target]
+    names = [parse_topic(value)[0] for value in values]
     async with _open_group(config, confirmation) as (cluster, group):
-        partitions = select_partitions(topics, await cluster.partitions(names))
+        if values:
+            partitions = select_partitions(values, await cluster.partitions(names))
+        else:
+            partitions = await _committed(cluster, group, storage)
+        if not isinstance(target, ResetTarget):
+            partitions = [tp for tp in partitions if tp in target]
         committed = await cluster.store(group.name, storage).load(partitions)
         plan = await plan_reset(cluster.kafka.leaders, target, committed)
         await _apply(cluster, group, plan, storage, confirmation)
@@ -80,6 +100,25 @@ async def migrate(
         await _apply(cluster, group, plan, destination, confirmation)
 
 
+async def _committed(
+    cluster: ClusterAccess, group: GroupSnapshot, storage: str
+) -> list[TopicPartition]:
+    """Return the existing partitions with a committed offset in the offset store of the group."""
+    rows = [
+        row
+        for row in await read_rows(cluster, group, storage, [])
+        if (row.kafka if storage == "kafka" else row.committed) is not None
+    ]
+    existing = await cluster.partitions({row.partition.topic for row in rows})
+    rows = [row for row in rows if row.partition.partition in existing.get(row.partition.topic, ())]
+    if not rows:
+        raise ConfigError(
+            f"Group {group.name!r} has no committed offsets to reset. Name the topics for which "
+            "offsets are to be committed with --topic."
+        )
+    return [row.partition for row in rows]
+
+
 @asynccontextmanager
 async def _open_group(
     config: ClassicConfig, confirmation: Confirmation
@@ -102,7 +141,10 @@ async def _apply(
     storage: str,
     confirmation: Confirmation,
 ) -> None:
-    _show(group, plan, storage)
+    if confirmation.as_json:
+        text.print_json([asdict(change) for change in plan])
+    else:
+        _show(group, plan, storage)
     offsets = {
         change.tp: change.after
         for change in plan

@@ -1,7 +1,7 @@
 """The command line options of `asyncconsumer groups`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -10,19 +10,25 @@ from asyncconsumer.cli.connect import read_options
 from asyncconsumer.cli.groups import changes, kafka, listing
 from asyncconsumer.cli.groups.changes import Confirmation
 from asyncconsumer.cli.properties import (
+    in_zookeeper,
     make_config,
     merge_properties,
-    read_file,
     storage_properties,
 )
-from asyncconsumer.cli.shared_options import Bootstrap, Json, PropertiesFile, Storage, ZooKeeper
+from asyncconsumer.cli.shared_options import (
+    Bootstrap,
+    Json,
+    PropertiesFile,
+    Property,
+    Storage,
+    ZooKeeper,
+    refuse_options,
+)
 from asyncconsumer.cli.signals import run_until_stopped
 from asyncconsumer.config import ClassicConfig
 from asyncconsumer.config.external import read_text
 from asyncconsumer.errors import ConfigError
-
-if TYPE_CHECKING:
-    from asyncconsumer.types import TopicPartition
+from asyncconsumer.types import TopicPartition
 
 groups_app = typer.Typer(
     help="List and describe consumer groups, reset and delete their offsets. Groups are in Kafka, "
@@ -50,7 +56,7 @@ ResetTopic = Annotated[
         "-t",
         metavar="TOPIC[:PARTITION,...]",
         help="Topic to reset, or some of its partitions, such as orders:0,3. Repeatable. "
-        "Default in Kafka: all partitions with a committed offset.",
+        "Default: all partitions with a committed offset.",
     ),
 ]
 ResetTarget = Annotated[
@@ -70,27 +76,46 @@ OffsetsFile = Annotated[
 ]
 
 
-def _config(
-    group: str,
-    zookeeper: str | None,
-    properties: PropertiesFile,
-    bootstrap_servers: str | None = None,
-    storage: str | None = None,
-) -> ClassicConfig:
-    options = {
-        "group.id": group,
-        "zookeeper.connect": zookeeper,
-        "bootstrap.servers": bootstrap_servers,
-        **storage_properties(storage),
-    }
-    return make_config(merge_properties(properties, (), options))
+class _GroupLocation(NamedTuple):
+    """The options that say where a group is."""
+
+    zookeeper: str | None
+    bootstrap_servers: str | None
+    properties: Path | None
+    assignments: list[str] | None
+
+    @property
+    def in_zookeeper(self) -> bool:
+        """Whether they select groups in ZooKeeper."""
+        return in_zookeeper(self.zookeeper, self.properties, self.assignments)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of a client for groups in Kafka."""
+        return read_options(
+            self.bootstrap_servers, self.zookeeper, self.properties, self.assignments
+        )
+
+    def config(self, group: str, storage: str | None = None) -> ClassicConfig:
+        """Return the config for a group in ZooKeeper."""
+        options = {
+            "group.id": group,
+            "zookeeper.connect": self.zookeeper,
+            "bootstrap.servers": self.bootstrap_servers,
+            **storage_properties(storage),
+        }
+        return make_config(merge_properties(self.properties, self.assignments or (), options))
 
 
-def _in_zookeeper(zookeeper: str | None, properties: Path | None) -> bool:
-    """Return whether the command's options select groups in ZooKeeper."""
-    if zookeeper is not None:
-        return True
-    return properties is not None and bool(read_file(properties).get("zookeeper.connect"))
+def _target(to: str | None, from_file: Path | None) -> str | dict[TopicPartition, int]:
+    """Return the value of --to, or the offsets in the file. Raise ConfigError for other values."""
+    if (to is None) == (from_file is None):
+        raise ConfigError("Set exactly one of --to and --from-file.")
+    if to is not None:
+        parse_target(to)  # raises before a connection is opened
+        return to
+    assert from_file is not None
+    label = f"--from-file {from_file}"
+    return parse_offsets(read_text(from_file, label), label)
 
 
 @groups_app.command("list")
@@ -99,17 +124,19 @@ def list_groups(
     zookeeper: ZooKeeper = None,
     bootstrap_servers: Bootstrap = None,
     properties: PropertiesFile = None,
+    property_: Property = None,
     json: Json = False,
 ) -> None:
     """List all groups: in Kafka with kind and state, in ZooKeeper with the live members.
 
     Example: asyncconsumer groups list -b localhost:9092
     """
-    if not _in_zookeeper(zookeeper, properties):
-        options = read_options(bootstrap_servers, None, properties)
+    location = _GroupLocation(zookeeper, bootstrap_servers, properties, property_)
+    if not location.in_zookeeper:
+        options = location.options()
         run_until_stopped(lambda: kafka.list_groups(options, as_json=json))
         return
-    config = _config("unused", zookeeper, properties)
+    config = location.config("unused")
     run_until_stopped(lambda: listing.list_groups(config, as_json=json))
 
 
@@ -121,6 +148,7 @@ def describe(
     bootstrap_servers: Bootstrap = None,
     offsets_storage: Storage = None,
     properties: PropertiesFile = None,
+    property_: Property = None,
     json: Json = False,
 ) -> None:
     """Show the partitions of a group with committed offset, lag in records, and owner.
@@ -129,11 +157,13 @@ def describe(
 
     Example: asyncconsumer groups describe billing -b localhost:9092
     """
-    if not _in_zookeeper(zookeeper, properties):
-        options = read_options(bootstrap_servers, None, properties)
+    location = _GroupLocation(zookeeper, bootstrap_servers, properties, property_)
+    if not location.in_zookeeper:
+        refuse_options({"--offsets-storage": offsets_storage}, "needs --zookeeper")
+        options = location.options()
         run_until_stopped(lambda: kafka.describe(options, group, as_json=json))
         return
-    config = _config(group, zookeeper, properties, bootstrap_servers, offsets_storage)
+    config = location.config(group, offsets_storage)
     run_until_stopped(lambda: listing.describe(config, as_json=json))
 
 
@@ -148,6 +178,7 @@ def reset(
     bootstrap_servers: Bootstrap = None,
     offsets_storage: Storage = None,
     properties: PropertiesFile = None,
+    property_: Property = None,
     yes: Yes = False,
     force: Force = False,
     json: Json = False,
@@ -159,28 +190,20 @@ def reset(
 
     Example: asyncconsumer groups reset billing --to earliest --yes -b localhost:9092
     """
-    if (to is None) == (from_file is None):
-        raise ConfigError("Set exactly one of --to and --from-file.")
-    if not _in_zookeeper(zookeeper, properties):
-        if to is None:
-            assert from_file is not None
-            label = f"--from-file {from_file}"
-            chosen: str | dict[TopicPartition, int] = parse_offsets(
-                read_text(from_file, label), label
-            )
-        else:
-            parse_target(to)  # raises before a connection is opened
-            chosen = to
-        options = read_options(bootstrap_servers, None, properties)
+    target = _target(to, from_file)
+    location = _GroupLocation(zookeeper, bootstrap_servers, properties, property_)
+    if not location.in_zookeeper:
+        refuse_options(
+            {"--offsets-storage": offsets_storage, "--force": force}, "needs --zookeeper"
+        )
+        options, topics = location.options(), topic or ()
         run_until_stopped(
-            lambda: kafka.reset(options, group, topic or (), chosen, yes=yes, as_json=json)
+            lambda: kafka.reset(options, group, topics, target, yes=yes, as_json=json)
         )
         return
-    if to is None or not topic:
-        raise ConfigError("Groups in ZooKeeper need --topic and --to.")
-    config = _config(group, zookeeper, properties, bootstrap_servers, offsets_storage)
-    confirmation = Confirmation(yes=yes, force=force)
-    run_until_stopped(lambda: changes.reset(config, topic, to, confirmation))
+    config = location.config(group, offsets_storage)
+    confirmation = Confirmation(yes=yes, force=force, as_json=json)
+    run_until_stopped(lambda: changes.reset(config, topic or (), target, confirmation))
 
 
 @groups_app.command()
@@ -190,11 +213,16 @@ def delete(
     zookeeper: ZooKeeper = None,
     bootstrap_servers: Bootstrap = None,
     properties: PropertiesFile = None,
+    property_: Property = None,
     yes: Yes = False,
+    json: Json = False,
 ) -> None:
-    """Delete a group without live members, and its offsets. Without --yes, only check it."""
-    options = read_options(bootstrap_servers, zookeeper, properties)
-    run_until_stopped(lambda: kafka.delete(options, group, yes=yes))
+    """Delete a group without live members, and its offsets. Without --yes, only check it.
+
+    Example: asyncconsumer groups delete billing --yes -b localhost:9092
+    """
+    options = _GroupLocation(zookeeper, bootstrap_servers, properties, property_).options()
+    run_until_stopped(lambda: kafka.delete(options, group, yes=yes, as_json=json))
 
 
 @groups_app.command("delete-offsets")
@@ -213,11 +241,16 @@ def delete_offsets(
     zookeeper: ZooKeeper = None,
     bootstrap_servers: Bootstrap = None,
     properties: PropertiesFile = None,
+    property_: Property = None,
     yes: Yes = False,
+    json: Json = False,
 ) -> None:
-    """Delete the committed offsets of a group for some topics. Without --yes, only check them."""
-    options = read_options(bootstrap_servers, zookeeper, properties)
-    run_until_stopped(lambda: kafka.delete_offsets(options, group, topic, yes=yes))
+    """Delete the committed offsets of a group for some topics. Without --yes, only check them.
+
+    Example: asyncconsumer groups delete-offsets billing --topic orders:0,3 -b localhost:9092
+    """
+    options = _GroupLocation(zookeeper, bootstrap_servers, properties, property_).options()
+    run_until_stopped(lambda: kafka.delete_offsets(options, group, topic, yes=yes, as_json=json))
 
 
 @groups_app.command()
@@ -229,14 +262,18 @@ def migrate(
     zookeeper: ZooKeeper = None,
     bootstrap_servers: Bootstrap = None,
     properties: PropertiesFile = None,
+    property_: Property = None,
     yes: Yes = False,
     force: Force = False,
+    json: Json = False,
 ) -> None:
     """Copy the committed offsets of a group from one store to the other.
 
     An offset in the destination that is not smaller stays unchanged. Without --yes, only print the
     plan. The members of the group must be stopped.
+
+    Example: asyncconsumer groups migrate billing --from zookeeper --to kafka --zookeeper zk:2181
     """
-    config = _config(group, zookeeper, properties, bootstrap_servers)
-    confirmation = Confirmation(yes=yes, force=force)
+    config = _GroupLocation(zookeeper, bootstrap_servers, properties, property_).config(group)
+    confirmation = Confirmation(yes=yes, force=force, as_json=json)
     run_until_stopped(lambda: changes.migrate(config, source, destination, confirmation))

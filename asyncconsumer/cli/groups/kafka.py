@@ -119,23 +119,26 @@ def print_plan(group: str, plan: Sequence[OffsetChange]) -> None:
     out.print(table)
 
 
-async def delete(options: dict[str, Any], group: str, *, yes: bool) -> None:
+async def delete(options: dict[str, Any], group: str, *, yes: bool, as_json: bool) -> None:
     """Delete a group without live members, and its offsets."""
     async with make_admin(options) as admin:
         description = await admin.describe_group(group)
+        fields = {"group": group, "deleted": yes}
         if not yes:
-            text.print_message(
+            text.print_outcome(
                 f"group {group} ({description.kind}, {description.state}) would be deleted; "
                 "repeat the command with --yes",
                 "yellow",
+                fields,
+                as_json=as_json,
             )
             raise typer.Exit(1)
         await admin.delete_group(group)
-    text.print_message(f"deleted group {group}", "green")
+    text.print_outcome(f"deleted group {group}", "green", fields, as_json=as_json)
 
 
 async def delete_offsets(
-    options: dict[str, Any], group: str, topics: Sequence[str], *, yes: bool
+    options: dict[str, Any], group: str, topics: Sequence[str], *, yes: bool, as_json: bool
 ) -> None:
     """Delete the committed offsets of a group for some topics."""
     selection = selected(topics)
@@ -145,13 +148,14 @@ async def delete_offsets(
         if not partitions:
             raise ConfigError(f"Group {group!r} has no committed offset for {', '.join(topics)}.")
         names = text.first_of(map(str, partitions), 10)
+        rows = [{"topic": topic, "partition": number} for topic, number in partitions]
+        fields = {"group": group, "partitions": rows, "deleted": yes}
         if not yes:
-            text.print_message(
-                f"offsets of {names} would be deleted; repeat the command with --yes", "yellow"
-            )
+            message = f"offsets of {names} would be deleted; repeat the command with --yes"
+            text.print_outcome(message, "yellow", fields, as_json=as_json)
             raise typer.Exit(1)
         await admin.delete_offsets(group, partitions)
-    text.print_message(f"deleted the offsets of {names}", "green")
+    text.print_outcome(f"deleted the offsets of {names}", "green", fields, as_json=as_json)
 
 
 def selected(topics: Sequence[str]) -> list[str | TopicPartition]:

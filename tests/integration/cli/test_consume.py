@@ -1,6 +1,7 @@
 """`asyncconsumer consume` as a program: output and exit codes."""
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -178,6 +179,14 @@ async def test_so_many_and_no_more_are_printed_and_committed(group: Group) -> No
     assert await rest.ends() == 0
     assert sorted([*some.lines, *rest.lines]) == sorted(values)
     assert await group.committed() == 40
+
+
+async def test_a_member_prints_selected_records_as_json(group: Group) -> None:
+    await group.send(12)
+    some = group.start("a", "--json", "--key", "key", "--grep", "1", "--timeout-ms", "1000")
+    assert await some.ends() == 0
+    assert sorted(json.loads(line)["value"] for line in some.lines) == ["1", "10", "11"]
+    assert await group.committed() == 12
 
 
 async def test_stopped_in_the_middle_it_has_committed_what_it_has_printed(group: Group) -> None:

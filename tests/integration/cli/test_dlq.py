@@ -70,7 +70,7 @@ async def test_dead_letters_are_listed_by_filter_and_shown(shop: Shop) -> None:
     shown = await dlq(shop, "show", row["dead_letter"])
     assert "error_message:  b'3'" in shown
     assert "value:          3" in shown
-    await dlq(shop, "show", "0:99", code=1)
+    await dlq(shop, "show", "0:99", code=2)
     assert "ValueError" in await dlq(shop, "list")
 
 
@@ -92,7 +92,7 @@ async def test_only_topics_that_are_named_are_written_to(shop: Shop) -> None:
     payments = await shop.kafka.topic()
     await forge(shop, topic=payments)
     assert len(await listed(shop)) == 4
-    await dlq(shop, "replay", "--yes", code=1)
+    await dlq(shop, "replay", "--yes", code=2)
     await dlq(shop, "replay", "--source", shop.topic, "--yes")
     assert [value for _, value, _ in await sent(shop)] == [b"1", b"3", b"4"]
     async with SimpleConsumer(shop.kafka.bootstrap_servers) as simple:
@@ -111,11 +111,13 @@ async def test_dead_letters_are_edited_before_they_are_sent(
     editor.chmod(0o700)
     monkeypatch.setenv("EDITOR", str(editor))
     monkeypatch.delenv("VISUAL", raising=False)
-    await dlq(shop, "replay", "--source", shop.topic, "--key", "1", "--edit", "--yes")
+    back = ("replay", "--source", shop.topic, "--key", "1", "--edit", "--yes")
+    (row,) = json.loads(await dlq(shop, *back, "--json"))
+    assert row["value"] == "33"
     assert await sent(shop) == [(b"1", b"33", ())]
     assert await values(shop) == ["1", "4"]
     editor.write_text("""#!/bin/sh\necho '{"dead_letter": "9:9"}' > "$1"\n""")
-    await dlq(shop, "replay", "--source", shop.topic, "--edit", "--yes", code=1)
+    await dlq(shop, "replay", "--source", shop.topic, "--edit", "--yes", code=2)
     assert await values(shop) == ["1", "4"]
 
 
@@ -126,11 +128,13 @@ async def test_dead_letters_are_exported_and_dropped(shop: Shop, tmp_path: Path)
     assert sorted(row["value"] for row in rows) == ["1", "3", "4"]
     assert await dlq(shop, "export") == file.read_text()
     (place,) = [row["dead_letter"] for row in rows if row["value"] == "4"]
-    await dlq(shop, "drop", "--place", place, code=1)
+    plan = json.loads(await dlq(shop, "drop", "--place", place, "--json", code=1))
+    assert [row["dead_letter"] for row in plan] == [place]
+    assert len(await values(shop)) == 3
     await dlq(shop, "drop", "--place", place, "--yes")
     assert await values(shop) == ["1", "3"]
     await dlq(shop, "drop", "--yes")
     assert await values(shop) == []
     assert await sent(shop) == []
-    await dlq(shop, "list", "--error", "(", code=1)
-    await dlq(shop, "list", "--older-than", "soon", code=1)
+    await dlq(shop, "list", "--error", "(", code=2)
+    await dlq(shop, "list", "--older-than", "soon", code=2)

@@ -211,6 +211,9 @@ async def test_brokers_out_of_reach_hide_only_what_they_know(
 async def test_a_group_that_is_not_there_is_named(world: World) -> None:
     with pytest.raises(ConfigError, match="There is no group 'nobody' in ZooKeeper at"):
         await listing.describe(world.config(group_id="nobody"), as_json=True)
+    wrong = f"{world.group}x"
+    with pytest.raises(ConfigError, match=f"Did you mean {world.group!r}"):
+        await listing.describe(world.config(group_id=wrong), as_json=True)
 
 
 @pytest.mark.parametrize("by_zookeeper", [True, False])
@@ -258,6 +261,40 @@ async def reset(world: World, to: str, *topics: str, storage: str = "zookeeper")
 async def test_offsets_are_reset(world: World, to: str, then: dict[int, int]) -> None:
     await delete_records(world.kafka, world.topic, 1, 2)  # the log of the second begins at 2
     assert await reset(world, to) == then
+
+
+async def test_all_committed_offsets_are_reset_by_default(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await world.commit({2: 3})
+    await changes.reset(world.config(), [], "+2", DO)
+    assert await world.in_zookeeper() == {1: 6, 2: 5}
+    capsys.readouterr()
+    with pytest.raises(typer.Exit):
+        await changes.reset(
+            world.config(), [], "1h", Confirmation(yes=False, force=False, as_json=True)
+        )
+    plan = json.loads(capsys.readouterr().out)
+    assert [(row["partition"], row["before"], row["after"]) for row in plan] == [
+        (1, 6, 10),  # the records are older than an hour
+        (2, 5, 20),
+    ]
+    await world.commit_to_kafka({1: 9})
+    await changes.reset(world.config("kafka"), [], "earliest", DO)
+    assert await world.in_kafka() == {1: 0}
+    other = world.config(group_id=f"{world.group}-other")
+    async with world.session() as session:
+        await ensure_path(session, GroupPaths(other.group_id).ids)
+    with pytest.raises(ConfigError, match="has no committed offsets to reset"):
+        await changes.reset(other, [], "earliest", DO)
+
+
+async def test_offsets_of_a_file_are_set(world: World) -> None:
+    offsets = {world.partition(0): 0, world.partition(2): 30}
+    await changes.reset(world.config(), [], offsets, DO)
+    assert await world.in_zookeeper() == {0: 0, 1: 4, 2: 20}
+    await changes.reset(world.config(), [f"{world.topic}:2"], {world.partition(2): 7}, DO)
+    assert await world.in_zookeeper() == {0: 0, 1: 4, 2: 7}
 
 
 async def test_only_the_partitions_that_are_named_are_reset(world: World) -> None:

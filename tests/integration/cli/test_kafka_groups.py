@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 from asyncconsumer import Consumer, SimpleConsumer, TopicPartition
 from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
-from asyncconsumer.testing.servers import DEFAULT_KAFKA, maven
+from asyncconsumer.testing.servers import DEFAULT_KAFKA, Kafka, maven
 from asyncconsumer.testing.servers.java import LOGGING, find_java, java_command
 from tests.integration.admin.test_admin import commit, send
+from tests.support.helpers import until
 
 PROGRAM = [sys.executable, "-c", "from asyncconsumer.cli import main; main()"]
 TOOLS = (
@@ -138,9 +140,30 @@ async def test_groups_are_listed_reset_and_deleted(kafka: KafkaHandle, tmp_path:
     assert await committed() == [6, 0]
     await run("groups", "delete-offsets", group, "-t", f"{topic}:1", "--yes", *servers)
     assert await committed() == [6, None]
-    await run("groups", "delete", group, *servers, code=1)
-    await run("groups", "delete", group, "--yes", *servers)
+    output = await run("groups", "delete", group, "--json", *servers, code=1)
+    assert json.loads(output) == {"group": group, "deleted": False}
+    output = await run("groups", "delete", group, "--yes", "--json", *servers)
+    assert json.loads(output) == {"group": group, "deleted": True}
     await run("groups", "describe", group, *servers, code=1)
+
+
+@pytest.mark.parametrize("command", [("describe",), ("reset", "--to", "earliest")])
+async def test_the_most_similar_group_is_named(
+    kafka: KafkaHandle, command: tuple[str, ...]
+) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+    await send(kafka, topic, 1)
+    await commit(kafka, group, topic, 1)
+    name, *options = command
+    result = await asyncio.to_thread(
+        subprocess.run,
+        [*PROGRAM, "groups", name, f"{group}x", *options, "-b", kafka.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode != 0
+    assert f"(did you mean {group!r}?)" in result.stderr
 
 
 async def test_lag_above_the_limit_sets_the_exit_code(kafka: KafkaHandle) -> None:
@@ -157,6 +180,32 @@ async def test_lag_above_the_limit_sets_the_exit_code(kafka: KafkaHandle) -> Non
     assert "seconds" in await run("lag", group, "--seconds", *servers)
 
 
+async def test_a_watch_of_the_lag_continues_after_a_broker_restart(tmp_path: Path) -> None:
+    async with Kafka() as server:
+        (broker,) = server.brokers.values()
+        await server.admin.create_topic("orders", partitions=1, replication_factor=1)
+        async with SimpleConsumer(server.bootstrap_servers) as simple:
+            await simple.commit_offsets("billing", {TopicPartition("orders", 0): 0})
+        watch = ("lag", "--watch", "--interval", "0.2", "--json", "-b", server.bootstrap_servers)
+        output, errors = tmp_path / "output", tmp_path / "errors"
+
+        def count() -> int:
+            return output.read_text().count("\n")
+
+        with output.open("wb") as out, errors.open("wb") as err:
+            process = await asyncio.create_subprocess_exec(*PROGRAM, *watch, stdout=out, stderr=err)
+        try:
+            await until(lambda: count() > 1)
+            await broker.stop()
+            await until(lambda: "error: no broker answered" in errors.read_text())
+            before = count()
+            await broker.start()
+            await until(lambda: count() > before)
+        finally:
+            process.terminate()
+            assert await process.wait() == 0, errors.read_text()
+
+
 async def test_lag_of_a_group_in_zookeeper(kafka_zk: KafkaWithZooKeeper) -> None:
     topic, group = await kafka_zk.topic(), kafka_zk.group()
     await send(kafka_zk, topic, 5)
@@ -168,7 +217,7 @@ async def test_lag_of_a_group_in_zookeeper(kafka_zk: KafkaWithZooKeeper) -> None
     (lag,) = json.loads(await run("lag", group, *servers, "--json"))
     assert lag["lag"] == 2
     await run("groups", "delete", group, "--yes", *servers)
-    await run("groups", "describe", group, *servers, code=1)
+    await run("groups", "describe", group, *servers, code=2)
 
 
 async def test_topics_and_records(kafka: KafkaHandle) -> None:
@@ -198,8 +247,10 @@ async def test_what_produce_writes(kafka: KafkaHandle, tmp_path: Path) -> None:
     await run(*write, str(lines), str(lines), "-k", "all", "-H", "h=x=y", "-z", "zstd")
     await run(*write, str(image), str(lines), "--whole-files")
     await run(*write, "--count", "1500", "--size", "30", "-z", "lz4", "-q")
+    await run(*write, str(lines), "--property", "acks=1", code=2)
     line = json.dumps({"value": {"n": 1}, "headers": [["own", None]]})
-    await run(*write, "--json", "-k", "all", "-H", "h=x", stdin=f"{line}\n")
+    acks = ("--property", "acks=all")
+    await run(*write, "--json", "-k", "all", "-H", "h=x", *acks, stdin=f"{line}\n")
     async with SimpleConsumer(kafka.bootstrap_servers) as simple:
         read = [record async for record in simple.read(topic, 0, end=1507)]
     assert [(r.key, r.value, r.headers) for r in read[:4]] == [
@@ -227,6 +278,10 @@ async def test_records_are_read_from_any_position(kafka: KafkaHandle) -> None:
     assert await offsets("--tail", "2", "-e") == [5, 6]
     assert await offsets("--from", "5", "--until", "6", "-p", "0") == [5]
     assert await offsets("--from", "30m", "--until", "end") == [4, 5, 6]
+    since = int((datetime.now(UTC).timestamp() - 1800) * 1000)
+    assert await offsets("-o", f"s@{since}", "-e") == [4, 5, 6]
+    assert await offsets("--until", f"e@{since}") == [0, 1, 2, 3]
+    await run(*consume, "-e", "-p", "0", "-p", "2", code=1)  # there is no such partition
     assert await offsets("--grep", "^[12]$", "-e") == [1, 2, 5, 6]
     assert await offsets("--timeout-ms", "2000") == list(range(7))
     lines = await run("consume", *servers, "-t", f"^{topic[:-1]}", "-e", "--json", "-c", "1")
