@@ -13,6 +13,7 @@ from asyncconsumer.config import ConsumerConfig, ConsumerOptions, option_docs
 from asyncconsumer.config.conversion import OBJECTS, check_name
 from asyncconsumer.config.external import PREFIX, ExternalOptions
 from asyncconsumer.config.option_docs import OptionDoc
+from asyncconsumer.config.options import ProducerOptions
 from asyncconsumer.config.redaction import redacted
 from asyncconsumer.errors import ConfigError
 
@@ -77,7 +78,7 @@ def explain(
     """
     check_name(name)
     option = name.replace(".", "_")
-    doc = option_docs(ConsumerOptions)[option]
+    doc = {**option_docs(ProducerOptions), **option_docs(ConsumerOptions)}[option]
     if json:
         text.print_json(_fields(option, doc))
         return

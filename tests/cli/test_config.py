@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 from asyncconsumer import ConfigError
 from asyncconsumer.cli.app import app
 from asyncconsumer.config import ConsumerOptions
+from asyncconsumer.config.options import ProducerOptions
 
 pytestmark = pytest.mark.fast
 
@@ -103,11 +104,15 @@ def test_an_option_is_explained() -> None:
         assert ["unit:", "milliseconds"] in lines
         assert ["environment:", "ASYNCCONSUMER_FETCH_MAX_WAIT_MS"] in lines
         assert ["file:", "fetch_max_wait_ms", "or", "fetch.max.wait.ms"] in lines
+    fields = json.loads(invoke("explain", "fetch_max_wait_ms", "--json").stdout)
+    assert (fields["default"], fields["unit"]) == ("500", "milliseconds")
     assert "only way to set it" in invoke("explain", "ssl_context").stdout
     assert "environment" not in invoke("explain", "ssl_context").stdout
 
 
-@pytest.mark.parametrize("name", sorted(get_type_hints(ConsumerOptions)))
+@pytest.mark.parametrize(
+    "name", sorted({*get_type_hints(ConsumerOptions), *get_type_hints(ProducerOptions)})
+)
 def test_every_option_is_explained(name: str) -> None:
     assert invoke("explain", name).exit_code == 0
 
