@@ -1,6 +1,7 @@
 """The command `asyncconsumer lag`."""
 
 import asyncio
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Final
 
 import typer
@@ -56,32 +57,52 @@ def lag_command(
     Example: asyncconsumer lag billing -b localhost:9092 --fail-above 30s
     """
     limit = _parse_limit(fail_above)
-    with_age = seconds or isinstance(limit, float)
+    check = _LagCheck(groups, limit, with_age=seconds or isinstance(limit, float), as_json=json)
     options = read_options(bootstrap_servers, zookeeper, properties, property_)
+    run_until_stopped(
+        lambda: _show(options, check, interval if watch else None), stop_is_success=watch
+    )
 
-    async def show() -> None:
-        shown = False
-        async with make_admin(options) as admin:
-            while True:
-                try:
-                    results = await _measure(admin, groups, seconds=with_age)
-                except ConsumerError as error:
-                    if not (watch and shown):
-                        raise
-                    # a broker that is away now may return
-                    text.print_message(f"error: {error}", "red")
-                else:
-                    if watch and not json:
-                        text.console().clear()  # of a terminal only
-                    _print(results, seconds=with_age, as_json=json)
-                    shown = True
-                    if any(_exceeds(result, limit) for result in results):
-                        raise typer.Exit(LAG_EXCEEDED)
-                if not watch:
-                    return
-                await asyncio.sleep(interval)
 
-    run_until_stopped(show, stop_is_success=watch)
+@dataclass(frozen=True, slots=True)
+class _LagCheck:
+    """The groups, the limit and the format of a `lag` command."""
+
+    groups: list[str] | None
+    limit: int | float | None
+    _: KW_ONLY
+    with_age: bool
+    as_json: bool
+
+
+async def _show(options: dict[str, Any], check: _LagCheck, interval: float | None) -> None:
+    """Print the lags once, or every `interval` seconds, also after an outage of the brokers."""
+    shown = False
+    async with make_admin(options) as admin:
+        while True:
+            try:
+                results = await _measure(admin, check.groups, seconds=check.with_age)
+            except ConsumerError as error:
+                if interval is None or not shown:
+                    raise
+                text.print_message(f"error: {error}", "red")
+            else:
+                if interval is not None and not check.as_json:
+                    text.console().clear()  # of a terminal only
+                _report(results, check)
+                shown = True
+            if interval is None:
+                return
+            await asyncio.sleep(interval)
+
+
+def _report(results: list[GroupLag], check: _LagCheck) -> None:
+    """Print the lags. Raise `typer.Exit` if one exceeds the limit."""
+    _print(results, seconds=check.with_age, as_json=check.as_json)
+    if unknown := unknown_lags(results, seconds=check.with_age):
+        text.print_message(unknown, "yellow")
+    if any(_exceeds(result, check.limit) for result in results):
+        raise typer.Exit(LAG_EXCEEDED)
 
 
 async def _measure(admin: Admin, groups: list[str] | None, *, seconds: bool) -> list[GroupLag]:
@@ -109,6 +130,28 @@ def _exceeds(lag: GroupLag, limit: int | float | None) -> bool:
     if isinstance(limit, float):
         return (lag.max_seconds or 0) > limit
     return limit is not None and lag.total > limit
+
+
+def unknown_lags(results: list[GroupLag], *, seconds: bool) -> str:
+    """Return a warning about partitions whose lag, or its age, is not known, or an empty text.
+
+    Such partitions cannot exceed a limit, so a check of the lag must not hide them.
+    """
+    rows = [row for lag in results for row in lag.partitions if row.committed is not None]
+    without_end = [f"{row.topic}[{row.partition}]" for row in rows if row.lag is None]
+    without_age = [
+        f"{row.topic}[{row.partition}]"
+        for row in rows
+        if seconds and row.lag and row.lag_seconds is None
+    ]
+    parts = []
+    if without_end:
+        names = text.first_of(without_end, 10)
+        parts.append(f"the lag of {names} is not known: without a leader, or deleted")
+    if without_age:
+        names = text.first_of(without_age, 10)
+        parts.append(f"the age of the first unread record of {names} is not known")
+    return "; ".join(parts)
 
 
 def _print(results: list[GroupLag], *, seconds: bool, as_json: bool) -> None:
