@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
 from asyncconsumer.config.choices import CompressionType
 from asyncconsumer.errors import ConfigError
 
+ZOOKEEPER_PANEL: Final = "Groups in ZooKeeper"
+"""The heading of options in help texts that only groups in ZooKeeper have."""
+
 ZooKeeper = Annotated[
     str | None,
     typer.Option(
+        rich_help_panel=ZOOKEEPER_PANEL,
         metavar="HOST:PORT[/CHROOT]",
         help="ZooKeeper connect string, for groups that ZooKeeper coordinates.",
     ),
@@ -29,6 +33,7 @@ Bootstrap = Annotated[
 Storage = Annotated[
     Literal["zookeeper", "kafka", "dual"] | None,
     typer.Option(
+        rich_help_panel=ZOOKEEPER_PANEL,
         help="Where the group stores its offsets; dual is both. Default: zookeeper.",
     ),
 ]

@@ -81,3 +81,13 @@ def test_each_option_has_a_help_text() -> None:
         for parameter in command.params:
             if not getattr(parameter, "hidden", False):
                 assert parameter.help, f"{name} {parameter.opts}"
+
+
+def test_options_of_groups_in_zookeeper_have_a_heading() -> None:
+    names = {"--consumer-id", "--streams", "--assignor", "--offsets-storage", "--blacklist"}
+    panels = {
+        parameter.rich_help_panel
+        for parameter in COMMANDS["consume"].params
+        if names & set(parameter.opts)
+    }
+    assert panels == {"Groups in ZooKeeper"}

@@ -41,7 +41,7 @@ def check_versions(reports: Sequence[AddressReport]) -> list[Finding]:
         advice = "Finish the upgrade of all brokers, if no upgrade is in progress"
         findings.append(Finding("warning", "version", names, message, advice))
     if not findings:
-        message = f"{len(reports)} brokers support the same {len(reports[0].versions)} requests"
+        message = f"all reachable brokers support the same {len(reports[0].versions)} requests"
         findings.append(Finding("ok", "version", "cluster", message))
     return findings
 

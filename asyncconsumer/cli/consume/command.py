@@ -26,6 +26,7 @@ from asyncconsumer.cli.properties import (
     storage_properties,
 )
 from asyncconsumer.cli.shared_options import (
+    ZOOKEEPER_PANEL,
     Bootstrap,
     PropertiesFile,
     Property,
@@ -46,7 +47,11 @@ Group = Annotated[
 ]
 ConsumerId = Annotated[
     str | None,
-    typer.Option(metavar="ID", help="Consumer id in the group. Default: a generated id."),
+    typer.Option(
+        rich_help_panel=ZOOKEEPER_PANEL,
+        metavar="ID",
+        help="Consumer id in the group. Default: a generated id.",
+    ),
 ]
 Topics = Annotated[
     list[str] | None,
@@ -67,12 +72,15 @@ TopicWhitelist = Annotated[
 TopicBlacklist = Annotated[
     str | None,
     typer.Option(
-        metavar="REGEX", help="Consume all topics whose names do not match, also new ones."
+        rich_help_panel=ZOOKEEPER_PANEL,
+        metavar="REGEX",
+        help="Consume all topics whose names do not match, also new ones.",
     ),
 ]
 Streams = Annotated[
     int,
     typer.Option(
+        rich_help_panel=ZOOKEEPER_PANEL,
         min=1,
         max=1000,
         help="Number of streams for each topic, or for the pattern. Partitions are divided among "
@@ -82,7 +90,8 @@ Streams = Annotated[
 Assignor = Annotated[
     Literal["range", "roundrobin", "roundrobin-0.10", "roundrobin-0.8", "sticky"] | None,
     typer.Option(
-        help="Partition assignment strategy. All members must use the same. Default: range."
+        rich_help_panel=ZOOKEEPER_PANEL,
+        help="Partition assignment strategy. All members must use the same. Default: range.",
     ),
 ]
 From = Annotated[

@@ -16,6 +16,7 @@ from asyncconsumer.cli.properties import (
     storage_properties,
 )
 from asyncconsumer.cli.shared_options import (
+    ZOOKEEPER_PANEL,
     Bootstrap,
     Json,
     PropertiesFile,
@@ -45,6 +46,7 @@ Force = Annotated[
     bool,
     typer.Option(
         "--force",
+        rich_help_panel=ZOOKEEPER_PANEL,
         help="Change offsets even if the group has live members. They may overwrite the change.",
     ),
 ]
