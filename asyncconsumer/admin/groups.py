@@ -228,6 +228,12 @@ class GroupOperations:
             row = await self._group_row(coordinator, DescribeGroupsRequest(group))
             if row["group_state"] != _DEAD:
                 return _from_classic(row)
+        for listing in await self.groups():
+            if listing.group == group and listing.kind in ("share", "streams"):
+                raise ConfigError(
+                    f"Group {group!r} is of the kind {listing.kind}, and such groups are only "
+                    f"listed. Use Kafka's kafka-{listing.kind}-groups.sh."
+                )
         raise GroupIdNotFound(f"group {group!r}{await self._similar(group)}")
 
     async def _group_row(

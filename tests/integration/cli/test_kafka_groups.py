@@ -4,13 +4,15 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from asyncconsumer import Consumer, SimpleConsumer, TopicPartition
+from asyncconsumer import Admin, Consumer, SimpleConsumer, TopicPartition
 from asyncconsumer.testing.handles import KafkaHandle, KafkaWithZooKeeper
 from asyncconsumer.testing.servers import DEFAULT_KAFKA, Kafka, maven
 from asyncconsumer.testing.servers.java import LOGGING, find_java, java_command
@@ -23,6 +25,7 @@ TOOLS = (
     *(f"org.apache.kafka:{name}:{DEFAULT_KAFKA}" for name in ("kafka_2.13", "kafka-tools")),
 )
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 
 
 async def run(*arguments: str, code: int = 0, stdin: str = "") -> str:
@@ -38,6 +41,23 @@ async def run(*arguments: str, code: int = 0, stdin: str = "") -> str:
     assert result.returncode == code, result.stderr
     assert "Traceback" not in result.stderr
     return result.stdout
+
+
+@asynccontextmanager
+async def share_consumer(kafka: KafkaHandle, topic: str, group: str) -> AsyncIterator[None]:
+    """Run Kafka's own consumer of a share group."""
+    jars = await maven.class_path(f"Kafka tools {DEFAULT_KAFKA}", TOOLS)
+    arguments = ("--bootstrap-server", kafka.bootstrap_servers, "--topic", topic, "--group", group)
+    process = await asyncio.create_subprocess_exec(
+        *java_command(find_java(), jars, SHARE_CONSUMER, *arguments),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 async def kafkas_command(kafka: KafkaHandle, group: str, *arguments: str) -> list[list[str]]:
@@ -145,6 +165,22 @@ async def test_groups_are_listed_reset_and_deleted(kafka: KafkaHandle, tmp_path:
     output = await run("groups", "delete", group, "--yes", "--json", *servers)
     assert json.loads(output) == {"group": group, "deleted": True}
     await run("groups", "describe", group, *servers, code=1)
+
+
+async def test_share_groups_are_only_listed(kafka: KafkaHandle) -> None:
+    topic, group = await kafka.topic(), kafka.group()
+
+    async def has_share_group() -> bool:
+        async with Admin(kafka.bootstrap_servers) as admin:
+            return ("share", group) in {(each.kind, each.group) for each in await admin.groups()}
+
+    async with share_consumer(kafka, topic, group):
+        await until(has_share_group)
+        servers = ("-b", kafka.bootstrap_servers)
+        listed = json.loads(await run("groups", "list", "--json", *servers))
+        assert ("share", group) in {(row["kind"], row["group"]) for row in listed}
+        await run("groups", "describe", group, *servers, code=2)
+        await run("lag", *servers)  # which leaves it out
 
 
 @pytest.mark.parametrize("command", [("describe",), ("reset", "--to", "earliest")])
