@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from asyncconsumer.testing.handles import KafkaHandle
 from tests.support.helpers import delete_records, until
@@ -132,3 +135,64 @@ def rows(data: DataFrame) -> Rows:
 
 def made(kafka: KafkaHandle) -> World:
     return asyncio.run(build(kafka))
+
+
+class Stream:
+    """A query that may be run again and again: each run reads what is there, then ends."""
+
+    def __init__(
+        self, spark: SparkSession, source: str, kafka: KafkaHandle, folder: Path, **options: Any
+    ) -> None:
+        self._spark = spark
+        self._kafka = kafka
+        self.folder = folder / source
+        self.source = source
+        self.options = {"startingOffsets": "earliest", **options}
+        self.batches: list[int] = []  # how many rows each had
+        self.progress: list[dict[str, Any]] = []  # what Spark has reported of each
+
+    def run(self, trigger: str = "availableNow", **options: Any) -> Rows:
+        """All rows that have ever been written."""
+        self._written({trigger: True}, **options)
+        return self.rows()
+
+    def start(self, **options: Any) -> StreamingQuery:
+        """Run until it is stopped."""
+        return self._written({"processingTime": "0 seconds"}, **options)
+
+    def rows(self) -> Rows:
+        return rows(self._spark.read.parquet(str(self.folder / "out")))
+
+    def _written(self, trigger: dict[str, Any], **options: Any) -> StreamingQuery:
+        reader = self._spark.readStream.format(self.source).options(
+            **{
+                "kafka.bootstrap.servers": self._kafka.bootstrap_servers,
+                **as_text({**self.options, **options}),
+            }
+        )
+        query = (
+            reader.load()
+            .writeStream.format("parquet")
+            .option("path", str(self.folder / "out"))
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(**trigger)
+            .start()
+        )
+        if "processingTime" not in trigger:
+            try:
+                query.awaitTermination(60)
+            finally:
+                query.stop()
+            self.batches += [progress["numInputRows"] for progress in query.recentProgress]
+            self.progress += [json.loads(progress.json) for progress in query.recentProgress]
+        return query
+
+
+Make = Callable[..., list[Stream]]
+
+
+def same(streams: list[Stream], **options: Any) -> Rows:
+    own, tested = (stream.run(**options) for stream in streams)
+    assert tested == own
+    assert streams[0].batches == streams[1].batches
+    return tested

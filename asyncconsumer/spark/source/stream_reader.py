@@ -203,7 +203,8 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         """Commit the query's offsets to the group of the option `commitToGroup`.
 
         The offsets are only for tools that show the lag of groups. Spark reports a micro-batch as
-        finished when it plans the next one. So the last micro-batch of a query is never committed.
+        finished when it plans the next one, which it also does when no records are left. The
+        trigger `once` plans a single micro-batch, which the next run commits.
         """
         group = self._options.commit_to_group
         if group is None or offsets == self._committed:

@@ -33,13 +33,13 @@ from tests.support.spark_queries import (
     OWN,
     T0,
     TESTED,
-    Rows,
+    Make,
     World,
-    as_text,
     fill,
     frame,
     made,
     rows,
+    same,
 )
 
 Options = Callable[[World], dict[str, Any]]
@@ -541,74 +541,6 @@ def test_a_table_of_the_catalog_explains_what_spark_drops(
             spark.sql("select * from listed").collect()
     finally:
         spark.sql("drop table if exists listed")
-
-
-class Stream:
-    """A query that may be run again and again: each run reads what is there, then ends."""
-
-    def __init__(
-        self, spark: SparkSession, source: str, kafka: KafkaHandle, folder: Path, **options: Any
-    ) -> None:
-        self._spark = spark
-        self._kafka = kafka
-        self._folder = folder / source
-        self.source = source
-        self.options = {"startingOffsets": "earliest", **options}
-        self.batches: list[int] = []  # how many rows each had
-
-    def run(self, **options: Any) -> Rows:
-        """All rows that have ever been written."""
-        self._written(availableNow=True, **options)
-        return self.rows()
-
-    def start(self, **options: Any) -> StreamingQuery:
-        """Run until it is stopped."""
-        return self._written(processingTime="0 seconds", **options)
-
-    def rows(self) -> Rows:
-        return rows(self._spark.read.parquet(str(self._folder / "out")))
-
-    def _written(self, **how: Any) -> StreamingQuery:
-        trigger = {
-            name: how.pop(name) for name in ("availableNow", "processingTime") if name in how
-        }
-        reader = self._spark.readStream.format(self.source).options(
-            **{"kafka.bootstrap.servers": self._kafka.bootstrap_servers},
-            **as_text({**self.options, **how}),
-        )
-        query = (
-            reader.load()
-            .writeStream.format("parquet")
-            .option("path", str(self._folder / "out"))
-            .option("checkpointLocation", str(self._folder / "checkpoint"))
-            .trigger(**trigger)
-            .start()
-        )
-        if "availableNow" in trigger:
-            try:
-                query.awaitTermination(60)
-            finally:
-                query.stop()
-            self.batches += [progress["numInputRows"] for progress in query.recentProgress]
-        return query
-
-
-Make = Callable[..., list[Stream]]
-
-
-@pytest.fixture
-def both(spark: SparkSession, kafka: KafkaHandle, tmp_path: Path) -> Make:
-    def make(**options: Any) -> list[Stream]:
-        return [Stream(spark, source, kafka, tmp_path, **options) for source in (OWN, TESTED)]
-
-    return make
-
-
-def same(streams: list[Stream], **options: Any) -> Rows:
-    own, tested = (stream.run(**options) for stream in streams)
-    assert tested == own
-    assert streams[0].batches == streams[1].batches
-    return tested
 
 
 @needs_limits
