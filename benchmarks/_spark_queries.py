@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -36,6 +36,9 @@ SOURCES: Final = {
 }
 _RECOMMENDED: Final = {"spark.python.unix.domain.socket.enabled": "true"}  # by the README
 _SUMS: Final = ("count(*) AS records", "sum(length(value)) AS bytes")
+
+Phases = Mapping[str, int]
+"""The milliseconds of a micro-batch by the names that Spark gives to its phases."""
 
 
 class Queries:
@@ -74,17 +77,17 @@ class Queries:
         writer = writer.option("kafka.bootstrap.servers", self._servers)
         writer.option("topic", load.topic).save()
 
-    def stream_to_noop(self, contender: str, load: "Load", **limits: str) -> list[float]:
-        """The seconds that each micro-batch took."""
+    def stream_to_noop(self, contender: str, load: "Load", **limits: str) -> list[Phases]:
+        """The phases of each micro-batch."""
         return self._stream(contender, load, "noop", **limits)
 
-    def stream_to_aggregate(self, contender: str, load: "Load") -> list[float]:
+    def stream_to_aggregate(self, contender: str, load: "Load") -> list[Phases]:
         return self._stream(contender, load, "aggregate")
 
-    def stream_to_parquet(self, contender: str, load: "Load") -> list[float]:
+    def stream_to_parquet(self, contender: str, load: "Load") -> list[Phases]:
         return self._stream(contender, load, "parquet")
 
-    def _stream(self, contender: str, load: "Load", to: str, **limits: str) -> list[float]:
+    def _stream(self, contender: str, load: "Load", to: str, **limits: str) -> list[Phases]:
         self._runs += 1
         source = self._spark.readStream.format(SOURCES[contender][0])
         data = source.options(**self._options(contender, load), **limits).load()
@@ -100,7 +103,7 @@ class Queries:
         query.awaitTermination()
         progress = [progress for progress in query.recentProgress if progress["numInputRows"]]
         assert sum(progress["numInputRows"] for progress in progress) == load.records, contender
-        return [progress["durationMs"]["triggerExecution"] / 1000 for progress in progress]
+        return [progress["durationMs"] for progress in progress]
 
 
 class Sample(NamedTuple):

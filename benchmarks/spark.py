@@ -28,6 +28,7 @@ from benchmarks._spark_queries import (
     OWN,
     SOURCES,
     TUNED,
+    Phases,
     Queries,
     Sample,
     session,
@@ -41,6 +42,15 @@ _STREAM: Final = {OWN: {RATE: 1.0}, TUNED: {RATE: 1.0}}
 _FEW: Final = {OWN: {MS: 1.0}, TUNED: {MS: 1.0}}
 _SMALL: Final = 10_000  # records of a micro-batch
 _FIRST: Final = 3  # micro-batches that start what the others find running
+_WHOLE: Final = "triggerExecution"
+_PHASES: Final = {
+    "plan_offsets_ms": "latestOffset",
+    "plan_query_ms": "queryPlanning",
+    "run_ms": "addBatch",
+    "log_offsets_ms": "walCommit",
+    "log_commit_ms": "commitOffsets",
+}
+"""Metrics of a micro-batch, and Spark's names of its phases."""
 _PARTITIONS: Final = 4
 _MOST_WARM_UPS, _IN_VAIN = 20, 4  # rounds
 _FASTER: Final = 0.97  # of the least CPU so far: less of a gain is none
@@ -197,18 +207,27 @@ def _marginal(short: Sequence[Sample], long: Sequence[Sample]) -> dict[str, list
 
 
 def measure_micro(queries: Queries, load: Load, rounds: int) -> list[Result]:
-    """Milliseconds of a micro-batch, of all that are under way."""
-    taken: dict[str, list[float]] = {source: [] for source in SOURCES}
+    """Milliseconds of a micro-batch and of its phases, of all that are under way."""
+    taken: dict[str, list[Phases]] = {source: [] for source in SOURCES}
     for number in range(rounds + 1):
         for contender in in_turn(number):
-            results = taken[contender]
-            seconds = queries.stream_to_noop(
+            batches = queries.stream_to_noop(
                 contender, load, maxOffsetsPerTrigger=str(_SMALL), recordsPerTask="20000"
             )
             if number:
-                results += [1000 * each for each in seconds[_FIRST:]]
-                note(f"  {MICRO}, round {number}: {contender}: {statistics.median(results):.0f} ms")
-    return [Result(MICRO, contender, {MS: results}, _FEW) for contender, results in taken.items()]
+                taken[contender] += batches[_FIRST:]
+                median = statistics.median(each[_WHOLE] for each in taken[contender])
+                note(f"  {MICRO}, round {number}: {contender}: {median:.0f} ms")
+    return [
+        Result(MICRO, contender, _phases(batches), _FEW) for contender, batches in taken.items()
+    ]
+
+
+def _phases(batches: Sequence[Phases]) -> dict[str, list[float]]:
+    return {
+        metric: [float(each.get(phase, 0)) for each in batches]
+        for metric, phase in {MS: _WHOLE, **_PHASES}.items()
+    }
 
 
 def measure_writes(queries: Queries, load: Load, rounds: int) -> list[Result]:
@@ -242,7 +261,7 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
         for other in results
         if other.contender != ASYNCCONSUMER
         for metric in other.figures
-        if metric != STARTUP
+        if metric != STARTUP and metric not in _PHASES
     ]
 
 
