@@ -191,11 +191,11 @@ async def kills(kafka: KafkaLike, feeders: Feeders, runs: int, chance: Random) -
 
 async def everything(feeders: Feeders, sent: int) -> list[int]:
     """Wait until the sink has as many different values as were sent, as long as there are more."""
-    most, loop = 0, asyncio.get_running_loop()
+    largest, loop = 0, asyncio.get_running_loop()
     async with asyncio.timeout(_PATIENCE) as patience:
         while len(set(values := feeders.held())) < sent:
-            if len(values) > most:
-                most = len(values)
+            if len(values) > largest:
+                largest = len(values)
                 patience.reschedule(loop.time() + _PATIENCE)
             await asyncio.sleep(0.2)
     return values
