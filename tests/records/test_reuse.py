@@ -1,6 +1,8 @@
-"""Objects that the decoder uses again: the ints of a record and the StopIteration of a step."""
+"""Objects that the decoder uses again: ints and bytes of a record, and a step's StopIteration."""
 
+import gc
 import sys
+import tracemalloc
 from types import ModuleType
 from typing import Any
 
@@ -67,3 +69,32 @@ async def test_offsets_of_dropped_records_are_right(decoder: ModuleType, first: 
     data = batch(rows(6, first))
     differences = {record.offset - first async for record in stream_of(decoder, data)}
     assert differences == set(range(6))
+
+
+@pytest.mark.parametrize("size", [1, 512, 513, 1024, 16_384, 16_385])
+async def test_values_that_are_held_keep_their_bytes(decoder: ModuleType, size: int) -> None:
+    expected = rows(12, size=size)
+    values = []
+    async for record in stream_of(decoder, batch(expected)):
+        values.append(record.value)  # noqa: PERF401 - the record must be dropped each time
+    assert values == [row.value for row in expected]
+
+
+@pytest.mark.parametrize("size", [1, 512, 513, 1024, 16_384, 16_385])
+async def test_values_of_dropped_records_are_right(decoder: ModuleType, size: int) -> None:
+    expected = rows(12, size=size)
+    seen = [record.value[:] + b"." async for record in stream_of(decoder, batch(expected))]
+    assert seen == [(row.value or b"") + b"." for row in expected]
+
+
+def test_large_values_of_dropped_records_are_freed(decoder: ModuleType) -> None:
+    data = batch(rows(600, size=16_384))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        list(decoder.Records(data, topic="t", partition=0))
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 600 * 16_384 / 10

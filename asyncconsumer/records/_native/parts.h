@@ -13,8 +13,9 @@
 #include <string.h>
 
 /* Objects of each kind that are kept, with their parts. The many that a list leaves keep small parts only, so that each
-   kind takes up to 5 MiB. */
-enum { MOST_SPARE = 8192, FEW_SPARE = 512, LARGEST_OF_FEW = 512, LARGEST_OF_MANY = 128 };
+   kind takes up to 5 MiB. A loop that keeps no record uses the first ones in turn, so these keep large parts, too. */
+enum { MOST_SPARE = 8192, FEW_SPARE = 512, FIRST_SPARE = 4 };
+enum { LARGEST_OF_FIRST = 16 << 10, LARGEST_OF_FEW = 512, LARGEST_OF_MANY = 128 };
 
 enum { LARGEST_SHARED_INT = 1024 };
 
@@ -77,7 +78,7 @@ static inline PyObject *int_from(PyObject *old, int64_t value)
 /* Bytes that a later record may be made of, or NULL; steals them. `spare` objects are kept already. */
 static inline PyObject *worth_keeping(PyObject *part, int spare)
 {
-    Py_ssize_t largest = spare < FEW_SPARE ? LARGEST_OF_FEW : LARGEST_OF_MANY;
+    Py_ssize_t largest = spare < FIRST_SPARE ? LARGEST_OF_FIRST : spare < FEW_SPARE ? LARGEST_OF_FEW : LARGEST_OF_MANY;
     if (is_ours(part) && PyBytes_CheckExact(part) && PyBytes_GET_SIZE(part) <= largest)
         return part;
     Py_XDECREF(part);
