@@ -258,9 +258,10 @@ async def by_partitions(kafka: Kafka, consumers: Consumers, records: int, rounds
     return case_of(runs.items(), len(plain(0)), promises, rounds)
 
 
-async def measure_all(
+async def on_one_broker(
     names: Sequence[str], records: int | None, rounds: int, selected: Sequence[str]
 ) -> Found:
+    """Measure the cases without TLS."""
     jars = await maven.class_path(
         f"Kafka tools {DEFAULT_KAFKA}",
         [java.LOGGING, f"org.apache.kafka:kafka-tools:{DEFAULT_KAFKA}"],
@@ -270,8 +271,6 @@ async def measure_all(
         servers = kafka.bootstrap_servers
         consumers = Consumers(JavaClient(jars, servers), servers)
         for name in names:
-            if name in _tls.LOADS:
-                continue  # on a broker of their own
             if name == PARTITIONS:
                 count = records or OF_EACH_NUMBER
                 case = await by_partitions(kafka, consumers, count, rounds)
@@ -279,6 +278,15 @@ async def measure_all(
                 load = LOADS[name]._replace(records=records or LOADS[name].records)
                 case = await by_load(kafka, consumers, load, rounds)
             results += await measure(name, only(case, selected))
+    return results
+
+
+async def measure_all(
+    names: Sequence[str], records: int | None, rounds: int, selected: Sequence[str]
+) -> Found:
+    results: Found = []
+    if others := [name for name in names if name not in _tls.LOADS]:
+        results += await on_one_broker(others, records, rounds, selected)
     for name in _tls.LOADS:
         if name in names:
             results += await _tls.compare(name, records, rounds)
