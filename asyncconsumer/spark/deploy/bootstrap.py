@@ -40,8 +40,8 @@ def interpreter() -> str:
 def unpack(archive: Path) -> list[Path]:
     """Return the folders to add to `sys.path` for the package in the zip file `archive`.
 
-    The file is unpacked unless a shared folder that no other user can have changed already has its
-    contents.
+    The contents are unpacked, unless a shared folder has them that no other user can have changed.
+    The compiled dependencies are left out if they are for another Python.
     """
     with archive.open("rb") as file:  # opened once, so that the hashed file is the unpacked one
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -76,7 +76,8 @@ def is_trusted(folder: Path) -> bool:
 def _unpack(file: IO[bytes], shared: Path) -> Path:
     """Unpack the zip file into the folder `shared`, and return that folder.
 
-    If that fails, use a private folder of this process.
+    If this user cannot write there, or another user can, unpack the file into a private folder of
+    this process instead.
     """
     try:
         return _unpack_shared(file, shared)

@@ -34,7 +34,10 @@ class WriteIntent(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PartitionFeed:
-    """The state of one assigned partition, until it is revoked or read from another offset."""
+    """The progress of a feeder in one assigned partition.
+
+    A partition that is revoked, or read from another offset, ends its feed.
+    """
 
     partition: TopicPartition
     position: int | None  # end of the records in batches; None before the first record
@@ -65,7 +68,7 @@ class PartitionFeed:
         self.topic_id = topic_id
 
     def hold(self, first: int) -> None:
-        """Record that records from offset `first` on were read and are not all in batches yet.
+        """Note that not all records that were read, from offset `first` on, are in batches yet.
 
         Until `release` is called, `all_written` is False.
         """
@@ -73,22 +76,22 @@ class PartitionFeed:
         self.first = first if self.first is None else self.first
 
     def release(self) -> None:
-        """Record that every record that was read is in a batch."""
+        """Note that every record that was read is now in a batch."""
         self.holding = False
 
     def end(self) -> None:
-        """Mark the feed as ended. None of its records is written after that."""
+        """Mark the feed as ended. None of its unwritten records is written after that."""
         self.alive = False
 
     def set_gap(self, gap: int | None) -> None:
-        """Set the offset of the first record that retention deleted.
+        """Store the offset of the first record that retention deleted before it was read.
 
         Pass None when reading continues after the deleted records.
         """
         self.gap = gap
 
     def mark_written(self, end: int) -> None:
-        """Record that the sink has every record before offset `end`."""
+        """Note that the sink has every record before offset `end`."""
         self.written = end
 
 
@@ -188,7 +191,7 @@ class FeedBatch:
 
     @property
     def txn_version(self) -> int:
-        """The value for Delta's option ``txnVersion``: the end of the partition's records."""
+        """The value for Delta's ``txnVersion``: the offset after the partition's last record."""
         return self._only.end
 
     @property
@@ -308,7 +311,7 @@ class Collector:
     def add(
         self, feed: PartitionFeed, records: pa.RecordBatch, now: float
     ) -> pa.RecordBatch | None:
-        """Add the records of `feed` that fit, and return the other ones, or None if all fit.
+        """Add the records of `feed` that fit. Return the records that do not fit, or None.
 
         If some do not fit, take the batch that `full` returns and call `add` again.
         """
@@ -358,9 +361,11 @@ class Collector:
         feed.position = offsets[-1].as_py() + 1
 
     def full(self) -> OpenBatch | None:
-        """Return an open batch that has reached its limit of records or bytes, or None.
+        """Return an open batch that must be written before more records are added, or None.
 
-        If only all open batches together exceed `max_bytes`, return the largest.
+        A batch is full at its limit of records or bytes. A batch that repeats a `WriteIntent` is
+        full at the declared offset. If all open batches together reach `max_bytes`, return the
+        largest one that repeats no intent.
         """
         for batch in self._open.values():
             if batch.closed or (batch.rows >= self._limits.max_records and batch.deadline < inf):
@@ -387,10 +392,7 @@ class Collector:
         return any(batch is other for other in self._open.values())
 
     def take(self, batch: OpenBatch) -> tuple[FeedBatch, dict[TopicPartition, PartitionFeed]]:
-        """Close an open batch.
-
-        Return it as a batch to write, and the feed of each of its partitions.
-        """
+        """Close an open batch. Return the batch to write, and a dict of its partitions' feeds."""
         self._open = {key: other for key, other in self._open.items() if other is not batch}
         parts = {
             feed.partition: BatchPart(

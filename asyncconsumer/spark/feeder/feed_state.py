@@ -63,9 +63,10 @@ class FeedState:
         self._closed = True
 
     def seek_back(self) -> None:
-        """Seek the consumer back to the first record that was read and not written.
+        """Seek the consumer back to the first record of each partition that is not in the sink.
 
-        The next feeder could not load that position from a sink that has no data yet.
+        Another feeder may use the same consumer later. A sink without data of a partition has no
+        offset at which that feeder could begin.
         """
         for tp in self.feeds.keys() & self._consumer.assignment:
             if (offset := self.feeds[tp].first_unwritten) is not None:
@@ -121,10 +122,11 @@ class FeedState:
     async def _start_feeds(
         self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int]
     ) -> None:
-        """Start a feed for each partition, which reads from its offset in the sink.
+        """Start a feed for each partition, which reads from the partition's offset in the sink.
 
         A partition without an offset in the sink begins at its offset in `starts`, or at the
-        consumer's position.
+        consumer's position. A partition that is revoked meanwhile gets no feed. After `close` no
+        feeds are started.
         """
         if self._closed or not partitions:
             return
@@ -229,10 +231,11 @@ class FeedState:
                 yield feed
 
     async def pass_gap(self, feed: PartitionFeed) -> bool:
-        """Wait until all fetched records before the gap are collected, then continue after the gap.
+        """Let a feed continue after its gap, once all fetched records before it are in batches.
 
-        The wait is needed because records before the gap cannot be fetched again. Return False if
-        data loss is not allowed. Return True without a seek if the feed has ended meanwhile.
+        Records before the gap cannot be fetched again, so the feed must not skip them. Return False
+        if data loss is not allowed. Otherwise return True: reading continues at the start of the
+        log, or the feed has ended meanwhile.
         """
         partition = feed.partition
         await wait_until(lambda: self.feeds.get(partition) is not feed or self._is_at_gap(feed))
@@ -241,13 +244,14 @@ class FeedState:
         return self._skip_gap(feed)
 
     def blocked_feed(self, error: OffsetUnavailable) -> PartitionFeed | None:
-        """Set the gap of the feed whose partition `error` names.
-
-        Return the feed if data loss is not allowed. Return None if reading continues after the gap.
-        Raise `error` if it does not report deleted records.
+        """Handle the consumer's `error` that the next records of a partition were deleted.
 
         With ``auto_offset_reset="none"`` the consumer raises this error at the first deleted
-        record.
+        record. If data loss is allowed, seek to the start of the log and return None. Otherwise
+        return the feed of the partition.
+
+        Raise `error` if no records of the partition were collected before, or if its offset is
+        after the end of the log.
         """
         feed = self.feeds.get(TopicPartition(error.topic, error.partition))
         if feed is None or feed.position is None or error.offset > error.latest:
@@ -274,7 +278,7 @@ class FeedState:
         return position is not None and position >= feed.gap
 
     def skip_corrupt(self, error: CorruptRecords) -> bool:
-        """Seek past the corrupt records that `error` reports.
+        """Seek past the corrupt records that `error` reports, and return True.
 
         Return False, without a seek, if the option ``on_poison`` is not "skip" or the offset after
         the records is unknown.
@@ -296,7 +300,7 @@ class FeedState:
     async def before_write(self, batch: FeedBatch) -> Collection[TopicPartition]:
         """Commit the intent to write the batch.
 
-        Return the partitions for which the commit failed.
+        Return the partitions for which the commit failed. They must not be written.
         """
         return await self.intents.declare(batch)
 

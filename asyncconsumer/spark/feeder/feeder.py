@@ -225,8 +225,8 @@ class SparkFeeder(Measured, AsyncResource):
     def _is_written_to(self, tp: TopicPartition, end: int) -> bool:
         """Return whether the sink has all records of `tp` before `end`.
 
-        Return True if another member owns `tp`. If the answer is no and the feeder has failed,
-        raise the feeder's error.
+        Return True if another member owns `tp`. If records are missing because the feeder has
+        failed, raise the feeder's error.
         """
         if self._has_all(tp, end):
             return True
@@ -437,7 +437,7 @@ class SparkFeeder(Measured, AsyncResource):
                 "%s did not finish the writes of %d batches within grace_ms", self.sink, unwritten
             )
         except ClosedError:  # the scope failed: its error ends the block and is raised there
-            _log.warning("collected records are not written to %s after a failure", self.sink)
+            _log.warning("the feeder failed, so collected records are not written to %s", self.sink)
 
 
 def _make_sink(sink: Sink | None, write: WriteBatch | None, spark: object, app: str | None) -> Sink:

@@ -149,7 +149,10 @@ class PendingWrite:
         return self.publishing and self.batch is not None and not self.needed
 
     def set_prepared(self, ready: PreparedBatch) -> PreparedWrite:
-        """Store and return the prepared batch until it may be published."""
+        """Store the batch that the sink has prepared.
+
+        Return it with the feeds of its partitions.
+        """
         self.prepared = PreparedWrite(ready, self.feeds)
         return self.prepared
 
@@ -232,7 +235,8 @@ class WriteQueue:
     async def wait_ended(self, feeds: Collection[PartitionFeed] | None = None) -> None:
         """Wait until the writes of these feeds have ended and the observer was notified.
 
-        Without `feeds`, wait for all writes except those whose feeds have all ended.
+        Without `feeds`, wait for all writes, except those that the sink still publishes although
+        all their feeds have ended.
         """
         writes = [
             write
@@ -337,7 +341,8 @@ class WriteQueue:
     ) -> FeedBatch | None:
         """Publish a prepared batch.
 
-        Return the parts that the sink accepted, or None if the sink was not called.
+        Parts whose feeds have ended, and parts that the observer refuses, are not passed to the
+        sink. Return the parts that the sink accepted, or None if the sink was not called.
         """
         now = asyncio.get_running_loop().time
         batch, result = prepared.ready

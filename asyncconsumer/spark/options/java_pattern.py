@@ -57,14 +57,17 @@ _IGNORED_FLAGS: Final = str.maketrans("", "", "duU")  # no effect on topic names
 
 
 def translate(pattern: str) -> str:
-    """Return Python's form of Java's regular expression `pattern`.
+    """Return a Python expression that matches the same topic names as Java's `pattern`.
 
-    Raise ConfigError if it has none. The result is right for topic names only.
+    The two may differ for other text. Raise ConfigError if Python has no such expression.
     """
     try:
         return _Translator(pattern).translated()
     except IndexError:
-        raise ConfigError(f"`subscribePattern` {pattern!r} ends too early.") from None
+        raise ConfigError(
+            f"`subscribePattern` {pattern!r} is incomplete. Close its groups and classes, and "
+            "complete its last escape."
+        ) from None
 
 
 class _Translator:
@@ -201,7 +204,7 @@ class _Translator:
     # --- classes ---------------------------------------------------------------------------------
 
     def _class(self) -> frozenset[str]:
-        """Return the set of a class whose `[` was read: unions, ranges, and intersections."""
+        """Return the characters of a class such as `[a-z&&[^b]]`. Its `[` was read already."""
         negated = self._text[self._index] == "^"
         self._index += negated
         operands: list[frozenset[str]] = []
@@ -222,7 +225,7 @@ class _Translator:
         return _NAME - result if negated else result
 
     def _member(self) -> frozenset[str]:
-        """Return the set of the next part of a class: a character, a range, or a nested class."""
+        """Return the characters of the next character, range or nested class within a class."""
         if self._text[self._index] == "[":
             self._index += 1
             return self._class()

@@ -155,12 +155,18 @@ def is_property(name: str) -> bool:
 
 
 def nearest_property(name: str) -> str | None:
-    """Return the known property that `name` probably stands for, or None. Both without prefix."""
+    """Return the known property that `name` probably stands for, or None.
+
+    Neither name has the prefix `kafka.`.
+    """
     return nearest_name(name, _KNOWN)
 
 
 def _named(kafka: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that the properties `names` stand for, if they are set."""
+    """Return the options of this package for those properties that are set.
+
+    `names` maps each property to its option.
+    """
     return {
         name: _parse_value(java_name, kafka[java_name].strip())
         for java_name, name in names.items()

@@ -118,7 +118,11 @@ class _Jks:
         return ssl.DER_cert_to_PEM_cert(self._bytes(self._number(4)))
 
     def _key(self, encrypted: bytes) -> str:
-        """Return a private key as PEM. It is encrypted by a stream of SHA-1 hashes."""
+        """Decrypt a private key and return it as PEM.
+
+        JKS encrypts a key with a stream of SHA-1 hashes. Raise ConfigError if the password is
+        missing or wrong.
+        """
         if self._key_password is None:
             raise ConfigError("the password of the JKS file is missing.")
         password, content = _utf16(self._key_password), _octets(encrypted)

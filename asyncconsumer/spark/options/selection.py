@@ -26,8 +26,8 @@ class SubscribedTopicNames:
 class Matching:
     """All partitions of the topics whose name has a match of a regular expression anywhere.
 
-    Spark's own source searches in the same way. Java's consumer matches the whole name instead.
-    The pattern is one of Python, see `java_pattern.translate`.
+    Spark's own source searches in the same way. Java's consumer matches the whole name instead. The
+    expression is in Python's syntax, see `java_pattern.translate`.
     """
 
     pattern: str
@@ -54,14 +54,17 @@ TopicSelection: TypeAlias = SubscribedTopicNames | Matching | Assigned
 
 @dataclass(frozen=True, slots=True)
 class StartBound:
-    """A limit at EARLIEST or LATEST, for all partitions."""
+    """A start or an end of a query at EARLIEST or LATEST, in all partitions."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """A limit at a given offset in each partition. The offset may be EARLIEST or LATEST."""
+    """A start or an end of a query at a given offset in each partition.
+
+    The offset may be EARLIEST or LATEST.
+    """
 
     offsets: Mapping[TopicPartition, int]
     option: str
@@ -69,12 +72,12 @@ class OffsetBound:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """A limit at the first offset at or after a timestamp.
+    """A start or an end of a query at the first offset at or after a timestamp.
 
     `times` is one timestamp for all partitions, or a mapping with one for each.
 
-    If a partition has no record at or after the timestamp, the limit is the end of the partition.
-    With `or_latest=False` the lookup fails instead.
+    If a partition has no record at or after the timestamp, the end of the partition is used. With
+    `or_latest=False` the lookup fails instead.
     """
 
     times: Mapping[TopicPartition, int] | int

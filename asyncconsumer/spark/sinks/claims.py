@@ -19,9 +19,9 @@ from asyncconsumer.spark.sinks.files import Files
 from asyncconsumer.types import TopicPartition, is_legal_topic
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})(?:-([0-9a-f]{32}))?")
-_NOTHING: Final = "nothing"  # the head before the first claim
-_MAX_FILE_NAME: Final = 255  # a topic name may have 249
-_MAX_LISTINGS: Final = 100  # of a folder whose head changes meanwhile
+_NOTHING: Final = "nothing"  # the name of the entry before the first claim
+_MAX_FILE_NAME: Final = 255  # bytes; a topic name may have 249
+_MAX_LISTINGS: Final = 100  # of a folder whose entry is renamed meanwhile
 
 
 class Claim(NamedTuple):
@@ -56,7 +56,7 @@ class RangeClaims:
         self._links = links  # claims of earlier versions, which were local
 
     def heads(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim | None]:
-        """Return the last claim of each partition; None before the first one."""
+        """Return the last claim of each partition, or None if the partition has no claim yet."""
         folders = {tp: self._folder_of(tp) for tp in partitions}
         if new := [tp for tp, folder in folders.items() if not self._files.is_folder(folder)]:
             for tp in new:
@@ -65,7 +65,7 @@ class RangeClaims:
         return {tp: self._head(tp) for tp in folders}
 
     def take(self, partition: TopicPartition, head: Claim | None, claim: Claim) -> bool:
-        """Replace the last claim, `head`, by `claim`.
+        """Replace the last claim by `claim`, if the last claim is still `head`.
 
         Return False if another writer has replaced `head` before.
         """
@@ -88,9 +88,10 @@ class RangeClaims:
         return self.folder / folder_name(partition)
 
     def _create(self, partition: TopicPartition) -> None:
-        """Create the folder of a partition together with its first head, in one atomic step.
+        """Create the folder of a partition with the entry for its last claim, in one atomic step.
 
-        Do nothing if the folder exists. The head is the entry whose name is the last claim.
+        Do nothing if the folder exists. The name of the entry is the last claim, also called the
+        head.
         """
         folder = self._folder_of(partition)
         link = None if self._links is None else last_link(self._links / folder.name)

@@ -111,8 +111,8 @@ class DeltaSink:
     def join_batches(self, first: PreparedBatch, second: PreparedBatch) -> PreparedBatch | None:
         """Return both batches merged for one commit, or None if their columns differ.
 
-        A commit takes as long as writing some 50,000 records. It takes longer the longer the
-        table's log is.
+        A commit takes as long as writing some 50,000 records, and longer if the table has a long
+        log.
         """
         if first.prepared != second.prepared:
             return None
@@ -121,7 +121,7 @@ class DeltaSink:
     def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
         """Append the parts that begin where the table's data ends.
 
-        Return the partitions of the other parts.
+        Return the partitions of the other parts. Raise SinkOffsetConflict for a re-created topic.
         """
         with self._lock:
             for remaining in range(_MAX_CONFLICTS, -1, -1):
@@ -145,9 +145,10 @@ class DeltaSink:
         """Do nothing: `prepare` has written nothing."""
 
     def _current_table(self, batch: FeedBatch) -> DeltaTable:
-        """Return a snapshot of the table whose offsets are known.
+        """Return a snapshot of the table, whose offsets and topic ids are then cached.
 
-        It is the cached one unless that may be outdated.
+        The cached snapshot is returned if the batch begins at its offsets. Otherwise the newest one
+        is loaded. A missing table is created.
         """
         known = self._ends.keys() >= batch.parts.keys() and not refused(batch, self._ends)
         known = known and self._topics.keys() >= _topic_ids(batch).keys()
@@ -168,7 +169,7 @@ class DeltaSink:
     ) -> dict[TopicPartition, int | None]:
         """Return the offsets of the partitions in a snapshot of the table.
 
-        Also refresh the other known offsets from it.
+        All cached offsets, also those of other partitions, are replaced by those of the snapshot.
         """
         ends = self._recorded(table, partitions)
         self._ends = self._recorded(table, self._ends.keys() - ends.keys()) | ends

@@ -163,7 +163,11 @@ class IcebergSink:
         return self._table
 
     def _unless_outdated(self, batch: FeedBatch) -> "tuple[Table, TableOffsets]":
-        """Return the table and its offsets, as of the last commit if they fit the batch."""
+        """Return the table and its offsets.
+
+        The state after the sink's last commit is used if the batch begins at the offsets of that
+        state. Otherwise the newest state is loaded. Raise ConfigError if the table was dropped.
+        """
         table = self._table
         if table is not None:
             recorded = recorded_offsets(table, self._key)
@@ -177,9 +181,10 @@ class IcebergSink:
         return table, recorded_offsets(table, self._key)
 
     def _for_rows(self, schema: "pa.Schema") -> "Table":
-        """Return the table, and create it or its missing columns before, if necessary.
+        """Return the table with all columns of `schema`, which is the schema of the rows to write.
 
-        `schema` is that of the rows to write.
+        Create the table if it does not exist. Add missing columns with ``evolve_schema=True``, and
+        otherwise raise ConfigError.
         """
         table = self._table or self._newest()
         if table is None:
@@ -196,7 +201,7 @@ class IcebergSink:
 def _files(
     table: "Table", accepted: FeedBatch, prepared: Iterable[WrittenBatch]
 ) -> "list[DataFile]":
-    """Return the data files of `accepted`, which may be a part of what was prepared.
+    """Return the data files of `accepted`, which has all or some parts of the prepared batches.
 
     A file is written again if it contains rejected records, or if the partitioning of the table has
     changed since.

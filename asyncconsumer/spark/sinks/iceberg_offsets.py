@@ -22,7 +22,7 @@ class TableOffsets:
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
 
     def after(self, batch: FeedBatch) -> "TableOffsets":
-        """Return the offsets of the snapshot that `batch` adds to this one."""
+        """Return the offsets of the table after `batch` was added to it."""
         ends = {tp: part.end for tp, part in batch.parts.items()}
         ids = {tp.topic: part.topic_id for tp, part in batch.parts.items()}
         known = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
@@ -41,7 +41,7 @@ class TableOffsets:
 
     @classmethod
     def from_json(cls, text: str) -> "TableOffsets":
-        """Return the offsets of which `text` is the JSON."""
+        """Return the offsets from a text that `to_json` has made."""
         ends: dict[TopicPartition, int] = {}
         topic_ids: dict[str, UUID] = {}
         for topic, stored in json.loads(text).items():

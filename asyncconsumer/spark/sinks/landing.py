@@ -60,7 +60,7 @@ class LandingFolder:
     ) -> None:
         self._store: Final[LandingStore] = store_of(folder, storage_options)
         self._parquet = {"compression": "zstd", **parquet}
-        self._heads: dict[TopicPartition, Claim | None] = {}  # their files are visible
+        self._heads: dict[TopicPartition, Claim | None] = {}  # last claims; their files are visible
 
     def __str__(self) -> str:
         return f"the landing folder {self._store}"
@@ -131,7 +131,7 @@ class LandingFolder:
         names = {tp: _pending_name(tp, claim) for tp, claim in claims.items()}
         try:
             self._each(lambda tp: self._write(names[tp], batch.parts[tp]), names)
-            self._store.sync_pending(names.values())  # after all are written: one serves many
+            self._store.sync_pending(names.values())  # once for all files, because it is slow
         except BaseException:
             self.discard(claims)
             raise
@@ -210,5 +210,8 @@ def _pending_name(partition: TopicPartition, claim: Claim) -> str:
 
 
 def _names(partition: TopicPartition, claim: Claim) -> tuple[str, str]:
-    """Return the names that the pending file of a claim may have, that of earlier versions last."""
+    """Return both names that the pending file of a claim may have.
+
+    The second one is the name that earlier versions used.
+    """
     return _pending_name(partition, claim), claim.token

@@ -24,10 +24,10 @@ class Claims(Protocol):
     """The last claim of each partition, one entry for each, which all writers share."""
 
     def heads(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim | None]:
-        """Return the last claim of each partition; None before the first one."""
+        """Return the last claim of each partition, or None if the partition has no claim yet."""
 
     def take(self, partition: TopicPartition, head: Claim | None, claim: Claim) -> bool:
-        """Replace the last claim, `head`, by `claim` in one atomic step.
+        """Replace the last claim by `claim` in one atomic step, if the last claim is still `head`.
 
         Return False if another writer has replaced `head` before.
         """
@@ -189,5 +189,8 @@ def _hdfs_store(url: str, storage_options: Mapping[str, str]) -> LandingStore:
 
 
 def _url(text: str) -> str:
-    """Return the URL of which `text` may be the path object, whose slashes are merged."""
+    """Return `text` with two slashes after its scheme.
+
+    A path object that was made from a URL has only one of them.
+    """
     return re.sub(r"^\s*([\w+.-]+):/+", lambda match: f"{match[1].lower()}://", text)

@@ -38,7 +38,7 @@ _CLIENT_OPTIONS: Final = ("allow_http", "allow_invalid_certificates", "proxy_url
 
 
 class ObjectStore:
-    """A landing folder at a URL of an object store. `storage_options` are the settings of it."""
+    """A landing folder at a URL of an object store. `storage_options` are the store's settings."""
 
     max_requests: Final = _MAX_REQUESTS
 
@@ -119,11 +119,11 @@ class ObjectClaims:
         self._versions: dict[TopicPartition, tuple[Claim | None, UpdateVersion | None]] = {}
 
     def heads(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim | None]:
-        """Return the last claim of each partition; None before the first one."""
+        """Return the last claim of each partition, or None if the partition has no claim yet."""
         return {tp: self._read(tp) for tp in partitions}
 
     def take(self, partition: TopicPartition, head: Claim | None, claim: Claim) -> bool:
-        """Replace the last claim, `head`, by `claim`.
+        """Replace the last claim by `claim`, if the last claim is still `head`.
 
         Return False if another writer has replaced `head` before.
         """

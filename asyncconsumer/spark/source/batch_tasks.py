@@ -38,9 +38,10 @@ class Unplanned:
 
 
 class BatchTask(InputPartition):
-    """The windows that one Spark task of a batch query reads.
+    """The offset windows that one Spark task of a batch query reads.
 
-    One task of each plan has `unplanned`. It also reads partitions that were added after planning.
+    One task of each plan has the attribute `unplanned`. That task also reads partitions that were
+    added after planning.
     """
 
     def __init__(
@@ -110,7 +111,11 @@ def plan_batch(
 
 
 def _widen(part: OffsetRange, window: OffsetRange, offsets: OffsetRange) -> OffsetRange:
-    """Return `part` of the range `offsets`, extended to the limits of its window."""
+    """Return `part` of the range `offsets`, extended to the limits of its window.
+
+    A part at the start of `offsets` is extended to the start of the window. A part at the end of
+    `offsets` is extended to the end of the window.
+    """
     start = window.start if part.start == offsets.start else part.start
     end = window.end if part.end == offsets.end else part.end
     return part._replace(start=start, end=end)
@@ -128,7 +133,8 @@ async def resolve_bounds(
     for tp in sorted(starts):
         if starts[tp] > ends[tp]:
             raise ConfigError(
-                f"The starting offset {starts[tp]} of {tp} is after its ending offset {ends[tp]}."
+                f"The starting offset {starts[tp]} of {tp} is after its ending offset {ends[tp]}. "
+                "Set an earlier start or a later end."
             )
     return {tp: (starts[tp], ends[tp]) for tp in starts}
 

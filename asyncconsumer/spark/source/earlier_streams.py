@@ -28,7 +28,7 @@ def refuse_limits(options: SourceOptions) -> None:
 
 
 class EarlierStreamReader(KafkaStreamReader):
-    """A stream reader for versions of Spark without limits."""
+    """A reader of streaming queries for versions of Spark that cannot limit micro-batches."""
 
     _newest: dict[str, Any] | None = None  # the starting offset `latest`, until Spark asks for it
 

@@ -73,7 +73,7 @@ async def drop_missing(
 
 
 def check_complete(limit: Limit, partitions: Collection[TopicPartition]) -> None:
-    """Raise ConfigError if `limit` has offsets or timestamps for other partitions than these."""
+    """Raise ConfigError unless `limit` has offsets or timestamps for exactly these partitions."""
     if isinstance(limit, OffsetBound):
         named: Collection[TopicPartition] = limit.offsets
     elif isinstance(limit, TimeBound) and not isinstance(limit.times, int):

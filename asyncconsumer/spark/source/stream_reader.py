@@ -128,9 +128,9 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return limit_offsets(start, latest, log_starts, max_offsets)
 
     def _is_early(self, offsets: int) -> bool:
-        """Return whether the next micro-batch waits for more than the available `offsets`.
+        """Return whether to wait for more than the available `offsets` before the next micro-batch.
 
-        It waits for `minOffsetsPerTrigger`, for up to `maxTriggerDelay` after the previous
+        The wait ends at `minOffsetsPerTrigger` offsets, or `maxTriggerDelay` after the previous
         micro-batch.
         """
         now, min_offsets = time.monotonic(), self._options.min_offsets_per_trigger or 0

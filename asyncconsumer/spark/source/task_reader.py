@@ -126,7 +126,10 @@ def _decoded(
 async def _cut_at_end(
     client: Client, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
 ) -> Sequence[OffsetRange]:
-    """Cut each range at the end of its partition's log. Reading past the end would never finish."""
+    """Cut each range at the end of its partition's log, because reading past it would never finish.
+
+    A cut is a data loss, which is raised with `fail_on_data_loss` and logged otherwise.
+    """
     ends = await drop_missing(client.latest, [_partition(offsets) for offsets in ranges])
     too_long = [offsets for offsets in ranges if ends.get(_partition(offsets), -1) < offsets.end]
     if not too_long:

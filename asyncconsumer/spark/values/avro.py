@@ -91,7 +91,7 @@ def _parse_schema(avro_schema: str | None, names: list[str]) -> "Mapping[str, An
     if missing := [name for name in names if name not in {field["name"] for field in fields}]:
         raise ConfigError(
             f"The schema of the query has fields that `valueSchema` does not have: "
-            f"{', '.join(missing)}."
+            f"{', '.join(missing)}. Remove them, or change `valueSchema`."
         )
     converted: Mapping[str, Any] = parsed(_without_uuids(json.loads(avro_schema)), "valueSchema")
     return converted

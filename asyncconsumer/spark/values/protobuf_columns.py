@@ -58,13 +58,13 @@ class MessageColumns:
     def make_struct(self, message: Descriptor, kind: "pa.DataType", path: str) -> ColumnBuilder:
         """Return a function that converts messages to structs with the fields of `kind`.
 
-        `path` is the field's place in errors.
+        `path` names the field in errors.
         """
         by_name = message.fields_by_name
         if missing := [field.name for field in kind if field.name not in by_name]:
             raise ConfigError(
                 f"The schema of {path} has fields that {message.full_name} does not have: "
-                f"{', '.join(missing)}."
+                f"{', '.join(missing)}. Remove them from the schema of the query."
             )
         fields = list(kind)
         columns = [
