@@ -33,8 +33,8 @@ def read_options(
 ) -> dict[str, Any]:
     """Return the options from all sources.
 
-    The command line overrides `assignments` (--property). They override the file `properties`,
-    which overrides environment variables.
+    The first source that sets an option applies: the arguments `bootstrap_servers` and `zookeeper`,
+    `assignments` (--property), the file `properties`, environment variables.
     """
     servers = {"bootstrap.servers": bootstrap_servers, "zookeeper.connect": zookeeper}
     merged = merge_properties(properties, assignments or (), servers)
@@ -60,8 +60,8 @@ def producer_options(
 ) -> dict[str, Any]:
     """Return the producer options among `options`. Raise ConfigError without an address.
 
-    Consumer options are left out, because both may share a properties file. `compression` overrides
-    the option, unless it is None.
+    Consumer options are left out, because one properties file may serve consumers and producers.
+    `compression` overrides the option, unless it is None.
     """
     names = option_docs(ProducerOptions)
     selected = connection_options(options)
@@ -75,7 +75,7 @@ def admin_options(options: dict[str, Any]) -> dict[str, Any]:
         name: value for name, value in options.items() if name in (*_CONNECTION, *_ZOOKEEPER)
     }
     if not selected.get("bootstrap_servers") and not selected.get("zookeeper_connect"):
-        connection_options(options)  # raises
+        connection_options(options)  # raises the error about the missing address
     return selected
 
 

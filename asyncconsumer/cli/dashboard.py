@@ -88,7 +88,10 @@ async def _serve(site: DashboardSite, host: str, port: int) -> None:
 
 
 def replay_actions(options: dict[str, Any], topics: Iterable[str] = ()) -> Actions | None:
-    """Return the replay of dead letters if brokers are configured, otherwise None."""
+    """Return the action that replays dead letters, or None if no brokers are configured.
+
+    `topics` are dead letter topics that cannot be recognized by their names.
+    """
     names = {field.name for field in fields(ConnectionConfig) if field.init}
     connection = {name: value for name, value in options.items() if name in names}
     if not connection.get("bootstrap_servers"):

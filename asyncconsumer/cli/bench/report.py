@@ -31,7 +31,7 @@ class Stopwatch:
 
 
 class BenchReport(NamedTuple):
-    """The result of a run. `latencies` are in seconds, and empty if none was measured."""
+    """The result of one benchmark. `latencies` are in seconds, and empty if none was measured."""
 
     records: int
     size: int

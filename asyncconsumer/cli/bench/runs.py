@@ -32,7 +32,7 @@ class RecordPlan(NamedTuple):
 
 
 class _Tally:
-    """The records that a run has read or written, and the bytes of their values."""
+    """The records that a benchmark has read or written, and the bytes of their values."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -47,7 +47,7 @@ class _Tally:
         self.size += size
 
     def report(self, stopwatch: Stopwatch, latencies: Sequence[float] = ()) -> BenchReport:
-        """Return the report of a run that ends now."""
+        """Return the report of a benchmark that ends now."""
         return BenchReport(
             self.records,
             self.size,
@@ -68,7 +68,7 @@ async def read_topic(
 ) -> BenchReport:
     """Read the topic from its beginning to its current end, without a group.
 
-    Stop earlier after `limit` records, or after some seconds.
+    Stop earlier after `limit` records or after `seconds`, unless these are None.
     """
     await _require_topic(topic, options)
     stopwatch, counted = Stopwatch(), _Tally()
@@ -201,7 +201,10 @@ async def _require_topic(topic: str, options: dict[str, Any]) -> None:
 
 
 async def _paced(plan: RecordPlan, stopwatch: Stopwatch) -> AsyncIterator[int]:
-    """Yield the number of each record when the record is due by the rate of the plan."""
+    """Yield the numbers of the records to write, each when its record is due by the plan's rate.
+
+    Without a rate, all records are due at once.
+    """
     began = stopwatch.seconds()
     for number in range(plan.records):
         if plan.rate is not None:

@@ -46,7 +46,7 @@ class RecordFile(AsyncResource):
         self._close(complete=complete)
 
     async def put(self, records: Sequence[decoding.Record]) -> OSError | None:
-        """Add records. Return an error of the file system, or None."""
+        """Add records. Return the error of the file system if the write fails, otherwise None."""
         self._rows += records
         if len(self._rows) < _BATCH:
             return None
@@ -90,7 +90,8 @@ class RecordFile(AsyncResource):
     def _close(self, *, complete: bool) -> None:
         """Close the temporary file.
 
-        If `complete`, write the last rows and move it to its final name.
+        If `complete`, write the last rows and move the file to its final name. Otherwise delete the
+        file.
 
         This may run after a cancellation.
         """

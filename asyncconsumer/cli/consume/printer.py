@@ -139,7 +139,7 @@ class Printer:
             self._printed.pop(tp, None)
 
     async def _read(self, stream: Stream, output: Output) -> ConsumerError | OSError | None:
-        """Print the records of a stream. Return the error that ended it, or None."""
+        """Print the records of a stream. Return the error that ended the stream, or None."""
         while True:
             try:
                 async for records in stream.chunks():

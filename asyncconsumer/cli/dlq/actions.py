@@ -129,7 +129,7 @@ def _of_sources(dead_letters: list[DeadLetter], sources: frozenset[str]) -> list
     if others:
         counts = ", ".join(f"{topic} ({n})" for topic, n in sorted(others.items()))
         text.print_message(
-            f"not sent are those that name another topic than --source does: {counts}", "yellow"
+            f"dead letters of topics without --source are not sent: {counts}", "yellow"
         )
     return [each for each in dead_letters if each.record.topic in sources]
 

@@ -78,7 +78,7 @@ def _request(
     """Return the topic, connection options and filter that the command line describes.
 
     `conditions` are the options --error, --handler and --key. `ages` are --older-than and
-    --newer-than.
+    --newer-than. `places` are the values of --place.
     """
     bootstrap, properties, assignments = servers
     error, handler, key = conditions

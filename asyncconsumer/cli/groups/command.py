@@ -113,7 +113,7 @@ def _target(to: str | None, from_file: Path | None) -> str | dict[TopicPartition
     if (to is None) == (from_file is None):
         raise ConfigError("Set exactly one of --to and --from-file.")
     if to is not None:
-        parse_target(to)  # raises before a connection is opened
+        parse_target(to)  # refuses an invalid target before a connection is opened
         return to
     assert from_file is not None
     label = f"--from-file {from_file}"
