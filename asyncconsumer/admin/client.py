@@ -109,7 +109,7 @@ class AdminClient(AsyncResource):
 
     @property
     def randomness(self) -> Random:
-        """Return the random numbers for the jitter of retries."""
+        """Return the random number generator for the jitter of retries."""
         return self._environment.randomness
 
     def coordinator(self, group: str) -> Coordinator:
@@ -180,7 +180,7 @@ class AdminClient(AsyncResource):
         return metadata
 
     async def existing(self, topics: set[str]) -> set[TopicPartition]:
-        """Return all partitions of those topics that exist."""
+        """Return all partitions of the `topics`. A topic that does not exist has none."""
         metadata = await self.kafka.cluster.refresh(topics)
         return {
             TopicPartition(name, number)

@@ -198,7 +198,11 @@ class GroupOperations:
     async def delete_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, store: GroupStore | None = None
     ) -> None:
-        """Delete committed offsets of a group. Members may not subscribe to these topics."""
+        """Delete committed offsets of a group.
+
+        Raise an error if live members subscribe to a topic of the partitions. A ZooKeeper group
+        must have no live members at all.
+        """
         tps = sorted(TopicPartition(*tp) for tp in partitions)
         session = await self._session_of(group, store)
         if session is not None:

@@ -70,7 +70,11 @@ async def partition_lags(
 async def find_offsets(
     client: AdminClient, partitions: Collection[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each partition at `timestamp`. Leave out partitions without a leader."""
+    """Return the offset of each partition at `timestamp`, which may be EARLIEST or LATEST.
+
+    Leave out partitions whose lookup failed, for example because they have no leader. If all
+    lookups failed, raise the error.
+    """
     lookup = OffsetLookup(client.kafka.leaders, dict.fromkeys(partitions, timestamp))
     try:
         await lookup.run()
@@ -81,7 +85,7 @@ async def find_offsets(
 
 
 async def find_ranges(client: AdminClient, topics: Collection[str]) -> list[LogRange]:
-    """Return the range of each partition that has a leader."""
+    """Return the first offset and the end of each partition that has a leader."""
     partitions = await client.existing(set(topics))
     starts = await find_offsets(client, partitions, EARLIEST)
     ends = await find_offsets(client, partitions, LATEST)
@@ -104,7 +108,11 @@ async def read_last(client: AdminClient, ranges: Collection[LogRange]) -> list[R
 async def _ages(
     client: AdminClient, unread: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, float]:
-    """Return the age in seconds of the first record at or after each offset in `unread`."""
+    """Return the age in seconds of the first record at or after each offset in `unread`.
+
+    The age is 0 if only transaction markers are left before the offsets in `ends`. Leave out a
+    partition if its record has no timestamp, or if the brokers return no record.
+    """
     ages: dict[TopicPartition, float] = {}
     remaining = dict(unread)
     while remaining:

@@ -23,7 +23,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition with its leader and the node ids of its replicas. The first one is preferred."""
+    """A partition with its leader and the node ids of its replicas, the preferred replica first."""
 
     partition: int
     leader: int | None

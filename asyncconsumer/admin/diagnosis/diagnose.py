@@ -114,7 +114,7 @@ async def _group_checks(
 
 
 def _passed(findings: Iterable[Finding]) -> set[str]:
-    """Return the subjects of findings whose level is "ok"."""
+    """Return the subjects, such as topics, of the findings whose level is "ok"."""
     return {finding.subject for finding in findings if finding.level == "ok"}
 
 
