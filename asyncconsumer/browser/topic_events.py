@@ -199,7 +199,7 @@ class TopicEvents:
                 async for event in events:
                     await send_event(event)
         except (OSError, TimeoutError) as error:
-            _log.info("a client of %s is gone or too slow: %r", self._topic, error)
+            _log.info("a client of topic %s has left or is too slow: %r", self._topic, error)
         except ConsumerError as error:
             _log.warning("the topic %s cannot be streamed: %s", self._topic, error)
             return brief(error)

@@ -19,8 +19,8 @@ HttpHeaders = Mapping[str, str]
 class HostCheck:
     """The host names by which browsers may reach the dashboard: loopback, and configured ones.
 
-    Otherwise a page of another site could reach a local server through a DNS name that resolves to
-    this machine. ``*`` allows all names.
+    Without this check, a page of another site could reach a local server through a DNS name that
+    resolves to this machine. ``*`` allows all names.
     """
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
@@ -60,7 +60,7 @@ class TokenCheck:
 
 
 def is_same_origin(headers: HttpHeaders) -> bool:
-    """Return whether a request does not come from a page of another site."""
+    """Return False if a request comes from a page of another site, otherwise True."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get("origin")

@@ -64,7 +64,7 @@ class ClusterCollector:
         self._dead_letters = _DeadLetters()
 
     def history(self) -> dict[str, list[LagPoint]]:
-        """Return the recent points of each group."""
+        """Return the recent lag and rates of each group, the oldest first."""
         return {name: list(history.points) for name, history in self._histories.items()}
 
     def without_cluster(self) -> ClusterSnapshot:
@@ -73,9 +73,9 @@ class ClusterCollector:
         return self._with_workers(ClusterSnapshot(time, self.interval), ())
 
     def outdated(self, latest: ClusterSnapshot, error: str, age: float | None) -> ClusterSnapshot:
-        """Return the last snapshot with the error of a failed poll.
+        """Return the last snapshot with the error of a failed poll and the status of workers.
 
-        `age` is the age in seconds of the snapshot's data, or None without data.
+        `latest` is that snapshot. `age` is the age in seconds of its data, or None without data.
         """
         reason = HealthReason("error", "cluster", f"Not reachable: {error}")
         outdated = replace(latest, error=error, age=age or 0.0)
@@ -168,7 +168,7 @@ class ClusterCollector:
 
 
 def _selected(listings: Iterable[GroupListing]) -> list[GroupListing]:
-    """Return the groups up to the limit. Those with members come first."""
+    """Return the groups sorted by name, with those that have members first."""
     return sorted(listings, key=lambda listing: (_is_empty(listing), listing.group, listing.kind))
 
 

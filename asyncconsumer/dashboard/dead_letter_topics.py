@@ -26,7 +26,7 @@ def is_dead_letter_topic(name: str) -> bool:
 async def read_dead_letters(admin: Admin, also: Iterable[str] = ()) -> list[DeadLetterTopic]:
     """Return the dead letter topics of a cluster, each with its most recent failure.
 
-    They are recognized by their names. Topics in `also` are included, whatever their names are.
+    They are the topics with a name such as ``orders.dlq``, and those in `also`.
     """
     configured = set(also)
     names = [

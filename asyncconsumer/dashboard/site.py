@@ -103,7 +103,7 @@ class DashboardSite:
                     await _send(send, self._encode(snapshot))
             await send({"type": "http.response.body"})
         except (OSError, TimeoutError) as error:
-            _log.debug("a dashboard page is gone: %r", error)
+            _log.debug("a client of the dashboard has disconnected: %r", error)
 
     def _encode(self, snapshot: ClusterSnapshot) -> bytes:
         """Return the event of a snapshot, encoded once for all clients."""
@@ -132,7 +132,7 @@ class DashboardSite:
         except ConsumerError as error:
             await _respond(send, 502, brief(error))
         else:
-            _log.info("dashboard: %s of %s: %s", name, topic, message)
+            _log.info("the dashboard performed %s on topic %s: %s", name, topic, message)
             await _respond(send, 200, message)
 
 

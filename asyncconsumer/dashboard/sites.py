@@ -71,7 +71,10 @@ def site_of_consumer(
     actions: Actions,
     dead_letter_topics: Iterable[str] = (),
 ) -> DashboardSite:
-    """Return the dashboard of the cluster of a consumer. The environment contains its token."""
+    """Return the dashboard of the cluster of a consumer.
+
+    The token that permits changes is read from the environment.
+    """
     return make_site(
         admin_factory(admin_options(config)),
         status=status,
@@ -103,7 +106,10 @@ def admin_options(config: ConsumerConfig) -> dict[str, Any]:
 
 
 def admin_factory(options: dict[str, Any]) -> AdminFactory:
-    """Return a function that creates admin clients. Raise ConfigError for invalid options now."""
+    """Return a function that creates admin clients.
+
+    Raise ConfigError for invalid options at once, and not when the first client is created.
+    """
 
     def make() -> Admin:
         return Admin(**{"retry_timeout_ms": _PATIENCE_MS, **options})

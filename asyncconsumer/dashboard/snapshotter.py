@@ -44,7 +44,7 @@ class Snapshotter:
         self._changed = asyncio.Event()  # replaced after each change
 
     def history(self) -> dict[str, list[LagPoint]]:
-        """Return the recent points of each group."""
+        """Return the recent lag and rates of each group, the oldest first."""
         return self._collector.history()
 
     @property
