@@ -96,7 +96,7 @@ def _assignors(names: Sequence[str]) -> list[str]:
 
 @cache
 def _types() -> Mapping[str, tuple[object, ...]]:
-    """Return the types of each option, and the values of enumerations."""
+    """Return a mapping from each option to its types and its allowed values."""
     hints = get_type_hints(ProducerOptions) | get_type_hints(ConsumerOptions)
     return {name: tuple(_members(hint)) for name, hint in hints.items()}
 

@@ -48,9 +48,10 @@ class DeliveryConfig:
         self._check_stop()
 
     def refuse(self, method: str, *options: str) -> None:
-        """Raise ConfigError if one of `options` is set, because each ends only a single reader.
+        """Raise ConfigError if one of `options` is set.
 
-        `method` is the called method, whose result has several readers.
+        Each of these options ends a single reader. `method` names the called method, whose result
+        has several readers.
         """
         for name in options:
             if getattr(self, name) is not None:

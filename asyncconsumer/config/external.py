@@ -60,8 +60,9 @@ class ExternalOptions:
     ) -> Self:
         """Read the environment and a file: `path`, or the path in ``ASYNCCONSUMER_CONFIG``.
 
-        Settings of options that are not in `own` are left out, because consumers and producers of
-        a program share their environment and file. None stands for the options of a consumer.
+        `own` names the options to return; without it they are those of a consumer. Settings of
+        other options are left out, because consumers and producers of a program share their
+        environment and file.
         """
         names = option_docs(ConsumerOptions) if own is None else own
         variables = os.environ if environment is None else environment

@@ -92,10 +92,10 @@ def _with_value(options: Mapping[str, Any]) -> dict[str, Any]:
 def picking(
     kind: type[Config], defaults: Mapping[str, Any] | None = None, names: Iterable[str] = ()
 ) -> type[Config]:
-    """Return a constructor of `kind` that ignores other configs' options, and options of None.
+    """Return a constructor of `kind` that ignores options of other configs and options of None.
 
-    If there are `names`, the constructor takes only these options. Type checkers and editors treat
-    it as the class `kind`.
+    If there are `names`, the constructor takes only these options. `defaults` are values of options
+    that are not passed. Type checkers and editors treat the constructor as the class `kind`.
     """
     own = set(names) or {field.name for field in fields(kind)}
 

@@ -32,6 +32,9 @@ def redacted(name: str, value: object) -> object:
 
 
 def is_path(text: str) -> bool:
-    """Return whether the value of an option that may be a path or a PEM string is a path."""
+    """Return whether `text` is a path, and not a PEM string or a key.
+
+    It is the value of an option that accepts either.
+    """
     is_pem = "-----" in text or _BASE64_KEY.fullmatch(text) is not None
     return len(text) < 256 and text.isprintable() and not is_pem

@@ -30,7 +30,8 @@ _log: Final = logging.getLogger(__name__)
 class SecurityConfig:
     """The options for TLS, login and allowed hosts. `SecurityOptions` describes each option.
 
-    ``tls`` is the SSL context of connections, which is created from the options with the config.
+    ``tls`` is the SSL context of connections. It is created from the options, together with the
+    config.
     """
 
     security_protocol: SecurityProtocol = "PLAINTEXT"

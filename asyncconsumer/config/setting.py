@@ -24,7 +24,7 @@ class Setting:
     def text(self) -> str:
         """Return the value.
 
-        Raise ConfigError if it is not text. The error does not contain the value.
+        Raise ConfigError if the value is not text. The error does not contain the value.
         """
         if not isinstance(self.value, str):
             raise ConfigError(f"{self.origin}: `{self.name}` must be text. Put it in quotes")
@@ -32,7 +32,7 @@ class Setting:
 
     @contextmanager
     def named_in_errors(self) -> Iterator[None]:
-        """Return a context manager that puts this setting's place before a ConfigError's text."""
+        """Return a context manager that adds this setting's origin to the text of a ConfigError."""
         try:
             yield
         except ConfigError as error:

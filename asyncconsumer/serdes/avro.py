@@ -49,8 +49,8 @@ class Avro:
     def parse(self, schema: Schema) -> Any:  # noqa: ANN401
         """Return the schema as fastavro parses it, with the schemas that it refers to included.
 
-        fastavro includes these in a record schema. In a union and for a bare name, they are
-        included here, in place of their names.
+        fastavro itself includes them only in a record schema. If the schema is a union or a bare
+        name, this method replaces the names of such schemas by their definitions.
         """
         names: dict[str, Any] = {}
         for reference in schema.references:

@@ -68,7 +68,7 @@ def model_schemas(types: Iterable[SchemaRequest], reference: str) -> ModelSchema
 
 
 def _package_of(kind: Any) -> str | None:  # noqa: ANN401 - any type
-    """Return the package that describes a type, or None."""
+    """Return the package that describes a type, pydantic or msgspec, or None if neither does."""
     try:
         package = model_of(kind).package
     except ConfigError:

@@ -74,9 +74,10 @@ def schema_of(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - as in `model_of`
 
 
 def without_none(kind: Any) -> Any:  # noqa: ANN401
-    """Return the other member of an optional type, or None for None alone.
+    """Return the type without None, such as ``Order`` for ``Order | None``.
 
-    Other types are returned unchanged.
+    The type of None alone becomes None. Other types, and unions with several other members, are
+    returned unchanged.
     """
     if kind is types.NoneType:
         return None
@@ -92,7 +93,7 @@ def is_union(kind: object) -> bool:
 
 
 def package(name: str, feature: str) -> ModuleType:
-    """Import and return the optional package `name`. `feature` is what that needs the package.
+    """Import and return the optional package `name`. `feature` says in errors what needs it.
 
     If it is not installed, raise ConfigError with the command that installs it.
     """

@@ -216,7 +216,7 @@ def names_in_text(proto: str) -> dict[Path, str]:
 def _opened(outer: _MessageScope | None, words: list[str]) -> _MessageScope | None:
     """Return the message type whose braces open after `words`. Return None for any other braces.
 
-    `outer` is the enclosing message type.
+    `outer` is the enclosing message type. The braces of a oneof belong to that type.
     """
     if outer is None:
         return None

@@ -26,10 +26,11 @@ _WELL_KNOWN: Final = "google/protobuf/"  # files that every Protobuf implementat
 
 
 class RegistryWriter:
-    """A serializer with a schema of a registry. The id is requested for a subject's first value.
+    """A serializer with a schema of a registry.
 
-    With a schema text, the schema is registered, or only looked up with ``register=False``. Without
-    one, the latest version of the subject is used.
+    The schema id of a subject is requested when its first value is serialized. With a `text`, that
+    schema is registered, or only looked up with ``register=False``. Without one, the latest version
+    of the subject is used.
     """
 
     def __init__(
@@ -55,7 +56,11 @@ class RegistryWriter:
         value: object,
         place: RecordContext,
     ) -> Coroutine[Any, Any, bytes] | bytes:
-        """Return the bytes of a value. If its schema id is not known yet, return a coroutine."""
+        """Return the bytes of a value.
+
+        If its schema id is not known yet, return a coroutine that requests the id and returns the
+        bytes.
+        """
         subject = self._subject
         if subject is None:
             subject = f"{place.topic}-{place.part}"
@@ -94,7 +99,7 @@ class RegistryFormat(Deserializer[T_co]):
 
 
 def avro_writer(avro: Avro) -> Callable[[Schema], WriteValue]:
-    """Return a function that returns the encoder of Avro records of a schema."""
+    """Return a factory that creates, for a schema, a function that encodes values as Avro."""
     write_value = package("fastavro", "Avro").schemaless_writer
 
     def writer_of(schema: Schema) -> WriteValue:
@@ -111,7 +116,10 @@ def avro_writer(avro: Avro) -> Callable[[Schema], WriteValue]:
 
 
 def json_writer(model: Any, *, validate: bool) -> Callable[[Schema], WriteValue]:  # noqa: ANN401
-    """Return a function that returns the encoder of JSON records of a schema."""
+    """Return a factory that creates, for a schema, a function that encodes values as JSON.
+
+    With `validate`, that function validates the JSON against the schema.
+    """
     dump = _dump if model is None else dump_of(model)
     checks = JsonSchema() if validate else None
 
@@ -144,7 +152,7 @@ def json_text(model: Any, schema: str | Mapping[str, Any] | None) -> SchemaText 
 
 
 def protobuf_writer(message: Any) -> Callable[[Schema], WriteValue]:  # noqa: ANN401 - generated class
-    """Return a function that returns the encoder of messages of the class `message`."""
+    """Return a factory of functions that encode messages of the class `message`."""
     start = index_path(message.DESCRIPTOR)
 
     def write(value: Any) -> bytes:  # noqa: ANN401 - a message
@@ -168,7 +176,7 @@ def no_protobuf_writer(schema: Schema) -> WriteValue:
 def protobuf_text(message: Any) -> SchemaText:  # noqa: ANN401 - a generated class
     """Return the file of a message as a schema, with the files that it imports.
 
-    The text is the descriptor in base64, as that of Confluent's Python client.
+    The text is the descriptor in base64, as Confluent's Python client registers it.
     """
     return _file_text(message.DESCRIPTOR.file)
 

@@ -105,7 +105,7 @@ class Schemas:
         return known
 
     async def of_subject(self, subject: str, text: SchemaText | None, *, register: bool) -> Schema:
-        """Return `text` as a schema of the subject, or the subject's latest version if it is None.
+        """Return `text` as a schema of the subject, or its latest schema if `text` is None.
 
         `text` is registered, with its references under their names. With ``register=False``, raise
         UnknownSchema if it is not registered.

@@ -82,10 +82,10 @@ class Deserializer(Generic[T_co]):
         self._wants_place = wants_place
 
     def function(self, part: Part) -> tuple[Callable[[Any], object] | None, bool]:
-        """Return the function that a `MessageBuilder` calls, and whether it takes the record.
+        """Return the function that a `MessageBuilder` calls, and whether it takes the whole record.
 
-        Otherwise the function takes the bytes of the key or value. If it is None, the bytes are the
-        value.
+        If the second value is False, the function takes the bytes of the key or value. The function
+        is None if the bytes are the value already.
         """
         if self.as_it_is:
             return None, False
