@@ -36,7 +36,11 @@ class Environment:
 
     @classmethod
     def current(cls) -> "Environment":
-        """Return the environment for a new object: the one of `in_use`, or else the real one."""
+        """Return the environment for a new object.
+
+        It is the environment whose `in_use` block surrounds the call, otherwise one with the
+        defaults.
+        """
         return _CURRENT.get() or cls()
 
     @contextmanager

@@ -48,7 +48,7 @@ class OffsetAndTimestamp(NamedTuple):
     """An offset, and the timestamp of its record in ms since 1970.
 
     The timestamp is -1 if there is no record at the offset, as at the end of the log. The offset is
-    -1 if it does not exist.
+    -1 if a lookup found none.
     """
 
     offset: int
@@ -88,7 +88,7 @@ class Offset(int):
 
     @classmethod
     def of(cls, offset: int) -> "Offset":
-        """Return `offset` as an `Offset`. It may be a plain int."""
+        """Return `offset` itself if it is an `Offset`, otherwise an `Offset` of the number."""
         return offset if isinstance(offset, Offset) else Offset(offset)
 
     def within(self, longest: int) -> "Offset":

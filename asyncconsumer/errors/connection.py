@@ -79,9 +79,10 @@ class UnsupportedBroker(BrokerConnectionError):
 
 
 class AuthenticationFailed(BrokerConnectionError):
-    """The broker or this client rejected the other side's authentication. Not retriable.
+    """The broker or this client rejected the other side's authentication.
 
-    Subclasses name the usual causes. This class is raised for all other causes.
+    This error is not retriable. Subclasses name the usual causes. This class is raised for all
+    other causes.
     """
 
     advice = "Check `security_protocol` and the `sasl_*` and `ssl_*` options for this listener"
@@ -142,7 +143,7 @@ class TokenRequestFailed(ConsumerError):
 
 
 class TokenRequestRefused(TokenRequestFailed):
-    """The token endpoint rejected the request. Not retriable."""
+    """The token endpoint rejected the request. This error is not retriable."""
 
     retriable = False
     advice = "Check the URL, the client id, the client secret and the scope"

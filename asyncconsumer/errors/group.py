@@ -186,7 +186,7 @@ class DeserializationFailed(ConsumerError):
     """A key or value could not be deserialized. The deserializer's exception is the cause.
 
     The error is retriable if its cause may disappear, for example because a schema registry is
-    unavailable. Its text and repr contain no record data. Those of the cause may.
+    unavailable. Its text and repr contain no record data. The text of its cause may contain some.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class InvalidTransactionState(BrokerError, code=48):
 
 
 class InvalidProducerIdMapping(BrokerError, code=49):
-    """The transactional id has another producer id, or it has expired."""
+    """The transactional id now has another producer id, or the transactional id has expired."""
 
 
 class InvalidTransactionTimeout(BrokerError, code=50):
@@ -126,7 +126,7 @@ class DeliveryTimedOut(ConsumerError):
 
 
 class SerializationFailed(ConsumerError):
-    """A key or value cannot be serialized. Its text does not quote the value."""
+    """A key or value cannot be serialized. The text of this error does not quote the value."""
 
     def __init__(
         self, part: str, topic: str, kind: str, reason: str, *, retriable: bool = False

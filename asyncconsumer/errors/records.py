@@ -8,7 +8,7 @@ class CorruptRecords(ConsumerError):
 
     `offset` is the first offset that cannot be read, and `reason` says why. `resume` is the first
     offset after the corrupt bytes, or None if it is unknown. Reading from `resume` skips the
-    records between the two.
+    corrupt records.
     """
 
     def __init__(

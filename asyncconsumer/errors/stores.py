@@ -9,7 +9,8 @@ from asyncconsumer.types import TopicPartition
 class PartlyCommitted(ConsumerError):
     """The offsets of some partitions were committed, and those of other partitions were not.
 
-    ``failed`` has the error of each failed partition. This error is retriable if all of those are.
+    ``failed`` has the error of each failed partition. This error is retriable if all errors in
+    ``failed`` are.
     """
 
     def __init__(self, failed: Mapping[TopicPartition, ConsumerError]) -> None:

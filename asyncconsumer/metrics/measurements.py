@@ -40,7 +40,10 @@ def samples(measurements: Measurements, labels: Mapping[str, str]) -> Iterator[S
 
 
 def _bounded(name: str, rows: Sequence[SampleRow]) -> Iterable[SampleRow]:
-    """Return the rows of a metric. If there are too many partitions, merge them by topic."""
+    """Return the rows of a metric. If there are too many partitions, merge them by topic.
+
+    If there are also too many topics, merge all rows into one.
+    """
     family = FAMILIES[name]
     if family.labels != PARTITION or len(rows) <= MAX_PARTITIONS:
         return rows

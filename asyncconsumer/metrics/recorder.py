@@ -48,7 +48,7 @@ class Histogram:
                 listener(self, value)
 
     def row(self) -> SampleRow:
-        """Return the label values, and the sum and the counts as one value."""
+        """Return the values of the labels, and one value with the sum and the bucket counts."""
         return (*self.labels, (self.total, *self.counts))
 
 
@@ -65,7 +65,10 @@ class PartitionMeter:
         self._now_ms = now_ms
 
     def begin(self, timestamp: int) -> None:
-        """Record the timestamp of the first record in a chunk whose delivery begins."""
+        """Record the latency of a chunk whose delivery begins.
+
+        `timestamp` is that of the chunk's first record. If it is negative, nothing is recorded.
+        """
         if timestamp >= 0:
             self.last_timestamp = timestamp
             self._latency.observe(max(0, self._now_ms() - timestamp) / 1000)
@@ -77,7 +80,10 @@ class PartitionMeter:
 
 
 class Recorder:
-    """The counters and histograms of one consumer. They continue when it is opened again."""
+    """The counters and histograms of one consumer.
+
+    They keep their values when the consumer is closed and opened again.
+    """
 
     def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.now_ms: Final = now_ms
