@@ -290,11 +290,12 @@ class WorkQueue:
             idle.pop().set_result(None)
 
     def next_partition(self, priority: int | None = None) -> PartitionWork | None:
-        """Return a partition whose records a worker may process in a run, or None.
+        """Return a partition whose unstarted records a worker may process now, or None.
 
         Only partitions of this priority are considered. If `priority` is None, one is chosen.
 
-        Another run whose handler waits is interrupted, because only one worker can be in a run.
+        Only one worker can be in a run (see `WorkQueue`). If another worker is in one, its handler
+        is waiting, and the run is interrupted.
         """
         self._interrupt_waiting_run()
         startable = self.startable
@@ -304,7 +305,10 @@ class WorkQueue:
         return work
 
     def begin_run(self, task: asyncio.Task[Any], state: WorkerState, work: PartitionWork) -> None:
-        """Begin a run: the worker processes the records of the partition `work` in order."""
+        """Begin a run: the worker processes the unstarted records of a partition in order.
+
+        `task` and `state` are those of the worker. `work` has the records of the partition.
+        """
         state.work, state.item, state.waited = work, None, False
         self.running[task] = self._run = state
         if not self._run_checked:
@@ -312,9 +316,10 @@ class WorkQueue:
             asyncio.get_running_loop().call_soon(self._check_run)
 
     def _check_run(self) -> None:
-        """Interrupt the current run. The event loop calls this while the handler of the run waits.
+        """Interrupt the current run (see `WorkQueue`), because its handler waits.
 
-        The event loop could not call it if the handler did not wait.
+        Each run schedules this call. The event loop can make it before the end of the run only if
+        the handler waits.
         """
         self._run_checked = False
         self._interrupt_waiting_run()
@@ -327,8 +332,8 @@ class WorkQueue:
     def start_in_run(self, state: WorkerState) -> Record | None:
         """Make the current record of this worker's run an item, and let the run continue.
 
-        Return the record, which is in flight until `finish`. Return None if the record is an item
-        already, because the run is interrupted.
+        Return the record, which is in flight until `finish`. Return None if the run (see
+        `WorkQueue`) ends after this record, because it was interrupted or the ordering is serial.
         """
         if self._run is not state:
             return None
@@ -347,7 +352,7 @@ class WorkQueue:
     def interrupt_run(self) -> None:
         """Make the current record of the run an item, so that other workers can take the next ones.
 
-        The run ends after this record.
+        The run (see `WorkQueue`) ends after this record. Do nothing if no worker is in a run.
         """
         if (state := self._run) is not None:
             work = state.work
@@ -364,7 +369,10 @@ class WorkQueue:
             self.interrupt_run()
 
     def start_some(self, priority: int | None = None) -> None:
-        """Make items of some unstarted records of a partition, so that no run is necessary."""
+        """Make items of some unstarted records of a partition, instead of processing them in a run.
+
+        A handler that waits would interrupt each run (see `WorkQueue`) at its first record.
+        """
         if (work := self.next_partition(priority)) is None:
             return
         ledger, order, busy, ready = work.ledger, self.order, work.busy, self.ready
@@ -388,7 +396,7 @@ class WorkQueue:
         self.order.postpone(work, work.ledger.start_next(in_run=True))
 
     def end_run(self, task: asyncio.Task[Any], work: PartitionWork) -> None:
-        """End a run. All of its records were processed or postponed."""
+        """End a run (see `WorkQueue`), whose records were all processed or postponed."""
         self.count_finished()
         self._run = None
         work.ledger.drop_empty_block()

@@ -135,10 +135,11 @@ class Workers:
     async def _run(
         self, task: "asyncio.Task[object]", state: WorkerState, work: PartitionWork
     ) -> int:
-        """Process unstarted records of the partition `work`, one after the other (a run).
+        """Process unstarted records of the partition `work` one after the other, with a `BlockRun`.
 
-        Return `_ITEMS_PER_TURN` at the end of the run, so that the worker yields to the event loop.
-        Return 0 if a call had to wait or failed, because the loop has run meanwhile.
+        Return the number of items to count before the worker yields to the event loop. It is
+        `_ITEMS_PER_TURN` at the regular end, so that the worker yields at once. It is 0 if a call
+        had to wait or failed, because other tasks have run meanwhile.
         """
         queue = self._queue
         queue.begin_run(task, state, work)
@@ -175,15 +176,18 @@ class Workers:
         return _ITEMS_PER_TURN
 
     def _call_apart(self, queue: WorkQueue, record: Record) -> Awaitable[Any]:
-        """Take the current record out of the run, and start the handler call for it."""
+        """Make the current record of the run an item of the queue, and start its handler call.
+
+        The run ends after this record.
+        """
         queue.interrupt_run()
         return self._call(record)
 
     def _observe_run(self, run: BlockRun) -> None:
-        """Record the durations of the calls of a run: all but the last together, and the last.
+        """Record the durations of the handler calls that a `BlockRun` made.
 
-        All but the last belong to the histogram's first bucket, because the time of a run is
-        limited.
+        Only the last call is measured alone. The mean of the others is recorded for each of them.
+        All of these are in the histogram's first bucket, because the time of a run is limited.
         """
         if run.calls > 1:
             self._durations.observe(run.seconds_before_last / (run.calls - 1), run.calls - 1)
@@ -193,7 +197,11 @@ class Workers:
     async def _end_interrupted(
         self, task: "asyncio.Task[object]", state: WorkerState, work: PartitionWork, record: Record
     ) -> None:
-        """Complete the call that interrupted a run, for example because its handler had to wait."""
+        """Finish the last call of a `BlockRun` that ended early. The handler has returned.
+
+        The run ended because other code took the call's record out of it, for example because the
+        handler had to wait.
+        """
         queue = self._queue
         if state.waited:
             self._single_calls = _SINGLE_CALLS
@@ -202,9 +210,11 @@ class Workers:
         self._end_call(task, state, record, now, is_whole=is_whole)
 
     def _take_result(self, state: WorkerState, result: object) -> bool:
-        """Note what a call has returned. Return whether a run continues after its record.
+        """Handle what a handler call has returned.
 
-        A record whose results are sent is in flight until they are acknowledged.
+        If the handler published results, its record is in flight until they are acknowledged.
+        Return True if the call belongs to a `BlockRun` that continues with the next record
+        meanwhile. Otherwise return False.
         """
         if type(result) is not Sent:
             self._log_unpublished(result)
@@ -228,7 +238,8 @@ class Workers:
     ) -> None:
         """Finish the item of a call, now or when its results are acknowledged.
 
-        Drop the item if the handler was cancelled (not `is_whole`), because it may be incomplete.
+        Drop the item if the handler was cancelled (not `is_whole`), because the handler may not
+        have processed all of it.
         """
         queue, work, sent = self._queue, state.work, state.sent
         assert work is not None
@@ -302,10 +313,11 @@ class Workers:
             )
 
     def _is_to_end(self, task: "asyncio.Task[object]") -> bool:
-        """Return whether a cancellation is meant for the worker, because its queue is stopped.
+        """Return whether this worker was cancelled because its queue is stopped.
 
-        Otherwise the cancellation comes from the handler. Some libraries leave one after a timeout.
-        It is then undone, because otherwise the worker would end unnoticed.
+        Otherwise the cancellation comes from the handler, because some libraries leave one after a
+        timeout. This method undoes such a cancellation. Without that, the worker would end
+        unnoticed.
         """
         if not self._queue.stopped:
             while task.cancelling():
@@ -333,7 +345,7 @@ class Workers:
             self._queue.retry(work, batch, 0)
 
     async def _take_back(self, task: "asyncio.Task[object]") -> bool:
-        """Undo the cancellation of an item. Return whether it had not reached the handler yet.
+        """Undo the cancellation of an item. Return True if it had not reached the handler yet.
 
         A handler that seeks its own partition cancels itself, and may return before the
         `CancelledError` is raised. The error must not be raised in the call for the next record. A
@@ -353,8 +365,8 @@ class _StartPermit:
     """The permission to start items of a partition until its deadline.
 
     Reading the deadline takes longer than the other work for an item. A permit is therefore valid
-    until the next iteration of the event loop, but for no longer than a run may take. Like a run,
-    it uses the clock of `_run_clock`.
+    until the next iteration of the event loop, but for at most `_SECONDS_PER_TURN`. It uses the
+    clock of `_run_clock`.
     """
 
     __slots__ = ("_clock", "_until", "_work")
@@ -385,17 +397,17 @@ class _StartPermit:
 def _clock() -> Callable[[], float]:
     """Return the fastest function for the loop's time.
 
-    It is `monotonic` itself if the loop uses that, because this saves a call.
+    If the loop uses `monotonic`, that function is returned, because this saves a call.
     """
     loop = asyncio.get_running_loop()
     return monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
 def _run_clock() -> Callable[[], float] | None:
-    """Return the loop's clock if it is simulated, to limit the time of a run; otherwise None.
+    """Return the clock that limits the time of a `BlockRun`, or None for its own clock.
 
-    With None, `BlockRun` uses its own clock, which counts the time for which the machine is
-    suspended. That clock also advances while the event loop is blocked, unlike uvloop's clock.
+    If the loop's clock is simulated, return that. The own clock counts the time for which the
+    machine is suspended. It also advances while the event loop is blocked, unlike uvloop's clock.
     """
     loop = asyncio.get_running_loop()
     return loop.time if abs(loop.time() - monotonic()) > _OTHER_CLOCK else None  # of a simulation

@@ -18,7 +18,7 @@ def _now() -> float:
 
 @dataclass(slots=True)
 class _Times:
-    """The clock of a run, its start time, and the start and end times of its last call."""
+    """The clock of a `BlockRun`, its start time, and the start and end times of its last call."""
 
     now: Callable[[], float]
     began: float = 0.0
@@ -28,7 +28,7 @@ class _Times:
 
 @final
 class BlockRun:
-    """An awaitable that calls a function with records of a block, one after the other.
+    """An awaitable that calls a function with records of a block, one after the other (a run).
 
     Each result is awaited before the next call, and `block.index` is then increased. A record whose
     key is in `busy` is passed over by a call of `postpone`, which moves `block.index`.
@@ -42,7 +42,7 @@ class BlockRun:
     - with an error of a call. `block.index` is then still at its record.
 
     `on_result` is called with each result that is not None. It may move `block.index` past the
-    record, as `postpone` does, and then returns a true value. The run continues after it.
+    record, as `postpone` does, and then returns a true value. The run continues after that record.
     """
 
     __slots__ = (
@@ -131,7 +131,7 @@ class BlockRun:
     def _next(self) -> Record | None:
         """Return the next record whose key is not busy, or None.
 
-        Call `postpone` for each record before it.
+        Call `postpone` for each record before it. None means the end of the block or of the limit.
         """
         block = self._block
         while self._limit > 0 and block.index < len(block.records):
