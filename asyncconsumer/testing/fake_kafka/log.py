@@ -76,7 +76,11 @@ class Writer(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def make_batch(writer: Writer, base: int, count: int, timestamp: int, size: int = 0) -> Batch:
-    """Return a batch whose records have `RecordPayload` values of at least `size` bytes."""
+    """Return a batch of `count` records with `RecordPayload` values, from offset `base` on.
+
+    The first record has the timestamp `timestamp`, and each later one a millisecond more. A value
+    with less than `size` bytes is padded with spaces.
+    """
     records = []
     for delta in range(count):
         origin = f"{writer.topic}/{writer.partition}/{base + delta}/{writer.epoch}"

@@ -138,9 +138,10 @@ class FakeZooKeeperTransport:
             asyncio.get_running_loop().call_later(self._network.latency(), self._deliver)
 
     def hang_up(self, reason: str, *, after_answers: bool = False) -> None:
-        """Close the connection from the server's side.
+        """Close the connection from the server's side, with `reason` as the client's error.
 
-        A random number of the responses in transit still arrive.
+        A random number of the responses in transit still arrive. With `after_answers` all of them
+        arrive.
         """
         if self._hung_up:
             return

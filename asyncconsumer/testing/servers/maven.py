@@ -135,7 +135,10 @@ class _Store:
         return jars
 
     def _listed(self, name: str, coordinates: Sequence[str]) -> dict[str, str] | None:
-        """Return the jars and SHA-256 in the cached manifest, or None if it is not valid."""
+        """Return a dict from each jar in the cached manifest to its SHA-256.
+
+        Return None if the manifest is missing, malformed, or made for other coordinates.
+        """
         try:
             manifest = json.loads(manifest_of(self.root, name).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
