@@ -32,7 +32,7 @@ _ITEMS_PER_TURN: Final = 64
 _RECORDS_PER_TURN: Final = 256
 _SECONDS_PER_TURN: Final = 0.005
 _OTHER_CLOCK: Final = 1.0  # seconds by which a simulated clock differs from the real one
-_SINGLE_CALLS: Final = 32  # after a call that waited, because a run would wait, too
+_SINGLE_CALLS: Final = 32  # outside of runs, after a call that waited: a run would wait, too
 _THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # not failures of a record
 
 
@@ -164,7 +164,7 @@ class Workers:
             self._observe_run(run)
             if run.record is None:
                 raise
-            queue.interrupt_run()  # this run, or another one that waits
+            queue.interrupt_run()  # ends this run, or another one that waits
             await self._failed(task, work, run.record, error)
             return 0
         self._observe_run(run)

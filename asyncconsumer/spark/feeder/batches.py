@@ -25,7 +25,7 @@ Transform = Callable[[pa.Table], pa.Table]
 class WriteIntent(NamedTuple):
     """A declaration of the offset at which the next batch of a partition ends.
 
-    It is committed before the batch is written, together with the topic's id.
+    The feeder commits the intent, with the topic's id, before it writes the batch.
     """
 
     end: int

@@ -43,7 +43,10 @@ class WriteIntents:
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, WriteIntent]]:
-        """Return the partitions' committed offsets, and the write intents declared with them."""
+        """Return the committed offset of each partition, or None, and the write intents.
+
+        The second mapping has only the partitions whose last commit declared an intent.
+        """
         committed = await self._consumer.committed(partitions)
         intents: dict[TopicPartition, WriteIntent] = {}
         for tp, offset in committed.items():

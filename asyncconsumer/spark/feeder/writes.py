@@ -151,7 +151,7 @@ class PendingWrite:
     def set_prepared(self, ready: PreparedBatch) -> PreparedWrite:
         """Store the batch that the sink has prepared.
 
-        Return it with the feeds of its partitions.
+        Return that batch with the feeds of its partitions.
         """
         self.prepared = PreparedWrite(ready, self.feeds)
         return self.prepared
@@ -163,7 +163,7 @@ class PendingWrite:
     def blocks(self, other: "PendingWrite") -> bool:
         """Return whether `other` must wait for this write.
 
-        It must wait if both writes have records of the same live feed.
+        A write must wait for an earlier one that has records of the same live feed.
         """
         return self.batch is not None and any(
             feed.alive and self.feeds.get(tp) is feed for tp, feed in other.feeds.items()

@@ -146,7 +146,10 @@ class _Jks:
 
 
 def _hashes(password: bytes, salt: bytes, size: int) -> Iterator[bytes]:
-    """Yield hashes of at least `size` bytes in total. Each is made from the one before."""
+    """Yield hashes of at least `size` bytes in total.
+
+    Each hash is computed from the password and the hash before it.
+    """
     for _ in range(0, size, _HASH_BYTES):
         salt = hashlib.sha1(password + salt).digest()  # noqa: S324 - part of the format
         yield salt

@@ -106,8 +106,8 @@ class LandingFolder:
     def _delete_stale(self, pending: Iterable[str], heads: Mapping[TopicPartition, Claim]) -> None:
         """Delete pending files that begin before the end of the partition's last claim.
 
-        They cannot be claimed any more. A file that begins later may belong to a live writer. It
-        stays until its range is claimed.
+        Such files cannot be claimed any more. A file that begins later may belong to a live writer,
+        so it stays until its range is claimed.
         """
         prefixes = {_prefix(tp): claim for tp, claim in heads.items()}
         for name in pending:
@@ -200,7 +200,7 @@ class LandingFolder:
 def _prefix(partition: TopicPartition) -> str:
     """Return the start of the names of a partition's pending files.
 
-    It has the same length for all topics.
+    The prefix has the same length for all topics.
     """
     return hashlib.sha256(folder_name(partition).encode()).hexdigest()[:32]
 

@@ -34,7 +34,7 @@ class Sink(Protocol):
         """Return the offset after each partition's data in the sink, or None without data."""
 
     def prepare(self, batch: FeedBatch) -> Any:  # noqa: ANN401 - passed to `publish`
-        """Do all work for a batch that readers of the sink cannot see.
+        """Do all work of a write whose effects stay invisible to readers of the sink.
 
         Several batches may be prepared at once.
 

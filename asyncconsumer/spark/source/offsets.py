@@ -50,7 +50,7 @@ def with_start(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, An
 def start_in(end: Mapping[str, Any]) -> Offsets | None:
     """Return the start offsets that `with_start` added, or None if it added none.
 
-    Only the first micro-batch has them.
+    Only the end of a query's first micro-batch has them.
     """
     for name in end:
         if name.startswith(_START_KEY):
@@ -66,8 +66,8 @@ def with_ids(end: Mapping[str, Any], ids: Mapping[str, UUID]) -> dict[str, Any]:
 
     With the ids, `recreated` recognises a re-created topic.
 
-    All ids are in one entry. It has the form of a topic without partitions, which other readers of
-    the checkpoint ignore.
+    All ids are in one entry. This entry has the form of a topic without partitions, which other
+    readers of the checkpoint ignore.
     """
     if not ids:
         return dict(end)

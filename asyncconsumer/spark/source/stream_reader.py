@@ -85,7 +85,7 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit of a micro-batch that the options set.
 
-        Spark passes it, or another limit, to `latestOffset`.
+        Spark passes this limit, or another one, to `latestOffset`.
         """
         lowest = self._options.min_offsets_per_trigger
         highest = self._options.max_offsets_per_trigger

@@ -52,7 +52,7 @@ def read_task(
 
 
 class UnpickleHook:
-    """A mixin for readers that enables TCP_QUICKACK when it is unpickled.
+    """A mixin for readers that enables TCP_QUICKACK when a reader is unpickled.
 
     Spark unpickles the reader at the start of each task.
     """

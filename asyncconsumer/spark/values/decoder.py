@@ -22,7 +22,7 @@ _COERCED_AT_ONCE: Final = 512  # values that are coerced one by one if some cann
 class Undecodable(Exception):
     """An error for a column with at least one value that cannot be decoded.
 
-    It does not tell which value.
+    The error does not tell which value that is.
     """
 
 
@@ -32,7 +32,7 @@ class Decoder(Protocol):
     def decode(self, values: Any) -> Any:  # noqa: ANN401 - pyarrow's: binary without nulls -> a column
         """Return the values as a decoded column.
 
-        Raise `Undecodable` if any of them is malformed.
+        Raise `Undecodable` if any value is malformed.
         """
 
     def coerce(self, values: Any) -> tuple[Any, dict[int, str]]:  # noqa: ANN401 - as above

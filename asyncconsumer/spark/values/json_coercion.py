@@ -44,7 +44,7 @@ _NOT_FINITE: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'
 def make_coercer(kind: Any) -> Callable[[bytes], bytes]:  # noqa: ANN401 - pyarrow's
     """Return a function that converts one JSON value to JSON that fits the type `kind`.
 
-    It raises Undecodable if that is impossible.
+    The function raises Undecodable if that is impossible.
     """
     coercion = _coercion(kind, "value")
 

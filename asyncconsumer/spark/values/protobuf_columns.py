@@ -115,7 +115,7 @@ class MessageColumns:
     def _values(self, field: FieldDescriptor) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Return a function that reads `field` of each message in a list.
 
-        It gives None for a message in which the field is not set.
+        The function returns None for a message in which the field is not set.
         """
         name, get = field.name, attrgetter(field.name)
         if field.has_presence and not field.has_default_value:
