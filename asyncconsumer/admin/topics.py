@@ -106,7 +106,10 @@ class TopicOperations:
     async def _with_similar_name(
         self, error: UnknownTopicOrPartition, names: Iterable[str]
     ) -> UnknownTopicOrPartition:
-        """Return an error that names the existing topic with the most similar name."""
+        """Return an error that names the existing topic with the most similar name.
+
+        Return `error` itself if no name is similar.
+        """
         existing = await self.topics(internal=True)
         for name in sorted(set(names) - set(existing)):
             for similar in difflib.get_close_matches(name, existing, 1):

@@ -43,8 +43,8 @@ class ProgressDisplay:
 def wants_bar(*, bounded: bool, to_file: bool, quiet: bool) -> bool:
     """Return whether a command shows a progress bar.
 
-    It does if the number of records is known (`bounded`), and standard error is a terminal to which
-    no records are printed.
+    A command shows one if the number of records is known (`bounded`), and standard error is a
+    terminal to which no records are printed.
     """
     records_in_terminal = sys.stdout.isatty() and not to_file
     return bounded and not quiet and sys.stderr.isatty() and not records_in_terminal

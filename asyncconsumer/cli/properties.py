@@ -28,7 +28,8 @@ def merge_properties(
 ) -> dict[str, str]:
     """Return the properties of all sources.
 
-    `options` override `assignments`, which are `name=value` texts. These override `file`.
+    The first source that sets a property applies: `options`, `assignments` (`name=value` texts),
+    `file`.
     """
     properties = {} if file is None else read_file(file)
     properties |= parse_assignments(assignments)
@@ -39,7 +40,7 @@ def merge_properties(
 
 
 def _from_environment() -> dict[str, Any]:
-    """Return the connection options of the environment by their Java names."""
+    """Return the options of ZooKeeper groups that environment variables set, by Java names."""
     options = ExternalOptions.read({}, own=_IN_ENVIRONMENT).options
     return {name.replace("_", "."): value for name, value in options.items()}
 
@@ -55,9 +56,10 @@ def in_zookeeper(
 
 
 def make_config(properties: Mapping[str, str]) -> ClassicConfig:
-    """Return the config for classic properties. Environment variables set missing ones.
+    """Return the config for classic properties.
 
-    Raise ConfigError if a required one is missing in both.
+    Environment variables set properties that are missing. Raise ConfigError if a required property
+    is set in neither.
     """
     merged = _from_environment() | dict(properties)
     for name, option in _REQUIRED.items():

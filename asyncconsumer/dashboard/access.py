@@ -70,7 +70,7 @@ def is_same_origin(headers: HttpHeaders) -> bool:
 def read_token(file: Path | None = None) -> str | None:
     """Return the token in a file or in the environment, or None.
 
-    It is never an argument of a command, because other users can see command lines.
+    The token is never an argument of a command, because other users can see command lines.
     """
     if file is None:
         return os.environ.get(TOKEN_VARIABLE) or None

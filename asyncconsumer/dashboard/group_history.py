@@ -85,9 +85,9 @@ class GroupHistory:
     def add_members(
         self, description: ConsumerGroupDescription, now: float, time: float
     ) -> RebalanceRecord | None:
-        """Add the members and owners of one poll. Return the rebalance that they show, if any.
+        """Add the members and owners of one poll.
 
-        It is the rebalance that is running or has just ended.
+        Return the rebalance that is running or has just ended, or None if there is none.
         """
         members = frozenset(member.member_id for member in description.members)
         owners = {

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class HtmlPage(NamedTuple):
-    """The document, and the value of its Content-Security-Policy header."""
+    """The page as HTML, and the value of its Content-Security-Policy header."""
 
     body: bytes
     policy: str

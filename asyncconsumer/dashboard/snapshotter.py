@@ -26,8 +26,8 @@ AdminFactory = Callable[[], Admin]
 class Snapshotter:
     """A poller of one cluster, which has one poll in flight at most.
 
-    Each client is a block of `connected`. One of them polls for all, in a task of its own. When
-    that client leaves, another one continues. After the last one, the connections are closed.
+    Each client is a block of `connected`. One client polls for all of them, in a task of its own.
+    When that client leaves, another one continues. After the last one, the connections are closed.
 
     The pause after a poll is at least `interval` and at least the duration of the poll. A failed
     poll is published as the last state with an error, and the connections are opened again.

@@ -245,7 +245,10 @@ def _classic_config(
     properties: Path | None,
     assignments: list[str] | None,
 ) -> ClassicConfig:
-    """Return the config of a member of a group in ZooKeeper. `named` are in order of _CLASSIC."""
+    """Return the config of a member of a group in ZooKeeper.
+
+    `named` has the values of the properties in `_CLASSIC`, in that order.
+    """
     options = dict(zip(_CLASSIC, named, strict=True)) | storage_properties(storage)
     return make_config(merge_properties(properties, assignments or (), options))
 
@@ -265,7 +268,10 @@ def _refuse_kafka_options(*values: object) -> None:
 def _limits(
     start: str | None, tail: int | None, until: str | None, *, to_end: bool
 ) -> tuple[str | None, str | None]:
-    """Return the positions at which reading starts and stops."""
+    """Return the positions at which reading starts and stops, as --from and --until name them.
+
+    Raise ConfigError if --from and --tail, or -e and another --until, are set together.
+    """
     if tail is not None and start is not None:
         raise ConfigError("Set only one of --from and --tail.")
     if to_end and until not in (None, "end"):

@@ -275,7 +275,7 @@ def renderer(
 ) -> Callable[[Sequence[decoding.Record]], bytes]:
     """Return a function that formats records as JSON, or by a template.
 
-    `parsed` is that of `json_lines`.
+    With `parsed`, the values are JSON text already, and are inserted as JSON.
     """
     return partial(json_lines, parsed=parsed) if json else Format(template).render
 

@@ -8,7 +8,7 @@ from asyncconsumer.records.decoding import Record
 
 
 class RecordFilter:
-    """A key and a pattern for values. None selects all records."""
+    """A key and a pattern for values. A key or pattern of None selects all records."""
 
     def __init__(self, key: str | None, pattern: str | None) -> None:
         self._key = None if key is None else key.encode()

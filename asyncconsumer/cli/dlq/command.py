@@ -220,7 +220,7 @@ def export(
         typer.Option("--output", metavar="FILE", help="File to write. Default: standard output."),
     ] = None,
 ) -> None:
-    """Write dead letters as lines of JSON. They stay in the list.
+    """Write dead letters as lines of JSON. The dead letters stay in the list.
 
     Example: asyncconsumer dlq export orders.dlq -b localhost:9092 --output failed.jsonl
     """

@@ -59,7 +59,7 @@ async def reset(
     to: str | Mapping[TopicPartition, int],
     confirmation: Confirmation,
 ) -> None:
-    """Set the offsets of a group in the offset store that it uses.
+    """Set the offsets of a group in the offset store that the group uses.
 
     Without `topics`, the partitions are those in `to`, or all with a committed offset.
     """

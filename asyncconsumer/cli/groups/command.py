@@ -79,7 +79,7 @@ OffsetsFile = Annotated[
 
 
 class _GroupLocation(NamedTuple):
-    """The options that say where a group is."""
+    """The command line options that select Kafka or ZooKeeper, and the connection to it."""
 
     zookeeper: str | None
     bootstrap_servers: str | None
@@ -88,7 +88,7 @@ class _GroupLocation(NamedTuple):
 
     @property
     def in_zookeeper(self) -> bool:
-        """Whether they select groups in ZooKeeper."""
+        """Whether the options select groups in ZooKeeper."""
         return in_zookeeper(self.zookeeper, self.properties, self.assignments)
 
     def options(self) -> dict[str, Any]:
@@ -109,7 +109,10 @@ class _GroupLocation(NamedTuple):
 
 
 def _target(to: str | None, from_file: Path | None) -> str | dict[TopicPartition, int]:
-    """Return the value of --to, or the offsets in the file. Raise ConfigError for other values."""
+    """Return the value of --to, or the offsets in the file of --from-file.
+
+    Raise ConfigError unless exactly one of them is set, and valid.
+    """
     if (to is None) == (from_file is None):
         raise ConfigError("Set exactly one of --to and --from-file.")
     if to is not None:

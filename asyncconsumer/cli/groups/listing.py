@@ -107,7 +107,7 @@ async def read_rows(
     """Return a row for each partition of a group, including the values that only brokers have.
 
     The partitions are those of the topics to which members subscribe, and all others with an owner
-    or a committed offset.
+    or a committed offset. If end offsets are not available, append a text about that to `notes`.
     """
     subscribed = group.subscribed(await cluster.topic_names())
     topics = await cluster.partitions(sorted(subscribed | group.topics))
