@@ -33,8 +33,8 @@ class Skipped(NamedTuple):
 class Truncated(NamedTuple):
     """A truncation of a log to `offset` after it was read up to `read`.
 
-    New records may get the offsets between the two. This happens if an out-of-sync replica becomes
-    leader (an unclean leader election).
+    New records may get the offsets from `offset` to before `read`. This happens if an out-of-sync
+    replica becomes leader (an unclean leader election).
     """
 
     partition: TopicPartition
@@ -90,8 +90,8 @@ class Rebalanced(NamedTuple):
     """
 
     gained: frozenset[TopicPartition]
-    revoked: frozenset[TopicPartition]  # after their last commit
-    lost: frozenset[TopicPartition]  # owned by others before a commit
+    revoked: frozenset[TopicPartition]  # released after the last commit of their offsets
+    lost: frozenset[TopicPartition]  # without a commit, because other members may own them
     seconds: float
     owners: Mapping[TopicPartition, str]  # of all partitions, if known
 

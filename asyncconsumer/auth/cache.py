@@ -60,7 +60,9 @@ class CachingTokenProvider(AbstractTokenProvider):
             except ConsumerError as error:
                 if cached is None or time.monotonic() >= cached.expiry:
                     raise
-                _log.warning("the token was not renewed, the old one is still valid: %s", error)
+                _log.warning(
+                    "failed to renew the token, so the old one is used until it expires: %s", error
+                )
                 return cached.text
             self._cached = _CachedToken(
                 issued.text, now + issued.lifetime * _RENEWAL_FACTOR, now + issued.lifetime

@@ -197,7 +197,7 @@ class ClassicConfig(SecurityConfig):
     def commit_patience_ms(self) -> int:
         """The time limit in ms for retries of a commit to Kafka.
 
-        It is the number of retries times the wait between them, as in the classic consumer.
+        The limit is the number of retries times the wait between them, as in the classic consumer.
         """
         return self.offsets_commit_max_retries * self.offsets_channel_backoff_ms
 

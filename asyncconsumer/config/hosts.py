@@ -35,7 +35,7 @@ class Hosts(NamedTuple):
 def parse_hosts(option: str, value: object) -> Hosts:
     """Parse the hosts in the value of `option`.
 
-    They are names, addresses, networks, and ``*.example.com`` for all names in a domain.
+    The value may name hosts, addresses, networks, and ``*.example.com`` for all names in a domain.
     """
     entries = value.split(",") if isinstance(value, str) else value
     if not isinstance(entries, Sequence) or not entries:

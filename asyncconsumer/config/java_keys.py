@@ -142,9 +142,10 @@ def _login(settings: dict[str, Setting]) -> list[Setting]:
 
 
 def _always(settings: dict[str, Setting]) -> list[Setting]:
-    """Remove properties that demand what a producer does anyway. Leave other values to be refused.
+    """Remove properties whose value demands what a producer of this package always does.
 
-    A Java program may share its file with this one.
+    A Java program may use the same properties file. A property with another value stays, and is
+    refused later. No setting takes the place of a removed one.
     """
     for name, values in _ALWAYS.items():
         if name in settings and str(settings[name].value).strip().lower() in values:

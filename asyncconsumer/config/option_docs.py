@@ -102,9 +102,9 @@ def _defaults(*configs: type) -> dict[str, object]:
 def _attribute_docstrings(module: str) -> dict[str, dict[str, str]]:
     """Return the docstrings of attributes in a module, by class and attribute name.
 
-    They include those of base classes in the module. They are read from the source, because Python
-    does not keep them, nor the bases of a TypedDict. If the source is not available, the result is
-    empty.
+    The attributes of base classes in the module are included. The docstrings are read from the
+    source, because Python does not keep them, nor the bases of a TypedDict. If the source is not
+    available, the result is empty.
     """
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))

@@ -58,7 +58,7 @@ def tls_context(name: str, value: object) -> None:
 def one_of(option: str, value: object, allowed: Sequence[str]) -> None:
     """Raise ConfigError unless the value is in `allowed`.
 
-    The message suggests the nearest of them.
+    The message suggests the nearest allowed value.
     """
     if value in allowed:
         return

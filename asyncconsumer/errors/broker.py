@@ -99,7 +99,7 @@ class NotCoordinator(BrokerError, code=16, retriable=True):
 class InvalidTopic(BrokerError, code=17):
     """The topic name is not valid.
 
-    It may have up to 249 letters, digits, dots, dashes and underscores.
+    A name may have up to 249 letters, digits, dots, dashes and underscores.
     """
 
 

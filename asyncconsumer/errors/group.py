@@ -7,7 +7,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class ConsumerRebalanceFailed(ConsumerError):
-    """A member could not claim its assigned partitions. It continues to retry."""
+    """A member could not claim its assigned partitions. The member continues to retry."""
 
     retriable = True
 

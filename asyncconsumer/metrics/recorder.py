@@ -65,7 +65,7 @@ class PartitionMeter:
         self._now_ms = now_ms
 
     def begin(self, timestamp: int) -> None:
-        """Record the latency of a chunk whose delivery begins.
+        """Record the timestamp and the latency of a chunk whose delivery begins.
 
         `timestamp` is that of the chunk's first record. If it is negative, nothing is recorded.
         """

@@ -32,7 +32,7 @@ class _MessageScope(NamedTuple):
 
 
 def reader(schema: Schema, message: Any) -> Callable[[bytes], Any]:  # noqa: ANN401
-    """Return a decoder for messages of the class `message`. It raises an error for other types.
+    """Return a decoder for messages of the class `message`, which raises an error for other types.
 
     Protobuf itself would misread a message of another type without an error.
     """
@@ -115,7 +115,7 @@ def _common_file(name: str) -> bytes:
 
 
 def message_path(data: bytes) -> tuple[Path, int]:
-    """Return the path of a message's type in its schema, and the index at which it begins."""
+    """Return the path of a message's type in its schema, and the index of the message itself."""
     if data[START : START + 1] == b"\0":
         return _FIRST, START + 1
     depth, position = _number(data, START)
@@ -143,7 +143,7 @@ def _number(data: bytes, position: int) -> tuple[int, int]:
 
 
 def index_path(descriptor: Any) -> bytes:  # noqa: ANN401 - of a message
-    """Return the path of a message's type in its file, encoded as it precedes the message."""
+    """Return the encoded path of a message type in its file, which precedes the message."""
     names = message_names(base64.b64encode(descriptor.file.serialized_pb).decode())
     path = next(path for path, name in names.items() if name == descriptor.full_name)
     if path == _FIRST:

@@ -218,11 +218,12 @@ class SchemaRegistry(AsyncResource):
     ) -> RegistryFormat[Any]:
         """Return the format of messages of `message`, a class that protoc generated.
 
-        It raises an error for messages of another type. Without a class, it reads messages of all
-        types as dicts, with Protobuf's JSON representation of their fields. It does not write.
+        The format raises an error for messages of another type. Without a class, it reads messages
+        of all types as dicts, with Protobuf's JSON representation of their fields. It then writes
+        no messages.
 
-        As a serializer, it registers the file of the class, and each file that it imports under
-        its name. `subject` and `register` are those of `avro`.
+        As a serializer, it registers the file of the class, and each file that it imports under its
+        name. `subject` and `register` are those of `avro`.
         """
         if message is None:
             return self._format(

@@ -176,7 +176,7 @@ async def _register(
 ) -> int:
     """Register a schema, or with ``register=False`` look it up. Return its id.
 
-    The schemas that it refers to are registered before it.
+    Schemas that `text` refers to are registered first.
     """
     registry = package("confluent_kafka.schema_registry", "a schema registry")
     references = []
