@@ -8,11 +8,11 @@ from asyncconsumer.types import TopicPartition
 
 
 class CoAssignedMembership:
-    """A membership that adds co-assigned partitions to each assignment of another membership.
+    """A membership that wraps another one, and adds co-assigned partitions to its assignments.
 
-    `co_assigned` maps a source topic to the topics whose partitions with the same numbers are
-    added.
-    An added partition is read from its beginning if it has no committed offset.
+    `co_assigned` maps a source topic to other topics. A member that owns a partition of the source
+    topic also gets the partitions with the same number of these topics. An added partition is read
+    from its beginning if it has no committed offset.
     """
 
     def __init__(self, membership: Membership, co_assigned: Mapping[str, Sequence[str]]) -> None:
@@ -20,7 +20,7 @@ class CoAssignedMembership:
         self._co_assigned = co_assigned
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """Yield the assignments of the other membership, with co-assigned partitions added."""
+        """Yield the assignments of the wrapped membership, with co-assigned partitions added."""
         async for assignment in self._membership.assignments():
             sources = assignment.partitions
             streams = {added: sources[tp] for tp, added in self._pairs(sources)}
@@ -32,7 +32,7 @@ class CoAssignedMembership:
             )
 
     def rebalance_pending(self) -> bool:
-        """Return whether the other membership has a rebalance pending."""
+        """Return whether the wrapped membership has a rebalance pending."""
         return self._membership.rebalance_pending()
 
     def _pairs(
@@ -45,15 +45,15 @@ class CoAssignedMembership:
 
     @property
     def deadline(self) -> float:
-        """The deadline of the other membership."""
+        """The loop time until which the wrapped membership certainly owns its partitions."""
         return self._membership.deadline
 
     @property
     def last_heartbeat(self) -> float:
-        """The loop time of the other membership's last confirmed heartbeat."""
+        """The loop time of the last confirmed heartbeat of the wrapped membership."""
         return self._membership.last_heartbeat
 
     @property
     def lost(self) -> bool:
-        """Whether the other membership owns nothing."""
+        """Whether the wrapped membership owns nothing."""
         return self._membership.lost

@@ -38,7 +38,7 @@ class FallbackMembership(AsyncResource):
     async def assignments(self) -> AsyncIterator[Assignment]:
         """Yield the assignments of the KIP-848 membership.
 
-        If the coordinator lacks KIP-848, yield classic ones.
+        If the coordinator lacks KIP-848, join with the classic protocol and yield its assignments.
         """
         try:
             async for assignment in self._current.assignments():
@@ -82,7 +82,7 @@ class FallbackMembership(AsyncResource):
 
     @property
     def is_current(self) -> bool:
-        """Whether the assignment was made for the current subscription."""
+        """Whether the last assignment was made for the current subscription."""
         return self._current.is_current
 
     @property
@@ -97,22 +97,19 @@ class FallbackMembership(AsyncResource):
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """The member id and generation or epoch for commits, or None outside of the group."""
+        """The member id and its generation or epoch, for commits, or None if it is in no group."""
         return self._current.identity
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """The next heartbeat request and the coordinator's address, or None without partitions.
+        """The coordinator's address and the next heartbeat request, or None without partitions.
 
-        A thread sends the request while the event loop is blocked.
+        Another thread sends the request while the event loop is blocked.
         """
         return self._current.heartbeat
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record that another thread sent `heartbeat` at the loop time `sent_at`.
-
-        The response had no error.
-        """
+        """Record that another thread sent `heartbeat` successfully at the loop time `sent_at`."""
         self._current.heartbeat_from_thread(sent_at)
 
     def subscribe(self, subscription: Subscription) -> None:

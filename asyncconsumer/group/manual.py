@@ -29,7 +29,8 @@ class GrouplessMembership:
     settles_after: Final = 0.0
 
     def __init__(self) -> None:
-        self._changed = asyncio.Event()  # the assigned partitions or the subscription
+        # set when the assigned partitions or the subscription changed
+        self._changed = asyncio.Event()
         self._changed.set()
 
     def rebalance_pending(self) -> bool:
@@ -121,7 +122,7 @@ class TopicsMembership(GrouplessMembership):
         return frozenset(self._partitions_by_topic or ())
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        """Yield all partitions of the subscribed topics, again whenever they change."""
+        """Yield all partitions of the subscribed topics, at first and whenever they change."""
         log, assigned = RateLimitedLogger(_log), frozenset[TopicPartition]()
         while True:
             self._changed.clear()

@@ -68,15 +68,16 @@ class PatternSubscription:
 
 
 def with_flags(expression: re.Pattern[str]) -> str:
-    """Return the text of an expression with its flags inline.
+    """Return the text of `expression` with its flags written inline, such as "(?i:...)".
 
-    The text can therefore be put into another expression, and keeps its meaning there.
+    The text can therefore be a part of another expression, and keeps its meaning there.
     """
     flags = "".join(name for name, flag in _FLAGS.items() if expression.flags & flag)
     text = _FLAGS_AT_THE_START.sub("", expression.pattern)  # (?a) and (?u) can go: names are ASCII
     if not flags:
         return text
-    end = "\n" if "x" in flags else ""  # ends a trailing comment of a verbose expression
+    # the line end closes a trailing comment of a verbose expression
+    end = "\n" if "x" in flags else ""
     return f"(?{flags}:{text}{end})"
 
 

@@ -18,7 +18,7 @@ class PreviousAssignment(NamedTuple):
 
 @dataclass
 class OwnershipClaims:
-    """The owners of partitions according to all members, with conflicts resolved."""
+    """The owner of each claimed partition, after conflicts between claims are resolved."""
 
     held: dict[str, dict[TopicPartition, None]]
     """The partitions of each member; members in the order of Java's `HashMap`."""
@@ -39,9 +39,10 @@ def resolve(
 ) -> OwnershipClaims:
     """Return the owners of partitions according to the members' claims in `previous`.
 
-    If two members claim a partition, the one with the newer generation owns it. With equal
-    generations neither does. Claims to partitions that do not exist are ignored. Java keeps such
-    claims if a topic was re-created with fewer partitions, and then assigns other partitions twice.
+    If two members claim a partition, the member with the newer generation owns it. If their
+    generations are equal, neither owns it. Claims to partitions that do not exist are ignored. Java
+    keeps such claims if a topic was re-created with fewer partitions, and then assigns other
+    partitions twice.
     """
     claims = OwnershipClaims({member: {} for member in hash_order(subscriptions)})
     claimed: dict[TopicPartition, str] = {}

@@ -90,9 +90,9 @@ class Assignor(Protocol):
 def existing(
     partitions: Mapping[str, int], subscriptions: Mapping[str, MemberSubscription]
 ) -> dict[str, int]:
-    """Return the partition counts of the subscribed topics that exist.
+    """Return the partition counts of the subscribed topics that exist, by topic.
 
-    The order is that of Java's `HashMap`.
+    The topics have the iteration order of Java's `HashMap`.
     """
     members = hash_order(subscriptions)
     subscribed = hash_order(topic for member in members for topic in subscriptions[member].topics)
@@ -114,7 +114,10 @@ def in_order(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
 
 
 def readers(subscriptions: Mapping[str, MemberSubscription]) -> dict[str, list[str]]:
-    """Return the ids of the subscribers of each topic, in the order of `in_order`."""
+    """Return the ids of the members that subscribe to each topic.
+
+    The ids have the order of `in_order`.
+    """
     members: dict[str, list[str]] = {}
     for member in in_order(subscriptions):
         for topic in dict.fromkeys(subscriptions[member].topics):

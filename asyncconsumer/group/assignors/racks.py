@@ -68,7 +68,7 @@ class RackAwareness:
         return next((i for i in indexes if self.is_near(members[i], partition)), None)
 
     def fewest_near_first(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions sorted by the number of members near them, fewest first."""
+        """Return the partitions sorted by how many members are near them, fewest first."""
         members_in = Counter(self.member_racks.values())
         racks = self.replica_racks
         return sorted(partitions, key=lambda p: sum(members_in[rack] for rack in racks[p]))

@@ -19,9 +19,9 @@ from asyncconsumer.types import TopicPartition
 class RangeAssignor(Assignor):
     """An assignor that gives each member a range of consecutive partitions of each topic.
 
-    Topics with the same subscribers and size are co-partitioned: one member gets the partitions
-    with the same number of all these topics. If racks matter, a member first gets numbers whose
-    partitions all have a replica in its rack.
+    Topics with the same subscribers and the same number of partitions are co-partitioned. A member
+    that gets partition 3 of one of them gets partition 3 of all of them. If racks matter, a member
+    first gets numbers whose partitions all have a replica in its rack.
     """
 
     name = "range"
@@ -70,7 +70,7 @@ class _PendingTopic:
         self._quota, self._extra = divmod(len(partitions), len(members))
 
     def remaining_quota(self, member: str) -> int:
-        """Return how many more partitions the member may get."""
+        """Return how many more partitions of this topic the member may get."""
         return max(0, self._quota + (self._extra > 0) - len(self.assigned[member]))
 
     def is_far(self, member: str, number: int) -> bool:
@@ -101,7 +101,7 @@ class _PendingTopic:
 
 
 def _co_partitioned(topics: Sequence[_PendingTopic]) -> list[list[_PendingTopic]]:
-    """Group topics that have the same size and the same subscribers."""
+    """Return the topics in groups that have the same partition count and the same subscribers."""
     groups: dict[tuple[object, ...], list[_PendingTopic]] = {}
     for topic in topics:
         if topic.awareness.member_racks:

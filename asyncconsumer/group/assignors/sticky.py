@@ -37,7 +37,10 @@ class _Sticky(Assignor):
         subscriptions: Mapping[str, MemberSubscription],
         racks: Racks | None,
     ) -> tuple[PartitionsByMember, set[TopicPartition]]:
-        """Return the assignment, and the assigned partitions that another member may still own."""
+        """Return the assignment, and the assigned partitions that another member may still own.
+
+        The eager assignor ignores the second value.
+        """
         if not subscriptions:
             return {}, set()
         counts = existing(partitions, subscriptions)
@@ -111,9 +114,10 @@ class CooperativeStickyAssignor(_Sticky):
     def user_data(
         self, topics: Collection[str], owned: Collection[TopicPartition], generation: int
     ) -> bytes | None:
-        """Return the encoded generation.
+        """Return the encoded generation of this member's last assignment.
 
-        A leader needs it if the subscription has no field for it.
+        Subscriptions before version 2 have no field for the generation, so the leader reads it
+        here.
         """
         return CooperativeStickyUserData(generation).encode()
 

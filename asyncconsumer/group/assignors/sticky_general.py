@@ -48,7 +48,7 @@ def assign_general(
 
 
 class _OpenAssignment:
-    """The assignment while it is computed, with the number of partitions of each member."""
+    """The assignment while it is computed, with the owner of each partition."""
 
     def __init__(
         self,
@@ -100,15 +100,16 @@ class _OpenAssignment:
         self.owner[partition] = member
 
     def unevenness(self) -> int:
-        """Return the sum of load differences over all pairs of members with movable partitions.
+        """Return the sum of the differences in load between all pairs of members.
 
-        A partition is movable if its topic has more than one subscriber.
+        Only members that have a topic with other subscribers count, because only their load can
+        change.
         """
         loads = sorted(map(self.load, self._movers))
         return sum((2 * place - len(loads) + 1) * load for place, load in enumerate(loads))
 
     def assignment(self) -> PartitionsByMember:
-        """Return the partitions of each member."""
+        """Return a copy of the current assignment: the partitions of each member."""
         return {member: list(held) for member, held in self.held.items()}
 
 

@@ -46,9 +46,9 @@ def assign_uniform(
 
 
 class _QuotaFilling:
-    """The members that may get more partitions.
+    """The members of an open assignment that may get more partitions.
 
-    Each member may get `quota` partitions, and `extra` of them one more.
+    Each member may get `quota` partitions, and `extra` members may get one more.
     """
 
     def __init__(self, assignment: PartitionsByMember, quota: int, extra: int) -> None:
@@ -86,7 +86,7 @@ class _QuotaFilling:
         return unassigned
 
     def _remove_if_full(self, place: int) -> bool:
-        """Remove the member at index `place` if it has reached its quota. Return whether it has."""
+        """Remove the member at index `place` if it has its quota. Return whether it was removed."""
         if len(self._assignment[self._below_quota[place]]) < self._quota:
             return False
         member = self._below_quota.pop(place)

@@ -19,7 +19,7 @@ _FREE_GENERATIONS: Final = 5
 
 
 class RejoinSignal:
-    """A signal that the member should rejoin, or that its membership failed."""
+    """A request that the member rejoins its group, or the error that ended its membership."""
 
     def __init__(self) -> None:
         self.requested = asyncio.Event()
@@ -33,7 +33,7 @@ class RejoinSignal:
             self.requested.set()
 
     def fail(self, error: ConsumerError) -> None:
-        """Store the error that ends the membership, unless one is stored."""
+        """Store the error that ends the membership. An error that is stored already is kept."""
         self._failure = self._failure or error
         self.requested.set()
 
@@ -43,9 +43,9 @@ class RejoinSignal:
             raise self._failure
 
     def clear(self) -> str | None:
-        """Clear the signal.
+        """Remove the request to rejoin.
 
-        Return the reason of the last request to rejoin, or None without one.
+        Return the reason of that request, or None if no rejoin was requested.
         """
         self.requested.clear()
         return self._reason
@@ -84,7 +84,7 @@ class RejoinPacing:
             await asyncio.sleep(next(self._waits))
 
     def waits(self) -> Iterator[float]:
-        """Return an iterator of increasing delays between retries, in seconds."""
+        """Return an iterator over the delays between retries, in seconds. The delays increase."""
         return backoff(_FIRST_WAIT, _LONGEST_WAIT, self._randomness)
 
 

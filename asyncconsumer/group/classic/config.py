@@ -7,7 +7,10 @@ from asyncconsumer.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupConfig:
-    """The options of one membership. A member with a `group_instance_id` is static (KIP-345)."""
+    """The options of one membership in a classic group.
+
+    A member with a `group_instance_id` is static (KIP-345).
+    """
 
     group_id: str
     group_instance_id: str | None = None

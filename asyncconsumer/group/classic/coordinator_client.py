@@ -28,7 +28,10 @@ class CoordinatorResponse(NamedTuple):
 
 
 class CoordinatorClient:
-    """A client of one group's coordinator. Error responses are raised as `BrokerError`."""
+    """A client for the requests of one member to the coordinator of its group.
+
+    An error in a response is raised as a `BrokerError`.
+    """
 
     def __init__(
         self, coordinator: Coordinator, attempt: JoinAttempt, suspensions: Suspensions
@@ -101,7 +104,7 @@ class CoordinatorClient:
                     raise
 
     async def has_moved(self) -> bool:
-        """Return whether another broker than the last known one coordinates the group now."""
+        """Look up the coordinator again. Return whether the group now has another coordinator."""
         return self._coordinator.address is not None and await self._coordinator.moved()
 
     async def leave(self, reason: str) -> None:

@@ -23,10 +23,7 @@ class GroupDescription(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Return the description of one group of a DescribeGroups response.
-
-        `row` is the group's part of the response.
-        """
+        """Return the description of one group. `row` is its row in a DescribeGroups response."""
         members, stable = row["members"], row["group_state"] == _STABLE
         return cls(
             stable=stable,

@@ -44,7 +44,10 @@ class _Seconds(NamedTuple):
     suspensions: Suspensions
 
     def end(self, start: float, timeout: float) -> float:
-        """Return the loop time at which a timeout that began at `start` ends at the earliest."""
+        """Return the earliest loop time at which a timeout can end on the coordinator.
+
+        The coordinator measures `timeout` seconds from the loop time `start`.
+        """
         return self.suspensions.certain_end(start, timeout)
 
 
@@ -66,7 +69,7 @@ class _HeartbeatSchedule:
         self._due = -inf
 
     def begin(self, generation: int) -> None:
-        """Start the schedule of a generation. The first heartbeat is due at once."""
+        """Start the schedule of a generation. A heartbeat is due immediately."""
         self._steps = self._times(generation, asyncio.get_running_loop().time())
         self._due = -inf
         self.running.set()
@@ -83,15 +86,16 @@ class _HeartbeatSchedule:
             yield start
 
     def hurry(self, *waits: float) -> None:
-        """Make a heartbeat due now, and one more after each delay in `waits`.
+        """Make a heartbeat due now, and further ones after the delays in `waits`, in seconds.
 
-        After these heartbeats, the times of the schedule apply again.
+        Each delay begins at the heartbeat before it. Afterwards the times of the schedule apply
+        again.
         """
         self._soon = iter(waits)
         self._hurried.set()
 
     def on_send(self) -> None:
-        """Record that a heartbeat is being sent, which fulfils an earlier call of `hurry`."""
+        """Note that a heartbeat is being sent, so that an earlier `hurry` needs no other one."""
         self._hurried.clear()
 
     async def wait_until_due(self) -> None:
@@ -199,10 +203,9 @@ class Heartbeats:
         self._schedule.end()
 
     def hurry(self) -> None:
-        """Send extra heartbeats for a few seconds.
+        """Send extra heartbeats for a few seconds, because another rebalance is likely now.
 
-        Only the response to a heartbeat shows that another rebalance has begun, which is likely
-        now.
+        A classic member learns of a rebalance only by the response to a heartbeat.
         """
         self._schedule.hurry(*_EXTRA_HEARTBEATS)
 
@@ -217,7 +220,10 @@ class Heartbeats:
             self.confirm(sent_at)
 
     def confirm(self, sent_at: float) -> None:
-        """Record that this member was in the group at the loop time `sent_at` or later."""
+        """Record that the coordinator still had this member at the loop time `sent_at`.
+
+        Do nothing if the member is in no generation.
+        """
         if self.identity is not None:
             self._confirmed_at = max(self._confirmed_at, sent_at)
             self._received = max(self._received, sent_at)

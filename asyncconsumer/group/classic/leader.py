@@ -15,7 +15,7 @@ from asyncconsumer.protocol.subscription_codec import (
 from asyncconsumer.types import Address, MemberIdentity, TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_MAX_BYTES_AT_ONCE: Final = 64 * 1024  # of subscriptions that are decoded without a thread
+_MAX_BYTES_AT_ONCE: Final = 64 * 1024  # subscriptions with more bytes are decoded in a thread
 
 
 class JoinResult(NamedTuple):
@@ -26,7 +26,7 @@ class JoinResult(NamedTuple):
     leader: str  # the leader's member id
     decides: bool  # False for a static leader that rejoined (`skip_assignment`)
     members: Sequence[Mapping[str, Any]]
-    address: Address  # the coordinator's
+    address: Address  # the coordinator's address
     as_new: bool = False  # the request had no member id
 
     @classmethod
@@ -86,9 +86,9 @@ class GroupLeader:
     def cooperative(self) -> bool:
         """Whether this member keeps its partitions while it rejoins.
 
-        All of its assignors must be cooperative. While a group migrates to a cooperative assignor,
-        it may still choose an eager one. So a member that offers an eager one must revoke
-        everything.
+        This is true if all of its assignors are cooperative. While a group migrates to a
+        cooperative assignor, it may still choose an eager one. So a member that offers an eager one
+        must revoke everything.
         """
         return all(assignor.cooperative for assignor in self._assignors.values())
 
@@ -121,9 +121,9 @@ class GroupLeader:
         return self._assignor(protocol).assign(partitions, subscriptions, racks)
 
     def assigned(self, protocol: str, encoded: bytes, generation: int) -> list[TopicPartition]:
-        """Decode this member's assignment and pass it to the assignor `protocol`. Return it.
+        """Decode this member's assignment in `encoded`, and pass it to its assignor. Return it.
 
-        Empty bytes mean no partitions.
+        `protocol` is the name of the assignor. Empty bytes mean that no partition is assigned.
         """
         partitions = (
             list(ConsumerProtocolAssignment.decode(encoded).assigned_partitions) if encoded else []
@@ -142,7 +142,10 @@ class GroupLeader:
 
 
 def decode_subscriptions(members: Iterable[Mapping[str, Any]]) -> dict[str, MemberSubscription]:
-    """Return the subscription of each member. A malformed one is left out and logged."""
+    """Return the subscription of each member by its id, from the rows of a JoinGroup response.
+
+    A malformed subscription is left out and logged.
+    """
     subscriptions = {}
     for row in members:
         member_id, instance = row["member_id"], row.get("group_instance_id")
@@ -156,9 +159,9 @@ def decode_subscriptions(members: Iterable[Mapping[str, Any]]) -> dict[str, Memb
 async def decode_in_thread_if_large(
     members: Sequence[Mapping[str, Any]],
 ) -> dict[str, MemberSubscription]:
-    """Return the subscription of each member, as `decode_subscriptions` does.
+    """Return the subscription of each member by its id, as `decode_subscriptions` does.
 
-    Other members may send large ones. A thread decodes those, because this takes 0.1 s per MB.
+    Other members may send large subscriptions. A thread decodes these, because 1 MB takes 0.1 s.
     """
     decode = partial(decode_subscriptions, members)
     if sum(len(row["metadata"] or b"") for row in members) <= _MAX_BYTES_AT_ONCE:
@@ -169,7 +172,10 @@ async def decode_in_thread_if_large(
 def encode_assignments(
     members: Iterable[Mapping[str, Any]], assignments: Mapping[str, Collection[TopicPartition]]
 ) -> dict[str, bytes]:
-    """Return the encoded assignment of each member for SyncGroup. It may have no partitions."""
+    """Return the encoded assignment of each member by its id, for SyncGroup.
+
+    A member without partitions gets an empty assignment.
+    """
     return {
         row["member_id"]: ConsumerProtocolAssignment(
             sorted(assignments.get(row["member_id"], ()))

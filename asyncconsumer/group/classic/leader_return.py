@@ -43,24 +43,24 @@ class LeaderReturn:
             self._began.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until a lookup is pending, for at most this many seconds."""
+        """Wait for up to `seconds` until a lookup is pending."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._began.wait()
         self._began.clear()
 
     async def resume(self) -> None:
-        """Complete a pending lookup, and pass the assigned partitions to `SubscribedTopics`.
+        """Do a pending lookup, and pass the assigned partitions to `SubscribedTopics`.
 
-        A lookup that fails stays pending, so that the next call repeats it. The partitions are not
-        passed on if another member leads the group.
+        A lookup that fails stays pending, so that the next call repeats it. If another member leads
+        the group by then, the partitions are not passed on.
         """
         if (joined := self._pending) is None:
             return
         try:
             group = await self._client.describe()
         except ConsumerError as error:
-            self._log.warning("the assignment of the returned leader is not checked: %s", error)
+            self._log.warning("failed to look up the assigned partitions; trying again: %s", error)
             return
         if self._pending is not joined or not group.stable:
             return  # a rebalance has begun or has ended

@@ -115,7 +115,10 @@ class ClassicMembership(AsyncResource):
 
     @property
     def is_current(self) -> bool:
-        """Whether the assignment belongs to a generation that knows the current subscription."""
+        """Whether this member has an assignment, and no newer one was requested.
+
+        A new subscription requests one.
+        """
         return self._member.state is MemberState.STABLE and not self._rejoin.requested.is_set()
 
     @property
@@ -145,22 +148,20 @@ class ClassicMembership(AsyncResource):
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """The member id and generation for commits, or None outside of a generation."""
+        """The member id and generation for commits, or None if this member has no generation."""
         return self._heartbeats.identity
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """The heartbeat request and the coordinator's address, or None outside of a generation.
+        """The coordinator's address and the heartbeat request to send to it.
 
-        Any thread may send the request while the event loop is blocked.
+        The value is None while this member is in no generation. Another thread sends the request
+        while the event loop is blocked.
         """
         return self._heartbeats.heartbeat
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record that another thread sent `heartbeat` at the loop time `sent_at`.
-
-        The response had no error.
-        """
+        """Record that another thread sent `heartbeat` successfully at the loop time `sent_at`."""
         self._heartbeats.heartbeat_from_thread(sent_at)
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -194,9 +195,10 @@ class ClassicMembership(AsyncResource):
         return self._rejoin.requested.is_set()
 
     async def _begin(self) -> Assignment | None:
-        """Return an assignment that reports the owned partitions as lost.
+        """Begin to join, after the partitions of an ended membership were reported as lost.
 
-        If none is owned, start to join and return None.
+        If this member still has such partitions, return an assignment that reports them. The next
+        call then begins to join, and returns None.
         """
         if self._owned:
             lost, self._owned = self._owned, frozenset()
@@ -218,10 +220,10 @@ class ClassicMembership(AsyncResource):
         return None
 
     async def _release(self) -> Assignment | None:
-        """Return an assignment without the partitions to revoke before rejoining.
+        """Return an assignment that revokes partitions before this member rejoins.
 
         The eager protocol revokes all partitions. The cooperative protocol revokes only partitions
-        of topics that are no longer subscribed. Return None if nothing is left to revoke.
+        of topics that are no longer subscribed. Return None if there is nothing to revoke.
         """
         cooperative, includes = self._leader.cooperative, self._topics.includes
         keep = frozenset(tp for tp in self._owned if cooperative and includes(tp.topic))
@@ -232,7 +234,10 @@ class ClassicMembership(AsyncResource):
         return self._assignment(dict.fromkeys(keep, self._client.member_id))
 
     async def _join_generation(self) -> Assignment | None:
-        """Join a generation. Return its assignment, or None if that fails or is cancelled."""
+        """Join a generation and return its assignment.
+
+        Return None if the attempt fails or is cancelled.
+        """
         sent_id = self._client.member_id
         async with self._attempt.run():
             try:
@@ -253,7 +258,10 @@ class ClassicMembership(AsyncResource):
     # --- one generation --------------------------------------------------------------------------
 
     async def _join(self) -> JoinResult | None:
-        """Send JoinGroup. Return None if the member was lost or left before the response."""
+        """Send JoinGroup and return its result.
+
+        Return None if this member lost its membership or left the group before the response.
+        """
         reason, config = self._rejoin.clear(), self._config
         topics = await self._topics.names()
         identity = self._heartbeats.identity
@@ -283,10 +291,10 @@ class ClassicMembership(AsyncResource):
         return joined
 
     async def _sync(self, joined: JoinResult) -> Mapping[TopicPartition, str] | None:
-        """Send SyncGroup, with the group's assignment if this member decides it.
+        """Send SyncGroup. A leader adds the assignments of all members to it.
 
-        Return the owner of each partition that this member knows. Return None if the member was
-        lost or left before the response.
+        Return the assigned partitions with the member id of the owner that this member knows.
+        Return None if this member lost its membership or left the group before the response.
         """
         identity, assignments = joined.identity, await self._compute_assignment(joined)
         request = SyncGroupRequest(
@@ -348,7 +356,8 @@ class ClassicMembership(AsyncResource):
         request = GroupRequest.SYNC if syncing else GroupRequest.JOIN
         reaction = self._client.resolve_fencing(reaction_to(request, error))
         if reaction is Reaction.REJOIN_WITH_ID and not sent_id and self._client.member_id:
-            return  # a coordinator that requires an id again and again must not be stormed
+            # rejoin at once only if no id was sent: a coordinator may require an id each time
+            return
         self._pacing.log.info("%s: %s; %s", self._label, error, reaction.value)
         if reaction in (Reaction.FENCED, Reaction.FATAL):
             self._mark_lost()
@@ -380,13 +389,14 @@ class ClassicMembership(AsyncResource):
         joining = self._member.state is MemberState.JOINING
         match reaction := self._client.resolve_fencing(result.reaction):
             case Reaction.FIND_COORDINATOR:
-                self._attempt.cancel()  # it waits for a broker that is no longer the coordinator
+                # the attempt waits for a broker that is no longer the coordinator
+                self._attempt.cancel()
             case Reaction.REJOIN if joining:
                 pass  # already rejoining
             case Reaction.REJOIN:
                 self._rejoin.request("the group is rebalancing")
             case Reaction.REJOIN_EMPTY if joining and isinstance(result.error, IllegalGeneration):
-                pass  # the JoinGroup response shows whether this member is in the new one
+                pass  # the JoinGroup response shows whether this member is in the new generation
             case Reaction.REJOIN_EMPTY | Reaction.REJOIN_AS_NEW:
                 self._pacing.log.warning("%s: %s; %s", self._label, result.error, reaction.value)
                 self._mark_lost(known=reaction is Reaction.REJOIN_EMPTY)
@@ -410,9 +420,9 @@ class ClassicMembership(AsyncResource):
             self._client.reset_member_id()
 
     async def _watch(self) -> None:
-        """Check periodically for topic changes.
+        """Check periodically whether topics have changed.
 
-        Outside of a generation, check for a new coordinator.
+        While this member is in no generation, check whether the coordinator has changed.
         """
         log = RateLimitedLogger(_log)
         while True:

@@ -69,9 +69,9 @@ REACTIONS: Final[Mapping[tuple[GroupRequest, type[BrokerError]], Reaction]] = {
 
 
 def reaction_to(request: GroupRequest, error: ConsumerError) -> Reaction:
-    """Return the reaction to an error of a request of the kind `request`.
+    """Return how a member reacts to `error`, which a request of the kind `request` raised.
 
-    An error that a broker did not send is retried if it is retriable.
+    An error that no broker sent, such as a lost connection, is retried if it is retriable.
     """
     if isinstance(error, BrokerError):
         return REACTIONS.get((request, type(error)), Reaction.FATAL)

@@ -20,8 +20,8 @@ _NOT_THERE = (UnknownMemberId, GroupIdNotFound)
 async def remove_member(coordinator: Coordinator, member_id: str, patience: RetryDeadline) -> None:
     """Remove a dead member from its group. Do nothing if the member or the group is unknown.
 
-    Call this only when the member's process is known to be dead. A live member would be fenced.
-    `patience` limits the time for retries.
+    Call this only when the member's process is known to be dead, because a live member would be
+    fenced. `patience` limits the time for retries.
     """
     while True:
         try:

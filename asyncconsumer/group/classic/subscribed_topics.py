@@ -40,9 +40,10 @@ class SubscribedTopics:
         self._refresh_seconds = refresh_seconds  # seconds between calls of `changed`
         self._racks_matter = racks_matter  # whether a leader watches changes of racks
         self._discovery = PartitionDiscovery(cluster)
-        self._names: frozenset[str] = frozenset()  # as last sent to the group
-        self._assigned: PartitionNumbers | None = None  # last assigned, while leading
-        self._racks: Racks | None = {}  # of the partitions last assigned; None if not known
+        self._names: frozenset[str] = frozenset()  # the topic names in the last JoinGroup
+        # partitions of the last assignment; None unless this member leads
+        self._assigned: PartitionNumbers | None = None
+        self._racks: Racks | None = {}  # racks of the partitions in `_assigned`; None if unknown
         self._seen: dict[str, frozenset[int]] = {}  # partitions of each topic when first seen
         self._names_of: Subscription | None = None  # the subscription that `_names` is for
         self._snapshot = _TopicSnapshot()
@@ -54,7 +55,7 @@ class SubscribedTopics:
 
     @property
     def last_names(self) -> frozenset[str]:
-        """The names from the last lookups that the current subscription includes."""
+        """The topic names from the last lookups that the current subscription includes."""
         return frozenset(filter(self.includes, self._names | self._snapshot.names))
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -94,9 +95,9 @@ class SubscribedTopics:
         return names
 
     async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
-        """Return the partition counts of existing topics, to compute the group's assignment.
+        """Return the partition counts of those `topics` that exist, for computing the assignment.
 
-        They are stored for the comparison in `changed`. Recent metadata is reused, because all
+        A later call of `changed` compares with these counts. Recent metadata is reused, because all
         other members are waiting for the assignment.
         """
         names = {*topics, *self._names}
@@ -130,7 +131,7 @@ class SubscribedTopics:
         )
 
     def withheld(self, assignments: Mapping[str, Collection[TopicPartition]]) -> bool:
-        """Return whether a partition of the last `partition_counts` is missing in `assignments`."""
+        """Return whether `assignments` lack a partition of the last `partition_counts`."""
         assigned = {tp for partitions in assignments.values() for tp in partitions}
         return sum(map(len, (self._assigned or {}).values())) > len(assigned)
 
@@ -183,7 +184,8 @@ class SubscribedTopics:
             # brokers with stale metadata miss topics; `PartitionDiscovery` waits for confirmation
             partitions = await self._discovery.ask({*matching, *before, *led})
             matched = frozenset(partitions.keys() & (matching | before))
-            if subscription is self.subscription:  # unless it was replaced meanwhile
+            # the subscription may have been replaced meanwhile
+            if subscription is self.subscription:
                 self._snapshot = _TopicSnapshot(matched, asyncio.get_running_loop().time())
             return matched, partitions
         if subscription.names <= self._seen.keys():

@@ -39,7 +39,8 @@ class UnassignedCheck:
         self._rebalance_seconds = rebalance_ms / 1000
         self._joined: JoinResult | None = None  # the generation to check
         self._began = 0.0
-        self._missing: frozenset[TopicPartition] = frozenset()  # unassigned in the last check
+        # the partitions that were unassigned in the last check
+        self._missing: frozenset[TopicPartition] = frozenset()
         self._log = RateLimitedLogger(_log)
 
     def on_generation(
@@ -70,7 +71,7 @@ class UnassignedCheck:
                 return self._check_members(joined, group)
             return await self._check_topics(joined, group)
         except ConsumerError as error:
-            self._log.warning("unassigned partitions are not checked: %s", error)
+            self._log.warning("failed to look for unassigned partitions; trying again: %s", error)
             return self._check_time() if joined.decides and joined is self._joined else None
 
     def _check_members(self, joined: JoinResult, group: GroupDescription) -> str | None:

@@ -121,7 +121,7 @@ class ConsumerGroupMembership(AsyncResource):
 
     @property
     def is_current(self) -> bool:
-        """Whether the coordinator knows the subscription and its target assignment is reached."""
+        """Whether the coordinator has this subscription, and its target assignment is reached."""
         state, topics = self._state, self._topics
         known = topics.is_current and state.has_acknowledged(topics.subscribed)
         return known and not self.lost and state.owned == state.target
@@ -162,18 +162,16 @@ class ConsumerGroupMembership(AsyncResource):
 
     @property
     def heartbeat(self) -> tuple[Address, Request] | None:
-        """The heartbeat request and the coordinator's address, or None if this member owns nothing.
+        """The coordinator's address and the heartbeat request, or None if this member owns nothing.
 
-        Another thread may send the request while the event loop is blocked. It includes the owned
-        partitions. Without them, a coordinator that is one epoch ahead would fence this member.
+        Another thread sends the request while the event loop is blocked. The request includes the
+        owned partitions. Without them, a coordinator that is one epoch ahead would fence this
+        member.
         """
         return self._heartbeat
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Record that another thread sent `heartbeat` at the loop time `sent_at`.
-
-        The response had no error.
-        """
+        """Record that another thread sent `heartbeat` successfully at the loop time `sent_at`."""
         if self._state.phase is Phase.MEMBER:
             self._state.heartbeat_from_thread(sent_at)
 
@@ -213,8 +211,8 @@ class ConsumerGroupMembership(AsyncResource):
     def rebalance_pending(self) -> bool:
         """Return whether the target assignment may have changed since the last yielded assignment.
 
-        If it may, `assignments` yields again, even if the partitions are the same. The caller may
-        have stopped loading offsets for the last one.
+        After a call that returned True, `assignments` yields again even if the partitions are the
+        same. The caller may have stopped loading offsets for the last assignment.
         """
         if due := self._target_changed.is_set():
             self._state.hand_over_again()
@@ -260,7 +258,8 @@ class ConsumerGroupMembership(AsyncResource):
                 await self._send_leave(message)
         except TimeoutError:
             _log.warning(
-                "%s could not leave in time; the group waits for its session timeout", self._label
+                "%s could not leave its group within %g s; the group waits for its session timeout",
+                *(self._label, _SECONDS_TO_LEAVE),
             )
 
     async def _send_leave(self, message: Request) -> None:
@@ -272,7 +271,9 @@ class ConsumerGroupMembership(AsyncResource):
                     return
             except ConsumerError as error:
                 if not error.retriable:
-                    _log.info("%s leaves; the coordinator answered: %s", self._label, error)
+                    _log.info(
+                        "%s left; the coordinator refused its leave request: %s", self._label, error
+                    )
                     return
                 await asyncio.sleep(next(delays))
 
@@ -409,7 +410,10 @@ class ConsumerGroupMembership(AsyncResource):
 
 
 async def _session_timeout_ms(cluster: Cluster, group_id: str, otherwise: int) -> int:
-    """Return the group's session timeout, or `otherwise` if it is unknown or may not be read."""
+    """Return the group's session timeout in ms, as the group's config on the brokers sets it.
+
+    Return `otherwise` if the config cannot be read.
+    """
     try:
         answer = await cluster.ask_any(
             DescribeConfigsRequest([(_GROUP_RESOURCE, group_id, [_SESSION_TIMEOUT])])

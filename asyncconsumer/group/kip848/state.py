@@ -34,8 +34,8 @@ from asyncconsumer.errors import (
 from asyncconsumer.group.kip848.topic_watch import PartitionsById, ResolvedSubscription
 from asyncconsumer.protocol.consumer_group import JOIN_EPOCH
 
-_MIN_INTERVAL: Final = 0.1  # seconds; a coordinator cannot make a member storm it
-_HEARTBEATS_PER_SESSION: Final = 3  # at least, whatever the coordinator asks for
+_MIN_INTERVAL: Final = 0.1  # seconds; a coordinator may ask for an interval of 0
+_HEARTBEATS_PER_SESSION: Final = 3  # minimum, even if the coordinator asks for fewer
 
 
 class HeartbeatReaction(enum.Enum):
@@ -55,7 +55,8 @@ REACTIONS: Final[Mapping[type[ConsumerError], HeartbeatReaction]] = {
     CoordinatorLoading: HeartbeatReaction.RETRY,
     CoordinatorNotAvailable: HeartbeatReaction.RETRY,
     NotCoordinator: HeartbeatReaction.RETRY,
-    UnreleasedInstanceId: HeartbeatReaction.RETRY,  # until the previous member left or expired
+    # retried until the previous member has left or expired
+    UnreleasedInstanceId: HeartbeatReaction.RETRY,
     FencedInstanceId: HeartbeatReaction.END,
     GroupAccessDenied: HeartbeatReaction.END,
     GroupMaxSizeReached: HeartbeatReaction.END,
@@ -95,7 +96,10 @@ class Timeouts(NamedTuple):
     suspensions: Suspensions
 
     def end(self, start: float, timeout: float) -> float:
-        """Return the loop time at which a timeout that began at `start` ends at the earliest."""
+        """Return the earliest loop time at which a timeout can end on the coordinator.
+
+        The coordinator measures `timeout` seconds from the loop time `start`.
+        """
         return self.suspensions.certain_end(start, timeout)
 
 
@@ -110,7 +114,10 @@ class HeartbeatFields(NamedTuple):
 
 
 class _Acknowledged(NamedTuple):
-    """The subscription and owned partitions that the coordinator knows of, or None if unknown."""
+    """The subscription and the owned partitions that the coordinator has from this member.
+
+    A value is None if the coordinator may not have the member's last one.
+    """
 
     subscribed: ResolvedSubscription | None = None
     owned: PartitionsById | None = None
@@ -161,10 +168,7 @@ class MemberState848:
 
     @property
     def request_timeout(self) -> float:
-        """The timeout of a heartbeat request in seconds.
-
-        Three of them fit into a session timeout.
-        """
+        """The timeout of a heartbeat request in seconds, a third of the session timeout."""
         return self._timeouts.session / 3
 
     @property
@@ -173,7 +177,7 @@ class MemberState848:
         return self.phase is Phase.MEMBER and self._acknowledged.owned != self.owned
 
     def has_acknowledged(self, subscribed: ResolvedSubscription | None) -> bool:
-        """Return whether the coordinator knows this subscription."""
+        """Return whether the coordinator has this subscription. Return False for None."""
         return subscribed is not None and self._acknowledged.subscribed == subscribed
 
     # --- requests --------------------------------------------------------------------------------
@@ -203,7 +207,7 @@ class MemberState848:
     def resend_everything(self) -> None:
         """Include all fields in the next heartbeat.
 
-        It is unknown which fields of earlier heartbeats the coordinator has applied.
+        Call this when the coordinator may not have applied the fields of an earlier heartbeat.
         """
         self._acknowledged = _Acknowledged()
 

@@ -95,7 +95,7 @@ class TopicWatch:
         }
 
     def named(self, partitions: PartitionsById) -> list[TopicPartition]:
-        """Return the partitions with topic names in place of topic ids. All names must be known."""
+        """Return `partitions` with topic names in place of topic ids. All names must be known."""
         return [
             TopicPartition(self._names[topic_id], number)
             for topic_id, numbers in partitions.items()
@@ -103,9 +103,9 @@ class TopicWatch:
         ]
 
     def match_locally(self) -> None:
-        """From now on match the pattern in this client, periodically.
+        """From now on look up all topic names periodically, and match the pattern in this client.
 
-        This is called if the coordinator cannot match patterns.
+        Call this if the coordinator cannot match patterns.
         """
         if not self._matches_locally:
             self._matches_locally = True
@@ -172,7 +172,7 @@ class TopicWatch:
         first = self.subscribed is None or self.subscribed.subscription != subscription
         for topic in (metadata.topics[name] for name in names if name in metadata.topics):
             if topic.topic_id is None:
-                continue  # it does not exist yet: all of it will be fresh
+                continue  # the topic does not exist yet, so all its partitions will be fresh
             self._names[topic.topic_id] = topic.name
             if first:
                 self._first_counts.setdefault(topic.topic_id, len(topic.partitions))

@@ -48,11 +48,10 @@ class GroupInfo:
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def subscriptions(self) -> dict[str, list[str]]:
-        """Return the ids of the threads that read each topic.
+        """Return the ids of the consumer threads that read each topic.
 
-        Topics and threads are in Java's string order.
-
-        Topics with the same readers share one list object, so that large groups need little memory.
+        Topics and threads are in Java's string order. Topics with the same readers share one list
+        object, so that large groups need little memory.
         """
         sharing: defaultdict[int, list[str]] = defaultdict(list)
         for member in self.members:
@@ -72,9 +71,10 @@ class GroupInfo:
         return threads_by_topic
 
     def _readers(self) -> dict[str, "Readers"]:
-        """Return the distinct subscriptions to each topic, each with its number of streams.
+        """Return for each topic the subscriptions that include it, with their numbers of streams.
 
-        A subscription is identified by `id(streams)`.
+        Members with equal topics share one `streams` mapping. Its `id()` stands for the
+        subscription.
         """
         different = {id(member.streams): member.streams for member in self.members}
         readers_by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -157,7 +157,8 @@ def _assign_in_turn(group: GroupInfo, text: Callable[[str, int], str]) -> OwnerB
     for partition in sorted(partitions, key=lambda p: string_hash(text(*p))):
         may_have = turns[id(subscriptions[partition.topic])]
         following = bisect_left(may_have, turn % len(circle))
-        place = may_have[following % len(may_have)]  # wraps around after the last
+        # after the last thread, continue with the first
+        place = may_have[following % len(may_have)]
         assignment[partition] = circle[place]
         turn = place + 1
     return {partition: assignment[partition] for partition in partitions}
@@ -214,12 +215,12 @@ def _ranges(partitions: Sequence[P], threads: Sequence[str]) -> Iterator[tuple[P
 
 
 def consumer_of(thread_id: str) -> str:
-    """Return the consumer id in a thread id, which is the part before the last dash."""
+    """Return the consumer id of a thread id, which is everything before the last dash."""
     return thread_id.rpartition("-")[0]
 
 
 def partitions_of_consumer(consumer_id: str, assignment: Mapping[P, str]) -> dict[P, str]:
-    """Return the part of an assignment that belongs to one consumer."""
+    """Return the partitions that an assignment gives to one consumer, with their threads."""
     return {p: thread for p, thread in assignment.items() if consumer_of(thread) == consumer_id}
 
 
@@ -237,8 +238,8 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
     {
         "range": by_range,
         "roundrobin": round_robin,
-        "roundrobin-0.10": round_robin_0_10,  # with members of Kafka 0.10 or 0.11
-        "roundrobin-0.8": round_robin_0_8,  # with members of Kafka 0.8.2 or 0.9
+        "roundrobin-0.10": round_robin_0_10,  # for groups with members of Kafka 0.10 or 0.11
+        "roundrobin-0.8": round_robin_0_8,  # for groups with members of Kafka 0.8.2 or 0.9
         "sticky": sticky,  # not supported by Kafka's own members
     }
 )

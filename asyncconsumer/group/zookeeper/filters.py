@@ -14,7 +14,7 @@ from asyncconsumer.group.zookeeper.regex_matcher import Matcher, Steps
 from asyncconsumer.group.zookeeper.regex_parser import PatternError
 from asyncconsumer.zookeeper.paths import is_legal
 
-_STEPS_PER_CHARACTER: Final = 32  # of the names that a pattern is matched against
+_STEPS_PER_CHARACTER: Final = 32  # steps allowed for each character of the names to match
 _STEPS_AT_LEAST: Final = 200_000
 
 
@@ -71,7 +71,7 @@ class StreamSubscription:
     def takes(self, topic: str, *, exclude_internal: bool, steps: Steps | None = None) -> bool:
         """Return whether the subscription includes a topic.
 
-        `steps` limits the matching of a pattern. Raise `TooManySteps` if it takes more.
+        `steps` limits the work of matching a pattern. If more is needed, raise `TooManySteps`.
         """
         if not self.wildcard:
             return topic in self.streams

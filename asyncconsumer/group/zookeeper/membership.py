@@ -55,9 +55,9 @@ class ZooKeeperMemberConfig:
     """The options of one member of a ZooKeeper group."""
 
     group_id: str
-    consumer_id: str  # as in ZooKeeper, prefixed with the group id
+    consumer_id: str  # the name of the registration znode: the group id, a `_` and more
     subscription: StreamSubscription
-    registered_ms: int  # since the epoch; informational only
+    registered_ms: int  # milliseconds since 1970; informational only
     strategy: str = "range"
     max_retries: int = 4
     backoff_ms: int = 2_000
@@ -86,14 +86,15 @@ class ZooKeeperMembership:
         self._subscribers = Subscribers(
             topics, config.consumer_id, exclude_internal=config.exclude_internal_topics
         )
-        self._owned: dict[TopicPartition, str] = {}  # by the thread that reads it
+        self._owned: dict[TopicPartition, str] = {}  # the thread that reads each owned partition
         self._uncertain_owners: set[TopicPartition] = (
             set()
         )  # other owner nodes that this member may have created
         self._seen: dict[str, set[int]] = {}  # partitions of each topic when first seen
         self._yielded = False  # the current assignment was yielded
         self._claimed = False  # all partitions due to this member are claimed
-        self._epoch: int | None = None  # of the session of the registration
+        # the epoch of the session in which this member is registered
+        self._epoch: int | None = None
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -122,7 +123,10 @@ class ZooKeeperMembership:
 
     @property
     def is_current(self) -> bool:
-        """Whether the session is alive and no claim is pending. The subscription never changes."""
+        """Whether the session is alive, and this member has claimed all its partitions.
+
+        The subscription never changes.
+        """
         return self._claimed and not self.lost
 
     @property
@@ -174,7 +178,8 @@ class ZooKeeperMembership:
     def rebalance_pending(self) -> bool:
         """Return whether the assignment may have changed since the last one that was yielded.
 
-        If it may, `assignments` yields again, even if the partitions are the same.
+        After a call that returned True, `assignments` yields again even if the partitions are the
+        same.
         """
         self._yielded = self._yielded and not self._wakeup.is_set()
         return not self._yielded
@@ -282,7 +287,7 @@ class ZooKeeperMembership:
         """Compute the group's assignment from the current znodes."""
         subscriptions = await self._members.read()
         if self.consumer_id not in subscriptions:
-            # it was deleted manually, but the session and its claims are intact
+            # the registration was deleted by hand, but the session and its claims are intact
             assert self._epoch is not None
             await self._register_member(self._epoch)
             subscriptions = {**subscriptions, self.consumer_id: self._config.subscription}
@@ -309,9 +314,9 @@ class ZooKeeperMembership:
         self._session.check_epoch(epoch, self._paths.ids)
 
     async def leave(self) -> None:
-        """Release all partitions and delete the registration. Nothing is claimed afterwards.
+        """Release all partitions and delete the registration. Claim nothing afterwards.
 
-        Nodes that cancelled operations may have created are deleted as well.
+        Znodes that cancelled operations may have created are deleted as well.
         """
         registered, self._epoch = self._epoch, None
         owned, self._owned = self._owned, {}
@@ -329,7 +334,7 @@ class ZooKeeperMembership:
     async def _release(
         self, partitions: Collection[TopicPartition], epoch: int, *, sure: bool = True
     ) -> None:
-        """Delete the owner nodes of the partitions. With `sure=False` they may not exist.
+        """Delete the owner znodes of the partitions. With `sure=False` the znodes may not exist.
 
         If the call is cancelled, the partitions stay in `_uncertain_owners`.
         """
@@ -349,10 +354,10 @@ class ZooKeeperMembership:
     async def _claim(
         self, threads: Mapping[TopicPartition, str], epoch: int
     ) -> dict[TopicPartition, NodeExists]:
-        """Claim all partitions, or none if another member owns one.
+        """Claim all partitions, or none of them if another member owns one.
 
-        Return the partitions that other members own, with the error for each. `threads` has the
-        thread of each partition.
+        Return the partitions that other members own, each with its `NodeExists` error. `threads`
+        maps each partition to the thread that reads it.
         """
         conflicts: dict[TopicPartition, NodeExists] = {}
         claimed: list[TopicPartition] = []

@@ -62,7 +62,10 @@ class _LookState:
 
 @dataclass(slots=True, eq=False)
 class _Set:
-    """The states that are possible at one position of a name, with the sets that follow them."""
+    """The automaton states that are possible at one position of a name.
+
+    The sets that follow it are cached by character.
+    """
 
     states: frozenset[int]
     next: dict[str, "_Set"] = field(default_factory=dict)
@@ -85,9 +88,9 @@ class _Automaton:
         return len(self.states) - 1
 
     def _add(self, node: Node, following: int) -> int:
-        """Add the states for a part of the pattern, followed by state `following`.
+        """Add the states for the pattern part `node`. After the part, state `following` is next.
 
-        Return its first state.
+        Return the first state of the part.
         """
         self._work += 1
         if self._work > 2 * _MAX_STATES:  # repetitions of an empty part add no states
@@ -220,7 +223,7 @@ class Matcher:
         return known
 
     def read(self, states: Iterable[int], char: str) -> list[int]:
-        """Return the states that follow the given ones after the character `char`."""
+        """Return the states that follow `states` when the character `char` is read."""
         known = self._automaton.states
         following: list[int] = []
         for number in states:

@@ -11,12 +11,12 @@ from asyncconsumer.group.zookeeper.regex_parser import PatternError
 from asyncconsumer.zookeeper.registry import decode_text
 
 _MAX_BYTES: Final = 2**20
-_MAX_STREAMS: Final = 2**16  # of one member in all its topics; each needs a thread id
-_MAX_TOPICS: Final = 2**12  # named by one member
+_MAX_STREAMS: Final = 2**16  # streams of one member in all its topics; each needs a thread id
+_MAX_TOPICS: Final = 2**12  # topics that one member may name
 
 
 def write(subscription: StreamSubscription, now_ms: int) -> bytes:
-    """Encode the registration of a member with the same keys and order as Kafka 1.1."""
+    """Encode the registration of a member, with the keys and the key order of Kafka 1.1."""
     fields = {
         "version": 1,
         "subscription": dict(subscription.streams),
@@ -58,9 +58,9 @@ def read(path: str, data: bytes | None) -> StreamSubscription:
 
 
 def _checked(path: str, subscription: StreamSubscription) -> StreamSubscription:
-    """Return a wildcard subscription with only its first entry.
+    """Return the subscription, and keep only the first entry of a wildcard subscription.
 
-    Raise `BadZnode` for a bad pattern.
+    Raise `BadZnode` if its pattern is not supported.
     """
     expression, count = next(iter(subscription.streams.items()))
     try:

@@ -66,7 +66,10 @@ class Roster:
         self._watch.close()
 
     async def _read_count(self) -> _Count | None:
-        """Return the change counter, or None if the members changed since their names were read."""
+        """Return the change counter of the parent znode, or None if it is missing.
+
+        Also return None if the members have changed since their names were read.
+        """
         stat = await self._session.exists(self._ids)
         # the server sends a watch event before it shows the change to the watcher
         if stat is None or self._watch.changed.is_set():

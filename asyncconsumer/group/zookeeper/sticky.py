@@ -72,13 +72,14 @@ class _LeastLoaded:
         heapify(self._heap)
 
     def pop(self) -> _Thread:
-        """Return the thread with the fewest partitions, and count one more for it."""
+        """Return the thread with the fewest partitions, and count one more partition for it."""
         while True:
             load, place, thread = self._heap[0]
             if load == thread.load:
                 heapreplace(self._heap, (load + 1, place, thread))
                 return thread
-            heapreplace(self._heap, (thread.load, place, thread))  # its load is outdated
+            # the load in the heap is outdated
+            heapreplace(self._heap, (thread.load, place, thread))
 
 
 _BALANCE_NODE: Final = _FlowNode()
@@ -175,7 +176,7 @@ class _Balance:
         return total < 0
 
     def apply(self, nodes: _Cycle) -> None:
-        """Make the moves of a cycle: each thread gives a partition to the next thread."""
+        """Make the moves of a cycle. Each thread gives one partition to the next thread."""
         moves = []
         for (start, end), (_, after) in zip(
             pairwise(nodes), pairwise([*nodes[1:], nodes[1]]), strict=True
@@ -239,9 +240,9 @@ class _Balance:
 
 
 def _find_cycle(back: dict[_FlowNode, _FlowNode]) -> _Cycle | None:
-    """Return a cycle in the predecessor links, or None.
+    """Return a cycle in `back`, which maps each node to its predecessor, or None without one.
 
-    It is in forward order and ends where it starts.
+    The cycle is in forward order and ends with the node with which it starts.
     """
     seen: set[_FlowNode] = set()
     for begin in back:

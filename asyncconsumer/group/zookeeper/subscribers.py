@@ -17,15 +17,18 @@ from asyncconsumer.group.zookeeper.regex_matcher import Steps, TooManySteps
 from asyncconsumer.group.zookeeper.topic_source import TopicSource
 
 _log: Final = logging.getLogger(__name__)
-_MAX_STREAMS: Final = 2**16  # of all members; topics with the same readers count once
-_STEPS_AT_ONCE: Final = 20_000  # before other tasks may run
+_MAX_STREAMS: Final = 2**16  # streams of all members; topics with the same readers count once
+_STEPS_AT_ONCE: Final = 20_000  # matching steps before other tasks may run
 _STEPS_FOR_A_NAME: Final = 50_000
-_STEPS_TO_COMPILE: Final = 4  # per character
+_STEPS_TO_COMPILE: Final = 4  # steps charged for each character of a pattern that is compiled
 _UNLIMITED: Final = 2**62
 
 
 class Subscribers:
-    """A resolver of registrations to topics. It never ignores the registration of this member."""
+    """A resolver of registrations to topics, within limits of work and memory.
+
+    It never ignores the registration of this member.
+    """
 
     def __init__(self, topics: TopicSource, own_id: str, *, exclude_internal: bool) -> None:
         self._topics = topics
@@ -36,7 +39,7 @@ class Subscribers:
     async def read(
         self, subscriptions: Mapping[str, StreamSubscription]
     ) -> tuple[list[GroupMemberInfo], dict[str, tuple[int, ...]]]:
-        """Return the members with their topics, and the partitions of all these topics."""
+        """Return the members with the topics that each reads, and the partitions of the topics."""
         existing = await self._topics.names() if self._needs_names(subscriptions) else []
         members = await self.members(subscriptions, existing)
         topics = sorted({topic for streams in _different(members).values() for topic in streams})
@@ -132,7 +135,10 @@ class Subscribers:
         return topics
 
     async def _within_limit(self, members: list[GroupMemberInfo]) -> list[GroupMemberInfo]:
-        """Return the members that fit into the limit of streams. Prefer those with few streams."""
+        """Return the members whose streams together do not exceed the limit for a group.
+
+        Members with few streams are kept first. This member is always kept.
+        """
         weights = await _weights(members)
         remaining, admitted = _MAX_STREAMS, {self._own_id}
         for member in sorted(members, key=lambda m: (weights[id(m.streams)], m.consumer_id)):
@@ -148,12 +154,12 @@ class Subscribers:
 
 
 def _different(members: Collection[GroupMemberInfo]) -> dict[int, Mapping[str, int]]:
-    """Return the distinct topic mappings of the members, keyed by `id(mapping)`."""
+    """Return the distinct `streams` mappings of the members, keyed by `id(streams)`."""
     return {id(member.streams): member.streams for member in members}
 
 
 async def _weights(members: Collection[GroupMemberInfo]) -> dict[int, int]:
-    """Return how many streams each distinct subscription adds to the limited total.
+    """Return how many streams each distinct subscription adds to the group's limited total.
 
     The keys are `id(streams)`. Topics with the same readers count once, because they share one list
     of threads.

@@ -99,7 +99,8 @@ class KafkaTopics:
         self._discovery = PartitionDiscovery(cluster)
         self._wakeup = wakeup
         self._poll_seconds = every_ms / 1000
-        self._names: frozenset[str] | None = None  # as last returned; None before the first call
+        # the names last returned by `names`; None before the first call
+        self._names: frozenset[str] | None = None
         self._known: dict[str, tuple[int, ...]] = {}
         self._polled: list[str] = []
 
