@@ -9,7 +9,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class PartitionRoute(NamedTuple):
-    """The stream that reads an assigned partition, and the partition's fetch target."""
+    """The stream that reads an assigned partition, and the fetch target of the partition."""
 
     stream: Stream
     target: FetchTarget
@@ -19,15 +19,16 @@ class PartitionRoute(NamedTuple):
 class RevokedPosition(NamedTuple):
     """The last position of a partition that was revoked or lost."""
 
-    since: int  # as in `PartitionRoute`
+    since: int  # the value of `PartitionRoute.since`
     position: int  # offset after the last delivered record
 
 
 class ListenerCall(NamedTuple):
-    """The partitions with which a rebalance listener is being called."""
+    """The partitions of the listener call that is running. Both fields are empty without one."""
 
-    starting: Collection[TopicPartition] = ()  # assigned, not fetched yet
-    releasing: Mapping[TopicPartition, int] = {}  # stopped, not released yet
+    starting: Collection[TopicPartition] = ()  # assigned partitions that are not fetched yet
+    # stopped partitions that are not released yet, with their offsets
+    releasing: Mapping[TopicPartition, int] = {}
 
 
 class AssignedPartitions(dict[TopicPartition, PartitionRoute]):
@@ -39,9 +40,9 @@ class AssignedPartitions(dict[TopicPartition, PartitionRoute]):
         self.ever_revoked: set[TopicPartition] = set()  # every partition ever in `revoked`
 
     def drop(self, partition: TopicPartition, position: int | None) -> None:
-        """Remove a revoked or lost partition.
+        """Remove a revoked or lost partition, and store its last position.
 
-        `position` is its last position, or None if no record was delivered.
+        If no record was delivered, `position` is None and nothing is stored.
         """
         routed = self.pop(partition)
         if position is not None:

@@ -6,9 +6,11 @@ from asyncconsumer.types import TopicPartition
 
 
 class Pauses:
-    """The pauses of partitions, of topics, and of all partitions that are not selected.
+    """The partitions whose records are not delivered.
 
-    A pause outlasts a revocation: it applies again if the partition is assigned again.
+    They are the paused partitions, all partitions of the paused topics, and all that `select`
+    excludes. A pause continues after a revocation: it applies again when the partition is assigned
+    again.
     """
 
     def __init__(self) -> None:
@@ -21,13 +23,13 @@ class Pauses:
         return unselected or tp.topic in self.topics or tp in self.partitions
 
     def select(self, partitions: Collection[TopicPartition] | None) -> bool:
-        """Pause all partitions except these, or none of them if `partitions` is None.
+        """Pause all partitions except `partitions`. With None, end the pauses of an earlier call.
 
-        Return whether this changes which partitions are paused.
+        Return whether the selection has changed.
         """
         before, self.selected = self.selected, None if partitions is None else frozenset(partitions)
         return before != self.selected
 
     def pause_topics(self, topics: Collection[str]) -> None:
-        """Pause all partitions of these topics, and end the pause of other topics."""
+        """Pause all partitions of `topics`, and end the pause of topics of an earlier call."""
         self.topics = frozenset(topics)

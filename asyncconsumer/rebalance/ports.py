@@ -16,18 +16,18 @@ class OffsetCommits(Protocol):
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None without one."""
+        """Return the committed offset of each partition, or None where none is committed."""
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int], *, rewind: bool = False
     ) -> object:
-        """Commit offsets, or raise an error.
+        """Commit `offsets`. Raise an error if that fails.
 
-        With `rewind`, they may be smaller than the committed ones.
+        With `rewind`, an offset may be smaller than the committed one.
         """
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop uncommitted offsets of partitions that are not assigned any more."""
+        """Drop the offsets of these partitions that are not committed yet."""
 
 
 Ends = Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
@@ -61,8 +61,8 @@ class Listeners:
 async def call_listener(method: str, listening: Awaitable[None]) -> None:
     """Await `listening`, the call of a rebalance listener.
 
-    Raise ListenerFailed for an exception that is not a `ConsumerError`. `method` names the call in
-    it.
+    If it raises an exception that is not a `ConsumerError`, raise ListenerFailed, which names the
+    listener's method `method`.
     """
     try:
         await listening
@@ -78,17 +78,17 @@ class Streams(Protocol):
     def of(self, partition: TopicPartition, number: int) -> Stream:
         """Return the stream that reads the partition.
 
-        `number` is its stream number in the assignment.
+        `number` is the number of the stream in the assignment, among the streams of the topic.
         """
 
     def all(self) -> Collection[Stream]:
         """Return all streams."""
 
     def end(self, partition: TopicPartition) -> None:
-        """Remove a partition that is not assigned any more. A stream without partitions may end."""
+        """Remove a partition that is not assigned any more. A stream that has none left may end."""
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """Close all streams. Each ends or raises the error after its buffered records."""
+        """Close all streams. Each delivers its buffered records, then ends or raises `error`."""
 
 
 class RebalancePolicy(NamedTuple):

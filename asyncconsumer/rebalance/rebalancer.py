@@ -80,7 +80,7 @@ class Rebalancer:
 
     @property
     def revoked(self) -> Mapping[TopicPartition, RevokedPosition]:
-        """The last positions of revoked or lost partitions, if records of them were delivered."""
+        """The last position of each revoked or lost partition of which records were delivered."""
         return self._reading.revoked
 
     def forget_revoked(self) -> None:
@@ -90,9 +90,9 @@ class Rebalancer:
     def finished(self) -> dict[TopicPartition, int]:
         """Return the offset to commit for each assigned partition.
 
-        It is the offset after the last acknowledged record. If no record was acknowledged, it is
-        the start offset, which is left out until it is known. The next owner then starts at the
-        same offset, and not at a later end of the log.
+        It is the offset after the last acknowledged record, or without one the start offset.
+        Committing the start offset lets the next owner start there, and not at a later end of the
+        log. A partition whose start offset is still looked up is left out.
         """
         begun = self._manager.start_offsets()
         done = {tp: offset for tp in self._reading if (offset := begun.get(tp)) is not None}
@@ -209,9 +209,9 @@ class Rebalancer:
         self._apply_pause([tp for tp in partitions if tp in self._reading])
 
     def select(self, partitions: Collection[TopicPartition] | None) -> bool:
-        """Deliver records of these partitions only, or of all if None.
+        """Deliver only records of `partitions`. None stands for all partitions.
 
-        Return whether this is a change.
+        Return whether the selection has changed.
         """
         self._check_assigned(partitions or ())
         if changed := self._pauses.select(partitions):
@@ -228,7 +228,7 @@ class Rebalancer:
 
     @property
     def selected(self) -> frozenset[TopicPartition] | None:
-        """The partitions whose records are delivered, or None for all."""
+        """The partitions that `select` chose, or None if all partitions are delivered."""
         return self._pauses.selected
 
     @property
@@ -242,7 +242,7 @@ class Rebalancer:
         return self._pauses.topics
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next record to deliver, or None while it is looked up.
+        """Return the offset of the next record to deliver, or None while that offset is looked up.
 
         For a partition that is being revoked, return the offset at which the next owner starts.
         """
@@ -257,10 +257,11 @@ class Rebalancer:
         return routed.target.offset if routed.target.offset >= 0 else None
 
     def start_to_look_up(self, partition: TopicPartition) -> int | None:
-        """Return EARLIEST or LATEST if the partition will be fetched from there, otherwise None.
+        """Return EARLIEST or LATEST if a new partition starts there, otherwise None.
 
-        Only the listener call for the newly assigned partition needs this: later `position` has the
-        offset. Raise `NoCommittedOffset` if the partition has no start.
+        The value is given only during the listener call for the newly assigned partition. Fetching
+        then begins, and `position` returns the offset. Raise `NoCommittedOffset` if no offset is
+        committed and `auto_offset_reset` is "none".
         """
         if (start := self._reading[partition].target.offset) == NO_OFFSET:
             raise NoCommittedOffset(partition)
@@ -298,9 +299,9 @@ class Rebalancer:
         )
 
     async def load_missing_offsets(self) -> None:
-        """Load the committed offsets of partitions without an offset again, and seek to them.
+        """Load the committed offsets of the partitions in `without_offset` again, and seek to them.
 
-        The readers of partitions that still have none get a NoCommittedOffset.
+        If a partition still has no committed offset, its reader gets a NoCommittedOffset.
         """
         if without := self.without_offset:
             loaded = await self._offsets.load(without)
@@ -310,9 +311,9 @@ class Rebalancer:
             self._fail_without_offset(without)
 
     def _fail_without_offset(self, partitions: Collection[TopicPartition]) -> None:
-        """Let the reader of each partition without an offset raise NoCommittedOffset once.
+        """Let the readers of partitions in `without_offset` raise NoCommittedOffset, each once.
 
-        Only the given partitions are checked.
+        Only those that are in `partitions` as well are affected.
         """
         for tp in self.without_offset.intersection(partitions):
             channel = self._reading[tp].stream.channel
@@ -343,16 +344,17 @@ class Rebalancer:
         if not dropped:
             return frozenset()
         await self._wait_in_flight(dropped - self._lost(dropped, assignment))
-        lost = self._lost(dropped, assignment)  # more may be lost by now
+        lost = self._lost(dropped, assignment)  # more partitions may be lost by now
         starts = {tp: self._reading[tp].target.offset for tp in dropped}
-        done = {tp: start for tp, start in starts.items() if start >= 0}  # if not fetched yet
+        # the start offset, for partitions without a fetched record
+        done = {tp: start for tp, start in starts.items() if start >= 0}
         done |= {tp: offset for tp, offset in self.finished().items() if tp in dropped}
         self._drop(dropped)
         await self._notify_lost(lost)
         revoked = dropped - lost
         if revoked and self._policy.auto_commit:
             await self._commit({tp: done[tp] for tp in revoked if tp in done})
-        if revoked and self._membership.lost:  # lost during the commit
+        if revoked and self._membership.lost:  # the partitions were lost during the commit
             await self._notify_lost(revoked)
             return frozenset(dropped)
         if revoked:
@@ -368,7 +370,7 @@ class Rebalancer:
     def _lost(
         self, partitions: Collection[TopicPartition], assignment: Assignment
     ) -> frozenset[TopicPartition]:
-        """Return those of the partitions that other members may already own."""
+        """Return those of the given partitions that other members may already own."""
         return frozenset(
             partitions if self._membership.lost else assignment.lost.intersection(partitions)
         )
@@ -395,8 +397,8 @@ class Rebalancer:
     async def _wait_in_flight(self, partitions: Collection[TopicPartition]) -> None:
         """Wait until the records in flight of these partitions are acknowledged.
 
-        After the grace period a warning is logged, and the next owner reads the other records
-        again.
+        After the grace period, log a warning instead. The next owner then reads the unacknowledged
+        records again.
         """
         streams: dict[Stream, list[TopicPartition]] = {}
         for tp in partitions:
@@ -442,9 +444,9 @@ class Rebalancer:
     def _routed(
         self, partition: TopicPartition, number: int, start: int, end: int | None
     ) -> PartitionRoute:
-        """Return the route for reading a partition from `start` to `end`, or without an end.
+        """Return the route for reading a partition from `start` to `end`. None means no end.
 
-        `number` is the stream number in the assignment.
+        `number` is the number of its stream in the assignment, among the streams of the topic.
         """
         stream = self.streams.of(partition, number)
         epoch = start.leader_epoch if isinstance(start, Offset) else -1
@@ -456,7 +458,7 @@ class Rebalancer:
         return PartitionRoute(stream, target, self._epoch)
 
     async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit the offsets of revoked partitions. If this fails, some records are redelivered."""
+        """Commit the offsets of revoked partitions. If that fails, log that records may repeat."""
         try:
             await self._offsets.commit(offsets, rewind=self._policy.rewind)
         except ConsumerError as error:

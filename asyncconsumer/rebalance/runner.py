@@ -40,14 +40,14 @@ class MembershipRunner:
     ) -> None:
         self.committer: Final = committer
         self.rebalancer: Final = rebalancer
-        self._label = label  # for the log
+        self._label = label  # the name of the membership in log messages
         self._membership = membership
         self.failure: ConsumerError | None = None  # the error that ended the membership, if any
-        self._failed = False  # an error ended it, not the user
+        self._failed = False  # the membership ended because of an error, not by the user
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, scope: Scope, auto_commit_interval_ms: int | None) -> None:
-        """Start the tasks in `scope`. Without an interval there are no auto-commits."""
+        """Start the tasks in `scope`. With an interval of None there are no auto-commits."""
         self._tasks = [scope.start(self._rebalance(), "rebalance")]
         if auto_commit_interval_ms is not None:
             seconds = auto_commit_interval_ms / 1000
@@ -55,13 +55,13 @@ class MembershipRunner:
         self._tasks.append(scope.start(self.committer.run(), "commit"))
 
     async def joined(self) -> None:
-        """Wait for the first assignment. Raise the error that has ended the membership, if any."""
+        """Wait for the first assignment. Raise the error that ended the membership instead."""
         await self.rebalancer.rebalanced.wait()
         self.check()
 
     @property
     def identity(self) -> MemberIdentity | None:
-        """The identity of the member, or None if it is unknown or the group has no member ids."""
+        """The identity of the member, or None if it has none yet or the group has no ids."""
         return getattr(self._membership, "identity", None)
 
     def check(self) -> None:
@@ -88,12 +88,12 @@ class MembershipRunner:
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, rewind: bool = True
     ) -> dict[TopicPartition, int]:
-        """Commit `offsets`, or all acknowledged records. Return the committed offsets.
+        """Commit `offsets`, or the offsets after all acknowledged records. Return those committed.
 
-        Without `offsets`, a call by the task that reads acknowledges the records that this task has
-        in flight. Partitions that are not assigned are left out, because their owners would read
-        records again or skip some. Given `offsets` may be smaller than committed ones, unless
-        `rewind` is False.
+        Without `offsets`, a call by the task that reads also acknowledges the records that this
+        task has in flight. Partitions that are not assigned are left out, because their owners
+        would read records again or skip some. Given `offsets` may be smaller than committed ones,
+        unless `rewind` is False.
         """
         releasing = self.rebalancer.releasing
         requested = offsets
@@ -141,7 +141,7 @@ class MembershipRunner:
         await self._run_steps(*self._leave_steps)
 
     async def end(self) -> None:
-        """Stop reading, commit, leave the group and close all streams, within 10 seconds."""
+        """Stop reading, commit, leave the group and close all streams, in at most 10 seconds."""
         self._fail(ClosedError(f"{self._label} was closed"))
         try:
             others = partial(_cancel, self._tasks[1:])
@@ -154,7 +154,8 @@ class MembershipRunner:
     @property
     def _leave_steps(self) -> tuple[LeaveStep, ...]:
         return (
-            partial(self.rebalancer.stop, _GRACE / 3),  # leaves time for the commit
+            # two thirds are left for the commit and for leaving
+            partial(self.rebalancer.stop, _GRACE / 3),
             self.committer.flush,
             self._membership.leave,
         )
@@ -185,7 +186,9 @@ class MembershipRunner:
                 if self._failed:
                     await asyncio.wait(self._tasks[:1])  # the task itself leaves the group
         except TimeoutError:
-            _log.warning("%s: the running rebalance is cancelled", self._label)
+            _log.warning(
+                "%s: cancelled a rebalance that took longer than %g s", self._label, _GRACE / 2
+            )
         await _cancel(self._tasks[:1])
 
     def _fail(self, error: ConsumerError) -> None:

@@ -21,9 +21,9 @@ NO_OFFSET: Final = -3
 
 
 class StartOffset(NamedTuple):
-    """The offset at which reading of a partition starts, and the one at which it ends, or None.
+    """The offset at which reading of a partition starts, and the end offset.
 
-    The start may be EARLIEST, LATEST or NO_OFFSET.
+    The start may be EARLIEST, LATEST or NO_OFFSET. The end is None if reading has no end.
     """
 
     offset: int
@@ -48,7 +48,8 @@ class StartOffsets:
     ) -> dict[TopicPartition, StartOffset] | None:
         """Return the start of each partition, or None if a newer assignment is due meanwhile.
 
-        A partition in `assignment.fresh` starts at its first record, unless it is in `read_before`.
+        A partition in `assignment.fresh` that has no committed offset starts at its first record,
+        unless it is in `read_before`.
         """
         fresh = assignment.fresh.difference(read_before)
         loaded = [tp for tp in partitions if tp not in assignment.starts]
@@ -66,7 +67,7 @@ class StartOffsets:
 
     @property
     def reset(self) -> int:
-        """The start of a partition without a committed offset, by `auto_offset_reset`."""
+        """The start that `auto_offset_reset` gives: EARLIEST, LATEST, or NO_OFFSET for "none"."""
         resets = {"earliest": EARLIEST, "latest": LATEST}
         return resets.get(self._policy.auto_offset_reset, NO_OFFSET)
 
@@ -75,11 +76,9 @@ class StartOffsets:
         ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, T]]],
         partitions: Collection[TopicPartition],
     ) -> Mapping[TopicPartition, T] | None:
-        """Call `ask` until it succeeds, and return its result.
+        """Await `ask(partitions)`, again after retriable errors, and return its result.
 
-        Raise an error that is not retriable.
-
-        Return None if the assignment was lost or a newer one is due. Loading may take long, for
+        Return None if the assignment is lost or a newer one is due. Loading may take long, for
         example while a transaction is open or no broker responds. The next generation of the group
         must not wait for this member.
         """
@@ -91,7 +90,7 @@ class StartOffsets:
                 except ConsumerError as error:
                     if not error.retriable:
                         raise
-                    text = "loading the offsets of %d partitions failed: %s"
+                    text = "failed to load the offsets of %d partitions; trying again: %s"
                     log.warning(text, len(partitions), error)
                     await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
         return None
