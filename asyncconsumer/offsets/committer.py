@@ -23,7 +23,7 @@ _DROPPED: Final = "dropped commits"
 
 @dataclass(slots=True, eq=False)
 class _CommitBatch:
-    """Offsets that are committed together, and the error of each partition whose commit failed."""
+    """Offsets that are committed together, and the errors of partitions whose commit failed."""
 
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     failed: dict[TopicPartition, ConsumerError] = field(default_factory=dict)
@@ -35,12 +35,12 @@ class _CommitBatch:
         return self.offsets.pop(partition, None) is not None
 
     def begin(self) -> asyncio.Timeout:
-        """Return the timeout for a new attempt to commit the batch. `withdraw` ends the attempt."""
+        """Return the timeout of a new attempt to commit, which a call of `withdraw` ends."""
         self.attempt = asyncio.timeout(None)
         return self.attempt
 
     def fail(self, error: ConsumerError) -> int:
-        """Store the errors of a failed commit by partition.
+        """Store the error of each partition that failed with `error`.
 
         Remove partitions that this consumer does not own (`NothingClaimed`). Return their number.
         """
@@ -59,11 +59,11 @@ class _CommitBatch:
 class Committer:
     """The task that commits to an offset store for any number of other tasks.
 
-    A caller of `commit` waits until `run`, in its own task, has committed the offsets.
+    A caller of `commit` waits until the task, which executes `run`, has committed the offsets.
 
     Requests during a commit are collected for the next commit, with the largest offset of each
-    partition. A later offset includes the earlier records. Commits therefore neither overlap nor go
-    back, in whatever order they were requested. An intended rewind needs `rewind`. If a position
+    partition. A larger offset includes the earlier records. Commits therefore neither overlap nor
+    go back, in whatever order they were requested. An intended rewind needs `rewind`. If a position
     goes back because the log has changed, the reader must `forget` the partition.
     """
 
@@ -89,7 +89,7 @@ class Committer:
 
     @property
     def committed(self) -> Mapping[TopicPartition, int]:
-        """Return the committed offsets of assigned partitions, as loaded or committed last."""
+        """The last known committed offset of each assigned partition, after a load or a commit."""
         return MappingProxyType(self._committed)
 
     @property
@@ -103,7 +103,7 @@ class Committer:
             self._counts[_DROPPED] += number
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None without one."""
+        """Return the committed offset of each partition, or None where none is committed."""
         offsets = await self._store.load(partitions)
         for tp, offset in offsets.items():
             self._committed.pop(tp, None)
@@ -124,7 +124,9 @@ class Committer:
         """
         check_offsets(offsets)
         if self._stopped:
-            raise ClosedError("the committer has stopped, so offsets cannot be committed any more")
+            raise ClosedError(
+                "the membership has ended, so its offsets cannot be committed any more"
+            )
         if not offsets:
             return {}
         batch = self._next
@@ -139,11 +141,11 @@ class Committer:
         return {tp: batch.offsets[tp] for tp in offsets if tp in batch.offsets}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop uncommitted and stored offsets of these partitions.
+        """Drop the offsets of these partitions: those to commit, and the last committed ones.
 
-        They are no longer assigned, or their position has gone back. A commit of them in flight is
-        interrupted, because the store might retry it, and repeated without them. A commit that has
-        reached the store cannot be undone.
+        Call this if the partitions are no longer assigned, or if their position has gone back. A
+        commit in flight that includes them is interrupted, and then repeated without them. A commit
+        that has reached the store cannot be undone.
         """
         committed, furthest, in_flight = self._committed, self._furthest, self._in_flight
         dropped = withdrawn = 0
@@ -209,6 +211,6 @@ class Committer:
         self._stopped = True
         for batch in (self._in_flight, self._next):
             if batch is not None:
-                batch.fail(ClosedError("the committer was stopped before it committed this"))
+                batch.fail(ClosedError("the membership ended before these offsets were committed"))
                 batch.over.set()
         self._in_flight = None

@@ -8,11 +8,11 @@ from asyncconsumer.types import TopicPartition
 
 
 class DualOffsets:
-    """A pair of offset stores. Offsets are committed to the first store, then to the second.
+    """An offset store that commits each offset to a first store, then to a second one.
 
-    Members with one store and members with both may be in one group. A group is migrated member by
-    member: first all to both, then all to the new one. Kafka's classic consumer does the same, with
-    Kafka as the first and ZooKeeper as the second store.
+    Members with one of the stores and members with both may be in one group. A group is migrated
+    member by member: first all members to both stores, then all to the new one. Kafka's classic
+    consumer does the same, with Kafka as the first and ZooKeeper as the second store.
     """
 
     def __init__(self, first: OffsetStore, second: OffsetStore) -> None:
@@ -20,7 +20,7 @@ class DualOffsets:
         self._second = second
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the larger of the offsets in both stores for each partition, or None without any.
+        """Return for each partition the larger of the offsets in both stores, or None without any.
 
         The store with the smaller offset has missed a commit. A rewind is therefore safe only if
         its commit reached both stores.

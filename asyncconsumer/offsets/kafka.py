@@ -46,9 +46,9 @@ _FENCED_ERRORS: Final = IllegalGeneration, UnknownMemberId, FencedMemberEpoch
 class KafkaOffsets:
     """The offsets of one group, read from and committed to its current coordinator.
 
-    `identity` is called before each attempt to commit. It returns the member as which to commit, or
-    None if no partition is assigned. A group without members, whose partitions Kafka does not
-    assign, accepts commits without a member.
+    `identity` is called before each attempt to commit. It returns the identity of the member that
+    commits, or None if no partition is assigned. A group that Kafka does not assign partitions to
+    has no members, and accepts commits that name no member.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class KafkaOffsets:
         self._longest_text = _MAX_CHARACTERS
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None without one."""
+        """Return the committed offset of each partition, or None where none is committed."""
         tps = list(partitions)
         if not tps:
             return {}
@@ -77,10 +77,10 @@ class KafkaOffsets:
         return await self._send(lambda: message, lambda response: self._loaded(response, tps))
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit the offset of the next record to read in each partition.
+        """Commit the given offset of each partition, which is that of the next record to read.
 
-        Offsets may have a metadata text, whose length brokers limit. A text that may be cut is
-        shortened until the broker accepts it, because the offset matters more.
+        An offset may have a metadata text, whose length brokers limit. If the broker refuses a text
+        that may be cut, it is shortened and the commit is repeated.
         """
         while offsets:
             limit = self._longest_text
@@ -100,7 +100,7 @@ class KafkaOffsets:
     ) -> bool:
         """Lower the limit of metadata texts if the broker refused a text that may be cut.
 
-        Return whether the limit was lowered, so that the commit should be repeated.
+        Return whether the limit was lowered. The caller then repeats the commit.
         """
         too_long = [
             len(offsets[tp].metadata)

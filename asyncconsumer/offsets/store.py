@@ -12,7 +12,7 @@ class OffsetStore(Protocol):
 
     An offset is that of the next record to read. A store accepts an offset that is smaller than the
     stored one. The caller must prevent unintended rewinds and concurrent commits, as `Committer`
-    does. Both methods may be cancelled. The operation may then have taken effect or not.
+    does. A call of either method may be cancelled, before or after it has had its effect.
     """
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -31,8 +31,8 @@ def commit_error(
 ) -> ConsumerError:
     """Return the error to raise when the partitions in `failed` were not committed.
 
-    If all of `offsets` failed, it is one of their errors, preferably one that is not retriable.
-    Otherwise it is a `PartlyCommitted`.
+    If all partitions in `offsets` failed, return the error of one of them, preferably one that is
+    not retriable. Otherwise return a `PartlyCommitted`.
     """
     if failed.keys() >= offsets.keys():
         return min(failed.values(), key=lambda error: error.retriable)
@@ -58,7 +58,7 @@ def check_store(store: object) -> None:
 
 
 def is_offset(offset: object) -> bool:
-    """Return whether a value is a valid offset. Users may pass any type."""
+    """Return whether a value that a user passed, of any type, is a valid offset."""
     return isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset < 2**63
 
 
@@ -73,9 +73,9 @@ def check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def check_loaded(loaded: object) -> None:
-    """Raise `ConfigError` if the result of a user's store has an invalid offset.
+    """Raise `ConfigError` if `loaded`, the result of a user's store, has an invalid offset.
 
-    For example, -1 in place of None would be taken for LATEST.
+    For example, a store that returns -1 in place of None would make reading start at LATEST.
     """
     if not isinstance(loaded, Mapping):
         raise ConfigError(f"the offset store loaded {loaded!r}: return a dict by partition")

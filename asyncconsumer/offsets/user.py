@@ -12,7 +12,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class Owner(Protocol):
-    """The membership that owns the assigned partitions."""
+    """The interface of the membership that owns the assigned partitions."""
 
     @property
     def deadline(self) -> float:
@@ -27,7 +27,7 @@ class UserOffsetStore:
     """An adapter of a user's store that commits only while the partitions are certainly owned.
 
     Kafka refuses the commit of a fenced member, but a database does not. A commit therefore waits
-    until the ownership is confirmed or lost. The member waits for the commit before it joins again.
+    until the ownership is confirmed or lost, and the member joins again only after the commit.
     Every error is raised as a `ConsumerError`. Calls have a time limit, because a database that
     hangs would block revocations.
     """

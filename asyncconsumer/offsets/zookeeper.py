@@ -31,9 +31,10 @@ _WriteRequest: TypeAlias = type[SetData] | type[Create]
 class ZooKeeperOffsets:
     """The offsets of one group at ``/consumers/GROUP/offsets/TOPIC/PARTITION``.
 
-    `epoch` returns the session in which the partitions are claimed, or None if none is claimed. A
-    commit is valid in that session only. In a later session another member may own the partitions,
-    and an old commit must not overwrite its offsets. Such a commit raises `SessionExpired`.
+    `epoch` returns the epoch of the session in which partitions are claimed, or None if none is
+    claimed. A commit is valid in that session only: in a later session another member may own the
+    partitions, and a late commit must not overwrite its offsets. A late commit raises
+    `SessionExpired`.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class ZooKeeperOffsets:
         return result
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the offsets that differ from those last written or loaded.
+        """Write the offsets that differ from those that were last written or loaded.
 
         After a connection loss, the znodes are read to find the offsets that were not written.
         These are written again, in the same session. If the session expires, some offsets may have
@@ -146,12 +147,13 @@ class ZooKeeperOffsets:
     ) -> dict[TopicPartition, ZooKeeperError | None]:
         """Send one operation of the given kind for each partition.
 
-        Return the error of each partition, or None for a success.
+        Return the error of each partition. It is None if the operation succeeded.
         """
         operations = []
         for partition, offset in offsets.items():
             operations.append(kind(self._paths.offset(partition), str(offset).encode()))
-            self._known.pop(partition, None)  # unknown until there is a response
+            # the znode's offset is unknown until there is a response
+            self._known.pop(partition, None)
         errors = _errors(await self._session.write_many(operations, epoch=epoch))
         for (partition, offset), error in zip(offsets.items(), errors, strict=True):
             if error is None:
@@ -161,11 +163,12 @@ class ZooKeeperOffsets:
     async def _make_parents(
         self, partitions: Iterable[TopicPartition], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError]:
-        """Create the parent znodes of the partitions, without data.
+        """Create the parent znodes of the partitions' offsets, without data.
 
-        Return the retriable errors by partition. An error of a topic that is not retriable is
-        ignored. The znode may exist even if this client may not create it. The write of the
-        partition then shows the error.
+        Return the retriable error of each partition that has one. A permanent error of a topic's
+        znode is ignored, because the znode may exist even if this client may not create it. If it
+        does not exist, the write of the offset shows the error. An error of the znode above all
+        topics is returned for all partitions.
         """
         try:
             await ensure_path(self._session, self._paths.offsets)
@@ -206,9 +209,9 @@ class ZooKeeperOffsets:
 
 
 def _errors(results: Iterable[object]) -> list[ZooKeeperError | None]:
-    """Return the error of each result, or None for a success.
+    """Return for each result the error, or None if the operation succeeded.
 
-    Raise `SessionExpired` if it occurs.
+    If one is a `SessionExpired`, raise it.
     """
     errors = [result if isinstance(result, ZooKeeperError) else None for result in results]
     for error in errors:

@@ -206,7 +206,7 @@ async def test_when_it_stops_nobody_waits_for_ever() -> None:
     messages: list[str] = []
 
     async def commit(offsets: Offsets) -> None:
-        with pytest.raises(ClosedError, match="stopped before"):
+        with pytest.raises(ClosedError, match="membership ended before"):
             await committer.commit(offsets)
         messages.append("closed")
 
@@ -217,7 +217,7 @@ async def test_when_it_stops_nobody_waits_for_ever() -> None:
         await turn()
     assert messages == ["closed"] * 2
     assert not store.busy
-    with pytest.raises(ClosedError, match="has stopped"):
+    with pytest.raises(ClosedError, match="membership has ended"):
         await committer.commit({P0: 3})
     await committer.flush()
     committer.forget([P0])
