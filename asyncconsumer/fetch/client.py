@@ -16,7 +16,7 @@ from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.connect import open_connection
 from asyncconsumer.net.pool import BrokerOpener, BrokerPool
 
-_MAX_BODY_BYTES: Final = 32 * 2**20  # of all streams together, unless one body is larger
+_MAX_BODY_BYTES: Final = 32 * 2**20  # limit for all streams together, unless one body is larger
 
 
 class KafkaClient(AsyncResource):
@@ -37,7 +37,7 @@ class KafkaClient(AsyncResource):
         self.leaders = LeaderClient(
             self.brokers, self.cluster, patience_ms=patience_ms, randomness=randomness
         )
-        self.bodies = BodyCache(max_body_bytes)  # decompressed bodies of its streams
+        self.bodies = BodyCache(max_body_bytes)  # the decompressed bodies of this client's streams
 
     def stream(self, open_reader: Callable[[int], Awaitable[PartitionReader]]) -> PartitionStream:
         """Return a stream that reads one partition over its own connections.

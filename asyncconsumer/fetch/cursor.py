@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 class FetchTarget(NamedTuple):
     """A partition to fetch, with its channel, start offset and optional end offset.
 
-    If `epoch` or `channel` changes, the fetch manager starts again from `offset`. As long as both
-    stay the same, reading continues undisturbed, even if `offset` or `end` differ.
+    If `epoch` or `channel` changes, the fetch manager starts again from `offset`. If both stay the
+    same, reading continues where it is, even if `offset` or `end` changes.
     """
 
     channel: Channel
     offset: int  # an offset, EARLIEST or LATEST
     epoch: int = 0
-    end: int | None = None  # exclusive
+    end: int | None = None  # the offset after the last record to fetch
     paused: bool = False  # hold buffered chunks and fetch nothing
-    leader_epoch: int = -1  # of the record before `offset`, or -1; detects a truncation
+    leader_epoch: int = -1  # epoch of the record before `offset`, or -1; detects a truncation
 
 
 class ReplicaPlacement(NamedTuple):
-    """The broker from which a partition is read, and its address."""
+    """The broker from which a partition is read, with its address and the leader epoch."""
 
     node_id: int
     address: Address
@@ -64,14 +64,14 @@ class Cursor:
     """
 
     partition: TopicPartition
-    target: FetchTarget  # as it was when reading began
+    target: FetchTarget  # the target when reading began
     offset: int
     read_epoch: int  # leader epoch of the last record fetched, or -1
     offset_state: OffsetState
     paused: bool = False
     version: int = 0
     broker: ReplicaPlacement | None = None  # current or last broker
-    # the broker that refused it, which is not retried at once
+    # the broker that refused this cursor, which is not retried at once
     refused_by: ReplicaPlacement | None = None
     errors: FetchErrors = NO_ERRORS
     topic_ids: TopicIds = NO_TOPIC_IDS
@@ -82,7 +82,7 @@ class Cursor:
 
     @classmethod
     def of(cls, partition: TopicPartition, target: FetchTarget) -> "Cursor":
-        """Return a new cursor for a fetch target. It is not paused."""
+        """Return a new cursor for a fetch target. The cursor is not paused."""
         return cls(
             partition,
             target,
@@ -110,28 +110,28 @@ class Cursor:
         self.version += 1
 
     def set_log_end(self, high_watermark: int, last_stable_offset: int = -1) -> None:
-        """Store the high watermark and the last stable offset that the broker sent."""
+        """Store the high watermark and the last stable offset of a response."""
         self.log_end = high_watermark, last_stable_offset
 
     @property
     def high_watermark(self) -> int:
-        """Return the last known high watermark, or -1."""
+        """Return the last known high watermark, or -1 if none is known."""
         return self.log_end[0]
 
     @property
     def last_stable_offset(self) -> int:
-        """Return the last known last stable offset, or -1."""
+        """Return the last known last stable offset, or -1 if none is known."""
         return self.log_end[1]
 
     def advance(self, offset: int, read_epoch: int) -> None:
         """Move to `offset`, because all records before it were fetched.
 
-        `read_epoch` is their leader epoch.
+        `read_epoch` is the leader epoch of the last of these records.
         """
         self.offset, self.read_epoch = offset, read_epoch
 
     def jump(self, offset: int, read_epoch: int = -1) -> None:
-        """Continue at another offset.
+        """Continue at another offset. `read_epoch` is the leader epoch of the record before it.
 
         `offset` may be EARLIEST or LATEST, which must then be looked up before the next fetch.
         """
@@ -140,7 +140,7 @@ class Cursor:
         self.offset_state = OffsetState.KNOWN if offset >= 0 else OffsetState.UNRESOLVED
 
     def mark_out_of_range(self) -> None:
-        """Mark the offset as out of range, because the broker reported this."""
+        """Mark the offset as out of range, because a broker refused to fetch at it."""
         self.offset_state = OffsetState.OUT_OF_RANGE
 
     def switch_topic(self, topic_id: UUID | None) -> None:
@@ -149,7 +149,7 @@ class Cursor:
         self.replica = NO_REPLICA
 
     def note_error(self, error: ConsumerError, now: float) -> float:
-        """Store an error.
+        """Store an error of this partition, which occurred at the loop time `now`.
 
         Return the seconds since the first error after the last successful response.
         """

@@ -34,7 +34,8 @@ class PartitionFetch(NamedTuple):
     max_bytes: int
     leader_epoch: int = -1  # the known leader epoch, or -1
     topic_id: UUID | None = None
-    read_epoch: int = -1  # of the last record read; lets the broker detect divergence
+    # leader epoch of the last record read, by which the broker detects divergence
+    read_epoch: int = -1
 
 
 class PartitionResponse(NamedTuple):
@@ -58,7 +59,7 @@ class PartitionResponse(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Return the next offset to fetch.
+        """Return the offset after the last complete record batch, at which the next fetch starts.
 
         If the response has no complete record batch, this is the requested offset.
         """
@@ -66,9 +67,9 @@ class PartitionResponse(NamedTuple):
 
     @property
     def end(self) -> tuple[int, int]:
-        """Return the next offset to fetch, and the leader epoch of the last record batch.
+        """Return the next offset to fetch, and the leader epoch of the last complete record batch.
 
-        The epoch is -1 without a complete record batch.
+        Without a complete record batch, these are the requested offset and -1.
         """
         return decoding.record_set_end(self.data, self.offset)
 
@@ -120,8 +121,9 @@ def build_request(
 ) -> FetchRequest:
     """Return the Fetch request for partitions that one broker serves.
 
-    If `rack` is set, the leader may name a preferred replica and return no records. `session` has
-    the id and epoch of the fetch session, and `forgotten` the partitions to remove from it.
+    `session` has the id and epoch of the fetch session, and `forgotten` the partitions to remove
+    from it. If `rack` is set, the leader may return no records, but the preferred replica to fetch
+    from.
     """
     topics: dict[FetchTopic, list[FetchPartition]] = {}
     last, rows = FetchTopic(""), list[FetchPartition]()
@@ -203,7 +205,7 @@ def throttle_seconds(response: decoding.FetchAnswer) -> float:
 def empty_response(
     tp: TopicPartition, offset: int, error: BrokerError | None = None
 ) -> PartitionResponse:
-    """Return a response without records, for a partition that the broker's response lacks."""
+    """Return a response without records, for a partition that the broker did not name."""
     return PartitionResponse(tp, offset, error, -1, -1, -1, None, -1, memoryview(b""))
 
 

@@ -34,7 +34,7 @@ class FetchResponse(NamedTuple):
 
 
 class FetchSession:
-    """The partitions to fetch from one broker, and the partitions that the broker remembers.
+    """The partitions to fetch from one broker, and those that the broker remembers.
 
     A broker may grant no session, because it is too old or has no free slots. Then each request
     contains all partitions and asks for a session again.
@@ -43,19 +43,19 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = 0
         self._number = 0  # epoch of the next fetch within the session; 0 starts a new session
-        self._fetches: dict[TopicPartition, PartitionFetch] = {}  # in the order of the next request
+        # the partitions in the order of the next request
+        self._fetches: dict[TopicPartition, PartitionFetch] = {}
         # what the broker remembers since the last request
         self._remembered: dict[TopicPartition, PartitionFetch] = {}
         self._changed: dict[TopicPartition, None] = {}  # partitions in which those two may differ
-        self._topic_names: dict[bytes, str] = {}  # by topic id
+        self._topic_names: dict[bytes, str] = {}  # topic names by the bytes of the topic id
         self._refused = 0  # refused sessions in a row
-        self._max_bytes = 0  # of the last request
+        self._max_bytes = 0  # the byte limit of the last request
 
     def add(self, tp: TopicPartition, fetch: PartitionFetch) -> None:
         """Include a partition in the next request and all later ones, after all other partitions.
 
-        The order matters for a broker without a session, which fills its response in the order of
-        the request.
+        The order matters if the broker grants no session: it fills its response in this order.
         """
         self._fetches.pop(tp, None)
         self._fetches[tp] = fetch

@@ -69,7 +69,7 @@ class Divergence(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """A report that a partition was fetched up to its end offset."""
+    """A report that all records of a partition up to its end offset were fetched."""
 
     cursor: Cursor
     version: int
@@ -96,7 +96,7 @@ class FetcherContext:
     def max_request_bytes(self) -> int:
         """Return how many bytes of the budget one Fetch request may reserve for its response.
 
-        The other fetchers can reserve the same amount for their requests.
+        The share is such that all fetchers can have a request in flight.
         """
         return self.budget.limit // max(8, 2 * self.fetchers())
 
@@ -159,7 +159,8 @@ class Fetcher:
         self.connection: BrokerConnection | None = None
         self._context = context
         self._plan = FetchPlan(context.budget)
-        self._unconfirmed: dict[Cursor, None] = {}  # added since the last successful response
+        # cursors added since the last successful response
+        self._unconfirmed: dict[Cursor, None] = {}
         self._session = FetchSession()
         self._in_flight: _InFlightFetch | None = None
         self._pause: _FetchPause | None = None  # set while no request may be sent
@@ -177,7 +178,7 @@ class Fetcher:
 
     @property
     def in_long_poll(self) -> bool:
-        """Return whether the response to the request in flight may be far away.
+        """Return whether the broker may delay its response to the request in flight for long.
 
         A request on a new connection would then be answered sooner.
         """
@@ -187,13 +188,13 @@ class Fetcher:
 
     @property
     def blocked_reason(self) -> str | None:
-        """Return why the fetcher sends no request at the moment, or None."""
+        """Return why the fetcher sends no request at the moment, or None if it is not blocked."""
         if self._pause is None:
             return None
         return f"the broker {self.node_id} at {self.address} {self._pause.reason}"
 
     def add(self, cursor: Cursor) -> None:
-        """Fetch for a cursor from the next request on."""
+        """Add a cursor, so that the next request fetches its partition."""
         cursor.fetcher = self
         self._plan.add(cursor)
         self._unconfirmed[cursor] = None
@@ -209,7 +210,7 @@ class Fetcher:
         return self.connection.last_received
 
     def remove(self, cursor: Cursor) -> None:
-        """Stop fetching for a cursor. Ignore the responses for it that are in flight."""
+        """Remove a cursor. A response in flight is ignored for its partition."""
         self._plan.remove(cursor)
         cursor.fetcher = None
         cursor.detach()
@@ -282,8 +283,8 @@ class Fetcher:
     def _send(self, connection: BrokerConnection) -> asyncio.Future[RawResponse] | None:
         """Send a request for all cursors whose channels have room. Return a future of the response.
 
-        Return None if there are no such cursors. The wakeup event is then set when a channel gains
-        room or the budget has free bytes.
+        Return None if no channel has room. The wakeup event is then set when a channel gains room
+        or the budget has free bytes.
         """
         self._wakeup.clear()
         context, config, plan = self._context, self._context.config, self._plan
@@ -328,9 +329,9 @@ class Fetcher:
     # --- responses -------------------------------------------------------------------------------
 
     def _process_if_small(self, raw: RawResponse) -> None:
-        """Process a small response when it arrives, before its future resolves.
+        """Process a small response synchronously when it arrives, before its future resolves.
 
-        `_round` processes a large one.
+        A large response is left to `_round`.
         """
         if len(raw.body) <= _SMALL_RESPONSE:
             self._process(raw)
@@ -374,7 +375,7 @@ class Fetcher:
         for part in response.parts:
             cursor = self._plan.requested_cursor(part.partition)
             if cursor is None or cursor.target.channel.closed:
-                continue  # removed since the request; another fetcher may read it
+                continue  # the cursor was removed since the request; another fetcher may have it
             if part.error is not None:
                 self._report(Refusal(cursor, 0, part.error, _leader(part, response)))
             elif part.diverging is not None:

@@ -124,7 +124,7 @@ class LeaderClient:
     async def partitions(self, topic: str) -> frozenset[TopicPartition]:
         """Return all partitions of a topic from fresh metadata.
 
-        The result is empty if the topic does not exist, or not yet.
+        The result is empty if the topic does not exist.
         """
         metadata = await self._cluster.refresh([topic])
         error, numbers = metadata.topics[topic].error, metadata.topics[topic].partitions
@@ -141,8 +141,5 @@ class LeaderClient:
         self._brokers.mark_suspect(address)
 
     def retry_deadline(self, max_ms: float = inf) -> RetryDeadline:
-        """Return a new time limit for retries.
-
-        It is `patience_ms`, or `max_ms` if that is shorter.
-        """
+        """Return a new time limit for retries: `patience_ms`, or `max_ms` if that is shorter."""
         return RetryDeadline(min(self._patience_ms, max_ms), self._randomness)

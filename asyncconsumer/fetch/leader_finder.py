@@ -23,7 +23,8 @@ _MAX_BACKOFF_FACTOR: Final = (
 class LeaderFinder:
     """A task that requests metadata for cursors without a broker.
 
-    It does not choose brokers: that is done by the `PartitionPlacer`, which gets the `responses`.
+    It chooses no broker. The `PartitionPlacer` chooses one, from the metadata that `responses`
+    yields.
     """
 
     def __init__(self, cluster: Cluster, backoff_ms: int, randomness: Random) -> None:
@@ -76,5 +77,5 @@ class LeaderFinder:
             self._wakeup.clear()
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before the next request, unless a cursor or topic is added."""
+        """Wait for `seconds` before the next request, or until a cursor or topic is added."""
         await wait_set(self._wakeup, seconds)

@@ -102,9 +102,9 @@ def _parse(response: Response) -> dict[TopicPartition, OffsetAndTimestamp | Brok
 def _with(
     ends: LogEnds, timestamp: int, listed: OffsetAndTimestamp | BrokerError
 ) -> LogEnds | BrokerError:
-    """Return `ends` with the listed offset as its earliest or latest one, by `timestamp`.
+    """Return `ends` with the offset in `listed` as its earliest or latest offset.
 
-    Return the error if `listed` is one.
+    `timestamp` says which: EARLIEST or LATEST. If `listed` is an error, return the error.
     """
     if isinstance(listed, BrokerError):
         return listed
@@ -119,8 +119,8 @@ def _with(
 class OffsetLookup:
     """A lookup of offsets of many partitions, with one ListOffsets request to each leader.
 
-    A partition whose leader moved or does not answer is retried. `offsets` has those found so
-    far, even after an error.
+    If a leader has moved or does not answer, its partitions are retried. `offsets` has the offsets
+    that were found so far, even after an error.
     """
 
     def __init__(
@@ -159,8 +159,8 @@ class OffsetLookup:
     ) -> tuple[ConsumerError, bool]:
         """Return one of the errors, and whether it means that a topic is unknown.
 
-        Mark the leaders of all partitions as stale. If one of the errors cannot be resolved by a
-        retry, raise it.
+        Mark the leaders of the partitions as stale. If a retry cannot resolve one of the errors,
+        raise it.
         """
         unknown: ConsumerError | None = None
         for tp, error in errors.items():
@@ -229,7 +229,7 @@ async def list_log_ends(leaders: LeaderClient, tp: TopicPartition) -> LogEnds:
 
 
 def milliseconds(moment: int | datetime) -> int:
-    """Return a datetime as a ListOffsets timestamp. A number is returned unchanged."""
+    """Return a timestamp for ListOffsets: an int unchanged, or a datetime converted to ms."""
     if isinstance(moment, int) and MAX_TIMESTAMP <= moment < 2**63:
         return moment
     if not isinstance(moment, datetime):

@@ -29,9 +29,9 @@ class Liveness:
         silent: Iterable[Address],
         now: float,
     ) -> None:
-        """Store the used and the silent brokers, and whether readers have made progress.
+        """Store the brokers that are used and those that are silent, as of the loop time `now`.
 
-        If a reader took records since the last call, `now` becomes `last_moved`.
+        If a reader took records since the last call, set `last_moved` to `now`.
         """
         markers = tuple(sorted(sum(channel.progress_marker) for channel in channels))
         if markers != self._markers:

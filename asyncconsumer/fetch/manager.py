@@ -31,7 +31,7 @@ from asyncconsumer.net.cluster import Cluster
 from asyncconsumer.net.pool import BrokerPool, ConnectionCounts
 from asyncconsumer.types import TopicPartition
 
-_CHECK_SECONDS: Final = 0.5  # between periodic checks
+_CHECK_SECONDS: Final = 0.5  # seconds between periodic checks
 _KEPT_SECONDS: Final = 600.0  # how long the log end of a partition that is not read is kept
 
 
@@ -40,10 +40,10 @@ class Progress(NamedTuple):
 
     fetched: int  # next offset to fetch; EARLIEST or LATEST until it is looked up
     high_watermark: int  # last known high watermark, or -1
-    node_id: int | None  # the broker that it is read from; None while there is none
+    node_id: int | None  # the broker that the partition is read from, or None
     error: ConsumerError | None  # the last error, if any
     start_offset: int | None  # first offset read since the start or the last jump, if known
-    topic_id: UUID | None  # None until it is known, and always before Kafka 2.8
+    topic_id: UUID | None  # None while the id is unknown, and always before Kafka 2.8
     last_stable_offset: int = -1  # last known last stable offset, or -1
     last_fetch: float | None = None  # seconds since the broker's last fetch response, or None
 
@@ -96,8 +96,8 @@ class FetchManager(AsyncResource):
     def _expects_cursors(self) -> bool:
         """Return whether a partition without a broker is likely to get one soon.
 
-        Partitions that have had errors for 5 s do not count. Fetchers then use short polls, because
-        the partition may be added to them.
+        Fetchers then use short polls, because the partition may be added to them. Partitions that
+        have had errors for 5 s do not count.
         """
         now = loop_time()
         return any(
@@ -169,7 +169,7 @@ class FetchManager(AsyncResource):
             channel.reopen()
         self._placer.place_known(new)
         for channel in {target.channel for target in targets.values() if target.end is not None}:
-            self._close_finished(channel)  # some may be finished from the start
+            self._close_finished(channel)  # a channel may be finished from the start
 
     def _drop(self, cursor: Cursor) -> None:
         partition = cursor.partition
@@ -181,9 +181,9 @@ class FetchManager(AsyncResource):
         cursor.target.channel.reopen()  # the partition may be added again
 
     def _mark_finished(self, cursor: Cursor) -> None:
-        """Remove a cursor from the unfinished ones of its channel.
+        """Note that a cursor has reached its end offset or is no longer read.
 
-        It has reached its end offset or is no longer read.
+        Its channel then waits for one partition less until it is finished.
         """
         unfinished = self._unfinished[cursor.target.channel]
         unfinished.discard(cursor.partition)
@@ -209,9 +209,10 @@ class FetchManager(AsyncResource):
         )
 
     def start_offsets(self) -> dict[TopicPartition, int]:
-        """Return the offset at which reading of each partition began, if it is known.
+        """Return the offset at which reading of each partition began.
 
-        After `auto_offset_reset` was applied, this is the offset at which reading continued.
+        Partitions whose start is not known yet are left out. If `auto_offset_reset` was applied
+        later, the offset is the one at which reading continued.
         """
         return {
             tp: cursor.start_offset
@@ -220,7 +221,7 @@ class FetchManager(AsyncResource):
         }
 
     def start_offset(self, tp: TopicPartition) -> int | None:
-        """Return the offset at which reading of one partition has begun, or None if unknown."""
+        """Return the offset at which reading of a partition began, or None if it is unknown."""
         cursor = self._cursors.get(tp)
         return None if cursor is None else cursor.start_offset
 
@@ -230,7 +231,7 @@ class FetchManager(AsyncResource):
 
     @property
     def connections(self) -> ConnectionCounts:
-        """Return the numbers of connections to brokers that were opened and lost."""
+        """Return the counts of connections to brokers: opened, broken and failed to open."""
         return self._context.brokers.counts
 
     @property
@@ -266,8 +267,8 @@ class FetchManager(AsyncResource):
     def _close_finished(self, channel: Channel) -> None:
         """Finish a channel if all of its partitions have reached their end offsets.
 
-        If this is true of all partitions of the manager, finish all channels, including those
-        without partitions.
+        If all partitions of the manager have reached them, finish all channels, also those without
+        partitions.
         """
         if channel not in self._unfinished:
             channel.finish()

@@ -87,11 +87,12 @@ class PartitionPlacer:
         self._events = events
         self._scope = scope
         self._reset = OffsetReset(config.auto_offset_reset)
-        self._shared: dict[tuple[int, int], ReplicaPlacement] = {}  # by broker and leader epoch
+        # shared placements by broker id and leader epoch
+        self._shared: dict[tuple[int, int], ReplicaPlacement] = {}
         self.owner: TargetOwner | None = None
 
     def detach(self, cursor: Cursor) -> None:
-        """Remove a cursor from its fetcher or from the leader finder."""
+        """Remove a cursor from wherever it is: a fetcher or the leader finder."""
         if (fetcher := cursor.fetcher) is not None:
             fetcher.remove(cursor)
         else:
@@ -111,7 +112,7 @@ class PartitionPlacer:
         self.on_metadata(metadata, placeable)
 
     def on_metadata_error(self, error: ConsumerError) -> None:
-        """Store a failed metadata request as an error of all cursors without a broker."""
+        """Store the error of a failed metadata request in all cursors that have no broker."""
         for cursor in list(self._finder.unplaced.values()):
             if error.retriable:
                 self._note_error(cursor, error)
@@ -155,7 +156,7 @@ class PartitionPlacer:
         return broker is None or broker.address != current.address
 
     def _place_unplaced(self, cursor: Cursor, metadata: Metadata) -> bool:
-        """Choose a broker for a cursor, by the metadata. Return whether it has one now."""
+        """Choose a broker for a cursor, by the metadata. Return whether the cursor now has one."""
         try:
             broker = self._choose_broker(cursor, metadata)
         except TopicRecreated as error:
@@ -208,8 +209,8 @@ class PartitionPlacer:
     def _restart(self, cursor: Cursor, metadata: Metadata, error: TopicRecreated) -> bool:
         """Apply `auto_offset_reset` to a cursor whose topic was re-created.
 
-        Return False if the option or the end offset forbids that. The reader of the cursor then
-        gets `error`.
+        If the option is "none" or the cursor has an end offset, return False. The reader of the
+        cursor then gets `error`.
         """
         if self._reset == NO_RESET or cursor.target.end is not None:
             self._fail(cursor, error)
@@ -241,7 +242,7 @@ class PartitionPlacer:
             self._context.reports.put_nowait(Finish(cursor, cursor.version))
             return
         fetcher, displaced = self._pool.fetcher_for(cursor, cursor.broker)
-        for other in displaced:  # of a replaced fetcher, whose broker has a new address
+        for other in displaced:  # the cursors of a replaced fetcher, whose broker has a new address
             self._finder.add(other)
         fetcher.add(cursor)
 
@@ -261,7 +262,9 @@ class PartitionPlacer:
                 out_of_range = cursor.offset_state is OffsetState.OUT_OF_RANGE
                 timestamps.update((EARLIEST, LATEST) if out_of_range else (cursor.offset,))
         result: dict[TopicPartition, LogEnds | BrokerError] = {}
-        failure: ConsumerError = RequestTimedOut(address, f"no offsets in {_LOOKUP_SECONDS:g} s")
+        failure: ConsumerError = RequestTimedOut(
+            address, f"no ListOffsets response within {_LOOKUP_SECONDS:g} s"
+        )
         committed_only = self._context.config.committed_only
         brokers = self._context.brokers
         try:
@@ -274,7 +277,7 @@ class PartitionPlacer:
         except ConsumerError as error:
             failure = error
         for cursor, version in versions:
-            if cursor.version == version:  # otherwise it was removed meanwhile
+            if cursor.version == version:  # otherwise the cursor was removed or moved meanwhile
                 self._on_log_ends(cursor, result.get(cursor.partition, failure))
 
     def _on_log_ends(self, cursor: Cursor, ends: LogEnds | ConsumerError) -> None:
@@ -311,13 +314,13 @@ class PartitionPlacer:
     # --- reports of fetchers ---------------------------------------------------------------------
 
     def on_report(self, report: Report) -> None:
-        """Handle the report of a fetcher, which has removed the cursor.
+        """Handle a report of a fetcher about a cursor, which the fetcher has removed.
 
-        Ignore an outdated report.
+        Ignore the report if the cursor was moved or removed since.
         """
         cursor = report.cursor
         if cursor.version != report.version:
-            return  # it was removed or moved since
+            return  # the cursor was removed or moved since
         match report:
             case Refusal():
                 self._on_refusal(cursor, report)
@@ -352,17 +355,17 @@ class PartitionPlacer:
     def _leave_replica(self, cursor: Cursor) -> bool:
         """Read a cursor only from the leader for a while, if it was read from another replica.
 
-        Return whether it was.
+        Return whether it was read from another replica.
         """
         used = cursor.replica.node_id is not None
         cursor.replica = cursor.replica.failed(loop_time())
         return used
 
     def _on_divergence(self, cursor: Cursor, report: Divergence) -> None:
-        """Continue at the offset up to which the log is the same as the records that were read.
+        """Continue at the offset up to which the log still has the records that were read.
 
-        The log was truncated there. A cursor with an end offset fails, as it may never reach that
-        offset.
+        The log was truncated there. A cursor with an end offset fails, because the log may never
+        reach that offset again.
         """
         if self._leave_replica(cursor):
             self._finder.add(cursor)  # the replica may only lag behind the leader
@@ -392,7 +395,7 @@ class PartitionPlacer:
     def _note_error(self, cursor: Cursor, error: ConsumerError) -> None:
         """Store an error of a cursor.
 
-        If its errors last longer than `retry_timeout_ms`, fail the cursor.
+        If the cursor has had errors for longer than `retry_timeout_ms`, fail it.
         """
         limit_ms, seconds = self._config.retry_timeout_ms, cursor.note_error(error, loop_time())
         if limit_ms is not None and seconds >= limit_ms / 1000:

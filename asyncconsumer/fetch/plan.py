@@ -20,7 +20,7 @@ class FetchPlan:
     """
 
     def __init__(self, budget: Budget) -> None:
-        self.requested: dict[TopicPartition, Cursor] = {}  # in the last request
+        self.requested: dict[TopicPartition, Cursor] = {}  # the cursors in the last request
         self._versions: dict[TopicPartition, int] = {}  # cursor versions at the time of the request
         self.reader_is_active = False  # a channel without room was read since the last request
         self._budget = budget
@@ -40,13 +40,13 @@ class FetchPlan:
         return list(self._cursors.values())
 
     def add(self, cursor: Cursor) -> None:
-        """Include a cursor from the next request on."""
+        """Add a cursor, so that the next request includes its partition."""
         self._cursors[cursor.partition] = cursor
         self._by_channel.setdefault(cursor.target.channel, {})[cursor.partition] = cursor
         self.mark_changed(cursor)
 
     def remove(self, cursor: Cursor) -> None:
-        """Exclude a cursor from the next request on."""
+        """Remove a cursor, so that the next request excludes its partition."""
         del self._cursors[cursor.partition]
         siblings = self._by_channel[cursor.target.channel]
         del siblings[cursor.partition]
@@ -72,8 +72,9 @@ class FetchPlan:
     def apply_to(self, session: FetchSession, min_free: int, size: int) -> bool:
         """Add the cursors whose channels have room to the session, and remove the others.
 
-        Return False if no cursor is included. `min_free` is the free budget in bytes below which
-        only channels without data have room. `size` is the limit of bytes per partition.
+        Return False if no cursor is included, so that no request is needed. While the budget has
+        fewer than `min_free` free bytes, only channels without data have room. `size` is the limit
+        of bytes per partition.
         """
         has_room = self._has_room(min_free)
         with_room = {channel for channel, room in has_room.items() if room}
@@ -116,5 +117,5 @@ class FetchPlan:
 
     @property
     def held_back(self) -> bool:
-        """Return whether a channel had no room in the last request."""
+        """Return whether a channel had no room at the last call of `apply_to`."""
         return bool(self._held_back)

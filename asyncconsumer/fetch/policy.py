@@ -14,13 +14,16 @@ from asyncconsumer.errors import (
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import TopicPartition
 
-_REPLICA_SECONDS: Final = 300.0  # then the leader is asked again for a preferred replica
+_REPLICA_SECONDS: Final = 300.0  # after this time the leader is asked again for a preferred replica
 _LEADER_SECONDS: Final = 30.0  # reading from the leader after a replica failed
 _MAX_CORRUPT_RESPONSES: Final = 3
 
 
 class LogEnds(NamedTuple):
-    """The first offset of a log, and the offset after its last record. -1 means not requested."""
+    """The first offset of a log, and the offset after its last record.
+
+    A value of -1 means that the offset was not requested.
+    """
 
     earliest: int
     latest: int
@@ -32,7 +35,7 @@ class PreferredReplica(NamedTuple):
     The value is immutable, so that thousands of cursors can share `NO_REPLICA`.
     """
 
-    node_id: int | None = None  # None for the leader
+    node_id: int | None = None  # the id of the replica, or None to read from the leader
     until: float = -inf  # end of reading from the replica, or of avoiding replicas
 
     @classmethod
@@ -68,7 +71,7 @@ class OffsetReset(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Return EARLIEST or LATEST, at which a re-created topic is read."""
+        """Return the start for a re-created topic, which is EARLIEST or LATEST."""
         return EARLIEST if self.policy == "earliest" else LATEST
 
     def choose(self, ends: LogEnds) -> int:
@@ -98,7 +101,7 @@ class FetchErrors(NamedTuple):
     """
 
     last: ConsumerError | None = None
-    since: float | None = None  # the time of the first of them
+    since: float | None = None  # the time of the first of these errors
     corrupt_responses: int = 0
 
     def add(self, error: ConsumerError, now: float) -> "FetchErrors":
@@ -110,9 +113,9 @@ class FetchErrors(NamedTuple):
     def final_corruption(
         self, tp: TopicPartition, offset: int, error: ConsumerError
     ) -> CorruptRecords | None:
-        """Return the error to raise if `error` is one corrupt response too many.
+        """Return the error to raise if `error` is one corrupt response too many, otherwise None.
 
-        Return None to fetch again, because another replica may become the leader.
+        With None, the caller fetches again, because another replica may become the leader.
         """
         if self.corrupt_responses + 1 < _MAX_CORRUPT_RESPONSES:
             return None
@@ -130,7 +133,7 @@ class TopicIds(NamedTuple):
     The value is immutable, so that thousands of cursors can share `NO_TOPIC_IDS`.
     """
 
-    current: UUID | None = None  # None until metadata has one
+    current: UUID | None = None  # None until metadata has an id
     former: frozenset[UUID] = frozenset()
 
     def is_recreated(self, tp: TopicPartition, reported: UUID | None) -> bool:
@@ -146,7 +149,7 @@ class TopicIds(NamedTuple):
         return True
 
     def switch(self, topic_id: UUID | None) -> "TopicIds":
-        """Return the ids after the topic was re-created with `topic_id`, or with an unknown id."""
+        """Return the ids after the topic was re-created. `topic_id` is None if it is unknown."""
         deleted = () if self.current is None else (self.current,)
         return TopicIds(topic_id, self.former.union(deleted))
 

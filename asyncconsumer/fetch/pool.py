@@ -13,7 +13,7 @@ from asyncconsumer.types import Address
 
 _IDLE_SECONDS: Final = 5.0  # a fetcher without cursors is closed after this time
 _SECONDS_BETWEEN_FETCHERS: Final = 5.0  # limits new fetchers when seeks or rebalances are frequent
-_LATE_SECONDS: Final = 1.0  # beyond the requested wait, until a broker is suspected
+_LATE_SECONDS: Final = 1.0  # seconds after the requested wait until a broker is suspected
 # beyond the requested wait without a byte, until the connection is closed
 _SILENT_SECONDS: Final = 5.0
 
@@ -33,10 +33,10 @@ class _Running(NamedTuple):
 
     @property
     def is_stuck(self) -> bool:
-        """Return whether the fetcher should be replaced to serve a cursor sooner.
+        """Return whether this fetcher should be replaced, so that a cursor is fetched sooner.
 
-        It should if it has no cursors left and its long poll is still in flight. A fetcher that was
-        started recently is not replaced, which limits the rate of new fetchers.
+        A fetcher is replaced if it has no cursors left and its long poll is still in flight. One
+        that was started recently is not replaced, which limits the rate of new fetchers.
         """
         if not self.fetcher.idle_poll:
             return False
@@ -51,7 +51,7 @@ class FetcherPool:
         self._per_broker = fetchers_per_broker
         self._scope = scope
         self._running: dict[_FetcherKey, _Running] = {}
-        self._idle_since: dict[int, float] = {}  # by connection slot
+        self._idle_since: dict[int, float] = {}  # time of the last cursor, by connection slot
 
     def __len__(self) -> int:
         return len(self._running)
@@ -106,7 +106,7 @@ class FetcherPool:
     def late(self) -> Iterator[Fetcher]:
         """Yield the fetchers whose broker is overdue, and mark these brokers as suspect.
 
-        Close a connection on which the broker has sent nothing for several more seconds.
+        If a broker has sent nothing for several more seconds, close the connection to it.
         """
         now = asyncio.get_running_loop().time()
         brokers = self._context.brokers

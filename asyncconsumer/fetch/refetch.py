@@ -9,7 +9,7 @@ from asyncconsumer.errors import CorruptRecords
 from asyncconsumer.types import TopicPartition
 
 _log: Final = logging.getLogger(__name__)
-_MOST_FETCHES: Final = 3  # after the first
+_MOST_FETCHES: Final = 3  # fetches after the first one
 
 
 class RefetchPolicy:
@@ -25,18 +25,19 @@ class RefetchPolicy:
     ) -> None:
         self._position = position
         self._seek = seek
-        self._tries: dict[TopicPartition, tuple[int, int]] = {}  # offset and count
+        # the corrupt offset and the number of fetches
+        self._tries: dict[TopicPartition, tuple[int, int]] = {}
         self._log = RateLimitedLogger(_log)
 
     def recover(self, error: Exception) -> bool:
         """Seek back to corrupt records, to fetch them again. Return whether this was done.
 
         Return False for errors other than `CorruptRecords`, and after 3 fetches. The count then
-        starts again, for a reader that continues after the error.
+        restarts, because a reader may continue after the error.
 
-        Also return False if the corrupt records have a corrupt length, so that their end is
+        Also return False if the length of the corrupt records is corrupt, so that their end is
         unknown. If the log itself is corrupt there, a broker answers a fetch at that offset without
-        records. The reader would then wait forever.
+        records, and the reader would wait forever.
         """
         if not isinstance(error, CorruptRecords) or error.resume is None:
             return False

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from asyncconsumer.aio.retry_deadline import RetryDeadline
 
 _log: Final = logging.getLogger(__name__)
-_SILENT_SECONDS: Final = 5.0  # beyond the requested wait, until the connection is closed
-_CORRUPT_RETRY_SECONDS: Final = 0.5  # between fetches at an offset with corrupt records
-_EMPTY_BEFORE_CHECK: Final = 3  # empty responses before the end, until the log end is checked
+_SILENT_SECONDS: Final = 5.0  # silence after the requested wait before the connection is closed
+_CORRUPT_RETRY_SECONDS: Final = 0.5  # pause between fetches at an offset with corrupt records
+_EMPTY_BEFORE_CHECK: Final = 3  # empty responses in a row after which the log end is checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class ReadPolicy:
     on_skip: Callable[[Skipped], None] | None = None
     end_existed: bool = False  # the end existed when reading began, so it is not waited for
     alone: bool = False  # the reader is the only task of its event loop
-    bodies: BodyCache | None = None  # decompressed bodies are charged to it
+    bodies: BodyCache | None = None  # the cache to which decompressed bodies are charged
 
     @property
     def reset(self) -> OffsetReset:
@@ -109,7 +109,7 @@ class _ErrorTracker:
 
 
 class PartitionReader:
-    """A reader of a partition from `position` on, up to `end` if set.
+    """A reader of a partition from the offset `position`, up to the offset `end` if it is set.
 
     Leader changes, lost connections and broker restarts are retried until the retry deadline of
     `leaders`. Permanent errors are raised.
@@ -161,10 +161,10 @@ class PartitionReader:
         return None
 
     def recover(self, error: Exception) -> bool:
-        """Go back to corrupt records, to fetch them again. Return whether this was done.
+        """Fetch corrupt records again. Return whether the reader has gone back to them.
 
-        `error` was raised when the records that `next` returned were decoded. Return False after 3
-        attempts.
+        `error` was raised when the records that `next` returned were decoded. Return False if it
+        cannot be resolved, or after 3 attempts.
         """
         return self._refetch.recover(error)
 
@@ -175,7 +175,7 @@ class PartitionReader:
             self._in_flight = None
 
     def close(self) -> None:
-        """End reading. A caller that waits in `next` gets None after the next response or error."""
+        """End reading. A caller that waits in `next` gets no more records."""
         self._end = self.position
 
     async def _check_end(self) -> None:
@@ -233,7 +233,7 @@ class PartitionReader:
         return response
 
     async def _wait_response(self, sent: _InFlight) -> None:
-        """Wait for the response.
+        """Wait for the response to the fetch `sent`.
 
         If the broker sends nothing for too long, close the connection, which fails the response.
         The leader is then looked up again, because another broker may lead the partition by then.
@@ -320,9 +320,8 @@ class PartitionReader:
     async def _relocate(self) -> bool:
         """Apply `auto_offset_reset` to a position that is out of range.
 
-        Return whether it was out of range.
-
-        Raise `OffsetUnavailable` if the option is "none".
+        Return False if the log has the position, so that nothing was done. Raise
+        `OffsetUnavailable` if the option is "none".
         """
         ends = await self._log_ends()
         target = self._policy.reset.relocate(self.partition, self.position, ends)

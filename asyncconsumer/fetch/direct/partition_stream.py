@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class _RecordSource:
-    """A source of records.
+    """The source of a stream's records: a reader that is opened on demand.
 
-    It opens its reader at the first request, and closes it after the last.
+    The reader is opened for the first chunk, and closed after the last one.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class _RecordSource:
         self._close()
 
     def recover(self, error: Exception) -> bool:
-        """Let the reader fetch corrupt records again, up to 3 times. Return whether it does."""
+        """Let the reader fetch corrupt records again, up to 3 times. Return whether it does so."""
         return not self._closed and self.reader is not None and self.reader.recover(error)
 
     async def next(self) -> decoding.Records | None:
