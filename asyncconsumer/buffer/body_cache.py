@@ -25,8 +25,8 @@ class BodyCache:
 
     No reader waits for room, because two readers could wait for each other. One body of any size
     may always be held. A body that was evicted and does not fit is decompressed in parts. Decoders
-    call the methods once per body, from any thread. `prepare` is called on the event loop, and
-    decompresses large bodies in a thread.
+    call `make_room`, `hold` and `release` once per body, from any thread. `prepare` is called on
+    the event loop, and decompresses large bodies in a thread.
     """
 
     def __init__(self, limit: int, used: Callable[[], int] = lambda: 0) -> None:
@@ -49,8 +49,8 @@ class BodyCache:
     def hold(self, reader: Evictable, size: int, again: bool) -> int:  # noqa: FBT001 - called from C
         """Charge a decompressed body, or a part of it, to the budget.
 
-        Return how many bytes `reader` may keep. `again` says that the body was evicted before. Then
-        only the returned part is charged, and a reader that keeps more must call this again.
+        Return how many of its `size` bytes `reader` may keep. If the body was evicted before
+        (`again`), only these bytes are charged, and a reader that keeps more must call this again.
         Otherwise the whole body is charged.
         """
         with self._lock:
@@ -68,7 +68,7 @@ class BodyCache:
         self._sizes.pop(weakref.ref(reader), None)
 
     def trim(self) -> None:
-        """Evict bodies until the cache is within its limit. Keep the last decompressed one.
+        """Evict bodies until the cache is within its limit, but keep the last decompressed body.
 
         The limit shrinks while fetches use the budget.
         """

@@ -19,8 +19,9 @@ class Budget:
     them. Only a fetch for a channel without data uses shares. So a reader of several channels gets
     the next record of one of them even if the unread data of the others fills the rest.
 
-    Decompressed bodies are charged to `bodies`, which may use the free bytes. A fetch does not wait
-    for bodies but evicts them. Bodies may use a quarter of the limit even if fetches use all.
+    Decompressed bodies are charged to `bodies`, which may use the free bytes. A fetch evicts bodies
+    instead of waiting for free bytes. Bodies may use a quarter of the limit even if fetches use all
+    of it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -73,5 +74,5 @@ class Budget:
         self._wakeups.setdefault(wakeup)
 
     def cancel_notify(self, wakeup: asyncio.Event) -> None:
-        """Do not set an event any more that was passed to `notify_on_release`."""
+        """Cancel the call of `notify_on_release` for the event `wakeup`."""
         self._wakeups.pop(wakeup, None)

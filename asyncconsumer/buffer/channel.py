@@ -41,7 +41,7 @@ class Channel:
     """
 
     def __init__(self, budget: Budget) -> None:
-        self.buffered_bytes = 0  # bytes, with popped chunks that are not done
+        self.buffered_bytes = 0  # includes popped chunks that are not done
         self.peak = 0
         self.pop_count = 0
         self._budget = budget
@@ -49,7 +49,8 @@ class Channel:
         # partitions with chunks and not on hold; ordered, with fast removal
         self._ready: OrderedDict[TopicPartition, None] = OrderedDict()
         self._held = _Held()
-        self._popped: dict[Chunk, bool] = {}  # popped; False if dropped meanwhile
+        # popped chunks; False if the chunk was dropped meanwhile
+        self._popped: dict[Chunk, bool] = {}
         self._readable = asyncio.Event()
         self._ending: ConsumerError | None = None
         self._since_yield = 0
@@ -92,7 +93,7 @@ class Channel:
             self._readable.set()
 
     def drop(self, partition: TopicPartition) -> int:
-        """Drop the buffered chunks of a partition, and close its popped chunk.
+        """Drop the buffered chunks of a partition, and close a chunk of it that was popped.
 
         Return the number of dropped buffered chunks.
         """
@@ -131,9 +132,9 @@ class Channel:
     def close(self, error: ConsumerError | None = None) -> None:
         """Accept no more chunks.
 
-        After the buffered ones `pop` raises `error`, or returns None without one.
-
-        The first call decides between the two. A close without an error also replaces a `finish`.
+        After the buffered chunks, `pop` raises `error`, or returns None if there is no error. If
+        the channel is closed several times, the first call decides this. A close without an error
+        also replaces a `finish`.
         """
         if error is None:
             self.reopen()  # a close replaces a `finish`
@@ -146,7 +147,7 @@ class Channel:
         self.close(_Finished("all requested records were read"))
 
     def reopen(self) -> None:
-        """Revert `finish`, because more records are requested."""
+        """Revert `finish`, because more records are to be fetched."""
         if isinstance(self._ending, _Finished):
             self._ending = None
 
@@ -158,7 +159,7 @@ class Channel:
     # --- for the reader --------------------------------------------------------------------------
 
     def pop_now(self) -> Chunk | None:
-        """Return the next chunk, or None if none is ready. Raise the error if one is next."""
+        """Return the next chunk, or None if none is ready. If an error is next, raise it."""
         if self._interruption is not None:
             error, self._interruption = self._interruption, None
             raise error
@@ -219,7 +220,7 @@ class Channel:
             del self._popped[chunk]
             self._add(chunk.partition, chunk, first=True)
         else:
-            self.done(chunk)  # dropped meanwhile
+            self.done(chunk)  # the chunk was dropped meanwhile
 
     def done(self, chunk: Chunk) -> bool:
         """Return the bytes of a popped chunk to the budget, because its records were read.
@@ -245,7 +246,7 @@ class Channel:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is a chunk to read now: buffered or popped, of a partition not on hold."""
+        """Whether the reader has a buffered or popped chunk of a partition that is not on hold."""
         popped = (
             is_current and chunk.partition not in self._held
             for chunk, is_current in self._popped.items()
@@ -267,7 +268,7 @@ class Channel:
         return partition in self._waiting
 
     def first_waiting(self, partition: TopicPartition) -> Chunk | None:
-        """Return the oldest buffered chunk of a partition, or None."""
+        """Return the oldest buffered chunk of a partition, or None if it has none."""
         waiting = self._waiting.get(partition, ())
         return next((item for item in waiting if isinstance(item, Chunk)), None)
 

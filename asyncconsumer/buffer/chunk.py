@@ -13,10 +13,10 @@ class Chunk:
 
     partition: TopicPartition
     offset: int  # the requested offset
-    next_offset: int  # after the last record
-    epoch: int  # of the fetch target that it was fetched for
-    leader_epoch: int  # of the last batch, or -1
+    next_offset: int  # the offset after the last record
+    epoch: int  # `epoch` of the fetch target of this chunk
+    leader_epoch: int  # leader epoch of the last batch, or -1
     size: int  # bytes in memory
     records: decoding.Records
-    timestamp: int = -1  # of the first batch in milliseconds, or -1
-    meter: PartitionMeter | None = None  # counts what is delivered
+    timestamp: int = -1  # timestamp of the first batch in milliseconds, or -1
+    meter: PartitionMeter | None = None  # counts the delivered records

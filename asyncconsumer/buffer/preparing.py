@@ -24,10 +24,11 @@ class _Job(NamedTuple):
 class Preparing:
     """A queue that decompresses one body at a time.
 
-    A body is charged to the budget only when it is complete. So at most one body is not charged.
+    A body is charged to the budget only when its decompression is complete. So at most one body is
+    in memory without being charged.
 
-    Each body gets a new thread, whose start is short compared to the decompression. It is not a
-    daemon thread: it ends soon, and interpreter shutdown must not stop a codec.
+    Each body gets a new thread, whose start is short compared to the decompression. The thread is
+    not a daemon: it ends soon, and interpreter shutdown must not stop a codec.
     """
 
     def __init__(self) -> None:
@@ -76,5 +77,5 @@ class Preparing:
         return job
 
     def _on_done(self, done: asyncio.Future[None]) -> None:
-        done.exception()  # marks it as retrieved: all waits may be cancelled
+        done.exception()  # mark the error as retrieved, because all waits may be cancelled
         self._job = None
