@@ -14,7 +14,7 @@ _NO_TIMESTAMP: Final = -1  # the topic keeps the timestamps of the producer
 
 
 class RecordMetadata(NamedTuple):
-    """The topic, partition, offset and timestamp of a written record."""
+    """The topic, partition, offset and timestamp of a record that was written."""
 
     topic: str
     partition: int
@@ -50,10 +50,10 @@ class ProducerBatch:
 
     def __init__(self, tp: TopicPartition, number: int, created_at: float) -> None:
         self.tp: Final = tp
-        self.number: Final = number  # the order of the batches of a partition
-        self.created_at: Final = created_at  # time of the loop
+        self.number: Final = number  # batches of a partition are sent in the order of their numbers
+        self.created_at: Final = created_at  # loop time
         self.encoder = RecordEncoder()
-        self.size = 0  # bytes of the buffer that it takes
+        self.size = 0  # bytes of this batch in the send buffer
         self.attempts = 0
         self.sequence = -1
         self.data = b""  # the encoded batch, which every attempt sends unchanged
@@ -62,8 +62,9 @@ class ProducerBatch:
         self.base_offset = -1
         self.timestamp_ms = _NO_TIMESTAMP
         self.parts: list[ProducerBatch] = []
-        self.waiters: list[tuple[Callable[[], object], int]] = []  # with the number of a record
-        self.withdrawn: frozenset[int] = frozenset()  # records not to send again
+        # functions to call, each with the index of a record
+        self.waiters: list[tuple[Callable[[], object], int]] = []
+        self.withdrawn: frozenset[int] = frozenset()  # indexes of records not to send again
 
     def written(self, base_offset: int, timestamp_ms: int) -> None:
         """Set the offset of the first record, and call the functions that wait for this batch."""
@@ -76,7 +77,7 @@ class ProducerBatch:
         self._wake()
 
     def become(self, parts: "list[ProducerBatch]") -> None:
-        """Replace this batch by batches of one record each."""
+        """Replace this batch by `parts`, which are batches of one record each."""
         self.parts = parts
         for call, index in self.waiters:
             parts[index].waiters.append((call, 0))
@@ -97,7 +98,10 @@ class ProducerBatch:
         return self.error or next((error for error in errors if error is not None), None)
 
     def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
-        """Return the metadata of the record `index`, or raise the error of this batch."""
+        """Return the metadata of the record at `index`, or raise the error of this batch.
+
+        `timestamp_ms` is the record's timestamp, unless the broker has set another one.
+        """
         if self.error is not None:
             raise copy.copy(self.error) from self.error  # raising extends the traceback
         offset = -1 if self.base_offset < 0 else self.base_offset + index
@@ -114,7 +118,7 @@ class ProducerBatch:
             call()
 
 
-_DROPPED: Final = RecordEncoder()  # of batches that are done
+_DROPPED: Final = RecordEncoder()  # the encoder of all batches that are done
 
 
 class RecordDelivery:
@@ -161,7 +165,7 @@ class RecordDelivery:
 def withdraw(delivery: RecordDelivery) -> ProducerBatch:
     """Mark the record of a delivery as withdrawn, and return its batch.
 
-    A withdrawn record is not sent again.
+    A withdrawn record is not sent again after an attempt in flight.
     """
     batch = delivery._current()  # noqa: SLF001 - of the same module
     batch.withdrawn |= {delivery._index}  # noqa: SLF001
@@ -169,10 +173,10 @@ def withdraw(delivery: RecordDelivery) -> ProducerBatch:
 
 
 def call_when_done(delivery: RecordDelivery, call: Callable[[], object]) -> bool:
-    """Call a function when the record of a delivery is written, or has failed. Return True.
+    """Let the sender of the producer call a function when a record is written, or has failed.
 
-    Return False if it is done already. The sender of the producer calls the function, which must
-    not use the producer or raise an exception.
+    Return True. If the delivery of the record is done already, return False, and do not call the
+    function. The function must not use the producer or raise an exception.
     """
     batch = delivery._current()  # noqa: SLF001 - of the same module
     if batch.done:

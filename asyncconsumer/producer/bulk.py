@@ -26,7 +26,7 @@ class BulkDelivery:
         self._batches: dict[ProducerBatch, None] = {}
 
     def add(self, batches: Iterable[ProducerBatch]) -> None:
-        """Add batches, for which `wait` then waits as well."""
+        """Add batches, so that `wait` waits for their records as well."""
         self._batches.update(dict.fromkeys(batches))
 
     async def wait(self) -> None:
@@ -57,9 +57,9 @@ async def send_bulk(producer: Producer[Any, Any], records: Iterable[BulkRecord])
 
 
 def _grouped(records: Iterable[BulkRecord], partitioners: dict[str, TopicPartitioner]) -> _Groups:
-    """Return the records by partition.
+    """Return the records by the partition to which they are written.
 
-    All records of a topic without a key and a partition get the same partition.
+    All records of a topic that have neither a key nor a partition get the same partition.
     """
     groups: dict[tuple[str, int], list[Any]] = defaultdict(list)
     sticky = {topic: partitioner.move_on() for topic, partitioner in partitioners.items()}

@@ -50,20 +50,21 @@ class PartitionQueue:
     is slow. After a failure, batches are sent one by one, with their bytes unchanged, until all of
     them are written.
 
-    If a batch is given up, the next sequence number is unknown. The queue then needs a new producer
-    id. The broker cannot recognize repetitions across producer ids. Records may therefore be
-    written twice, but none is dropped as a repetition of another.
+    If a batch fails for good after it was sent, the next sequence number is unknown. The queue then
+    needs a new producer id. The broker cannot recognize repetitions across producer ids. Records
+    may therefore be written twice, but none is dropped as a repetition of another.
 
-    In a transaction, such a batch fails the transaction instead. `restart` begins the next one.
+    In a transaction, such a batch fails the transaction instead. The next transaction begins with
+    `restart`.
     """
 
     def __init__(self, tp: TopicPartition, config: SendConfig, randomness: Random) -> None:
         self.tp: Final = tp
         self._transactional = config.transactional_id is not None
-        self.producer: BatchProducer | None = None  # with the sequence of the next new batch
+        self.producer: BatchProducer | None = None  # its sequence is that of the next new batch
         self._config = config
         self._randomness = randomness
-        self._created = 0  # number of batches
+        self._created = 0  # number of batches created so far
         self._open: ProducerBatch | None = None
         self._waiting: deque[ProducerBatch] = deque()
         self._in_flight: list[ProducerBatch] = []
@@ -74,7 +75,7 @@ class PartitionQueue:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether any batch is not sent yet."""
+        """Return whether this queue has a batch that is not in flight."""
         return self._open is not None or bool(self._waiting)
 
     @property
@@ -84,12 +85,15 @@ class PartitionQueue:
 
     @property
     def lacks_id(self) -> bool:
-        """Return whether batches wait for a producer id, and none is in flight with an old one."""
+        """Return whether this queue needs a producer id now.
+
+        Batches then wait for the id, and no batch with an earlier id is in flight.
+        """
         return self.producer is None and self.is_waiting and not self._in_flight
 
     @property
     def last_error(self) -> ConsumerError | None:
-        """The error of the last attempt, or None after a batch was written."""
+        """The error of the last attempt to write a batch, or None if that attempt succeeded."""
         return self._last_error
 
     @property
@@ -107,10 +111,10 @@ class PartitionQueue:
         record: tuple[bytes | None, bytes | None, Headers],
         timestamp_ms: int,
     ) -> tuple[RecordDelivery, int, bool]:
-        """Append a record, as key, value and headers, to the open batch.
+        """Append a record, given as key, value and headers, to the open batch.
 
-        Return its delivery, its size in bytes, and whether the sender has to look at this queue.
-        That is the case if the batch is new or full.
+        Return its delivery and its size in bytes. The third value says whether the sender must look
+        at this queue, because the batch is new or full.
         """
         key, value, headers = record
         batch, limit = self._open, self._config.max_batch_bytes
@@ -135,7 +139,10 @@ class PartitionQueue:
         records: "Iterable[tuple[bytes | None, bytes | None, Headers]]",
         timestamp_ms: int,
     ) -> tuple[list[ProducerBatch], int]:
-        """Append many records as `append` does. Return their batches and their size in bytes."""
+        """Append many records as `append` does.
+
+        Return the batches to which they were added, and the bytes that they added.
+        """
         batch, limit = self._open, self._config.max_batch_bytes
         before = 0 if batch is None else batch.size
         batches = [] if batch is None else [batch]
@@ -160,7 +167,7 @@ class PartitionQueue:
         return ProducerBatch(self.tp, self._created, asyncio.get_running_loop().time())
 
     def take(self, now: float, *, flush: bool) -> ProducerBatch | None:
-        """Return the next batch to send at `now`, or None if none may be sent.
+        """Return the next batch to send at the loop time `now`, or None if none may be sent.
 
         The batch is encoded and counts as in flight. With `flush`, a batch is sent without waiting
         for more records.
@@ -184,9 +191,9 @@ class PartitionQueue:
         return batch
 
     def due(self, now: float, *, flush: bool) -> float:
-        """Return the time at which to call `take` or `expire` again, or `inf` if there is none.
+        """Return the loop time at which to call `take` or `expire` again, or `inf` without batches.
 
-        A response may make this necessary earlier.
+        A response may make a call necessary earlier. With `flush`, no batch waits for more records.
         """
         oldest = self._waiting[0] if self._waiting else self._open
         if oldest is None:
@@ -199,7 +206,7 @@ class PartitionQueue:
         return min(expiry, linger_end) if waits else expiry
 
     def written(self, batch: ProducerBatch, base_offset: int, timestamp_ms: int) -> int:
-        """Mark a batch as written, and return its size in the send buffer."""
+        """Mark a batch as written. Return the bytes that this frees in the send buffer."""
         self._in_flight.remove(batch)
         self._delays, self._last_error = None, None
         if batch.sequence >= 0:
@@ -208,9 +215,9 @@ class PartitionQueue:
         return batch.size
 
     def failed(self, batch: ProducerBatch, error: ConsumerError, now: float) -> int:
-        """Handle a failed attempt: retry the batch, split it or give it up.
+        """Handle a failed attempt to write a batch: send it again, split it or fail it.
 
-        Return the number of bytes of the send buffer that are free again.
+        Return the bytes that this frees in the send buffer.
         """
         if isinstance(error, DuplicateSequence):
             return self.written(batch, -1, -1)
@@ -239,10 +246,10 @@ class PartitionQueue:
         return freed
 
     def drop_withdrawn(self, batch: ProducerBatch) -> int:
-        """Fail the withdrawn records of a batch, unless it is in flight.
+        """Fail the withdrawn records of a batch, unless the batch is in flight.
 
-        Return the bytes that are free again. If the batch was sent before, its records may have
-        been written.
+        Return the bytes that this frees in the send buffer. If the batch was sent before, the
+        records may have been written.
         """
         if not batch.withdrawn or batch.done or batch in self._in_flight:
             return 0
@@ -257,16 +264,16 @@ class PartitionQueue:
         return freed
 
     def restart(self, producer: BatchProducer) -> None:
-        """Use another producer id or epoch, and sequence numbers from 0.
+        """Use another producer id or epoch, with sequence numbers from 0.
 
-        The queue must be empty.
+        Call this only while the queue is empty.
         """
         self.producer = producer
         self._written_sequence = 0
         self._retry_at, self._delays, self._last_error = -inf, None, None
 
     def expire(self, now: float) -> int:
-        """Fail the batches that exceed `delivery_timeout_ms`. Return their total size in bytes."""
+        """Fail the batches that exceed `delivery_timeout_ms`. Return the bytes that this frees."""
         freed = 0
         while self._waiting and self._expiry(self._waiting[0]) <= now:
             batch = self._waiting.popleft()
@@ -279,7 +286,7 @@ class PartitionQueue:
         return freed
 
     def give_up(self, error: ConsumerError) -> int:
-        """Fail all batches. Return their total size in bytes."""
+        """Fail all batches with `error`. Return the bytes that this frees in the send buffer."""
         batches = self.batches()
         self._in_flight, self._open = [], None
         self._waiting.clear()
@@ -336,9 +343,10 @@ class PartitionQueue:
         self._waiting.insert(bisect_left(self._waiting, batch.number, key=_by_number), batch)
 
     def _split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Send the records of a batch one by one, to find the one that the broker refuses.
+        """Replace a batch by batches of one record each, and return these.
 
-        In a transaction they keep their sequence numbers, because the producer id must not change.
+        They are sent one by one, so that only the record that the broker refuses fails. In a
+        transaction they keep their sequence numbers, because the producer id must not change.
         """
         producer = self.producer
         if not batch.data:

@@ -12,8 +12,8 @@ _POSITIVE: Final = 0x7FFFFFFF
 class TopicPartitioner:
     """The partitioner of one topic, which chooses a partition for each record.
 
-    A key selects its partition by its hash. Records without a key go to the sticky partition. It is
-    replaced by another one after its batch is sent.
+    The hash of a key selects the partition. Records without a key go to the sticky partition. After
+    a batch for it was sent, another partition becomes the sticky one.
     """
 
     def __init__(self, topic: Topic, metadata: Metadata, randomness: Random) -> None:
@@ -34,7 +34,7 @@ class TopicPartitioner:
         return numbers[(murmur2(key) & _POSITIVE) % len(numbers)]
 
     def move_on(self) -> int:
-        """Choose another sticky partition, if there are several, and return it."""
+        """Choose another partition as the sticky one, if the topic has several. Return it."""
         others = [number for number in self._candidates if number != self.sticky]
         if others:
             self.sticky = self._randomness.choice(others)

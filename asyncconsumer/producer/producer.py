@@ -52,13 +52,13 @@ V = TypeVar("V", default=Any)
 SendHeaders: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """Headers of a record to send. Names may repeat in a sequence of pairs."""
 
-_MOST_UNKNOWN_MS: Final = 5_000  # until a topic that does not exist is an error
+_MOST_UNKNOWN_MS: Final = 5_000  # after this time a topic that does not exist is an error
 
 _log: Final = logging.getLogger(__name__)
 
 
 def pairs(headers: SendHeaders) -> Headers:
-    """Return headers, which may be a mapping, as a tuple of pairs."""
+    """Return `headers`, which may be a mapping, as a tuple of (name, value) pairs."""
     return tuple(headers.items() if isinstance(headers, Mapping) else headers)
 
 
@@ -204,10 +204,10 @@ class Producer(AsyncResource, Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordDelivery | None:
-        """Add a serialized record to a batch and return its delivery, if this needs no wait.
+        """Add a serialized record to a batch and return its delivery, if no wait is needed.
 
         Return None if the buffer is full or the partitions of the topic are unknown. The caller
-        then awaits `send_bytes`.
+        should then await `send_bytes`.
         """
         partitioner = self._partitioners.get(topic)
         if (
@@ -284,7 +284,7 @@ class Producer(AsyncResource, Generic[K, V]):
         return self._transactions is not None and self._transactions.is_unfinished
 
     def take_over(self) -> None:
-        """Begin the next transaction with a new epoch, even if this producer was fenced.
+        """Let the next transaction begin with a new epoch, even if this producer was fenced.
 
         The new epoch fences the other producer. Use this after a transaction has timed out, if no
         other producer can have the same `transactional_id`.
@@ -321,22 +321,24 @@ class Producer(AsyncResource, Generic[K, V]):
         if known is None or known.error is not None or not known.partitions:
             try:
                 known = await self._request_topic(topic)
-            except UnknownTopicOrPartition:  # it may be created now
+            except UnknownTopicOrPartition:  # the topic may be created now
                 known = await self._request_topic(topic)
         return sorted(known.partitions)
 
     def last_error(self, topic: str) -> ConsumerError | None:
-        """Return why records of a topic are not written yet, or None if nothing has failed."""
+        """Return why records of a topic are not written yet, or None if no attempt has failed."""
         return self._sender.last_error(topic)
 
     def withdraw(self, delivery: RecordDelivery) -> None:
-        """Do not send a record (again), unless it is written already or in flight.
+        """Do not send a record any more, unless it is already written or in flight.
 
-        Its delivery then fails. Raise ConfigError for a producer with transactions, because their
-        records can only be dropped by an abort.
+        The delivery of a withdrawn record fails. Raise ConfigError for a producer with
+        transactions, because their records can only be dropped by an abort.
         """
         if self._transactions is not None:
-            raise ConfigError("a record of a transaction cannot be withdrawn: abort it")
+            raise ConfigError(
+                "a record of a transaction cannot be withdrawn: abort the transaction"
+            )
         self._sender.withdraw(delivery)
 
     async def _before_close(self, error: BaseException | None) -> None:
@@ -345,15 +347,17 @@ class Producer(AsyncResource, Generic[K, V]):
             async with asyncio.timeout(seconds):
                 await self.flush()
         except TimeoutError:
-            _log.warning("records were not written within %g s of closing", seconds)
+            _log.warning("not all records were written within %g s (`close_timeout_ms`)", seconds)
         except ConsumerError as failure:
-            _log.warning("failed to write records before closing: %s", failure)
+            _log.warning("failed to write a record before the producer was closed: %s", failure)
 
     def _close_buffer(self) -> None:
         self._buffer.close()
-        count = self._sender.give_up_all(ClosedError("the producer was closed before"))
+        count = self._sender.give_up_all(
+            ClosedError("the producer was closed before it had written this record")
+        )
         if count:
-            _log.warning("%d records are not written, because the producer was closed", count)
+            _log.warning("the producer was closed before it had written %d records", count)
 
     def _append(
         self,
@@ -418,7 +422,7 @@ class Producer(AsyncResource, Generic[K, V]):
 
 
 class _TransactionSender:
-    """The interface of the producer for its transactions."""
+    """The sender as the transactions of a producer use it."""
 
     def __init__(self, producer: Producer[Any, Any]) -> None:
         self._producer = producer
@@ -427,11 +431,11 @@ class _TransactionSender:
         self.restart: Final = self._sender.restart
 
     def give_up(self, error: ConsumerError) -> None:
-        """Fail all records that are not written."""
+        """Fail all records that are not written yet with `error`."""
         self._sender.give_up_all(error)
 
     def activate(self, tp: TopicPartition) -> None:
-        """Send the batches of a partition."""
+        """Let the sender look at the queue of a partition, because its batches may be sent now."""
         self._sender.activate(self._sender.queue(*tp))
 
     @property

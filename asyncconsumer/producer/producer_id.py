@@ -8,12 +8,12 @@ from asyncconsumer.records.batch_encoder import BatchProducer
 
 
 class ProducerIds:
-    """The producer ids of one producer. All partitions use the latest one for new batches."""
+    """The producer ids of one producer. All partitions use the latest id for new batches."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.latest: BatchProducer | None = None
         self.pending = False
-        self.last_error: ConsumerError | None = None  # of the last request
+        self.last_error: ConsumerError | None = None  # the error of the last request for an id
         self._cluster = cluster
 
     async def request(self) -> BatchProducer:

@@ -1,4 +1,4 @@
-"""The bytes of records that are not written yet, within a limit."""
+"""The send buffer: the count and the limit of the bytes that wait to be written."""
 
 import asyncio
 from collections import deque
@@ -11,9 +11,10 @@ _CLOSED: Final = inf
 
 
 class SendBuffer:
-    """The limit for the bytes of unwritten records. Callers wait for room in order of arrival.
+    """The number of bytes of unwritten records, with a limit.
 
-    A closed buffer counts as full, so that callers need only one check.
+    Callers that exceed the limit wait for room, and continue in the order of their calls. A closed
+    buffer counts as full, so that callers need only one check.
     """
 
     def __init__(self, limit: int) -> None:
@@ -23,11 +24,11 @@ class SendBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the next record has to wait, because of the limit or waiting callers."""
+        """Return whether the next record must wait: for room, or for callers that came before."""
         return self.used >= self._limit or bool(self._waiting)
 
     def open(self) -> None:
-        """Accept records."""
+        """Accept records from now on."""
         self.used = 0
 
     def close(self) -> None:
@@ -39,7 +40,7 @@ class SendBuffer:
                 future.set_exception(_closed())
 
     def free(self, size: int) -> None:
-        """Release the bytes of written or failed records."""
+        """Count `size` bytes as free again, because their records were written or have failed."""
         self.used -= size
         self._wake_first()
 

@@ -25,7 +25,7 @@ from asyncconsumer.protocol.produce import ProduceRequest, Written, read_produce
 from asyncconsumer.records.batch_encoder import BatchProducer
 from asyncconsumer.types import Address, TopicPartition
 
-_MAX_REQUESTS: Final = 5  # in flight to one broker
+_MAX_REQUESTS: Final = 5  # requests in flight to one broker
 _MAX_REQUEST_BYTES: Final = 8 * 2**20
 # The broker's wait for replicas ends, with an error, before the request times out here.
 _TIMEOUT_FACTOR: Final = 0.7
@@ -43,7 +43,7 @@ class Gate(Protocol):
         """Return whether batches of a partition may be sent now."""
 
     def fail(self, error: ConsumerError) -> None:
-        """Called when a batch has failed with `error`."""
+        """Handle the failure of a batch with `error`, which fails the transaction."""
 
 
 _Batches: TypeAlias = dict[TopicPartition, ProducerBatch]
@@ -54,7 +54,7 @@ _log: Final = logging.getLogger(__name__)
 class Sender(AsyncResource):
     """The queues of all partitions, and the task that sends their batches.
 
-    `on_free` is called with the number of bytes of each completed batch.
+    `on_free` is called with the number of bytes of each batch that was written or has failed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Sender(AsyncResource):
     ) -> None:
         self.queues: Final[dict[tuple[str, int], PartitionQueue]] = {}
         self.flushing = 0  # callers that wait until everything is written
-        self.gate: Gate | None = None  # of a transactional producer
+        self.gate: Gate | None = None  # only for a transactional producer
         self._brokers = brokers
         self._cluster = cluster
         self._new_queue = partial(PartitionQueue, config=config, randomness=randomness)
@@ -75,7 +75,7 @@ class Sender(AsyncResource):
         self._ids = ProducerIds(cluster)
         # queues that may send or have a time to wait for; the others wait for a response
         self._active: dict[PartitionQueue, None] = {}
-        self._requests: Counter[Address] = Counter()  # in flight
+        self._requests: Counter[Address] = Counter()  # number of requests in flight to each broker
         self._stale = StaleTopics(cluster)
         self._wakeup = asyncio.Event()
         self._scope = Scope("the producer")
@@ -87,7 +87,7 @@ class Sender(AsyncResource):
         self._scope.start(self._stale.run(self._wakeup.set), "find leaders")
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
-        """Return the queue of a partition."""
+        """Return the queue of a partition. It is created at the first call."""
         queue = self.queues.get((topic, partition))
         if queue is None:
             tp = TopicPartition(topic, partition)
@@ -107,7 +107,7 @@ class Sender(AsyncResource):
         return not any(self._requests.values())
 
     def activate(self, queue: PartitionQueue) -> None:
-        """Add a queue with something to send to those that the sending task checks."""
+        """Let the sending task look at a queue that may have a batch to send."""
         self._active[queue] = None
         self._wakeup.set()
 
@@ -116,11 +116,11 @@ class Sender(AsyncResource):
         self._scope.check_open()
 
     def use(self, topic: str) -> None:
-        """Keep the metadata of a topic up to date from now on."""
+        """Request the metadata of a topic regularly from now on."""
         self._stale.use(topic)
 
     def batches(self) -> list[ProducerBatch]:
-        """Return all batches that are not written."""
+        """Return all batches that are neither written nor failed."""
         return [batch for queue in self.queues.values() for batch in queue.batches()]
 
     def activate_all(self) -> None:
@@ -133,7 +133,7 @@ class Sender(AsyncResource):
                 self.activate(queue)
 
     def last_error(self, topic: str) -> ConsumerError | None:
-        """Return why records of a topic are not written yet, or None if nothing has failed."""
+        """Return why records of a topic are not written yet, or None if no attempt has failed."""
         for queue in self.queues.values():
             tp = queue.tp
             if tp.topic == topic and queue.batches():
@@ -146,7 +146,7 @@ class Sender(AsyncResource):
         return None
 
     def withdraw(self, delivery: RecordDelivery) -> None:
-        """Do not send a record (again), unless it is written already or in flight."""
+        """Do not send a record any more, unless it is already written or in flight."""
         if delivery.done():
             return
         batch = withdraw(delivery)
@@ -188,7 +188,10 @@ class Sender(AsyncResource):
         return due
 
     def _collect(self, now: float) -> tuple[float, dict[Address, _Batches]]:
-        """Return the time of the next check, and the next batch of each partition by leader."""
+        """Return the loop time of the next check, and the batches to send, by the leader's address.
+
+        There is at most one batch of each partition.
+        """
         due, flush = inf, self.flushing > 0
         requests: dict[Address, _Batches] = {}
         sizes: Counter[Address] = Counter()
@@ -211,7 +214,10 @@ class Sender(AsyncResource):
         return due, requests
 
     def _free_leader(self, queue: PartitionQueue, sizes: Counter[Address]) -> Address | None:
-        """Return the leader of a partition, or None if no batch can be sent to it now."""
+        """Return the leader of a partition, or None if no batch can be sent to it now.
+
+        If the leader is unknown, also let the metadata of the topic be requested.
+        """
         leader = self._cluster.metadata.find_leader(queue.tp)
         if leader is None:
             self._stale.add(queue.tp.topic)
@@ -238,7 +244,7 @@ class Sender(AsyncResource):
         now, freed = asyncio.get_running_loop().time(), 0
         for tp, batch in batches.items():
             queue, outcome = self.queues[tp], outcomes[tp]
-            if batch.done:  # given up meanwhile
+            if batch.done:  # the batch was given up meanwhile
                 continue
             if isinstance(outcome, ConsumerError):
                 freed += self._failed(queue, batch, outcome, now)
@@ -289,7 +295,7 @@ class Sender(AsyncResource):
         return [queue for queue in self.queues.values() if queue.lacks_id]
 
     def give_up_all(self, error: ConsumerError) -> int:
-        """Fail all records that are not written, and return their number."""
+        """Fail all records that are not written yet. Return the number of these records."""
         count = sum(batch.encoder.count for batch in self.batches())
         self._give_up(self.queues.values(), error)
         return count

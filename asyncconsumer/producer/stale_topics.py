@@ -10,13 +10,14 @@ from asyncconsumer.errors import ConsumerError
 from asyncconsumer.net.cluster import Cluster
 
 _SECONDS_BETWEEN: Final = 0.1
-_MAX_AGE_SECONDS: Final = 300.0  # after which all topics are refreshed, because they may grow
+# after this time all topics are refreshed, because they may have grown
+_MAX_AGE_SECONDS: Final = 300.0
 
 _log: Final = logging.getLogger(__name__)
 
 
 class StaleTopics:
-    """The topics whose metadata is out of date, and the task that requests their metadata."""
+    """The topics whose metadata is to be requested, and the task that requests it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -26,12 +27,16 @@ class StaleTopics:
         self._log = RateLimitedLogger(_log)
 
     def add(self, topic: str) -> None:
-        """Request the metadata of a topic again."""
+        """Let the task request the metadata of a topic now."""
         self._topics.add(topic)
         self._added.set()
 
     async def run(self, refreshed: Callable[[], None]) -> None:
-        """Request the metadata of added topics until cancelled. Call `refreshed` after each."""
+        """Request the metadata of added topics, and regularly that of all topics in use.
+
+        Call `refreshed` after each request, even after a failed one. This ends only by
+        cancellation.
+        """
         while True:
             try:
                 async with asyncio.timeout(_MAX_AGE_SECONDS):
@@ -44,12 +49,14 @@ class StaleTopics:
             try:
                 await self._cluster.refresh(topics)
             except ConsumerError as error:
-                self._log.warning("failed to refresh the metadata: %s", error)
+                self._log.warning(
+                    "failed to refresh the metadata of %d topics: %s", len(topics), error
+                )
                 self._topics |= topics
                 self._added.set()
             refreshed()
             await asyncio.sleep(_SECONDS_BETWEEN)
 
     def use(self, topic: str) -> None:
-        """Keep the metadata of a topic up to date from now on."""
+        """Request the metadata of a topic regularly from now on."""
         self._used.add(topic)

@@ -95,7 +95,7 @@ class TransactionRequests:
     async def add_offsets(
         self, group: GroupMetadata, offsets: Mapping[TopicPartition, int], *, is_new: bool
     ) -> None:
-        """Add offsets of a group to the open transaction, which commits them.
+        """Commit offsets of a group as a part of the open transaction.
 
         `is_new` says that the transaction does not include the group yet.
         """
@@ -133,7 +133,11 @@ class TransactionRequests:
         *,
         on_lost: Callable[[], None] = lambda: None,
     ) -> Response:
-        """Send a request until it succeeds, or until an error that is not retriable."""
+        """Send the request that `message` makes, until it succeeds or an error is permanent.
+
+        Stop with the last error after `patience_ms`. `check` raises an error that the response
+        contains. `on_lost` is called when the response to an attempt is lost.
+        """
         deadline = RetryDeadline(self._patience_ms, self._randomness)
         loop = asyncio.get_running_loop()
         end = loop.time() + self._patience_ms / 1000
@@ -150,7 +154,8 @@ class TransactionRequests:
             except (InvalidProducerEpoch, ProducerFenced) as error:
                 raise ProducerFenced(f"transactional id {self.transactional_id!r}") from error
             except InvalidProducerIdMapping:
-                self.forget_identity()  # it has expired: the next `init` gets a new one
+                # the producer id has expired, and the next `init` gets a new one
+                self.forget_identity()
                 raise
             except ConsumerError as error:
                 if not isinstance(error, BrokerError):

@@ -37,13 +37,13 @@ class TransactionState(enum.Enum):
 
 
 class BatchSender(Protocol):
-    """The interface of the producer's sender for its transactions."""
+    """The producer's sender, as its transactions use it."""
 
     async def flush(self) -> None:
-        """Wait until all records are written or have failed. Raise the first error."""
+        """Wait until all records are written or have failed. Raise the first record's error."""
 
     def give_up(self, error: ConsumerError) -> None:
-        """Fail all records that are not written."""
+        """Fail all records that are not written yet with `error`."""
 
     def activate(self, tp: TopicPartition) -> None:
         """Send the batches of a partition, which is now part of the transaction."""
@@ -88,10 +88,10 @@ class ProducerTransactions:
         self._scope = Scope("transactions")
         self._state = TransactionState.NEW
         self._is_unfinished = False
-        self._error: ConsumerError | None = None  # the first one of the open transaction
-        self._partitions: set[TopicPartition] = set()  # of the open transaction
+        self._error: ConsumerError | None = None  # the first error of the open transaction
+        self._partitions: set[TopicPartition] = set()  # the partitions of the open transaction
         self._groups: set[str] = set()
-        self._to_add: set[TopicPartition] = set()  # to be added
+        self._to_add: set[TopicPartition] = set()  # partitions to add to the open transaction
         self._adding: asyncio.Task[None] | None = None
         self._aborting: asyncio.Task[None] | None = None
 
@@ -102,11 +102,14 @@ class ProducerTransactions:
 
     @property
     def transactional_id(self) -> str:
-        """The id that no other running producer may have."""
+        """The `transactional_id` of the producer, which no other running producer may have."""
         return self._requests.transactional_id
 
     def check_open(self) -> None:
-        """Raise an error if records cannot be added, because no transaction is open."""
+        """Raise an error if no transaction is open, or if the open one must be aborted.
+
+        Records cannot be added then.
+        """
         if self._state is not TransactionState.OPEN:
             raise ConfigError(
                 f"the producer with `transactional_id` {self.transactional_id!r} sends only within "
@@ -117,9 +120,10 @@ class ProducerTransactions:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """Return an async context manager of a transaction. It commits after its block.
+        """Return an async context manager of a transaction, which commits at the end of its block.
 
-        It aborts if the block raises an exception, or if a record or an offset fails.
+        If the block raises an exception, or if a record or an offset fails, it aborts the
+        transaction.
         """
         await self._begin()
         try:
@@ -146,9 +150,10 @@ class ProducerTransactions:
     # --- for the sender --------------------------------------------------------------------------
 
     def admits(self, tp: TopicPartition) -> bool:
-        """Return whether records of a partition may be sent.
+        """Return whether records of a partition may be sent now.
 
-        If not, start to add the partition to the transaction. Its batches are sent after that.
+        If the partition is not yet part of the transaction, begin to add it and return False. The
+        sender is activated when that is done.
         """
         if tp in self._partitions:
             return True
@@ -211,7 +216,7 @@ class ProducerTransactions:
         if not offsets:
             return
         is_new = group.group_id not in self._groups
-        self._groups.add(group.group_id)  # also if the response is lost
+        self._groups.add(group.group_id)  # the group counts as added even if the response is lost
         try:
             await self._requests.add_offsets(group, offsets, is_new=is_new)
         except ConsumerError as error:
@@ -251,7 +256,7 @@ class ProducerTransactions:
     async def _abort(self) -> None:
         """Abort the open transaction in a task, which continues if the caller is cancelled."""
         self._state = TransactionState.NEW
-        cause = self._error or ConfigError("its block raised an exception")
+        cause = self._error or ConfigError("the block of the transaction raised an exception")
         self._error = cause
         self._sender.give_up(TransactionAborted(self.transactional_id, cause))
         self._aborting = self._scope.start(self._end_with_abort(), "abort a transaction")
@@ -273,7 +278,7 @@ class ProducerTransactions:
                 self._is_unfinished = False
         except ProducerFenced:
             self._state = TransactionState.FENCED
-        except BrokerError as error:  # for example, it has no record yet
+        except BrokerError as error:  # for example, the transaction has no record yet
             self._is_unfinished = isinstance(error, InvalidProducerEpoch)
             _log.debug(
                 "the coordinator of %s refused to abort a transaction: %s",
