@@ -30,13 +30,13 @@ _AUTH: Final = -4
 
 
 class Listener(Protocol):
-    """The interface of an object that handles the events of a connection.
+    """The interface of an object that handles the watch events and the end of a connection.
 
     Its methods are called synchronously.
     """
 
     def happened(self, event: WatchNotification) -> None:
-        """Handle the event of a triggered watch."""
+        """Handle a watch event that the server sent."""
 
     def ended(self, connection: "ZooKeeperConnection") -> None:
         """Handle the end of a connection. Its pending calls have failed already."""
@@ -44,7 +44,7 @@ class Listener(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _PendingCall:
-    """A call in flight. Its response is dropped if its future is done already."""
+    """A call in flight. If its future is done already, its response is dropped."""
 
     xid: int
     call: Call[Any]
@@ -53,10 +53,10 @@ class _PendingCall:
 
 
 class ZooKeeperConnection:
-    """A pipelined connection after its handshake. After its end it cannot be used again.
+    """A pipelined connection after its handshake. It cannot be used again after it has ended.
 
-    At its end every pending call fails, before other code runs. The cancellation of a call does not
-    affect the connection.
+    When it ends, every pending call fails before other code can continue. The cancellation of a
+    call does not affect the connection.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ZooKeeperConnection:
         return pending.answer
 
     def close(self, reason: ConsumerError) -> None:
-        """End the connection now. Calls in flight fail."""
+        """End the connection now. Calls in flight fail with `reason`."""
         self._end(reason)
 
     async def wait_closed(self) -> None:
@@ -150,9 +150,9 @@ class ZooKeeperConnection:
         self._end(ServerUnusable(self.address, reason))
 
     def _pop(self, xid: int) -> _PendingCall | None:
-        """Remove and return the pending call with this xid.
+        """Remove the pending call with this xid, and return it.
 
-        Return None if there is none, or if it is not the oldest call: servers answer calls in
+        Return None if no such call is pending, or if an older call is: servers answer calls in
         order. Pings and logins have negative xids, and may be answered out of order.
         """
         if xid > 0:
@@ -174,9 +174,9 @@ class ZooKeeperConnection:
     # --- endings ---------------------------------------------------------------------------------
 
     def _check_due(self) -> None:
-        """Send a ping, or end the connection, if that is due.
+        """Send a ping or end the connection, if one of these is due.
 
-        Unless it ended, set the timer again.
+        If the connection has not ended, set the timer again.
         """
         now = loop_time()
         oldest = self._pending[0].sent if self._pending else inf

@@ -44,9 +44,9 @@ class Ensemble:
         self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     def allowed(self, timeout_ms: int) -> float:
-        """Return the seconds to allow for one server.
+        """Return the seconds to allow for one server, by a session timeout of `timeout_ms`.
 
-        All servers can be tried in a third of the session timeout.
+        All servers can be tried in a third of that timeout, unless there are very many.
         """
         return max(_MIN_SECONDS_TO_OPEN, timeout_ms / 3000 / len(self._config.addresses))
 
@@ -72,9 +72,9 @@ class Ensemble:
             await self.pause()
 
     async def lost(self, address: Address, ending: ConsumerError, lasted: float) -> None:
-        """Log the loss of a connection that lasted `lasted` seconds. `ending` is the reason.
+        """Log that the connection to `address` ended after `lasted` seconds, because of `ending`.
 
-        After a short connection, wait before the next attempt. The wait grows each time.
+        After a short connection, wait before the next attempt, a little longer each time.
         """
         reason = ending.reason if isinstance(ending, ServerUnusable) else str(ending)
         self.note_failure(address, reason)
@@ -89,7 +89,7 @@ class Ensemble:
         self._log.warning("ZooKeeper %s: %s", address, reason)
 
     async def pause(self) -> None:
-        """Wait before the next round over all servers. Each wait is longer than the one before."""
+        """Wait before the next round over all servers. The waits increase from 50 ms up to 1 s."""
         await asyncio.sleep(next(self._delays))
 
     def _shuffled(self) -> list[Address]:

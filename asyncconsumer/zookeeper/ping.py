@@ -31,15 +31,15 @@ class PingTimer:
         return now
 
     def on_event(self, now: float) -> None:
-        """Record that data other than a response arrived from the server at the loop time `now`."""
+        """Record that data that answers no request arrived at the loop time `now`."""
         self.received = now
 
     def on_answer(self, sent: float, now: float) -> None:
         """Record that the response to a request arrived.
 
-        The request was sent at the loop time `sent`, and the response was read at `now`. The server
-        certainly prolonged the session only at `sent` or later. The response may have been unread
-        in a stopped process while the session expired, so `now` does not prove a later time.
+        The request was sent at the loop time `sent`, and the response was read at `now`. Only the
+        time `sent` counts for the session, because the server prolonged it then or later. While
+        this process was stopped, the response may have waited until the session had expired.
         """
         self.received = now
         self.last_answer = max(self.last_answer, sent)

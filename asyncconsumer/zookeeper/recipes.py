@@ -1,6 +1,6 @@
 """Writes that can be repeated safely if their response is lost.
 
-After a lost response, a read shows whether the write was applied.
+After a lost response, the znode is read to find out whether the write was applied.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ async def create_ephemeral_owned(
             session.check_epoch(epoch, path)
             if node is None:
                 if isinstance(error, NodeExists):
-                    continue  # it was deleted meanwhile
+                    continue  # the znode was deleted meanwhile
                 raise
             owner = node.stat.ephemeral_owner
             if owner == session.session_id and node.data == data:
@@ -59,9 +59,9 @@ async def delete_ephemeral_owned(
 ) -> None:
     """Delete a znode that this client created in the session of `epoch`. Retry until it is gone.
 
-    A delete whose response was lost may have been applied, and another client may own the znode by
-    now. So the delete is repeated only after a read shows that this session still owns the znode.
-    With `sure=False` it is not certain that the znode was created, and the read comes first.
+    If the response to a delete is lost, it may have been applied, and another client may own the
+    znode by now. So the delete is repeated only after a read shows that this session still owns the
+    znode. With `sure=False` the znode may not have been created, and the read comes first.
     """
     while True:
         try:
@@ -100,8 +100,9 @@ async def ensure_path(session: ZooKeeperSession, path: str, data: bytes | None =
 async def _read_after_sync(session: ZooKeeperSession, path: str) -> ZnodeData | None:
     """Return the znode after a write whose response was lost, or None if it does not exist.
 
-    A `sync` call comes first, because the current server may lag behind the one that received the
-    write. If the write is still in flight there, it is refused, because the session has moved.
+    A `sync` call comes first, because the current server may lag behind the server that received
+    the write. A write that is still in flight to that server is refused, because the session has
+    moved to another one.
     """
     await session.sync(path)
     try:

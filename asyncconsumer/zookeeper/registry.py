@@ -39,7 +39,7 @@ class RegisteredBroker(NamedTuple):
     endpoints: tuple[BrokerEndpoint, ...]
 
     def address(self, security_protocol: str = "PLAINTEXT") -> Address | None:
-        """Return the broker's address for a security protocol, or None if it has none."""
+        """Return the broker's address for a security protocol, or None without such a listener."""
         for endpoint in self.endpoints:
             if endpoint.security_protocol == security_protocol:
                 return endpoint.address
@@ -48,14 +48,14 @@ class RegisteredBroker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegistryReader(Generic[K, V]):
-    """The parsed contents of valid znodes, and the invalid znodes that were skipped."""
+    """The contents of valid znodes (`nodes`), and the errors of those that were skipped (`bad`)."""
 
     nodes: dict[K, V]
     bad: tuple[BadZnode, ...] = ()
 
 
 async def read_brokers(session: ZooKeeperSession) -> RegistryReader[int, RegisteredBroker]:
-    """Return the live brokers by id."""
+    """Return the live brokers by broker id, and the invalid registrations."""
     try:
         names = await session.children(paths.BROKER_IDS)
     except NoNode:
@@ -73,9 +73,9 @@ async def read_addresses(session: ZooKeeperSession, security_protocol: str) -> l
 async def read_topics(
     session: ZooKeeperSession, names: Iterable[str] | None = None
 ) -> RegistryReader[str, tuple[int, ...]]:
-    """Return the partitions of the topics in `names`, by default of all.
+    """Return the partitions of each topic in `names`, or of all topics without `names`.
 
-    Leave out missing topics.
+    Topics that do not exist are left out.
     """
     if names is None:
         try:
@@ -98,10 +98,10 @@ async def _read(
         if paths.is_legal(name):
             sound.append(f"{parent}/{name}")
         else:
-            bad.append(BadZnode(f"{parent}/{name[:100]!r}", "no such name is Kafka's"))
+            bad.append(BadZnode(f"{parent}/{name[:100]!r}", "Kafka does not allow this name"))
     for path, node in zip(sound, await session.get_many(sound), strict=True):
         if node is None:
-            continue  # it was deleted meanwhile
+            continue  # the znode was deleted meanwhile
         try:
             key, value = parse(path, node.data)
             nodes[key] = value
@@ -123,7 +123,7 @@ def parse_broker(path: str, data: bytes | None) -> tuple[int, RegisteredBroker]:
 
 
 def parse_topic(path: str, data: bytes | None) -> tuple[str, tuple[int, ...]]:
-    """Parse the znode of a topic. Return the topic's name and its partitions in order."""
+    """Parse the znode of a topic. Return the topic's name and its sorted partition numbers."""
     partitions = parse_object(path, data, _MAX_TOPIC_BYTES).get("partitions")
     if not isinstance(partitions, dict):
         raise BadZnode(path, "it has no object of partitions")

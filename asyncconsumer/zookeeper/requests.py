@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 ANY_VERSION: Final = -1
 WORLD: Final = (protocol.UNRESTRICTED_ACCESS,)
 CREATOR_ALL: Final = (protocol.AUTHED_UNRESTRICTED,)
-Acl: TypeAlias = tuple[Any, ...]  # of aiozk's
+Acl: TypeAlias = tuple[Any, ...]  # a tuple of aiozk's ACL entries
 
 _INT: Final = struct.Struct(">i")
 _STAT: Final = struct.Struct(">qqqqiiiqiiq")
@@ -37,7 +37,7 @@ class Stat(NamedTuple):
     version: int
     children_version: int
     acl_version: int
-    ephemeral_owner: int  # the session that owns it; 0 for a persistent node
+    ephemeral_owner: int  # id of the session that owns the znode; 0 for a persistent one
     data_length: int
     children_count: int
     children_zxid: int
@@ -284,7 +284,7 @@ def _transaction_parts(operations: Sequence[Call[Any]], body: memoryview) -> lis
 
 
 def _size(operation: Call[Any], result: object) -> int:
-    """Return the bytes that the result of an operation takes in the response of a transaction."""
+    """Return how many bytes the result of an operation takes in the response of its transaction."""
     if isinstance(result, Stat):
         return _STAT.size
     return 4 + len(result.encode()) if isinstance(result, str) else 0

@@ -17,8 +17,8 @@ _URI: Final = "zookeeper/zk-sasl-md5"  # as in ZooKeeper's own clients
 async def login(send: Callable[[Call[bytes]], Awaitable[bytes]], user_and_password: str) -> None:
     """Log in with DIGEST-MD5, and check that the server knows the password as well.
 
-    `send` sends one step of the login and returns the server's response. Raise AuthFailed if the
-    check fails.
+    `send` sends one step of the login and returns the server's response. If the server's proof is
+    wrong, raise AuthFailed.
     """
     user, _, password = user_and_password.partition(":")
     challenge = _fields(await send(requests.sasl(b"")))

@@ -16,12 +16,12 @@ _NO_PART: Final = re.compile(r"/(\.{0,2})(/|$)|[\x00-\x1f\x7f-\x9f]")  # empty, 
 
 
 class ZooKeeperSession(SessionKeeper):
-    """A ZooKeeper session that is replaced by a new one when it expires, within ``async with``.
+    """A ZooKeeper session for an ``async with`` block. If it expires, a new one replaces it.
 
     `epoch` counts the sessions. Ephemeral znodes end with their session. So a write may name an
     epoch, and raises `SessionExpired` in any later one. A call waits for a connection if there is
-    none. If the connection breaks, a read is repeated. A write is not repeated, because it may have
-    been applied, and raises `ConnectionLoss`.
+    none. If the connection breaks, a read is repeated. A write raises `ConnectionLoss` instead,
+    because it may have been applied.
     """
 
     # --- reads: repeated when a connection breaks ------------------------------------------------
@@ -42,11 +42,11 @@ class ZooKeeperSession(SessionKeeper):
         return await self.read(requests.children(self._full(path), watch=watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[ZnodeData | None]:
-        """Read many znodes at once. The result of a missing one is None."""
+        """Read many znodes at once. The result for a missing znode is None."""
         return await self.read_many([requests.get(self._full(path)) for path in paths])
 
     async def children_of_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Read the children of many znodes at once. The result of a missing one is None."""
+        """Read the children of many znodes at once. The result for a missing znode is None."""
         return await self.read_many([requests.children(self._full(path)) for path in paths])
 
     async def sync(self, path: str = "/") -> None:
@@ -68,7 +68,7 @@ class ZooKeeperSession(SessionKeeper):
         acl: Acl | None = None,
         epoch: int | None = None,
     ) -> str:
-        """Create a znode. Return its path, which differs from `path` if it is sequential."""
+        """Create a znode. Return its path. A sequential znode has a number after `path`."""
         call = requests.create(
             self._full(path),
             data,
@@ -98,7 +98,7 @@ class ZooKeeperSession(SessionKeeper):
     async def write_many(
         self, operations: Sequence[ZnodeOperation], *, epoch: int | None = None
     ) -> list[Any]:
-        """Send separate writes at once. The result of a failed one is its `ZooKeeperError`."""
+        """Send separate writes at once. The result of a failed write is its `ZooKeeperError`."""
         parts = [requests.operation(op, self._full(op.path), self._acl) for op in operations]
         return await self.call_many(parts, epoch)
 
@@ -141,7 +141,7 @@ class ZooKeeperSession(SessionKeeper):
         return Watch(self.watches, path, WatchKind.CHILDREN, read, wakeup)
 
     def watch_exists(self, path: str, wakeup: asyncio.Event | None = None) -> Watch[Stat | None]:
-        """Watch whether a znode exists. The watch reads None while it does not."""
+        """Watch whether a znode exists. The watch reads None while the znode does not exist."""
 
         async def read(path: str) -> Stat | None:
             return await self.exists(path, watch=True)
@@ -163,7 +163,7 @@ class ZooKeeperSession(SessionKeeper):
         if path == "/":
             return self.config.chroot or "/"
         if not path.startswith("/") or _NO_PART.search(path) or not _encodes(path):
-            raise BadArguments(path, f"{path!r} is not a path")
+            raise BadArguments(path, f"the path {path!r} is invalid")
         return self.config.chroot + path
 
 

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class _TimedCall:
-    """A base class that detects for how long the machine was suspended."""
+    """A base class with the detector of suspensions of the machine."""
 
     def __init__(self, suspensions: Suspensions) -> None:
         self._suspensions = suspensions
@@ -76,14 +76,16 @@ class SessionKeeper(_TimedCall, AsyncResource):
         self.config: Final = config
         self.connected: Final = asyncio.Event()
         self.epoch = 0
-        self.requests = 0  # sent so far, without pings
+        self.requests = 0  # requests sent so far, without pings
         self.former_ids: frozenset[int] = frozenset()  # ids of earlier sessions
         self._ensemble = Ensemble(config, randomness, opener)
         self._identity = _NO_SESSION
-        self._connection: ZooKeeperConnection | None = None  # the last one, perhaps ended
+        # the last connection, which may have ended
+        self._connection: ZooKeeperConnection | None = None
         self.watches: Final = Watches()
-        self._changed = asyncio.Event()  # replaced whenever it is set
-        self._login_error: ConsumerError | None = None  # until a login succeeds
+        self._changed = asyncio.Event()  # each time the event is set, a new one replaces it
+        # the error of the last login; None after a login has succeeded
+        self._login_error: ConsumerError | None = None
         self._scope = Scope("ZooKeeper session")
 
     def __repr__(self) -> str:
@@ -119,7 +121,8 @@ class SessionKeeper(_TimedCall, AsyncResource):
     def last_answer(self) -> float:
         """The latest loop time at which the server certainly prolonged the session.
 
-        It is the send time of the last request that was answered, or -inf without a session.
+        It is the send time of the last request that was answered, or -inf without a connection or a
+        session.
         """
         if self._connection is None or self._identity is _NO_SESSION:
             return -inf
@@ -129,21 +132,21 @@ class SessionKeeper(_TimedCall, AsyncResource):
     def certain_until(self) -> float:
         """The loop time until which the session certainly lasts without further responses.
 
-        It is two thirds of the session timeout after `last_answer`.
+        It is two thirds of the session timeout after `last_answer`, less the suspended time since.
         """
         skipped = self._suspensions.since(self.last_answer)
         return self.last_answer + self.timeout * 2 / 3 - skipped
 
     @property
     def suspended(self) -> bool:
-        """Whether `certain_until` has passed, so that the session may have expired."""
+        """Whether `certain_until` has passed, so that the server may have ended the session."""
         return loop_time() > self.certain_until
 
     @property
     def lost_by_own_clock(self) -> bool:
-        """Whether the session timeout has passed by this client's clock.
+        """Whether the whole session timeout has passed since `last_answer`.
 
-        The server may then have ended the session.
+        The server has then probably ended the session, even if no response has shown that.
         """
         skipped = self._suspensions.since(self.last_answer)
         return loop_time() + skipped - self.last_answer > self.timeout
@@ -182,7 +185,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
         return await connection.send(call)
 
     async def read(self, call: Call[T]) -> T:
-        """Send a call that only reads. Repeat it if its connection breaks."""
+        """Send a call that only reads. If the connection breaks, send the call again."""
         deadline = inf
         while True:
             try:
@@ -193,7 +196,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
                     raise
 
     async def read_many(self, calls: Sequence[Call[T]]) -> list[T | None]:
-        """Send many calls that only read at once. The result of a missing znode is None."""
+        """Send many calls at once that only read. The result for a missing znode is None."""
         results: list[T | None] = []
         deadline = inf
         while len(results) < len(calls):
@@ -213,7 +216,10 @@ class SessionKeeper(_TimedCall, AsyncResource):
     async def call_many(
         self, calls: Sequence[Call[T]], epoch: int | None = None
     ) -> list[T | ZooKeeperError]:
-        """Send many calls at once, each only once. The result of a failed call is its error."""
+        """Send many calls at once, each only once. The result of a failed call is its error.
+
+        With an `epoch`, that is `SessionExpired` if the session of that epoch is over.
+        """
         results: list[T | ZooKeeperError] = []
         while len(results) < len(calls):
             batch = calls[len(results) : len(results) + _IN_FLIGHT]
@@ -327,7 +333,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
                 if self.config.auth is not None:
                     await connection.authenticate(self.config.auth)
         except TimeoutError:
-            connection.close(ServerUnusable(address, "no answer to the login"))
+            connection.close(ServerUnusable(address, "no response to the login"))
         except ZooKeeperError as error:
             if isinstance(error, AuthFailed):
                 self._login_error = error

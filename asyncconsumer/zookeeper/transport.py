@@ -53,7 +53,7 @@ class Receiver(Protocol):
         """Handle the event of a triggered watch."""
 
     def lost(self, reason: str) -> None:
-        """Handle the end of the transport. It is called once."""
+        """Handle the end of the transport. A transport calls this once."""
 
 
 class Transport(Protocol):
@@ -88,7 +88,7 @@ class TransportOpener(Protocol):
     async def __call__(
         self, address: Address, config: ZooKeeperConfig, request: ConnectRequest, /
     ) -> Transport:
-        """Open a transport and do the handshake. Raise ServerUnusable if that fails.
+        """Open a transport and do the handshake. If that fails, raise ServerUnusable.
 
         A cancelled call leaves nothing open.
         """

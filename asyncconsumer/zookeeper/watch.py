@@ -82,7 +82,7 @@ class Watch(Generic[T]):
     async def read(self) -> T:
         """Read and return the current value.
 
-        The event `changed` is set when the value changes afterwards, or if the read fails.
+        The event `changed` is set when the value changes after this, or if the read fails.
         """
         self.changed.clear()
         try:
@@ -92,9 +92,9 @@ class Watch(Generic[T]):
             raise
 
     def mark_changed(self) -> None:
-        """Set `changed`, and the `wakeup` event that several watches may share.
+        """Set `changed`, because the last read may be outdated.
 
-        The last read may be outdated.
+        The `wakeup` event is set as well. Several watches may share that event.
         """
         self.changed.set()
         if self._wakeup is not None:
