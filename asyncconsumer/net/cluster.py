@@ -33,7 +33,7 @@ from asyncconsumer.protocol.messages import MetadataRequest
 from asyncconsumer.types import Address, TopicPartition
 
 _BROKER_TIMEOUT: Final = 3.0  # seconds per broker; a broker that hangs must not block the others
-_MAX_BYTES: Final = 64 * 2**20  # of metadata; enough for more than a million partitions
+_MAX_BYTES: Final = 64 * 2**20  # bytes of a metadata response; enough for a million partitions
 _KEPT_SECONDS: Final = 600.0  # unused topics are dropped from the metadata after this time
 
 _NO_TOPICS: Final[Mapping[str, Topic]] = MappingProxyType({})
@@ -44,9 +44,9 @@ T = TypeVar("T")
 class Cluster(AsyncResource):
     """The metadata of a cluster, and the requests for it, within an ``async with`` block.
 
-    Only topics that callers ask for are requested, and none is ever created. A `refresh` during
-    another one joins the next request, which all waiting callers share. So the metadata that a
-    caller gets was requested after its call.
+    Only topics that callers ask for are requested, and none is ever created. If `refresh` is called
+    while a request is in flight, the call joins the next request, which all waiting callers share.
+    So the metadata that a caller gets was requested after its call.
     """
 
     def __init__(self, brokers: BrokerPool, *, randomness: Random) -> None:
@@ -55,8 +55,8 @@ class Cluster(AsyncResource):
         self._metadata = Metadata()
         self._bootstrap = list(brokers.config.addresses)
         self._requested: set[str] = set()
-        self._last: asyncio.Task[Metadata | ConsumerError] | None = None  # in flight
-        # the next one, which callers join
+        self._last: asyncio.Task[Metadata | ConsumerError] | None = None  # the refresh in flight
+        # the refresh after it, which callers join
         self._next: asyncio.Task[Metadata | ConsumerError] | None = None
         self._names = TopicNames(self.read_any)
         self._usage = _TopicUsage()
@@ -73,7 +73,7 @@ class Cluster(AsyncResource):
     def set_bootstrap(self, addresses: Iterable[Address]) -> None:
         """Replace the bootstrap servers.
 
-        Requests are still sent to brokers that are known from metadata as well.
+        Brokers that are known from metadata are still used as well.
         """
         self._bootstrap = list(addresses)
 
@@ -85,10 +85,11 @@ class Cluster(AsyncResource):
         return self._metadata.leader(partition)
 
     async def refresh(self, topics: Iterable[str] = ()) -> Metadata:
-        """Request metadata of the brokers and of these topics. Return all known metadata.
+        """Request the metadata of the brokers and of these topics. Return all known metadata.
 
-        The error of a topic is in its attribute `error`. Raise `InvalidTopic` at once for a name
-        that cannot be encoded, because it would fail the request for other callers as well.
+        If the broker returned an error for a topic, it is in the topic's attribute `error`. Raise
+        `InvalidTopic` at once for a name that cannot be encoded, because it would fail the request
+        for other callers as well.
         """
         self._scope.check_open()
         names = list(topics)
@@ -103,14 +104,14 @@ class Cluster(AsyncResource):
     async def topic_names(self) -> list[str]:
         """Return the sorted names of all topics.
 
-        Names of topics that this client may not read can be among them.
+        The list may include topics that this client may not read.
         """
         return sorted(await self._names.ask())
 
     async def recent_topic_names(self) -> list[str]:
         """Return the names of all topics, unsorted and possibly cached.
 
-        This is for callers that poll: the slower the responses are, the longer they are cached.
+        Callers that poll use this. The slower the responses are, the longer they are cached.
         """
         return await self._names.recent()
 
@@ -132,12 +133,10 @@ class Cluster(AsyncResource):
         return await self._from_any(partial(self._ask, message))
 
     async def read_any(self, message: Request, read: Callable[[NamesResponse], Awaitable[T]]) -> T:
-        """Send a request to the brokers until one responds.
+        """Send a request to the brokers until one responds. Return the result of `read`.
 
-        Return the result of `read` for the response.
-
-        This is for large responses: `read` is a coroutine function, so it can yield to the event
-        loop.
+        `read` gets the response and parses it. It is a coroutine function, so that it can yield to
+        the event loop while it parses a large response.
         """
         return await self._from_any(partial(self._read_from, message, read))
 
@@ -191,7 +190,7 @@ class Cluster(AsyncResource):
     async def _wait_response(self, connection: BrokerConnection, message: Request) -> NamesResponse:
         """Send a request and return the response.
 
-        While bytes of it arrive, the wait has no time limit.
+        The time limit restarts whenever bytes of the response arrive.
         """
         loop = asyncio.get_running_loop()
         sent_at, pending = loop.time(), connection.send_raw(message)
@@ -251,7 +250,8 @@ class _TopicUsage:
     """The time at which each topic was last requested."""
 
     def __init__(self) -> None:
-        self._requested_at: dict[str, float] = {}  # ordered by time
+        # loop times of requests, by topic, the oldest first
+        self._requested_at: dict[str, float] = {}
 
     def update(self, requested: Iterable[str], now: float) -> frozenset[str]:
         """Record the requested topics. Return the topics that were not requested for 10 minutes."""

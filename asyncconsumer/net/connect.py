@@ -26,7 +26,7 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 
 
 async def open_connection(address: Address, config: ConnectionConfig) -> BrokerConnection:
-    """Return a connection that is ready for requests. Raise a typed error if that fails.
+    """Return a connection that is ready for requests. If that fails, raise a specific error.
 
     A failed attempt leaves no open socket.
     """

@@ -48,7 +48,7 @@ class RawResponse(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _PendingRequest:
-    """A request in flight. Its response is dropped if no caller waits for it."""
+    """A request in flight. If its future is done already, its response is dropped."""
 
     correlation: int
     request: RequestStruct
@@ -60,9 +60,9 @@ class _PendingRequest:
 class BrokerConnection(asyncio.BufferedProtocol):
     """A pipelined connection, opened by `net.connect`. After its end it is never opened again.
 
-    All decisions are synchronous. Any cause that ends the connection fails every pending request
-    before other code runs. A cancelled request leaves the connection open. A request that times out
-    closes it, because responses arrive in the order of the requests.
+    All decisions are synchronous. When the connection ends, every pending request fails before
+    other code can continue. A cancelled request leaves the connection open. A request that times
+    out closes it, because responses arrive in the order of the requests.
     """
 
     def __init__(self, address: Address, config: ConnectionConfig) -> None:
@@ -86,7 +86,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def ending(self) -> ConsumerError | None:
-        """Return why the connection accepts no more requests, or None while it accepts them.
+        """Return the error that ended the connection, or None while it accepts requests.
 
         `ClosedError` means that this client closed it.
         """
@@ -143,7 +143,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def close_silent(self, seconds: float) -> None:
         """Close the connection, because no byte has arrived for `seconds`.
 
-        The error of the requests in flight tells this time.
+        The error of the requests in flight contains this duration.
         """
         self.close(ConnectionLost(self.address, f"no byte arrived for {seconds:.1f} s"))
 

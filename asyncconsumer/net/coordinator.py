@@ -23,8 +23,8 @@ _GROUP, _TRANSACTION = 0, 1  # the coordinator types
 class Coordinator:
     """The coordinator of one group, or of a transactional id if `transactional` is set.
 
-    All callers share its known address. If the address is not known, the next caller that needs it
-    looks it up with FindCoordinator.
+    All callers share its known address. While the address is not known, the next caller that needs
+    it sends FindCoordinator.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Coordinator:
         return self._address
 
     async def moved(self) -> bool:
-        """Send FindCoordinator again. Return whether the address has changed."""
+        """Send FindCoordinator again. Return whether the coordinator has another address now."""
         before, self._address = self._address, None
         return await self.find() != before
 

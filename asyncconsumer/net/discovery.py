@@ -23,7 +23,7 @@ PartitionNumbers: TypeAlias = dict[str, tuple[int, ...]]
 
 
 class PartitionDiscovery:
-    """A cache of the partitions of topics. It ignores brokers with outdated metadata."""
+    """A cache of the partitions of topics. It ignores responses with outdated metadata."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -34,7 +34,7 @@ class PartitionDiscovery:
         self._missing: Counter[str] = Counter()  # responses in a row that did not have the topic
 
     async def ask(self, topics: Iterable[str], *, max_age: float = 0.0) -> PartitionNumbers:
-        """Return the partitions of the topics.
+        """Return the partition numbers of those topics that exist.
 
         A result that is less than `max_age` seconds old is reused.
         """
@@ -90,11 +90,11 @@ class PartitionDiscovery:
 async def partitions_of(
     cluster: Cluster, topics: Iterable[str], every_ms: int
 ) -> AsyncIterator[PartitionNumbers]:
-    """Yield the partitions of topics once they are known, and again after each change.
+    """Yield the partitions of topics when they are known, and again after each change.
 
     Brokers do not announce changes, so metadata is requested every `every_ms`. Nothing is yielded
-    while no broker responds. New partitions must be read from the beginning, because their records
-    were written after the topic was first read.
+    while no broker responds. Partitions that are new in a later value must be read from the
+    beginning, because their records were written after the topic was first read.
     """
     log, discovery, names = RateLimitedLogger(_log), PartitionDiscovery(cluster), list(topics)
     last: PartitionNumbers | None = None

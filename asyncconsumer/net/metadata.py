@@ -38,7 +38,7 @@ class Partition:
 class LeaderMapping(ABC, Mapping[int, Partition]):
     """A mapping of partition numbers to partitions, with a faster access to leaders.
 
-    `leader` reads only the leader and its epoch, and does not decode the partition.
+    `leader` returns the leader and its epoch, without decoding the whole partition.
     """
 
     __slots__ = ()
@@ -85,7 +85,7 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The brokers and topics in the last response, and other topics from earlier responses."""
+    """The brokers and topics in the last response, with other topics from earlier responses."""
 
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     controller: int = -1
@@ -126,7 +126,7 @@ class Metadata:
         return None if broker is None else (broker, leader[1])
 
     def updated(self, newer: Self, forgotten: Container[str] = ()) -> Self:
-        """Return `newer`, extended by the topics that only this metadata has.
+        """Return `newer`, extended by the topics that are only in this older metadata.
 
         Topics in `forgotten` are left out.
         """

@@ -85,7 +85,7 @@ class MetadataReader:
         node_id, host, port, rack = cursor.int32(), cursor.text(), cursor.int32(), cursor.text()
         cursor.skip_tags()
         if host is None or not (address := Address(host, port)).is_possible:
-            cursor.fail(f"a broker at {(host, port)}")
+            cursor.fail(f"a broker with the invalid address {(host, port)}")
         return Broker(node_id, address, rack)
 
     def _topics(self, topics: dict[str, Topic]) -> Iterator[None]:
@@ -119,7 +119,7 @@ class MetadataReader:
 
 
 class _Rows:
-    """The partitions of one topic in a Metadata response, as far as they are parsed."""
+    """The partitions of one topic in a Metadata response, as far as the response is parsed."""
 
     def __init__(
         self, cursor: ResponseCursor, name: str, topic_id: bytes, known: Topic | None
@@ -137,7 +137,7 @@ class _Rows:
             self.known = known.partitions
 
     def skip_if_equal(self, count: int) -> bool:
-        """Skip the partitions of the topic if they equal the known ones.
+        """Skip the `count` partitions of the topic in the response, if they equal the known ones.
 
         Return whether they were skipped.
         """
@@ -165,7 +165,7 @@ class _Rows:
                     self.newer[number] = known[number]
 
     def topic(self, code: int) -> Topic:
-        """Return the topic, whose partitions are all parsed.
+        """Return the topic, after all of its partitions were parsed.
 
         `code` is its error code in the response.
         """
@@ -185,10 +185,9 @@ def _epochs(known: Mapping[int, Partition]) -> Callable[[int], int | None]:
 
 
 def _skip_rows(cursor: ResponseCursor, count: int, rows: _Rows | None) -> None:
-    """Advance the cursor over the next `count` partitions.
+    """Advance the cursor over the next `count` partitions, and add them to `rows` if it is given.
 
-    Add them to `rows` unless it is None. Partitions with the same layout of bytes are added
-    together, which is faster.
+    Partitions whose bytes have the same layout are added together, which is faster.
     """
     limit = _FIRST_COMPARED
     while count:
@@ -204,8 +203,8 @@ def _skip_rows(cursor: ResponseCursor, count: int, rows: _Rows | None) -> None:
 def _next_row(cursor: ResponseCursor) -> tuple[int, list[int]]:
     """Return the size of the next partition, and the positions of array lengths in its bytes.
 
-    The list is empty if a length takes several bytes or there are tagged fields: the layout of such
-    a partition is not compared. The cursor does not move.
+    The cursor does not move. The list is empty if a length takes several bytes, or if there are
+    tagged fields. The layout of such a partition is not compared.
     """
     data, start = cursor.data, cursor.position
     # The fields are an error code, a number, the leader and its epoch. The error says that a leader
@@ -229,9 +228,10 @@ def _next_row(cursor: ResponseCursor) -> tuple[int, list[int]]:
 
 
 def _count_same_layout(cursor: ResponseCursor, size: int, layout: list[int], limit: int) -> int:
-    """Return how many of the next partitions have the same size and array lengths as the first one.
+    """Return how many of the next partitions have the size and the layout of the first one.
 
-    `layout` has the positions of the array lengths. At most `limit` partitions are compared.
+    `layout` has the positions of the array lengths, which are compared. At most `limit` partitions
+    are compared.
     """
     data, position = cursor.data, cursor.position
     count = min(limit, (len(data) - position) // size) if layout else 1

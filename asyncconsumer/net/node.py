@@ -45,10 +45,11 @@ class BrokerNode:
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
-        """Return an async context manager for one attempt to connect. It first waits for its turn.
+        """Return an async context manager for one attempt to connect.
 
-        Callers that arrive during an attempt share its result, including its error. Otherwise many
-        callers would try an unreachable broker one after the other.
+        It first waits until the caller may connect. Callers that arrive during an attempt share its
+        result, including its error. Otherwise many callers would try an unreachable broker one
+        after the other.
         """
         attempt = await self._wait_turn()
         result: ConsumerError | None = None
@@ -95,7 +96,7 @@ class BrokerNode:
             attempt.set_result(result)
 
     def on_connection_lost(self, error: ConsumerError, since: float) -> None:
-        """Record that a connection broke, which had been open since the loop time `since`.
+        """Record that a connection, open since the loop time `since`, broke with `error`.
 
         Connections to one broker break together, and are noticed one after the other. A connection
         older than the last failure belongs to that failure, and must not extend the backoff.

@@ -27,7 +27,7 @@ class PartitionTable(LeaderMapping):
     def __init__(
         self, cursor: ResponseCursor, positions: dict[int, int], newer: dict[int, Partition]
     ) -> None:
-        self._cursor = cursor  # over the bytes, in the version of the response
+        self._cursor = cursor  # a cursor over the bytes, in the version of the response
         self._positions = positions  # position of each partition's leader field
         self._newer = newer  # partitions that were known with a newer epoch
 
@@ -74,7 +74,8 @@ class PartitionTable(LeaderMapping):
     def skip_if_equal(self, cursor: ResponseCursor, count: int) -> bool:
         """Advance `cursor` over the next `count` partitions if they equal those of this table.
 
-        Return whether they do. Most responses repeat what is known, and this avoids parsing it.
+        Return whether they are equal. Most responses repeat known partitions, which need no parsing
+        then.
         """
         own = self._cursor
         if (cursor.version, count) != (own.version, len(self)):

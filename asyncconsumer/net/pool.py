@@ -20,7 +20,7 @@ from asyncconsumer.net.node import BrokerNode
 from asyncconsumer.types import Address
 
 _KEPT_SECONDS: Final = 600.0  # how long the state of an unused node is kept
-_SUSPECT_SECONDS: Final = 30.0  # then a suspicion expires, because no request may clear it
+_SUSPECT_SECONDS: Final = 30.0  # a suspicion ends after this time, because no request may clear it
 
 
 class Traffic(enum.Enum):
@@ -53,7 +53,7 @@ class ConnectionCounts:
     failed: int = 0
 
     def count_opened(self) -> None:
-        """Count an open connection."""
+        """Count a connection that was opened."""
         self.opened += 1
 
     def count_lost(self) -> None:
@@ -61,7 +61,7 @@ class ConnectionCounts:
         self.lost += 1
 
     def count_failed(self) -> None:
-        """Count a failed attempt."""
+        """Count a failed attempt to open a connection."""
         self.failed += 1
 
 
@@ -82,9 +82,9 @@ class BrokerPool(AsyncResource):
     """The connections of one client, open for its ``async with`` block.
 
     A connection is opened on first use, once for all callers. If that fails, all callers get the
-    error, and decide whether to retry. Further attempts at this address wait with a growing
-    backoff. The pool does not know broker ids: after a change of a broker's address, callers must
-    pass the new one.
+    error, and each decides whether to retry. Later attempts to connect to this address wait with a
+    growing backoff. The pool does not know broker ids: when the address of a broker changes,
+    callers must pass the new one.
     """
 
     def __init__(
@@ -166,13 +166,13 @@ class BrokerPool(AsyncResource):
             self._keep_retired(opened.connection)
 
     def wait_before(self, address: Address) -> float:
-        """Return the seconds until an address may be tried again, or 0 if it is healthy."""
+        """Return the seconds until the next attempt to connect to an address is allowed, or 0."""
         return self._nodes[address].wait() if address in self._nodes else 0.0
 
     def mark_suspect(self, address: Address) -> None:
-        """Mark a broker as suspect for 30 s, because a response is overdue.
+        """Mark a broker as suspect for 30 s, because its response is overdue.
 
-        Callers that have a choice prefer other brokers.
+        Callers that can choose a broker prefer others.
         """
         now = asyncio.get_running_loop().time()
         self._suspects = {
@@ -181,7 +181,7 @@ class BrokerPool(AsyncResource):
         self._suspects[address] = now + _SUSPECT_SECONDS
 
     def clear_suspect(self, address: Address) -> None:
-        """Clear the suspicion of a broker, because it responded."""
+        """Remove the mark of `mark_suspect` from a broker, because it responded."""
         self._suspects.pop(address, None)
 
     def preference_key(self, address: Address) -> tuple[bool, float]:
@@ -207,7 +207,7 @@ class BrokerPool(AsyncResource):
     def _node(self, address: Address) -> BrokerNode:
         """Return the BrokerNode of an address.
 
-        When one is created, drop those that are no longer used.
+        When a new one is created, BrokerNodes that are no longer used are dropped.
         """
         now = asyncio.get_running_loop().time()
         if address not in self._nodes:
@@ -225,7 +225,7 @@ class BrokerPool(AsyncResource):
     def _forget(self, key: _PoolKey, opened: _Open) -> None:
         del self._opened[key]
         if opened.connection.ending is None:
-            opened.connection.retire()  # its SASL session is about to expire
+            opened.connection.retire()  # the SASL session of this connection is about to expire
             self._keep_retired(opened.connection)
         elif not isinstance(opened.connection.ending, ClosedError):
             self.counts.count_lost()

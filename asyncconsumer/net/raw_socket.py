@@ -9,7 +9,7 @@ _WAIT_MS: Final = 5  # wait for more bytes of a response
 
 
 class RawSocket:
-    """The socket of an open transport. This object and the transport may read from it in turns."""
+    """The socket of an open transport, from which this object and the transport read in turns."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         sock = transport.get_extra_info("socket")

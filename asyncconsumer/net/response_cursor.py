@@ -26,7 +26,7 @@ class ResponseCursor:
         self._flexible = flexible
 
     def part(self, start: int) -> "ResponseCursor":
-        """Return a cursor over a copy of the bytes from `start` to the current position."""
+        """Return a cursor over a copy of the bytes from `start` to the position of this cursor."""
         part = self.data[start : self.position]
         return ResponseCursor(self._api, part, self.version, flexible=self._flexible)
 

@@ -127,7 +127,7 @@ class Login(AIOKafkaConnection):
 
 
 def _mask(secret: str | None, reason: str) -> str:
-    """Return `reason`, a broker's text, with `secret` replaced wherever it occurs.
+    """Return `reason`, a text that a broker sent, with each occurrence of `secret` replaced.
 
     A broker may repeat the password or token in its reason.
     """

@@ -18,7 +18,7 @@ from asyncconsumer.protocol.messages import (
     MetadataRequest,
 )
 
-_PIECE_SIZE: Final = 1_000  # names
+_PIECE_SIZE: Final = 1_000  # names parsed at once
 _PAUSE: Final = 10.0  # times the duration of a request; names are cached for this long
 _MAX_PAUSE: Final = 60.0  # seconds
 
@@ -48,20 +48,20 @@ class AskAny(Protocol):
 class TopicNames:
     """A cache of all topic names.
 
-    Brokers from Kafka 4.1 on list names for clients that may describe the cluster's configuration.
+    Brokers since Kafka 4.1 list names to clients that may describe the cluster's configuration.
     Otherwise the metadata of all topics is requested.
     """
 
     def __init__(self, ask_any: AskAny) -> None:
         self._ask_any = ask_any
-        self._may_list = True  # until a broker refuses it
+        self._may_list = True  # becomes False when a broker refuses to list names
         self._last: list[str] = []
         self._due = -inf
 
     async def ask(self) -> list[str]:
         """Request and return all topic names, unsorted.
 
-        Names of topics that this client may not read can be among them.
+        The list may include topics that this client may not read.
         """
         if self._may_list:
             names = await self._ask_any(ListTopicsRequest(), self._read)

@@ -13,8 +13,8 @@ _ignored: Final = itertools.count(1)
 def is_usable(name: str | None, error_code: int = 0) -> bool:
     """Return whether to use the topic `name` in a response.
 
-    A name that Kafka does not allow is used only if it has an error code, because brokers answer so
-    when this name was requested. Otherwise the topic is skipped, and a warning is logged.
+    Kafka does not allow some names. A broker answers with an error code when such a name was
+    requested, and the topic is then used. Otherwise return False and log a warning.
     """
     if not name:
         return False
@@ -25,7 +25,7 @@ def is_usable(name: str | None, error_code: int = 0) -> bool:
 
 
 def _warn(name: str) -> None:
-    """Log a warning about an ignored topic name. The more names are ignored, the fewer are logged.
+    """Log a warning about an ignored topic name. As more names are ignored, fewer are logged.
 
     A broker may send thousands of names with each response.
     """
