@@ -9,9 +9,9 @@ from asyncconsumer.records.batch_v2 import BatchHeader, is_abort_marker
 class Aborted:
     """The aborted transactions that a fetch response lists for one partition.
 
-    `covers` is called for each record batch in the order of the log. A transaction begins at its
-    first offset and ends with the abort marker of its producer. An abort marker without a listed
-    transaction is ignored.
+    `covers` must be called for each record batch, in the order of the log. A transaction begins at
+    its first offset and ends with the abort marker of its producer. An abort marker without a
+    listed transaction is ignored.
     """
 
     __slots__ = ("_inside", "_to_come")

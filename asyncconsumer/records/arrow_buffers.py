@@ -34,7 +34,10 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def table_of(rows: Sequence[Record], flags: int, scale: int) -> TableBuffers:
-    """Return the buffers of the columns whose bits are set in `flags`. Other columns are empty."""
+    """Return the buffers of the columns whose bits are set in `flags`. Other columns are empty.
+
+    A timestamp in ms is multiplied by `scale`.
+    """
 
     def having(flag: int) -> Sequence[Record]:
         return rows if flags & flag else ()
@@ -78,9 +81,9 @@ def _copied(values: Sequence[bytes | None]) -> BytesBuffers:
 
 
 def _viewed(values: Sequence[bytes | None]) -> BytesBuffers:
-    """Return Arrow views of the values, and a new buffer with copies to which they refer.
+    """Return Arrow views of the values, and a new buffer that has the viewed bytes.
 
-    Records of the pure-Python decoder do not keep a buffer that views could refer to.
+    The records of the pure-Python decoder keep no buffer to which views could refer.
     """
     data, views = bytearray(), bytearray()
     for value in values:

@@ -34,10 +34,10 @@ _PendingKind = Literal["retry", "awaitable", "failed", "message", "skip"]
 
 
 class _Pending(NamedTuple):
-    """A record that the next iteration returns again, because its message is not complete yet."""
+    """A record that was put back until its message is complete. It is then returned again."""
 
     of: Records
-    record: Record  # after the interceptors, which are called once
+    record: Record  # the record as the interceptors, which are called once, returned it
     kind: _PendingKind = "retry"
     value: Any = None  # the awaitable, the error or the message
 
@@ -126,10 +126,7 @@ class AsyncRecords:
 
     @property
     def builder(self) -> "MessageBuilder | None":
-        """The function that makes an item of each record.
-
-        If it is None, the items are the records.
-        """
+        """The function that makes an item of each record. Without one the items are the records."""
         return self._builder
 
     @builder.setter
@@ -172,7 +169,8 @@ class AsyncRecords:
             raise RuntimeError(_CONCURRENT)
         self.in_flight = False
         is_new = False  # records that `refill` has just returned are never late
-        waited = False  # after another wait they are: the partition may be lost by then
+        # after another wait the records may be late: the partition may be lost by then
+        waited = False
         while not self._ended:
             late = not is_new and (self._is_late() or (waited and self._deadline < inf))
             is_new = waited = False
@@ -191,7 +189,7 @@ class AsyncRecords:
         raise StopAsyncIteration
 
     def _read(self, *, late: bool) -> Any:  # noqa: ANN401 - what the builder returns
-        """Return the next item, or a coroutine to await before the next call.
+        """Return the next item, or a coroutine that the caller must await before the next call.
 
         Return None if `refill` must be called. With `late`, the deadline has passed.
         """
@@ -216,7 +214,7 @@ class AsyncRecords:
     def _items(self, current: Records) -> Iterator[Any]:
         """Yield the next item of the record set `current`, or nothing at its end.
 
-        If the message of the record must be awaited, put the record back and yield the awaitable.
+        If the message of a record must be awaited, put the record back and yield the awaitable.
         """
         before, builder = current.next_offset, self._builder
         for record in current:
@@ -296,9 +294,8 @@ class AsyncRecords:
     async def _apply_policy(self, error: BaseException, *, item: bool) -> None:
         """Await the poison policy's handling of an unreadable record.
 
-        Raise the error without a policy.
-
-        With `item`, a deserializer raised the error, otherwise the decoder did.
+        If there is no policy, raise the error. `item` is True if a deserializer raised the error,
+        and False if the decoder raised it.
         """
         if item and (not isinstance(error, Exception) or getattr(error, "retriable", False)):
             raise error
@@ -320,8 +317,8 @@ class AsyncRecords:
     def take(self, items: list[Any], limit: int, /) -> int:
         """Append up to `limit` items to `items`. Return the number of appended items.
 
-        Stop before a record that cannot be decoded, or whose message must be awaited. The next item
-        of the iteration is then that record.
+        Stop before a record that cannot be decoded or whose message must be awaited. The iteration
+        continues with that record.
         """
         if self._waiting:
             raise RuntimeError(_CONCURRENT)

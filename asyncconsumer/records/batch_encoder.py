@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _TRANSACTIONAL: Final = 0x10
 _MAGIC: Final = 2
-_NO_EPOCH: Final = -1  # of the leader, which the broker sets
+_NO_EPOCH: Final = -1  # leader epoch, which the broker sets
 _CHECKED: Final = Struct(">hiqqqhii")  # the part of the header that the checksum covers
 _UNCHECKED: Final = Struct(">qiibI")
 _AFTER_LENGTH: Final = 12  # bytes before and in the field `length`, which it does not count

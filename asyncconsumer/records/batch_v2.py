@@ -15,10 +15,10 @@ from asyncconsumer.records.byte_reader import (
 )
 from asyncconsumer.records.record import Headers
 
-HEAD: Final = 61  # everything before the records
+HEAD: Final = 61  # bytes before the records
 _LEAST_RECORD: Final = 7
 _LEAST_HEADER: Final = 2
-_MOST_HEADERS: Final = 1 << 16  # of one record: every two bytes could become three objects
+_MOST_HEADERS: Final = 1 << 16  # headers of one record: every two bytes could become three objects
 _LAST_CODEC: Final = 4
 _FIELDS: Final = Struct(">qiibIhiqqqhii")
 
@@ -27,7 +27,7 @@ Fields = tuple[int, int, int, bytes | None, bytes | None, Headers, int]
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a record batch header that reading needs. They are not validated."""
+    """The fields of a record batch header that the decoder needs. They are not validated."""
 
     base_offset: int
     last_offset: int
@@ -48,7 +48,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def end(self) -> int | None:
-        """The offset after the batch, or None if the fields of the header contradict each other."""
+        """The offset after the batch, or None if the header's fields contradict each other."""
         end = self.base_offset + self.records
         return end if self.base_offset <= self.last_offset == end - 1 < MOST else None
 
@@ -132,8 +132,8 @@ class BodyPart(NamedTuple):
 def read_records(batch: BatchHeader, part: BodyPart, start: int, count: int) -> Iterator[Fields]:
     """Yield the records in a part of a decompressed body, from position `start` on.
 
-    `start` is a position in the whole body, and `count` is the number of records before it. Each
-    record is first read without checks. If that fails, it is read again with all checks.
+    `start` is a position in the whole body, and `count` records come before it. Each record is
+    first read without checks. If that fails, it is read again with all checks.
     """
     body, position, size = part.data, start - part.start, len(part.data)
     windowed = not part.goes_to_the_end
@@ -167,7 +167,7 @@ _Parts = tuple[int, int, int, bytes | None, bytes | None, Headers]
 def _read_usual(body: bytes, position: int) -> _Parts:
     """Read one record without checks.
 
-    After an exception, the caller reads the record with all checks.
+    If this raises an exception, the caller reads the record again with all checks.
     """
     number, position = body[position], position + 1
     if number > 127:

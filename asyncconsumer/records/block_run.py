@@ -84,8 +84,8 @@ class BlockRun:
         self._cancelling = cancelling
         self._times = _Times(clock or _now)
         self._is_used = False
-        self.calls = 0  # that were begun
-        self.record: Record | None = None  # of the last call
+        self.calls = 0  # calls that were begun
+        self.record: Record | None = None  # the record of the last call
         self.taken = False  # other code moved `block.index` during the last call
 
     @property

@@ -17,8 +17,8 @@ class Keep(Protocol):
     def __call__(self, size: int, *, again: bool) -> int:
         """Charge `size` decompressed bytes to the budget. Return how many of them may be kept.
 
-        `again` is true if the same body was decompressed before and evicted. With a `size` of 0, a
-        decompression is about to start.
+        `again` is true if the same body was decompressed before and evicted. A `size` of 0
+        announces that a decompression is about to start.
         """
 
 
@@ -34,7 +34,7 @@ class Body:
     """The decompressed body of one record batch, with the read position in it.
 
     If the body was freed to save memory, it is decompressed again, and reading continues at the
-    same position. The object also counts decompressed bytes.
+    same position. This object also counts decompressed bytes.
     """
 
     def __init__(self, max_inflated: int, keep: Keep) -> None:
@@ -42,7 +42,7 @@ class Body:
         self.worked = 0  # bytes of all bodies since the event loop last ran
         self.at_once = False  # raise `TooLarge` for bodies that take long
         self.is_held = False  # a decompressed body is in memory
-        self.is_windowed = False  # only a part of it is in memory
+        self.is_windowed = False  # only a part of the body is in memory
         self.entry = 0  # start of the entry in the record set
         self.behind = self.count = 0  # bytes and records that were read
         self._before = 0  # bytes that were read before the last record
@@ -52,7 +52,7 @@ class Body:
     def begin(self, entry: int) -> None:
         """Start to read the record batch at position `entry` of the record set.
 
-        If it is the current batch, keep the read position.
+        If this object already has that batch, keep the read position.
         """
         if entry != self.entry:
             self.entry = entry
@@ -60,12 +60,12 @@ class Body:
         self.is_held = self.is_windowed = False
 
     def passed(self, behind: int) -> None:
-        """Count one record as read. `behind` is the position after the record."""
+        """Count one record as read. `behind` is the position after the record in the body."""
         self._before, self.behind = self.behind, behind
         self.count += 1
 
     def unread(self) -> Callable[[], None]:
-        """Set the read position back by one record. Return a function that undoes this."""
+        """Set the read position back by one record. Return a function that reverts this."""
         undone = self.entry, self.behind, self.count
         self.behind, self.count = self._before, self.count - 1
 
@@ -77,14 +77,15 @@ class Body:
 
     @property
     def is_enough(self) -> bool:
-        """Whether more bytes were decompressed for the current Arrow table than allowed."""
+        """Whether the current Arrow table has taken more decompressed bytes than allowed."""
         return self.inflated > self._max_inflated
 
     def inflate(self, codec: int, source: bytes, resume: int, max_size: int | None = None) -> bytes:
         """Return `source` decompressed, to at most `max_size` bytes.
 
-        Raise `DecodeError` if that is impossible; `resume` is its offset to continue at. Raise
-        `TooLarge` if `at_once` is set and the work would block the event loop for too long.
+        If that is impossible, raise `DecodeError` with `resume`, the offset at which reading may
+        continue. If `at_once` is set and the work would block the event loop for too long, raise
+        `TooLarge`.
         """
         rooms: list[bytearray | mmap] = [bytearray()]
 

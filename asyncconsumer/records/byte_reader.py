@@ -25,7 +25,10 @@ class DecodeError(Exception):
 
 
 def varint(data: bytes, position: int, end: int, bits: int) -> tuple[int, int]:
-    """Read an unsigned varint of up to `bits` bits. Return it and the position after it."""
+    """Read an unsigned varint of up to `bits` bits, before the position `end`.
+
+    Return its value and the position after it.
+    """
     value = 0
     for shift in range(0, bits, 7):
         if position >= end:
@@ -59,7 +62,7 @@ class ByteReader:
         return value >> 1 ^ -(value & 1)
 
     def sized(self, field: str, length: int) -> bytes | None:
-        """Read `length` bytes. Return None for a length of -1. Errors name the field."""
+        """Read `length` bytes. Return None for a length of -1. `field` is the name in errors."""
         if length < -1:
             fail(f"a negative {field} length")
         if length > self.end - self.position:

@@ -33,12 +33,12 @@ AT_ONCE: Final = 4 * 1024 * 1024
 """Maximum number of bytes to decompress on the event loop. This takes some milliseconds."""
 
 _BEGIN: Final = 64 * 1024  # bytes of the first buffer at least
-_USUAL_RATIO: Final = 16  # of the first buffer; a larger one follows only if it was too small
+_USUAL_RATIO: Final = 16  # first buffer size per input byte; a larger buffer may follow
 _WORTH_A_TRY: Final = 4  # a first buffer must be this many times smaller than the largest
-_MOST_BLOCKS: Final = 4096  # counted in advance; counting more takes too long
-_MOST_SEQUENCES: Final = 10_000  # counted in advance; a bomb has few and long ones
+_MOST_BLOCKS: Final = 4096  # blocks counted in advance; counting more takes too long
+_MOST_SEQUENCES: Final = 10_000  # sequences counted in advance; a bomb has few and long ones
 _BYTES_PER_BLOCK: Final = 256  # least average compressed size, beyond `_MOST_BLOCKS` blocks
-_MOST_MEMBERS: Final = 256  # of gzip data; encoders write one
+_MOST_MEMBERS: Final = 256  # members of gzip data; encoders write one
 _GZIP: Final = 31  # zlib's number for a gzip header and trailer
 _GZIP_INPUT: Final = 64 * 1024  # bytes for one call: zlib copies the input that it has not consumed
 _GZIP_OUTPUT: Final = 1024 * 1024  # bytes of one call: the output is copied into the buffer
@@ -74,11 +74,11 @@ class _NoRoom(Exception):
 
 
 class Size(NamedTuple):
-    """The decompressed size of a body: the declared size, if any, and an upper bound."""
+    """The decompressed size of a body: the size that its data declares, and an upper bound."""
 
     declared: int | None
     upper_bound: int
-    slow: bool = False  # it may take long even if the output is small
+    slow: bool = False  # decompression may take long even if the output is small
 
     @property
     def takes_long(self) -> bool:
@@ -141,7 +141,10 @@ def _too_much(name: str, limit: int) -> BadCompression:
 
 
 def _rooms(declared: int | None, upper_bound: int, length: int) -> list[int]:
-    """Return the buffer sizes to try, in order. The last one is the upper bound."""
+    """Return the buffer sizes to try, in order, for compressed data of `length` bytes.
+
+    The last size is the upper bound.
+    """
     if declared is not None:
         return sorted({min(declared, upper_bound), upper_bound})
     first = max(_BEGIN, _USUAL_RATIO * length)
@@ -295,7 +298,10 @@ def _lz4_measured(source: memoryview, blocks: list[tuple[int, int]], limit: int)
 
 
 def _lz4_length(source: memoryview, length: int, position: int) -> tuple[int, int]:
-    """Return a length in an lz4 sequence, and the position after it."""
+    """Return a length in an lz4 sequence at `position`, and the position after it.
+
+    `length` is the part of the length that the token of the sequence has.
+    """
     if length < _LZ4_LONG:
         return length, position
     ones = _ALL_ONES.match(source, position)

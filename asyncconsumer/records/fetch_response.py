@@ -78,7 +78,7 @@ def fetch_answer(frame: "Buffer", version: int) -> FetchAnswer:
 
 
 class _Walk:
-    """A reader of the frame of a response, or of one tagged field in it."""
+    """A reader of a fetch response, or of one tagged field in it."""
 
     def __init__(self, data: bytes, position: int, end: int, version: int) -> None:
         self.data = data
@@ -91,7 +91,7 @@ class _Walk:
     def check_besides(self, more: int = 0) -> None:
         """Raise DecodeError if a response has too many bytes that are not records.
 
-        These are the bytes read so far without the record sets, plus `more`.
+        These are the bytes read so far without the record sets, and `more` bytes that follow.
         """
         limit = _MOST_BESIDES + len(self.data) // _BESIDES_PART
         if self.position - self.records + more > limit:
@@ -163,9 +163,10 @@ class _Walk:
         return tags
 
     def inside(self, tag: tuple[int, int], read: "Callable[[_Walk], T]") -> T:
-        """Call `read` for the contents of a tagged field. Return its result.
+        """Call `read` to read the content of a tagged field. Return its result.
 
-        Raise DecodeError unless `read` reads the field to its end.
+        `tag` is the start and the end of the content. If `read` does not read it to its end, raise
+        DecodeError.
         """
         inner = _Walk(self.data, *tag, self.version)
         try:

@@ -11,7 +11,7 @@ _V2: Final = Struct(">16xb10xq")  # magic, and the base timestamp of a batch
 
 
 def first_timestamp(data: "Buffer", /) -> int:
-    """Return the timestamp of the first batch or message in milliseconds, or -1 without one.
+    """Return the timestamp in ms of the first batch or message, or -1 if there is none.
 
     The first batch may begin before the requested offset. Its timestamp is then slightly older than
     that of the requested record.

@@ -21,7 +21,7 @@ _POP_TOP: Final = opmap["POP_TOP"]
 
 
 class Nexts(Protocol[T_co]):
-    """An async iterator. A `Loop` needs only this method of it."""
+    """The interface of an async iterator, as far as a `Loop` needs it."""
 
     def __anext__(self) -> Awaitable[T_co]:
         """Return an awaitable for the next item."""
@@ -33,10 +33,10 @@ class IterationObserver(Protocol):
     loop: "weakref.ref[Any] | None"
 
     def begin(self) -> None:
-        """Prepare for the first request of an item in a loop.
+        """Prepare for the first item that a loop requests.
 
-        The method is called again after `Loop.begin_again`. If several tasks may request items, it
-        is also called whenever the task changes.
+        This is called again after `Loop.begin_again`. If several tasks may request items, it is
+        also called whenever another task requests one.
         """
 
     def on_exit(self, reason: Exit) -> None:
@@ -51,7 +51,7 @@ class IterationObserver(Protocol):
 
 @final
 class Loop(Generic[T]):
-    """The iterator of one ``async for`` statement, or of ``anext`` calls by hand.
+    """The iterator of one ``async for`` statement, or of direct ``anext`` calls.
 
     The interpreter keeps the iterator of a statement only on the stack of its frame. If such an
     iterator is deallocated while that frame executes POP_TOP, the statement was left by ``break``
@@ -78,7 +78,8 @@ class Loop(Generic[T]):
         self._ready = False  # the next item needs no call of `begin`
         self._frame = 0  # the id of the statement's frame; holding the frame would keep it alive
         self._generator = False
-        self._task: weakref.ref[Any] | None = None  # asked last, if other tasks may ask next
+        # the task of the last request, if other tasks may request items
+        self._task: weakref.ref[Any] | None = None
         iteration.loop = weakref.ref(self)
 
     def __aiter__(self) -> "Loop[T]":
@@ -100,7 +101,8 @@ class Loop(Generic[T]):
     def _is_same_task(self) -> bool:
         """Return whether the current task also made the last request.
 
-        The observer's `begin` need not be called in that case, because it depends only on the task.
+        In that case `begin` of the observer need not be called again, because it depends only on
+        the task.
         """
         return self._task is not None and self._task() is _current_task()
 

@@ -88,7 +88,7 @@ class Message(Generic[K, V]):
 
 
 async def commit_message(message: Message[Any, Any]) -> None:
-    """Commit a message. Raise `ConfigError` if the consumer commits by itself."""
+    """Commit a message. If the consumer commits records itself, raise `ConfigError`."""
     committing = message._committing  # noqa: SLF001 - a part of this module
     if committing is None:
         refuse_commit(message.topic, message.partition, message.offset)
@@ -177,9 +177,9 @@ class MessageBuilder:
         self._intercept_failed = intercept_failed
 
     def intercept(self, record: Record) -> Record:
-        """Return the record that the interceptors made of `record`.
+        """Return the record that the interceptors made of `record`, one after the other.
 
-        If an interceptor fails, report its error and continue with the record as it was before it.
+        If an interceptor fails, report its error, and pass the record on as it was before.
         """
         for on_consume in self._interceptors:
             try:
@@ -296,7 +296,8 @@ class AwaitedMessage:
         message_type: type[Any] = builder.message_type
         if issubclass(message_type, Message):
             return _message(builder, record, key, value)
-        new: Callable[..., Message[Any, Any]] = decoding.Message.__new__  # not that of a subclass
+        # not the constructor of a subclass
+        new: Callable[..., Message[Any, Any]] = decoding.Message.__new__
         return new(message_type, record, key, value, builder.commit)
 
 

@@ -15,11 +15,11 @@ from asyncconsumer.records.byte_reader import CUT, INT_32, INT_64, ByteReader, D
 _HEAD: Final = 12
 _AFTER_ATTRIBUTES: Final = 18
 _LAST_CODEC: Final = 3  # zstd came with magic 2
-_LEAST: Final = (14, 22)  # by magic
+_LEAST: Final = (14, 22)  # least size of a message, by magic
 
 
 class LegacyMessage(NamedTuple):
-    """A message of magic 0 or 1. Inside a wrapper of magic 1 its offset is relative."""
+    """A message of magic 0 or 1. In a wrapper of magic 1 its offset is relative."""
 
     offset: int
     attributes: int
@@ -31,8 +31,8 @@ class LegacyMessage(NamedTuple):
 class InnerMessage(NamedTuple):
     """The base offset of the messages in a wrapper, and the stored offset of the first message.
 
-    The stored offset is relative to the base offset. It is -1 if the stored offsets are not in
-    order.
+    The stored offset is relative to the base offset. If the stored offsets are not in order, it is
+    -1.
     """
 
     base_offset: int
@@ -45,7 +45,7 @@ def message_after(body: bytes, position: int) -> int:
 
 
 def read_message(data: bytes, position: int, end: int) -> LegacyMessage:
-    """Return the message between `position` and `end`."""
+    """Return the message between the positions `position` and `end` of `data`."""
     offset: int = INT_64.unpack_from(data, position)[0]
     reader = ByteReader(data, position + _AFTER_ATTRIBUTES, end)
     timestamp = -1
@@ -73,7 +73,7 @@ def check_wrapper(wrapper: LegacyMessage) -> bytes:
 def survey(body: bytes, magic: int, wrapper_offset: int) -> InnerMessage:
     """Check the messages in a decompressed wrapper. Return their base offset and first offset.
 
-    The base offset follows from `wrapper_offset`, which is the offset of the last message.
+    The base offset follows from `wrapper_offset`, the absolute offset of the last message.
     """
     position, count, first, last = 0, 0, 0, -1
     while position < len(body):
@@ -114,7 +114,7 @@ def read_messages(
 
 
 def alone(message: LegacyMessage) -> Iterator[Fields]:
-    """Yield the message of an entry that is not compressed."""
+    """Yield the fields of a message that is not in a wrapper."""
     offset = message.offset
     yield offset, offset + 1, message.timestamp, message.key, message.value, (), 0
 

@@ -117,7 +117,10 @@ def fill(
     value: bytes | None,
     headers: Headers,
 ) -> Record:
-    """Set the fields of a new `Record`. They are not checked, because the decoder made them."""
+    """Set the fields of a new `Record` and return it.
+
+    The values are not checked, because the decoder made them.
+    """
     _set_topic(record, topic)
     _set_partition(record, partition)
     _set_offset(record, offset)
@@ -152,8 +155,8 @@ def show(
 def refuse_commit(topic: str, partition: int, offset: int) -> NoReturn:
     """Raise `ConfigError`, because the consumer commits this record itself."""
     raise ConfigError(
-        f"{topic}[{partition}]@{offset} is not committed by hand: a consumer commits it by itself, "
-        "when the next is asked for. To say when, set commit_policy='manual', or call "
+        f"{topic}[{partition}]@{offset} has no commit(), because the consumer commits it when the "
+        "next record is requested. To choose the time, set `commit_policy` to 'manual', or call "
         "consumer.commit(record)"
     )
 

@@ -40,9 +40,7 @@ class Bodies(Preparer, Protocol):
     """
 
     def make_room(self, reader: "Records", /) -> None:
-        """Evict bodies until the budget is within its limit, so that `reader` can decompress
-        one.
-        """
+        """Evict bodies until the budget is within its limit, before `reader` decompresses one."""
 
     def hold(self, reader: "Records", size: int, again: bool, /) -> int:  # noqa: FBT001 - as in C
         """Charge `size` bytes of a body to the budget. Return how many of them `reader` may keep.
@@ -208,9 +206,9 @@ class Records:
         self._walk.allow_pauses(after_work=allowed, for_bodies=allowed and self.bodies is not None)
 
     def _await_body(self) -> None:
-        """Set `paused` to FOR_BODY while `prepare` runs in another thread.
+        """Set `paused` to FOR_BODY, because another thread executes `prepare`.
 
-        Raise RuntimeError if another thread reads in any other way.
+        If another thread reads in any other way, raise RuntimeError.
         """
         self.paused = Pause.NONE
         if not (self._turn.is_preparing and self._cooperative):
@@ -232,7 +230,7 @@ class Records:
     def prepare(self) -> None:
         """Load the next record without pauses. Call this in a worker thread.
 
-        If `close` is called meanwhile, the records are closed when this returns.
+        If `close` is called meanwhile, the records are closed at the end of this call.
         """
         self._turn.prepare(self._walk.next_offset)
         self._walk.allow_pauses(after_work=False, for_bodies=False)
@@ -246,9 +244,9 @@ class Records:
                 self.close()
 
     def _open_next(self) -> None:
-        """Read the next record and put it back.
+        """Read the next record and put it back, so that it is in memory.
 
-        An error is raised later, when the record is requested.
+        An error is stored, and raised when the record is requested.
         """
         before = self._walk.next_offset
         try:
@@ -291,7 +289,7 @@ class Records:
 
     @property
     def next_offset(self) -> int:
-        """The offset at which the next fetch must start. It follows the records returned so far."""
+        """The offset after the records returned so far, at which the next fetch must start."""
         position = self._turn.position
         return self._walk.next_offset if position is None else position
 
@@ -306,7 +304,7 @@ class Records:
 
     @property
     def incomplete(self) -> int:
-        """The size of the first record batch if even that one is incomplete, otherwise 0."""
+        """The size of the first record batch if the data ends within it, otherwise 0."""
         return self._walk.incomplete
 
     @property
@@ -322,9 +320,9 @@ class Records:
         )
 
     def close(self) -> None:
-        """End the iteration and release the buffer, unless that was done before.
+        """End the iteration and release the buffer, unless both was done before.
 
-        A thread in `prepare` needs the buffer and releases it when it is done.
+        If a thread is in `prepare`, it still needs the buffer, and releases it when it is done.
         """
         if self._turn.close():
             try:
@@ -342,9 +340,9 @@ class Records:
             self.bodies.release(self)
 
     def evict(self) -> bool:
-        """Free the decompressed body. Return False if there is none or it is in use.
+        """Free the decompressed body. Return False if there is none or if it is in use.
 
-        The next record decompresses it again.
+        When the next record is read, the body is decompressed again.
         """
         if not self._turn.take():
             return False
@@ -359,8 +357,8 @@ class Records:
     def skip_corrupt(self) -> int:
         """Continue after the corrupt data. Return the offset at which reading continues.
 
-        Raise the `CorruptRecords` again if the end of the corrupt data is not known (its `resume`
-        is None).
+        If the end of the corrupt data is not known (`resume` of the `CorruptRecords` is None),
+        raise the `CorruptRecords` again.
         """
         if self._error is not None:
             if self._error.resume is None:

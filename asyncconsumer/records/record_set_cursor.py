@@ -18,7 +18,7 @@ from asyncconsumer.records.record import Record, fill
 _OFFSET_AND_LENGTH: Final = Struct(">qi")
 _ENTRY_HEAD: Final = _OFFSET_AND_LENGTH.size  # the same in every format
 _HEAD_TO_MAGIC: Final = 17
-_LEAST_LENGTH: Final = 14  # of an empty message of magic 0, the smallest entry
+_LEAST_LENGTH: Final = 14  # length of an empty message of magic 0, the smallest entry
 _LARGEST_MARKERS: Final = 64 * 1024  # bytes of a control batch; brokers write less than 100
 
 
@@ -43,9 +43,9 @@ class RecordSetCursor:
         self.next_offset = offset
         self.incomplete = 0
         self.leader_epoch = -1
-        self._may_pause = False  # after much was decompressed
+        self._may_pause = False  # pause after much was decompressed
         self.stand = 0  # the offset for an error in the current entry
-        self.body = Body(limits.max_inflated, keep)  # of the current entry
+        self.body = Body(limits.max_inflated, keep)  # the body of the current entry
         self._index = 0
         self._limits = limits
         self._aborted = aborted
@@ -93,9 +93,9 @@ class RecordSetCursor:
         self.body.at_once = for_bodies
 
     def back(self) -> None:
-        """Go back to the start of the current record batch.
+        """Go back to the start of the current record batch, whose rest is to be read again.
 
-        Records before the read position in it are not yielded again.
+        The records of the batch that were yielded already are skipped.
         """
         self._index = self.body.entry
         self.body.is_held = False
@@ -156,9 +156,10 @@ class RecordSetCursor:
             self.incomplete = needed
 
     def _entry_after(self, view: memoryview) -> int | None:
-        """Return the offset of the next entry, at which reading continues after a corrupt one.
+        """Return the first offset of the entry at the read position, if its header can be right.
 
-        Return None if its header is wrong as well.
+        Reading continues at this entry after a corrupt one. Return None if its header is wrong as
+        well.
         """
         if len(view) - self._index < _HEAD_TO_MAGIC:
             return None

@@ -6,9 +6,10 @@ from typing import final
 
 @final
 class Turn:
-    """A lock that no caller waits for, because a thread that reads ahead holds it for long.
+    """A lock for one reader at a time. No caller waits for it, because it may be held for long.
 
-    A caller that does not get it uses `refuse`, or leaves the work to that thread.
+    A thread that reads ahead holds it. A caller that does not get the lock calls `refuse`, or
+    leaves the work to that thread.
     """
 
     __slots__ = ("is_closing", "is_preparing", "lock", "position")
@@ -20,7 +21,7 @@ class Turn:
         self.position: int | None = None  # the value of `next_offset` while a thread reads ahead
 
     def take(self) -> bool:
-        """Take the lock if it is free. Return whether it was free."""
+        """Take the lock if it is free. Return whether the caller has the lock."""
         return self.lock.acquire(blocking=False)
 
     def give_back(self) -> None:
@@ -32,7 +33,7 @@ class Turn:
         raise RuntimeError("these Records are being read by another thread")
 
     def prepare(self, position: int) -> None:
-        """Take the lock to read ahead. Raise `RuntimeError` if another thread has it.
+        """Take the lock to read ahead. If another thread has it, raise `RuntimeError`.
 
         Until `end_prepare`, `next_offset` of the records stays at `position`.
         """
@@ -49,9 +50,10 @@ class Turn:
         self.is_preparing = False
 
     def close(self) -> bool:
-        """Take the lock to close the records.
+        """Take the lock to close the records. Return whether the caller has the lock.
 
-        Return False if another thread is reading ahead and will close them.
+        Return False if a thread reads ahead: it closes the records when it is done. If another
+        thread reads in any other way, raise `RuntimeError`.
         """
         self.is_closing = True
         if self.take():
