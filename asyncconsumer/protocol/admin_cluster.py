@@ -53,7 +53,7 @@ DESCRIBE_QUORUM: Final = Api(
 class DescribeQuorumRequest(TableRequest, api=DESCRIBE_QUORUM):
     """A DescribeQuorum request for the state of the controllers. It needs Kafka 3.3 in KRaft mode.
 
-    The active controller reports its own timestamps as the current time of its clock.
+    In the response, the timestamps of the active controller are the current time of its clock.
     """
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from asyncconsumer.aiokafka_parts import Boolean, Int16, Int32
 from asyncconsumer.protocol.schema import Api, ArrayOf, BytesField, Field, TableRequest, Text
 
-_MAX_REASON_LENGTH: Final = 255  # characters that brokers accept
+_MAX_REASON_LENGTH: Final = 255  # characters of a reason that brokers accept
 
 JOIN_GROUP: Final = Api(
     name="JoinGroup",

@@ -21,7 +21,7 @@ TAGS: Final = "tags"
 
 
 class TaggedFields(AbstractType[dict[int, bytes]]):
-    """The optional fields at the end of a row. Each has a number (tag) and an encoded value."""
+    """The optional fields at the end of a row, by their number (tag), with encoded values."""
 
     @classmethod
     def encode(cls, value: dict[int, bytes]) -> bytes:
@@ -33,9 +33,9 @@ class TaggedFields(AbstractType[dict[int, bytes]]):
 
     @classmethod
     def decode(cls, data: BytesIO) -> dict[int, bytes]:
-        """Read the optional fields by tag.
+        """Read the optional fields and return their values by tag.
 
-        Raise ValueError if they are out of order or incomplete.
+        If the fields are out of order or incomplete, raise ValueError.
         """
         fields: dict[int, bytes] = {}
         last = -1
@@ -83,7 +83,7 @@ class FlexibleHeaders:
 def is_flexible(request: RequestStruct) -> bool:
     """Return whether a request is of a flexible version.
 
-    Its headers, and those of its response, then have tagged fields.
+    The headers of such a request and of its response have tagged fields.
     """
     declared = getattr(request, "FLEXIBLE_VERSION", None)
     # From 0.15 on, aiokafka's requests declare it by their schema.

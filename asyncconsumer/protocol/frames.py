@@ -14,7 +14,7 @@ _HEAD_BUFFER_SIZE: Final = 4096
 
 
 class BadLength(Exception):
-    """An error for the length prefix of a frame that is too small or too large."""
+    """An error for a frame whose length prefix is too small or too large."""
 
     def __init__(self, head: bytes) -> None:
         super().__init__(head)

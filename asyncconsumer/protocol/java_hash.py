@@ -1,4 +1,4 @@
-"""Java's string hashes and orders, for results that all members of a group must agree on."""
+"""Java's string hashes and orders, which assignors need to compute the same results as Java."""
 
 import functools
 import struct
@@ -7,7 +7,7 @@ from typing import Final
 
 from asyncconsumer.types import TopicPartition
 
-_BUCKETS: Final = 16  # of a HashMap that has not grown
+_BUCKETS: Final = 16  # buckets of a HashMap that has not grown
 
 
 @functools.lru_cache(maxsize=1024)  # few topic names, but thousands of partitions
@@ -42,7 +42,7 @@ def partition_hash(partition: TopicPartition) -> int:
 
 
 def buckets(entries: int) -> int:
-    """Return the number of buckets of a Java HashMap that grew to `entries` entries."""
+    """Return the number of buckets of a Java HashMap after it has grown to `entries` entries."""
     count = _BUCKETS
     while entries > count * 3 // 4:
         count *= 2
@@ -50,10 +50,11 @@ def buckets(entries: int) -> int:
 
 
 def bucket(hash_code: int, count: int) -> int:
-    """Return the index of the bucket, out of `count`, for an entry with this hash code.
+    """Return the index of the bucket for an entry with this hash code, out of `count` buckets.
 
     Java iterates over HashMaps and HashSets bucket by bucket, and in each bucket in insertion
-    order. Buckets of nine and more entries, which Java orders differently, do not occur by chance.
+    order. Java orders buckets of nine and more entries differently, but these are not to be
+    expected in practice.
     """
     return ((hash_code & 0xFFFFFFFF) >> 16 ^ hash_code) & count - 1
 

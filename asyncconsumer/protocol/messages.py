@@ -84,8 +84,8 @@ METADATA: Final = Api(
 class MetadataRequest(TableRequest, api=METADATA):
     """A Metadata request for the brokers, and for topics by name or id. None requests all topics.
 
-    With `create` a broker may create topics that do not exist, if it is configured to. With
-    `operations` the response has the permitted operations on each topic, as bits.
+    With `create`, a broker that is configured to may create topics that do not exist. With
+    `operations`, the response has the permitted operations on each topic, as bits.
     """
 
     def __init__(
@@ -139,7 +139,10 @@ class ListTopicsRequest(TableRequest, api=LIST_CONFIG_RESOURCES):
         super().__init__({"resource_types": [_TOPICS]})
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> RequestStruct:
-        """Return the request, or a Metadata request for all topics if the broker lacks the API."""
+        """Return the request in its newest version that the broker supports.
+
+        If the broker lacks the API, return a Metadata request for all topics instead.
+        """
         _, newest = versions.get(self.API_KEY, (-1, -1))
         if newest < self.API.versions[0]:
             return MetadataRequest(None).prepare(versions)
@@ -196,7 +199,7 @@ class ListedOffset(NamedTuple):
 
     partition: int
     timestamp: int
-    current_leader_epoch: int = -1  # as known to this client; -1 if unknown
+    current_leader_epoch: int = -1  # the leader epoch that this client knows, or -1
 
 
 class ListOffsetsRequest(TableRequest, api=LIST_OFFSETS):
@@ -265,14 +268,14 @@ class EpochRow(NamedTuple):
     """A partition in an OffsetForLeaderEpoch request."""
 
     partition: int
-    leader_epoch: int  # of the last record read
+    leader_epoch: int  # leader epoch of the last record read
     current_leader_epoch: int = -1
 
 
 class OffsetForLeaderEpochRequest(TableRequest, api=OFFSET_FOR_LEADER_EPOCH):
     """An OffsetForLeaderEpoch request for the end offset of a leader epoch.
 
-    The result shows whether the log was truncated.
+    A reader that is beyond this offset has read records that were truncated since.
     """
 
     def __init__(self, topics: Mapping[str, Sequence[EpochRow]]) -> None:
@@ -339,9 +342,9 @@ class FetchPartition(NamedTuple):
     partition: int
     fetch_offset: int
     partition_max_bytes: int
-    current_leader_epoch: int = -1  # as known to this client; -1 if unknown
-    last_fetched_epoch: int = -1  # of the last record read
-    log_start_offset: int = -1  # for replicas only
+    current_leader_epoch: int = -1  # the leader epoch that this client knows, or -1
+    last_fetched_epoch: int = -1  # leader epoch of the last record read
+    log_start_offset: int = -1  # used by replicas only
 
 
 class FetchRequest(TableRequest, api=FETCH):
@@ -349,8 +352,8 @@ class FetchRequest(TableRequest, api=FETCH):
 
     `asyncconsumer.records` decodes the response. ``session`` is `NO_SESSION`, `NEW_SESSION`, or a
     session id and epoch. A session id with epoch 0 replaces the session by a new one. ``forgotten``
-    are the partitions to drop from the session. Topic ids are used if every topic has one;
-    otherwise the version stays below 13.
+    are the partitions to remove from the session. If every topic has an id, topic ids are used.
+    Otherwise the version stays below 13.
     """
 
     def __init__(

@@ -83,19 +83,19 @@ OFFSET_FETCH: Final = Api(
 
 
 class Commit(NamedTuple):
-    """A partition in an OffsetCommit request, with the offset of the next record to read."""
+    """One partition in an OffsetCommit request, with the offset of the next record to read."""
 
     partition: int
     offset: int
-    leader_epoch: int = -1  # of the last record read
+    leader_epoch: int = -1  # leader epoch of the last record read
     metadata: str = ""
 
 
 class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
     """An OffsetCommit request for offsets of a group.
 
-    By default it names no member, which brokers accept for a group without members. A member sets
-    its id and the generation.
+    Without a member id and a generation it names no member, which brokers accept for a group
+    without members.
     """
 
     def __init__(

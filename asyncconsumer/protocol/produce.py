@@ -127,10 +127,10 @@ class ProduceRequest(TableRequest, api=PRODUCE):
 
 
 class Written(NamedTuple):
-    """The result of a written batch.
+    """The result of a batch that was written.
 
     `base_offset` is that of its first record. `timestamp_ms` is the time that the broker set for
-    its records, or -1.
+    its records, or -1 if it set none.
     """
 
     base_offset: int

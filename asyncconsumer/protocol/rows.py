@@ -36,7 +36,7 @@ def plain_array(of: Any, *, flexible: bool) -> Array:  # noqa: ANN401 - aiokafka
 
 
 class _Packed(Array):
-    """The base of the array types. `min_size` is the minimum size of an encoded item in bytes."""
+    """The base class of the array types. `min_size` is the minimum size of an encoded item."""
 
     def __init__(self, of: Any, min_size: int, *, flexible: bool) -> None:  # noqa: ANN401 - as above
         super().__init__(of)
@@ -102,7 +102,10 @@ class PackedRows(_Packed):
         return b"".join([self._encode_count(len(items)), *(pack(*values(row)) for row in items)])
 
     def decode(self, data: BytesIO) -> list[FieldValue] | None:
-        """Read an array of rows as tuples. Rows without tagged fields are unpacked in one call."""
+        """Read an array as a list of tuples, one for each row. Return None for a null array.
+
+        Rows without tagged fields are unpacked in one call.
+        """
         start, size = data.tell(), self._row.size
         if (count := self._decode_count(data)) < 0:
             return None
@@ -166,7 +169,7 @@ class TextRows(_Packed):
         return b"".join((self._before.pack(*values[:text_index]), size, encoded, tail))
 
     def decode(self, data: BytesIO) -> list[FieldValue] | None:
-        """Read an array of rows as tuples."""
+        """Read an array as a list of tuples, one for each row. Return None for a null array."""
         if (count := self._decode_count(data)) < 0:
             return None
         raw, position = data.getvalue(), data.tell()

@@ -282,8 +282,8 @@ class TableRequest(Request[RequestStruct]):
     """A request that is sent in the newest version that this package and the broker support.
 
     ``values`` has the fields of all these versions. Rows are mappings, except that rows of only
-    numbers are objects. Fields that the chosen version lacks are left out. A request whose meaning
-    would change without a field needs ``min_version``. `max_version` limits the version as well.
+    numbers are objects. Fields that the chosen version lacks are left out. If a request means
+    something else without a field, set ``min_version``. `max_version` limits the version as well.
     """
 
     API_KEY: ClassVar[int] = -1

@@ -64,7 +64,7 @@ class ConsumerProtocolSubscription:
             topics=reader.many("topics", 2, lambda: reader.text("a topic")),
             user_data=reader.sized("user_data"),
             owned_partitions=reader.topic_partitions("owned_partitions") if version >= 1 else (),
-            # every negative number means no generation
+            # any negative number means no generation
             generation_id=max(reader.int32("generation_id"), NO_GENERATION)
             if version >= 2
             else NO_GENERATION,
@@ -118,9 +118,9 @@ class StickyUserData(NamedTuple):
 
 
 class CooperativeStickyUserData(NamedTuple):
-    """The user data of the "cooperative-sticky" assignor.
+    """The user data of the "cooperative-sticky" assignor: a generation.
 
-    It is the generation in which the owned partitions were assigned.
+    It is the generation in which the member's owned partitions were assigned.
     """
 
     generation: int

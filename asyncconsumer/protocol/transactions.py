@@ -124,8 +124,8 @@ class EndTransactionRequest(TableRequest, api=END_TXN):
 class CommitInTransactionRequest(TableRequest, api=TXN_OFFSET_COMMIT):
     """A TxnOffsetCommit request, which commits offsets of a group with a transaction (KIP-447).
 
-    If the group metadata names a member, the group coordinator refuses a fenced one. That needs
-    brokers since Kafka 2.5.
+    If the group metadata names a member, the group coordinator refuses the request if that member
+    is fenced. This needs brokers since Kafka 2.5.
     """
 
     def __init__(
@@ -148,9 +148,10 @@ class CommitInTransactionRequest(TableRequest, api=TXN_OFFSET_COMMIT):
 
 
 def check_partitions(response: Response, expected: Iterable[TopicPartition]) -> None:
-    """Raise the first error of a partition in a response, preferably one that is not retriable.
+    """Raise the error of a partition in a response, if there is one.
 
-    Raise MalformedResponse if the partitions are not those in `expected`.
+    Of several errors, one that is not retriable is raised. If the partitions are not those in
+    `expected`, raise MalformedResponse.
     """
     codes = dict(_partition_codes(response))
     if codes.keys() != set(expected):
