@@ -18,8 +18,8 @@ async def for_each(
 ) -> None:
     """Call `work` for each item, concurrently in groups of `limit`. Then raise the first error.
 
-    `work` is called for all items, even if it raises a `ConsumerError` for some. A `TaskGroup`
-    alone would cancel the other calls, and wrap the error in a group.
+    All items are processed, even if `work` raises a `ConsumerError` for some. A `TaskGroup` alone
+    would cancel the other calls, and wrap the error in a group.
     """
     errors: list[ConsumerError] = []
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 async def interruptible() -> AsyncIterator[asyncio.Timeout]:
     """Return an async context manager whose block other code can end without an error.
 
-    It yields a timeout. To end the block at its current await, reschedule the timeout to the
-    current time.
+    The context manager returns a timeout to the ``as`` clause. To end the block at its current
+    await, reschedule the timeout to the current time.
     """
     running = asyncio.timeout(None)
     try:

@@ -11,7 +11,7 @@ _SECONDS: Final = 60.0
 
 
 class RateLimitedLogger:
-    """A logger of at most ten lines per minute. The next line says how many were left out."""
+    """A logger of at most ten messages per minute. The next one says how many were left out."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -27,8 +27,8 @@ class RateLimitedLogger:
     ) -> None:
         """Log a warning, or only count it if the limit is reached.
 
-        The traceback of `error` is added if there is one. `fields` become attributes of the log
-        record, for structured logs.
+        If `error` is given, its traceback is added. `fields` become attributes of the log record,
+        for structured logs.
         """
         self._log(logging.WARNING, message, args, error, fields)
 

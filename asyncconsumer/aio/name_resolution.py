@@ -79,10 +79,8 @@ async def connect(
 ) -> None:
     """Open a TCP connection to the first address of a host that accepts one.
 
-    Use TLS if `tls` is set.
-
-    `protocol` creates the protocol of the connection. Raise the `OSError` of the name resolution,
-    of the addresses that were tried, or of TLS.
+    Use TLS if `tls` is set. `protocol` creates the protocol of the connection. If that fails, raise
+    the `OSError` of the name resolution, of the addresses that were tried, or of TLS.
     """
     loop = asyncio.get_running_loop()
     sock = await _first_open(await resolve(address.host), address.port)
@@ -124,7 +122,7 @@ async def _first_open(endpoints: list[Endpoint], port: int) -> socket.socket:
 
 
 async def open_socket(endpoint: Endpoint, port: int) -> socket.socket:
-    """Connect to an address, and return the socket."""
+    """Connect to the IP address of `endpoint` at `port`, and return the socket."""
     host, _, *scope = endpoint.sockaddr
     sock = socket.socket(endpoint.family, socket.SOCK_STREAM)
     try:

@@ -1,6 +1,6 @@
 """A context manager that is kept open by a task of its own.
 
-So it may stay open after the end of the task that opened it.
+It can therefore stay open after the task that requested it has ended.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from asyncconsumer.aio.start_task import start_task
 
 
 class OwnTask:
-    """A task that enters an async context manager, and exits it in `close`.
+    """A task that enters an async context manager in `open`, and exits it in `close`.
 
     A task group must be exited by the task that entered it. With this class, `open` and `close` may
     be called by different tasks.

@@ -1,4 +1,4 @@
-"""A base class for objects that are used in an ``async with`` block."""
+"""A base class for objects that are open within an ``async with`` block."""
 
 import abc
 from contextlib import AsyncExitStack
@@ -7,10 +7,11 @@ from typing import Self
 
 
 class AsyncResource(abc.ABC):
-    """An object that is open for its ``async with`` block.
+    """An object that is open within its ``async with`` block.
 
-    A subclass implements `_open`, which registers on an exit stack everything that the end of the
-    block must close. If opening fails or is cancelled, the parts that were opened are closed again.
+    A subclass implements `_open`, which registers every part that must be closed on an exit stack.
+    The end of the block closes these parts in reverse order. If opening fails or is cancelled, the
+    parts that were opened are closed again.
     """
 
     _stack: AsyncExitStack
@@ -36,14 +37,17 @@ class AsyncResource(abc.ABC):
 
     @abc.abstractmethod
     async def _open(self, stack: AsyncExitStack) -> None:
-        """Open this object. Register on `stack` everything that the end of the block must close."""
+        """Open this object. Register every part that must be closed on `stack`."""
 
     async def _before_close(self, error: BaseException | None) -> None:  # noqa: B027 - optional
-        """Do the work at the end of the block that needs everything open, such as final commits.
+        """Do work at the end of the block that needs all parts open, such as a final commit.
 
-        `error` is the exception that ended the block, or None. Everything is closed afterwards,
-        even if this method fails.
+        `error` is the exception that ended the block, or None. Afterwards all parts are closed,
+        even if this method raises an exception.
         """
 
     def _after_close(self) -> None:  # noqa: B027 - optional
-        """Raise the error of a background task. This is called if the block raised no error."""
+        """Raise the error of a background task, if one has failed.
+
+        This is called after all parts were closed, and only if the block raised no error.
+        """

@@ -23,8 +23,8 @@ class RetryDeadline:
     ) -> None:
         """Wait before the next attempt after `error`.
 
-        Raise `error` if the time is up, or if it is not retriable. With `treat_as_retriable`, any
-        error is retriable.
+        If the time limit has passed, or if `error` is not retriable, raise `error`. With
+        `treat_as_retriable`, any error is retriable.
         """
         now = asyncio.get_running_loop().time()
         if self._deadline is None:

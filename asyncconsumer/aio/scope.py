@@ -22,7 +22,7 @@ class _ScopeState(enum.Enum):
 class Scope:
     """A task group that cancels its tasks at the end, and does not wrap errors of the block.
 
-    A task that returns a `ConsumerError` does not end the block. `outcome` raises the error in the
+    A task may return a `ConsumerError`, which does not end the block. `outcome` raises it in the
     caller that waits for the task. Any exception that a task raises ends the block.
     """
 
@@ -55,7 +55,7 @@ class Scope:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the block is running."""
+        """Return whether the block was entered and has not ended."""
         return self._state is _ScopeState.OPEN
 
     @property
@@ -69,7 +69,7 @@ class Scope:
             raise ClosedError(f"{self._owner}: it was opened before; create a new one")
 
     def check_open(self) -> None:
-        """Raise `ClosedError` if the block is not running."""
+        """Raise `ClosedError` if the block was not entered yet or has ended."""
         if self._state is not _ScopeState.OPEN:
             raise ClosedError(f"{self._owner}: {self._state.value}")
 

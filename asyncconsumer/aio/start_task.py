@@ -12,10 +12,10 @@ def start_task(
     work: Coroutine[Any, Any, T],
     name: str | None = None,
 ) -> asyncio.Task[T]:
-    """Create a task whose first step runs after this call has returned.
+    """Create a task whose first step happens after this call has returned.
 
-    The caller can store the task before `work` reads or clears what was stored. An eager task
-    factory would run `work`, possibly to its end, within `create_task`.
+    The caller can therefore store the task before `work` needs the stored value. An eager task
+    factory would start `work`, and possibly end it, within `create_task`.
 
     If the task cannot be created, `work` is closed and the `RuntimeError` is raised.
     """
@@ -38,6 +38,6 @@ def start_task(
 
 
 async def _after(returned: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    # without an eager factory the event is set already, and this does not suspend
+    # without an eager factory the event is already set, so this wait does not suspend
     await returned.wait()
     return await work

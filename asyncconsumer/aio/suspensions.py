@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.aio.clock import wall_clock
 
-_CLOCK_DRIFT: Final = 0.1  # part of a timeout
+_CLOCK_DRIFT: Final = 0.1  # fraction of a timeout
 _MIN_JUMP: Final = 0.1  # seconds; smaller jumps are normal clock corrections
 _MAX_JUMPS: Final = 64
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", None)
@@ -26,7 +26,7 @@ class ClockOffsets(NamedTuple):
 
 
 def boot_clock() -> float:
-    """Return the system's time, which advances while the machine is suspended (Linux)."""
+    """Return a time in seconds that also advances while the machine is suspended (on Linux)."""
     return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
@@ -61,7 +61,8 @@ class Suspensions:
     def check(self) -> None:
         """Compare the clocks, and store a jump since the last comparison.
 
-        Call this before a time measurement begins, so that an earlier jump does not count for it.
+        Call this before a time measurement begins. Otherwise a jump before its beginning is found
+        later and counts for it.
         """
         before, self._last = self._last, self._offsets()
         boottime = self._last.boottime - before.boottime
@@ -71,10 +72,10 @@ class Suspensions:
             self._jumps.append(_ClockJump(now, max(boottime, 0.0), largest))
 
     def certain_end(self, start: float, timeout: float) -> float:
-        """Return the loop time at which a timeout that began at `start` ends at the earliest.
+        """Return the earliest loop time at which a timeout can end that a server measures.
 
-        The other machine counts suspended time, and its clock may run faster. So suspended time and
-        a margin for the drift are subtracted.
+        The server measures `timeout` seconds from the loop time `start`. It counts suspended time,
+        and its clock may be faster. So suspended time and a margin for the drift are subtracted.
         """
         return start + timeout * (1 - _CLOCK_DRIFT) - self.since(start)
 

@@ -34,8 +34,8 @@ class _ThreadJob(NamedTuple):
 async def call_in_daemon_thread(name: str, function: Callable[[], T]) -> T:
     """Call a function in a daemon thread of that name, with the current context variables.
 
-    `asyncio.to_thread` would use the default executor of the application, whose threads
-    `asyncio.run` waits for.
+    `asyncio.to_thread` would use the default executor of the application, and `asyncio.run` waits
+    for the threads of that executor.
     """
     context = copy_context()
     job = _ThreadJob(Future(), lambda: context.run(function))
