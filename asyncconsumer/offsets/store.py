@@ -42,7 +42,7 @@ def commit_error(
 def failed_partitions(
     offsets: Iterable[TopicPartition], error: ConsumerError
 ) -> dict[TopicPartition, ConsumerError]:
-    """Return the error of each partition in `offsets` that failed with `error`.
+    """Return the error of each partition in `offsets` that failed when a commit raised `error`.
 
     A `PartlyCommitted` names the partitions and their errors. Any other error applies to all.
     """

@@ -122,9 +122,9 @@ class ZooKeeperOffsets:
     async def _write(
         self, offsets: Mapping[TopicPartition, int], epoch: int
     ) -> dict[TopicPartition, ZooKeeperError]:
-        """Write offsets as the classic consumer does. Return the errors of partitions that failed.
+        """Write offsets as the classic consumer does. Return the errors by partition.
 
-        Most znodes exist. A missing one is created, with its parents if needed. If another client
+        Most znodes exist. A missing znode is created, with its parents if needed. If another client
         creates it meanwhile, its data is set.
         """
         errors: dict[TopicPartition, ZooKeeperError | None] = dict.fromkeys(offsets)

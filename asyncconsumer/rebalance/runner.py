@@ -114,7 +114,7 @@ class MembershipRunner:
     def waiting(self) -> Iterator[None]:
         """Return a context manager for the time in which the current task waits for a rebalance.
 
-        If it is the task that reads, the rebalance must not wait for the task's records in flight.
+        If this task reads a stream, the rebalance must not wait for its records in flight.
         """
         with ExitStack() as stack:
             for stream in self.rebalancer.streams.all():

@@ -291,10 +291,11 @@ class ClassicMembership(AsyncResource):
         return joined
 
     async def _sync(self, joined: JoinResult) -> Mapping[TopicPartition, str] | None:
-        """Send SyncGroup. A leader adds the assignments of all members to it.
+        """Send SyncGroup, and return the member id of the owner of each partition.
 
-        Return the assigned partitions with the member id of the owner that this member knows.
-        Return None if this member lost its membership or left the group before the response.
+        If this member computes the assignment, the request contains it, and the result has all
+        partitions. Otherwise the result has only the partitions of this member. Return None if this
+        member lost its membership or left the group before the response.
         """
         identity, assignments = joined.identity, await self._compute_assignment(joined)
         request = SyncGroupRequest(

@@ -86,7 +86,10 @@ class GroupInfo:
     def subscribed_partitions(
         self, subscriptions: Mapping[str, Sequence[str]] | None = None
     ) -> list[TopicPartition]:
-        """Return the partitions of all subscribed topics, ordered by topic and number."""
+        """Return the partitions of all subscribed topics, ordered by topic and number.
+
+        A caller that has the result of `subscriptions()` passes it, because it is slow to compute.
+        """
         return [
             TopicPartition(topic, partition)
             for topic, threads in (subscriptions or self.subscriptions()).items()
