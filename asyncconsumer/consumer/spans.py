@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from asyncconsumer.errors import ConfigError, ConsumerError
 from asyncconsumer.offsets.store import OffsetStore
 from asyncconsumer.records.loop import Exit
-from asyncconsumer.streams.reader import ObservingSource
+from asyncconsumer.streams.acknowledgement import ObservingSource
 from asyncconsumer.streams.stream import LoopSource
 from asyncconsumer.types import TopicPartition
 

@@ -32,7 +32,7 @@ class Ledger:
         self._before: Ranges = decode(committed, committed.metadata)  # processed by the last owner
         self._before_epoch = committed.leader_epoch  # the leader epoch of `_before`
 
-    def set_leader_epoch(self, leader_epoch: int) -> None:
+    def drop_if_truncated(self, leader_epoch: int) -> None:
         """Drop the ranges that the last owner processed, unless `leader_epoch` keeps them valid.
 
         `leader_epoch` is that of the next records. A leader elected after the commit may have

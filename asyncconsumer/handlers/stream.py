@@ -212,7 +212,7 @@ class HandlerStream(Stream):
             if taken := block.records:
                 position = taken[-1].offset + 1
                 if is_known:
-                    work.ledger.set_leader_epoch(records.leader_epoch)
+                    work.ledger.drop_if_truncated(records.leader_epoch)
                 if self._on_consume is not None:
                     block = RecordBlock()
                     block.fill(map(self._on_consume, taken), len(taken), inf)

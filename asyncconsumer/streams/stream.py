@@ -16,10 +16,10 @@ from asyncconsumer.errors import ConsumerError, CorruptRecords
 from asyncconsumer.records import decoding
 from asyncconsumer.records.arrow import COLUMNS, Timestamps, checked_schema, to_arrow
 from asyncconsumer.records.pauses import open_next
+from asyncconsumer.streams.acknowledgement import Iteration, Reader, Source
 from asyncconsumer.streams.cancel_safe import CancelSafeIterator
 from asyncconsumer.streams.delivery import Delivery
 from asyncconsumer.streams.idle import IdleTimeout, Until
-from asyncconsumer.streams.reader import Iteration, Reader, Source
 from asyncconsumer.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def beyond(kept_epoch: int, *met: int) -> list[int]:
         first.finish(offset)
     second = Ledger(committed(first))
     for epoch in met:
-        second.set_leader_epoch(epoch)
+        second.drop_if_truncated(epoch)
     return [n for n in range(5) if second.is_finished(n)]
 
 
@@ -106,7 +106,7 @@ def test_where_the_leader_is_not_known_records_are_repeated_rather_than_lost(
 
 def test_what_was_finished_before_keeps_its_leader_until_it_was_passed() -> None:
     ledger = Ledger(Offset(0, leader_epoch=3, metadata=encode(0, [(2, 3)])))
-    ledger.set_leader_epoch(1)
+    ledger.drop_if_truncated(1)
     begin(ledger, 0)
     ledger.advance_position(1, 1)
     assert committed(ledger).leader_epoch == 3

@@ -1,4 +1,4 @@
-"""The task and the iteration that read a stream, and whether the last item is acknowledged."""
+"""The acknowledgement rule: which task reads a stream, and whether its last item is done."""
 
 import abc
 import asyncio
