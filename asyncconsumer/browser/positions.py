@@ -11,7 +11,10 @@ _POSITION: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
 
 
 def format_positions(positions: Mapping[int, int]) -> str:
-    """Return positions as text, for the id of an event."""
+    """Return positions, which map partitions to next offsets, as text such as ``0:41,1:7``.
+
+    The text is the id of an event that is sent to a browser.
+    """
     return ",".join(f"{partition}:{offset}" for partition, offset in sorted(positions.items()))
 
 

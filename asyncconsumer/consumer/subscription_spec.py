@@ -20,7 +20,10 @@ class ManualPartitions(frozenset[TopicPartition]):
     starts: dict[TopicPartition, int]
 
     def __new__(cls, starts: Mapping[TopicPartition, int | None]) -> Self:
-        """Create the set from `starts`, which maps each partition to its start offset or None."""
+        """Create the set of the keys of `starts`, which maps each partition to its start offset.
+
+        None stands for the committed offset. The attribute `starts` has only the other entries.
+        """
         self = super().__new__(cls, starts)
         self.starts = {tp: offset for tp, offset in starts.items() if offset is not None}
         return self

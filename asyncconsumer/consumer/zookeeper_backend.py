@@ -26,9 +26,9 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
 class ZooKeeperGroup(AsyncResource):
-    """The parts of a ZooKeeper group that one consumer uses.
+    """The connection of one consumer to a ZooKeeper group, within an ``async with`` block.
 
-    It has a ZooKeeper session within its ``async with`` block.
+    It makes the member and the offset store, and reads the addresses of brokers.
     """
 
     def __init__(self, config: ClassicConfig, environment: Environment) -> None:

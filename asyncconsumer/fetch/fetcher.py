@@ -264,7 +264,7 @@ class Fetcher:
         return True
 
     async def _wait_pause(self, pause: _FetchPause) -> None:
-        """Wait for the seconds of `pause`, in which no request may be sent."""
+        """Wait for `pause.seconds`. This fetcher sends no request meanwhile."""
         self._pause = pause
         self.waiting_since = None  # the broker is not late: this fetcher pauses
         try:

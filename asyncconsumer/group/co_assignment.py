@@ -55,5 +55,5 @@ class CoAssignedMembership:
 
     @property
     def lost(self) -> bool:
-        """Whether the wrapped membership owns nothing."""
+        """Whether the wrapped membership is known to own nothing."""
         return self._membership.lost

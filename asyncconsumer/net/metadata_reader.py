@@ -228,10 +228,11 @@ def _next_row(cursor: ResponseCursor) -> tuple[int, list[int]]:
 
 
 def _count_same_layout(cursor: ResponseCursor, size: int, layout: list[int], limit: int) -> int:
-    """Return how many of the next partitions have the size and the layout of the first one.
+    """Return how many partitions, from the next one on, have the same array lengths as that one.
 
-    `layout` has the positions of the array lengths, which are compared. At most `limit` partitions
-    are compared.
+    `size` is the size of the next partition in bytes. `layout` has the positions of its array
+    lengths, relative to its start. At most `limit` partitions are compared. If `layout` is empty,
+    the result is 1.
     """
     data, position = cursor.data, cursor.position
     count = min(limit, (len(data) - position) // size) if layout else 1

@@ -49,7 +49,10 @@ class BatchSender(Protocol):
         """Send the batches of a partition, which is now part of the transaction."""
 
     def restart(self, producer: BatchProducer) -> None:
-        """Use a new producer id or epoch for all partitions."""
+        """Use another producer id or epoch for all partitions, with sequence numbers from 0.
+
+        No record may be waiting to be written.
+        """
 
     @property
     def is_idle(self) -> bool:

@@ -52,7 +52,10 @@ class Pausing(Protocol):
         """The object that decompresses large bodies in threads, or None."""
 
     def open_next(self) -> bool:
-        """Load the next record. Return False if reading paused before it."""
+        """Load the next record, if there is one. Return False only if a pause came before it.
+
+        At the end of the records the result is True.
+        """
 
 
 @coroutine

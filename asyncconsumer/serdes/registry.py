@@ -139,8 +139,8 @@ class SchemaRegistry(AsyncResource):
         With a `reader_schema`, records of older and newer schemas are converted to that schema.
 
         As a serializer, it registers `schema`, or uses the latest version of the subject. With
-        ``register=False``, the schema must be registered. `subject` is a name or a function of the
-        `RecordContext`. The default is the topic with the suffix ``-key`` or ``-value``.
+        ``register=False``, the schema must be registered already. `subject` is a name or a function
+        of the `RecordContext`. The default is the topic with the suffix ``-key`` or ``-value``.
         """
         make = plain if model is None else model_of(model).of_object
         avro, text = Avro(reader_schema), None

@@ -90,7 +90,10 @@ class WorkerRuntime:
         self._stop()
 
     async def _pause_only(self, topics: frozenset[str]) -> None:
-        """Pause these topics, and resume all others that were paused by name."""
+        """Pause these topics, and resume all other topics that were paused individually.
+
+        Wait first until the app is open. A pause of all topics at once stays.
+        """
         await self._opened.wait()
         with suppress(ConsumerError):  # the app is closed already
             if resumed := self._app.paused_topics - topics:

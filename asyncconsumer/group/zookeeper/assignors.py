@@ -132,8 +132,8 @@ def round_robin_0_10(group: GroupInfo) -> OwnerByPartition:
 def round_robin_0_8(group: GroupInfo) -> OwnerByPartition:
     """Assign the partitions of all topics to threads in turn, as Kafka 0.8.2 and 0.9 do.
 
-    The order is that of Kafka 0.10. Raise `UnevenSubscriptions` unless every thread reads every
-    topic.
+    The result is that of `round_robin_0_10`. Raise `UnevenSubscriptions` unless every thread reads
+    every topic.
     """
     (first, expected), *others = list(group.subscriptions().items()) or [("", [])]
     for topic, threads in others:

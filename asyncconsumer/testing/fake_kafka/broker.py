@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class State(enum.Enum):
-    """The state of a broker's process. The values are texts for messages."""
+    """The state of a broker's process. The values describe the members."""
 
     UP = "it handles requests"
     FROZEN = "it handles no request; its system still accepts connections and bytes"
@@ -27,7 +27,7 @@ class State(enum.Enum):
 
 
 class Fate(enum.Enum):
-    """A fault that a test injects into a request. The values are texts for messages."""
+    """A fault that a test injects into a request. The values describe the members."""
 
     LOST_BEFORE = "the connection breaks before the request is handled"
     LOST_AFTER = "the connection breaks before the response is sent"

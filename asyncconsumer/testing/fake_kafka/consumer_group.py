@@ -80,7 +80,7 @@ class Group:
     def remove(self, member: Member) -> None:
         """Remove a member, so that its partitions can be assigned to others.
 
-        Raise the group epoch.
+        Increment the group epoch.
         """
         del self.members[member.member_id]
         self.target.pop(member.member_id, None)

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Fate(enum.Enum):
-    """The fault of one group request, or DONE. The values are texts for messages."""
+    """The fault of one group request, or DONE. The values describe the members."""
 
     DONE = "the request is answered"
     LOST_BEFORE = "the connection breaks before the request is handled"

@@ -68,9 +68,10 @@ class FakeServer:
         self._seen = 0
 
     def catch_up(self, count: int | None = None) -> None:
-        """Apply the first `count` commits, or all, and notify watchers.
+        """Apply the commits that this server lacks, and notify watchers of the changes.
 
-        Do nothing while frozen or down.
+        Stop after the commit number `count` of the ensemble, or after the last one without `count`.
+        Do nothing while the server is frozen or down.
         """
         if self.frozen or not self.up:
             return
