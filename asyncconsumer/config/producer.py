@@ -13,14 +13,14 @@ from asyncconsumer.config.validation import one_of, refuse_unknown, whole_number
 from asyncconsumer.errors import ConfigError
 
 OTHER_PRODUCERS_ONLY: Final = {
-    "acks": "It always waits for all in-sync replicas: remove the option",
+    "acks": "A producer always waits for all in-sync replicas: remove the option",
     "batch_size": "Set `max_batch_bytes`",
     "max_batch_size": "Set `max_batch_bytes`",
     "buffer_memory": "Set `max_buffered_bytes`",
-    "enable_idempotence": "It is always idempotent: remove the option",
+    "enable_idempotence": "Producers are always idempotent: remove the option",
     "max_block_ms": "Set `delivery_timeout_ms`",
     "max_in_flight_requests_per_connection": (
-        "It pipelines requests and keeps their order: remove the option"
+        "Producers pipeline requests and keep their order: remove the option"
     ),
     "max_request_size": "Set `max_batch_bytes`",
     "retries": "Set `delivery_timeout_ms`",

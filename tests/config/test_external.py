@@ -202,7 +202,7 @@ def test_java_keys_of_tls_and_login(folder: Path) -> None:
         ("stop.at=5", "`stop_at` must be end"),
         ("ssl.context=x", "a.properties:1: `ssl_context` is a Python object"),
         ("ssl.cafile=", "a.properties:1: `ssl_cafile` is empty. Set it or remove it"),
-        ("acks=1", "A record counts as written when all in-sync replicas have it"),
+        ("acks=1", "A producer always waits for all in-sync replicas"),
         ("enable.idempotence=false", "Producers are always idempotent"),
         ("key.deserializer=x", "`key.deserializer` has no meaning for this client. Remove it, and"),
         ("metrics.num.samples=2", "`status()` and `events()` report measurements"),
