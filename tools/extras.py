@@ -55,6 +55,10 @@ assert SampleCollector(lambda: []).describe() == ()
 from asyncconsumer import MskIam
 MskIam("eu-central-1")
 """,
+    "hdfs": """
+from asyncconsumer.spark import LandingFolder
+LandingFolder("hdfs://namenode:8020/orders")
+""",
     "object-store": """
 from asyncconsumer.spark import LandingFolder
 LandingFolder("s3://bucket/orders", storage_options={"region": "eu-central-1"})

@@ -156,7 +156,7 @@ def refuse_commit(topic: str, partition: int, offset: int) -> NoReturn:
     """Raise `ConfigError`, because the consumer commits this record itself."""
     raise ConfigError(
         f"{topic}[{partition}]@{offset} has no commit(), because the consumer commits it when the "
-        "next record is requested. To choose the time, set `commit_policy` to 'manual', or call "
+        "next record is requested. To choose the time, set `commit_policy='manual'`, or call "
         "consumer.commit(record)"
     )
 

@@ -40,7 +40,7 @@ async def opened() -> AsyncIterator[Consumer[Any, Any]]:
         ({"topics": ("t",), "client_rack": 5}, "`client_rack` must be a string, got 5"),
         ({"topics": ("t",), "offsets": 5}, "an OffsetStore needs"),
         ({"topics": ("t",), "listener": 5}, "not a rebalance listener"),
-        ({"topics": ("t",), "interceptors": 5}, "list of them"),
+        ({"topics": ("t",), "interceptors": 5}, "must be a list of interceptors, got 5"),
         ({"topics": ("t",), "interceptors": [5]}, "not an interceptor"),
     ],
 )

@@ -260,7 +260,7 @@ def test_tagged_fields_of_later_brokers_are_passed_over() -> None:
 
 @pytest.mark.parametrize("wrong", [{"host": ""}, {"host": None}, {"port": -1}, {"port": 70_000}])
 def test_a_broker_that_cannot_be_reached_by_anyone_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(MalformedResponse, match="a broker at"):
+    with pytest.raises(MalformedResponse, match="a broker with the invalid address"):
         read(body_of(12, **wrong), 12)
 
 

@@ -126,7 +126,7 @@ def test_it_can_be_taken_for_a_message_and_says_why_it_is_not_committed(
 ) -> None:
     record = decoder.Record("t", 1, 5)
     assert record.record is record
-    with pytest.raises(ConfigError, match=r"t\[1\]@5 .* commit_policy='manual'"):
+    with pytest.raises(ConfigError, match=r"t\[1\]@5 .* `commit_policy='manual'`"):
         record.commit()
     with pytest.raises(AttributeError):
         record.record = record

@@ -83,7 +83,7 @@ def deserializers(registry: SchemaRegistry) -> None:
     make_deserializer("jsn")  # error: call-overload
     msgpack(5)  # error: arg-type
     registry.avro(5)  # error: call-overload
-    registry.protobuf()  # error: call-arg
+    registry.protobuf(5)  # error: call-overload
     SchemaRegistry("http://r:8081", basic_auth="user:password")  # error: arg-type
     text: Deserializer[str] = make_deserializer(Order)  # error: arg-type
     del text

@@ -157,7 +157,7 @@ async def test_every_way_to_reset(kafka: KafkaHandle) -> None:
             await admin.reset_offsets(group, "+1", topics=[topic])
         await admin.reset_offsets(group, 0, topics=[topic])
         assert await admin.committed(group) == {tp: 0, TopicPartition(topic, 1): 0}
-        with pytest.raises(ConfigError, match=f"{group}x' has no committed offsets to reset"):
+        with pytest.raises(ConfigError, match=f"{group}x' .* has no committed offsets to reset"):
             await admin.reset_offsets(f"{group}x", "earliest")
 
 

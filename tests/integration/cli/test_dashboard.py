@@ -48,7 +48,7 @@ async def test_an_address_is_required(tmp_path: Path) -> None:
     async with aclosing(Program(tmp_path)) as program:
         program.environment = {"ASYNCCONSUMER_BOOTSTRAP_SERVERS": ""}
         program.start(*COMMAND)
-        assert await program.ends(None) == 1
+        assert await program.ends(None) == 2  # wrong usage
         assert "No broker is known" in program.observed
 
 

@@ -137,7 +137,7 @@ async def test_many_ranges_are_one_stream_that_ends_with_the_last(kafka: KafkaHa
         await delete_records(kafka, topic, 0, 50)
         with pytest.raises(OffsetUnavailable, match="50"):
             await _read_through(reader, requested)
-        with pytest.raises(ConfigError, match="another range"):
+        with pytest.raises(ConfigError, match=r"got two ranges of .*\[0\]"):
             async with reader.read_all([requested[0], OffsetRange(topic, 0, 0, 1)]):
                 pass
 
