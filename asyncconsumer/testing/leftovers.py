@@ -10,6 +10,7 @@ from typing import Final, Self
 import psutil
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")  # sockets are visible only where this exists, on Linux
+_THREADS: Final = Path("/proc/self/task")  # the kernel lists children by the thread that forked
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,11 @@ class Resources:
             for thread in threading.enumerate()
             if thread.is_alive() and not isinstance(thread, Foreign)
         )
-        children = psutil.Process().children()
+        children = _children()
         names: dict[object, str] = {thread: f"thread {thread.name}" for thread in threads}
-        for child in children:
-            names[child.pid] = f"process {child.pid} ({_command(child)})"
-        return cls(threads, _sockets(), frozenset(child.pid for child in children), names)
+        for pid in children:
+            names[pid] = f"process {pid} ({_command(pid)})"
+        return cls(threads, _sockets(), children, names)
 
     def __sub__(self, other: Self) -> Self:
         return type(self)(
@@ -74,6 +75,16 @@ def describe_tasks(tasks: set[asyncio.Task[object]]) -> list[str]:
     return sorted(lines)
 
 
+def _children() -> frozenset[int]:
+    try:
+        lists = [path.read_text(encoding="ascii") for path in _THREADS.glob("*/children")]
+    except FileNotFoundError:  # a thread that ended meanwhile
+        lists = []
+    if not lists:  # psutil reads an entry of every process on the machine
+        return frozenset(child.pid for child in psutil.Process().children())
+    return frozenset(int(pid) for pids in lists for pid in pids.split())
+
+
 def _sockets() -> frozenset[str]:
     if not _DESCRIPTORS.exists():
         return frozenset()
@@ -100,8 +111,8 @@ def _addresses(sockets: frozenset[str]) -> list[str]:
     return lines
 
 
-def _command(process: psutil.Process) -> str:
+def _command(pid: int) -> str:
     try:
-        return " ".join(process.cmdline())[:200]
+        return " ".join(psutil.Process(pid).cmdline())[:200]
     except psutil.Error:
         return "ended"

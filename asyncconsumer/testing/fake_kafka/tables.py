@@ -1,11 +1,12 @@
 """Requests and responses as dictionaries, by the message schemas of `asyncconsumer.protocol`."""
 
 from collections.abc import Callable
+from functools import cache
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from asyncconsumer.aiokafka_parts import Array, Schema
+from asyncconsumer.aiokafka_parts import Array, RequestStruct, Schema
 from asyncconsumer.protocol.flexible import TAGS
 from asyncconsumer.protocol.rows import PackedRows, TextRows
 from asyncconsumer.protocol.schema import Api
@@ -29,7 +30,7 @@ def later(api: Api, begin: Callable[[Request, dict[str, Any], Reply], None]) -> 
 
     `begin` is called with a request, its fields and a function that sends the response.
     """
-    structs = {struct.API_VERSION: struct for struct in api.structs()}
+    structs = _structs(api)
 
     def answer(request: Request) -> None:
         struct = structs[request.received.version]
@@ -42,6 +43,12 @@ def later(api: Api, begin: Callable[[Request, dict[str, Any], Reply], None]) -> 
         begin(request, received, reply)
 
     return Handler(api.versions, api.flexible_since, answer)
+
+
+@cache  # building them takes as long as a short test
+def _structs(api: Api) -> dict[int, type[RequestStruct]]:
+    """Return the request class of each version."""
+    return {struct.API_VERSION: struct for struct in api.structs()}
 
 
 def _named(schema: Schema, data: BytesIO) -> dict[str, Any]:
