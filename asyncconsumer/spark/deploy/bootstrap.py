@@ -1,10 +1,11 @@
 """The first module that an executor imports from the zip file that `packaging` creates.
 
-It stands in for the package's `__init__`. It unpacks the zip file and imports the real package,
-because Python cannot import compiled modules from a zip file. The first Python worker unpacks it
-into a folder beside it, and later workers share that folder. The SHA-256 of the zip file names the
-folder, so a replaced file never runs the code of an older one. A folder is shared only if no other
-user can have written to it. Otherwise the process unpacks a private copy.
+In the zip file, this module is the `__init__` of `asyncconsumer`. It unpacks the zip file and
+imports the real package, because Python cannot import compiled modules from a zip file. The first
+Python worker unpacks the file into a folder beside the file, and later workers share that folder.
+The folder is named by the SHA-256 of the zip file. So a new zip file never runs the code of an
+older one. A folder is shared only if no other user can have written to it. Otherwise the process
+unpacks a private copy.
 
 This module runs before the zip file is unpacked, so it imports only the standard library.
 """
@@ -38,10 +39,11 @@ def interpreter() -> str:
 
 
 def unpack(archive: Path) -> list[Path]:
-    """Return the folders to add to `sys.path` for the package in the zip file `archive`.
+    """Unpack the zip file `archive`, and return the folders to add to `sys.path`.
 
-    The contents are unpacked, unless a shared folder has them that no other user can have changed.
-    The compiled dependencies are left out if they are for another Python.
+    The file is not unpacked again if another process has unpacked it into a folder that no other
+    user can have changed. The folder of dependencies is left out if they are compiled for another
+    Python.
     """
     with archive.open("rb") as file:  # opened once, so that the hashed file is the unpacked one
         digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -64,12 +64,12 @@ def package(path: str | Path, *, also: Iterable[str] = ()) -> Path:
 
 
 def ship(spark: "SparkSession", *, also: Iterable[str] = ()) -> None:
-    """Send this package to the executors of a Spark session, classic or Connect.
+    """Send this package to the executors of a Spark session, then register `KafkaSource`.
 
-    Then register the Kafka source.
+    The session may be a classic one or a Spark Connect session. The source is registered last,
+    because a source that was registered before would not use the sent package.
 
-    `also` names other installed packages to include, such as fastavro. The source is registered
-    last, because a source that was registered before would not use the sent package.
+    `also` names other installed packages to include, such as fastavro.
     """
     folder = tempfile.mkdtemp(prefix="asyncconsumer-ship-")  # Spark serves the file from there
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

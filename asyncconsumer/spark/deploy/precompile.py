@@ -1,8 +1,8 @@
-"""Byte code of pyspark for the Python processes of Spark.
+"""The addition of byte code to the zip files from which Spark's Python processes import pyspark.
 
-Spark imports pyspark from zips that contain only sources, and Python stores no byte code for a zip.
-So each process compiles pyspark first, which takes 0.5 s of CPU. Each streaming query and each new
-worker starts such a process. Python uses the added byte code only if the source in the zip is
+These zip files contain only sources, and Python stores no byte code for modules in a zip file. So
+each process compiles pyspark first, which takes 0.5 s of CPU. Each streaming query and each new
+worker starts such a process. Python uses the added byte code only if the source in the zip file is
 unchanged, and compiles a patched source again.
 """
 

@@ -36,7 +36,7 @@ class WriteIntent(NamedTuple):
 class PartitionFeed:
     """The progress of a feeder in one assigned partition.
 
-    A partition that is revoked, or read from another offset, ends its feed.
+    The feed ends when the partition is revoked, or when it is read from another offset.
     """
 
     partition: TopicPartition
@@ -68,7 +68,7 @@ class PartitionFeed:
         self.topic_id = topic_id
 
     def hold(self, first: int) -> None:
-        """Note that not all records that were read, from offset `first` on, are in batches yet.
+        """Note that records were read, from offset `first` on, and are not in a batch yet.
 
         Until `release` is called, `all_written` is False.
         """
@@ -103,7 +103,7 @@ class TableBuilder:
     transform: Transform | None = None
 
     def build(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
-        """Return the Arrow table to write for these record batches."""
+        """Return one Arrow table of these record batches, with the columns to write."""
         table = pa.Table.from_batches(batches).select(list(self.columns))
         return table if self.transform is None else self.transform(table)
 
@@ -140,7 +140,7 @@ class BatchPart:
     def joined(self, after: "BatchPart") -> "BatchPart":
         """Return one part with the records of this part and of `after`.
 
-        `after` starts where this part ends.
+        Raise ValueError unless `after` starts where this part ends.
         """
         if (after.partition, after.start) != (self.partition, self.end):
             raise ValueError(f"The part {after.name} does not start where {self.name} ends.")
@@ -151,9 +151,10 @@ class BatchPart:
 
 @dataclass(frozen=True)
 class FeedBatch:
-    """Records that are written to the sink together.
+    """A batch of records that are written to the sink together.
 
-    If the sink has `apart` set, all records of a batch are of one partition.
+    The records are of one or more partitions. If the property `apart` of the sink is True, they
+    are of one partition.
     """
 
     parts: Mapping[TopicPartition, BatchPart]
@@ -207,7 +208,8 @@ class FeedBatch:
     def joined(self, after: "FeedBatch") -> "FeedBatch":
         """Return one batch with the records of this batch and `after`.
 
-        The parts of `after` start where those of this batch end.
+        In partitions that both batches have, the part of `after` must start where the part of
+        this batch ends.
         """
         joined = {
             tp: self.parts[tp].joined(part) if tp in self.parts else part
@@ -216,7 +218,7 @@ class FeedBatch:
         return FeedBatch({**self.parts, **joined}, self.app)
 
     def without(self, partitions: Collection[TopicPartition]) -> "FeedBatch":
-        """Return this batch without the given partitions."""
+        """Return this batch without the records of the given partitions."""
         if not partitions:
             return self
         parts = {tp: part for tp, part in self.parts.items() if tp not in partitions}
@@ -251,7 +253,7 @@ class BatchLimits:
 
 @dataclass(slots=True, eq=False)
 class OpenBatch:
-    """A batch to which records are still added."""
+    """A batch to which records are still added. `deadline` is a time of the loop's clock."""
 
     deadline: float
     rows: int = 0
@@ -281,12 +283,12 @@ _ALL: Final = TopicPartition("", -1)
 
 
 class Collector:
-    """The open batches, to which records are still added.
+    """A collector of records in open batches, to which records are still added.
 
-    One batch collects the records of all partitions. If the sink has `apart` set, each partition
-    has a batch of its own.
+    One batch collects the records of all partitions. With `apart` each partition has a batch of
+    its own.
 
-    The collector neither waits nor reads a clock, so callers pass the time.
+    The collector neither waits nor reads a clock, so callers pass the time in seconds.
     """
 
     def __init__(
@@ -305,15 +307,17 @@ class Collector:
 
     @property
     def deadline(self) -> float:
-        """The earliest deadline of all open batches."""
+        """The earliest deadline of all open batches, or infinity if none has a deadline."""
         return min((batch.deadline for batch in self._open.values()), default=inf)
 
     def add(
         self, feed: PartitionFeed, records: pa.RecordBatch, now: float
     ) -> pa.RecordBatch | None:
-        """Add the records of `feed` that fit. Return the records that do not fit, or None.
+        """Add `records` to the open batch, as far as they fit. Return the other records, or None.
 
-        If some do not fit, take the batch that `full` returns and call `add` again.
+        If some do not fit, take the batch that `full` returns, and call `add` again for them.
+
+        `records` are the next records of the partition of `feed`. `now` is the time in seconds.
         """
         key = feed.partition if self._apart else _ALL
         batch = self._open.get(key)
@@ -328,7 +332,7 @@ class Collector:
         if feed.intent is not None and feed.position is not None:
             end = feed.intent.end
             batch.closed = feed.position >= end or fitting.num_rows < records.num_rows
-            if batch.closed:  # also if its last records are no longer in the log
+            if batch.closed:  # the log may have lost the last records before `end`
                 feed.position, feed.intent = end, None
         rest = records.slice(fitting.num_rows)
         return rest if rest.num_rows else None
@@ -363,9 +367,9 @@ class Collector:
     def full(self) -> OpenBatch | None:
         """Return an open batch that must be written before more records are added, or None.
 
-        A batch is full at its limit of records or bytes. A batch that repeats a `WriteIntent` is
-        full at the declared offset. If all open batches together reach `max_bytes`, return the
-        largest one that repeats no intent.
+        A batch is full at its limit of records or bytes. A batch for a `WriteIntent` of an earlier
+        run is full at the offset that the intent declares. If all open batches together reach
+        `max_bytes`, return the largest one that is not for an intent.
         """
         for batch in self._open.values():
             if batch.closed or (batch.rows >= self._limits.max_records and batch.deadline < inf):
@@ -382,8 +386,8 @@ class Collector:
     def any(self) -> OpenBatch | None:
         """Return an open batch that may be written now, or None.
 
-        A batch that repeats a `WriteIntent` is not returned, because it must end at the declared
-        offset.
+        A batch for a `WriteIntent` of an earlier run is not returned, because it must end at the
+        offset that the intent declares.
         """
         return next((batch for batch in self._open.values() if batch.deadline < inf), None)
 
@@ -392,7 +396,7 @@ class Collector:
         return any(batch is other for other in self._open.values())
 
     def take(self, batch: OpenBatch) -> tuple[FeedBatch, dict[TopicPartition, PartitionFeed]]:
-        """Close an open batch. Return the batch to write, and a dict of its partitions' feeds."""
+        """Close an open batch. Return the batch to write, and the feed of each partition in it."""
         self._open = {key: other for key, other in self._open.items() if other is not batch}
         parts = {
             feed.partition: BatchPart(
@@ -409,7 +413,7 @@ class Collector:
         return FeedBatch(parts, self._app), {feed.partition: feed for feed in batch.parts}
 
     def drop(self, feed: PartitionFeed) -> int:
-        """Remove the collected records of a feed from the open batches. Return their number."""
+        """Remove the records of a feed's partition from the open batches. Return their number."""
         dropped = 0
         for key, batch in list(self._open.items()):
             if (part := batch.parts.pop(feed, None)) is not None:

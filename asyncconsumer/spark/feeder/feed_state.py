@@ -27,12 +27,12 @@ _TIMEOUT_FRACTION: Final = 0.8  # of `listener_timeout_ms`, to report a failure 
 
 
 class FeedState:
-    """The feeds of all assigned partitions.
+    """The progress of a feeder in all assigned partitions, with one `PartitionFeed` for each.
 
     The object is a rebalance listener and a `WriteObserver`.
 
-    A feed is never reused. A partition that is assigned again, or read from another offset, gets a
-    new feed. So no record of the old feed can follow those of the new one into the sink.
+    A `PartitionFeed`, or feed, is never reused. A partition that is assigned again, or read from
+    another offset, gets a new feed. So an old write cannot follow a new one into the sink.
     """
 
     def __init__(
@@ -59,24 +59,25 @@ class FeedState:
         self._wakeup = asyncio.Event()
 
     def close(self) -> None:
-        """Start no more feeds, even if partitions are assigned later."""
+        """Stop starting feeds, even if partitions are assigned later."""
         self._closed = True
 
     def seek_back(self) -> None:
         """Seek the consumer back to the first record of each partition that is not in the sink.
 
-        Another feeder may use the same consumer later. A sink without data of a partition has no
-        offset at which that feeder could begin.
+        The user may pass the same consumer to another feeder later. If the sink has no data of a
+        partition, that feeder begins at the consumer's position.
         """
         for tp in self.feeds.keys() & self._consumer.assignment:
             if (offset := self.feeds[tp].first_unwritten) is not None:
                 self._consumer.seek(tp, offset)
 
     def feed_for(self, partition: TopicPartition, first: int) -> PartitionFeed:
-        """Return the feed of a partition, for records that begin at offset `first`.
+        """Return the feed to which the next records of a partition belong.
 
-        Raise `SinkOffsetConflict` if `first` is before the position of the feed. Raise `SinkFailed`
-        if the partition has no feed, because the sink did not return its offsets in time.
+        `first` is the offset of the first of these records. Raise `SinkOffsetConflict` if the feed
+        is already past `first`. Raise `SinkFailed` if the partition has no feed, because the sink
+        did not return its offsets in time.
         """
         feed = self.feeds.get(partition)
         if feed is None:
@@ -180,10 +181,13 @@ class FeedState:
         return feeds
 
     async def commit_starts(self) -> None:
-        """Commit the start offset of each feed that started without a stored offset.
+        """Commit the start offset of each partition for which neither sink nor group has an offset.
 
-        If nothing is written before the partition moves, its next owner starts at the same offset.
-        Otherwise the next owner could start at the end of the log at that time, and miss records.
+        The partition may move to another member before any record is written. With the commit the
+        new member starts at the same offset. Otherwise it could start at the end of the log at
+        that time, and miss records.
+
+        Return only when cancelled.
         """
         while True:
             await self._wakeup.wait()
@@ -207,12 +211,12 @@ class FeedState:
             await asyncio.sleep(POLL_SECONDS)
 
     async def gaps(self) -> AsyncIterator[PartitionFeed]:
-        """Yield each feed whose next records were deleted from the log.
+        """Yield the feed of each partition whose next records were deleted from the log.
 
         The attribute `gap` of the feed is set to the offset of the first deleted record.
 
-        Raise `SinkOffsetConflict` for a re-created topic, because its records cannot follow the old
-        ones.
+        Raise `SinkOffsetConflict` for a re-created topic if records of the old topic may be in the
+        sink, because the sink continues only at the offset after them.
         """
         assert self._events is not None
         async for event in self._events:
@@ -231,11 +235,11 @@ class FeedState:
                 yield feed
 
     async def pass_gap(self, feed: PartitionFeed) -> bool:
-        """Let a feed continue after its gap, once all fetched records before it are in batches.
+        """Continue a feed after its gap: the records that were deleted before they were read.
 
-        Records before the gap cannot be fetched again, so the feed must not skip them. Return False
-        if data loss is not allowed. Otherwise return True: reading continues at the start of the
-        log, or the feed has ended meanwhile.
+        First wait until all fetched records before the gap are in batches, because they may be
+        deleted as well. Then seek to the start of the log and return True. Return True without a
+        seek if the feed has ended meanwhile. Return False if data loss is not allowed.
         """
         partition = feed.partition
         await wait_until(lambda: self.feeds.get(partition) is not feed or self._is_at_gap(feed))
@@ -244,11 +248,11 @@ class FeedState:
         return self._skip_gap(feed)
 
     def blocked_feed(self, error: OffsetUnavailable) -> PartitionFeed | None:
-        """Handle the consumer's `error` that the next records of a partition were deleted.
+        """Handle an `error` of the consumer which says that the next records were deleted.
 
         With ``auto_offset_reset="none"`` the consumer raises this error at the first deleted
         record. If data loss is allowed, seek to the start of the log and return None. Otherwise
-        return the feed of the partition.
+        return the feed of the partition, which cannot continue.
 
         Raise `error` if no records of the partition were collected before, or if its offset is
         after the end of the log.
@@ -309,7 +313,7 @@ class FeedState:
         await self.intents.record(ends)
 
     async def on_rejected(self, starts: Mapping[PartitionFeed, int]) -> None:
-        """Drop the collected records of the feeds in `starts`, and start new feeds.
+        """Drop the collected records of the feeds in `starts`, and start a new feed for each.
 
         The new feeds start after the sink's data. A partition without data in the sink starts at
         its offset in `starts`. A sink rejects records if another writer wrote, if a partition was

@@ -396,10 +396,10 @@ class SparkFeeder(Measured, AsyncResource):
             await self._finish(feed)
 
     async def _commit_gaps(self) -> None:
-        """Commit the read positions that are past the last written record of their partition.
+        """Commit the consumer's position in partitions of which the sink has all records.
 
-        Offsets of transaction markers may lie between the two, for example. Without this commit the
-        group would always show a lag.
+        The position can be after the last record, because transaction markers have offsets, too.
+        Without this commit the group would always show a lag.
         """
         committed: dict[TopicPartition, int] = {}
         while True:

@@ -35,9 +35,9 @@ class WriteObserver(Protocol):
         """
 
     async def on_rejected(self, starts: Mapping[PartitionFeed, int]) -> None:
-        """Handle rejected parts of a batch.
+        """Handle the parts of a batch that were not written, because they were refused.
 
-        `starts` maps their feeds, which have ended, to the first offset of each part.
+        `starts` maps the feed of each such part to the part's first offset. These feeds have ended.
         """
 
 
@@ -100,9 +100,9 @@ class FailureState:
 
 
 class PreparedWrite(NamedTuple):
-    """A batch that is prepared for publishing, with the feeds of its partitions.
+    """A batch that is prepared for publishing, with the feed of each of its partitions.
 
-    It is the batch of one pending write, or the merged batches of several.
+    The batch belongs to one pending write, or merges the batches of several.
     """
 
     ready: PreparedBatch
@@ -113,7 +113,7 @@ class PreparedWrite(NamedTuple):
         return batch.without({tp for tp in batch.parts if not self.feeds[tp].alive})
 
     def merge(self, other: "PreparedWrite", sink: MergingSink) -> "PreparedWrite | None":
-        """Return one prepared write for this one and `other`, which follows it.
+        """Return one prepared write with the batches of this write and of the later write `other`.
 
         Return None if a feed of either has ended, or if the sink cannot merge the batches.
         """
@@ -140,19 +140,16 @@ class PendingWrite:
 
     @property
     def needed(self) -> bool:
-        """Return whether at least one part of the batch still has to be written."""
+        """Whether at least one part of the batch still has to be written."""
         return self.batch is not None and any(feed.alive for feed in self.feeds.values())
 
     @property
     def orphaned(self) -> bool:
-        """Return whether the sink still publishes the batch after all its feeds have ended."""
+        """Whether the sink still publishes the batch although all its feeds have ended."""
         return self.publishing and self.batch is not None and not self.needed
 
     def set_prepared(self, ready: PreparedBatch) -> PreparedWrite:
-        """Store the batch that the sink has prepared.
-
-        Return that batch with the feeds of its partitions.
-        """
+        """Store the batch that the sink has prepared, and return it with this write's feeds."""
         self.prepared = PreparedWrite(ready, self.feeds)
         return self.prepared
 
@@ -161,9 +158,10 @@ class PendingWrite:
         self.publishing = True
 
     def blocks(self, other: "PendingWrite") -> bool:
-        """Return whether `other` must wait for this write.
+        """Return whether the later write `other` must wait for this write.
 
-        A write must wait for an earlier one that has records of the same live feed.
+        A write must wait for an earlier one that has records of a partition with the same feed,
+        unless the feed has ended.
         """
         return self.batch is not None and any(
             feed.alive and self.feeds.get(tp) is feed for tp, feed in other.feeds.items()
@@ -224,9 +222,9 @@ class WriteQueue:
             feed.sent = True
 
     def abandon(self, feeds: Collection[PartitionFeed]) -> None:
-        """End these feeds, so that none of their unpublished records is written.
+        """End these feeds, so that the sink is not asked to publish more of their records.
 
-        Wake the tasks that wait for writes of these feeds.
+        Then wake the tasks that wait for writes of these feeds.
         """
         for feed in feeds:
             feed.end()
@@ -268,11 +266,10 @@ class WriteQueue:
     async def _write(
         self, write: PendingWrite, observer: WriteObserver
     ) -> Mapping[PartitionFeed, int]:
-        """Prepare and publish one batch.
+        """Prepare and publish one batch, perhaps merged with the batches of later writes.
 
-        Return the end offset in the sink for each feed that was written, including those of merged
-        writes. Return an empty mapping if the write failed, was rejected or was merged into
-        another.
+        Return the feed of each written partition, with the offset after its last written record.
+        Return an empty mapping if the write failed, was rejected or was merged into an earlier one.
         """
         batch, merged = write.batch, [write]
         assert batch is not None
@@ -310,9 +307,10 @@ class WriteQueue:
     def _merge_followers(
         self, write: PendingWrite, prepared: PreparedWrite
     ) -> tuple[PreparedWrite, list[PendingWrite]]:
-        """Return the prepared batch to publish now, and the pending writes that it contains.
+        """Merge the prepared batch of `write` with those of later writes, if the sink can.
 
-        A `MergingSink` may merge the writes that wait only for `write`.
+        Only writes that wait for no other write than `write` are merged. Return the batch to
+        publish, and the writes whose batches it contains.
         """
         merged, sink = [write], self._sink
         if not (sink.remembers and isinstance(sink, MergingSink)):
@@ -371,9 +369,9 @@ class WriteQueue:
         partitions: Collection[TopicPartition],
         observer: WriteObserver,
     ) -> None:
-        """End the feeds of rejected partitions.
+        """End the feeds of partitions whose parts are not written, and notify the observer.
 
-        Notify the observer, which starts new feeds to read the records again.
+        The observer starts new feeds, which read the records again.
         """
         parts = prepared.ready.batch.parts
         starts = {prepared.feeds[tp]: parts[tp].start for tp in partitions}
