@@ -32,7 +32,7 @@ async def test_a_resource_outlives_the_task_that_opens_it() -> None:
     assert events == ["opened", "closed"]
 
 
-async def test_an_error_of_opening_is_raised_and_nothing_hangs() -> None:
+async def test_an_error_of_open_is_raised_and_close_returns() -> None:
     task = OwnTask(_Closed(), "resource")
     with pytest.raises(ConnectionError):
         await task.open()

@@ -151,7 +151,7 @@ async def test_an_error_after_the_close_is_raised_from_a_block_without_error() -
     assert resource.steps[-2:] == ["close first", "after close"]
 
 
-async def test_an_error_of_the_block_comes_before_one_after_the_close() -> None:
+async def test_an_error_of_the_block_replaces_an_error_after_the_close() -> None:
     resource = Failed()
     with pytest.raises(ValueError, match="block"):
         async with resource:

@@ -30,7 +30,7 @@ def plain(
     context: Context | None = None,
     **more: Any,
 ) -> asyncio.Task[Any]:
-    """A factory as instrumentation libraries install them."""
+    """Create a task like the factories of instrumentation libraries."""
     return asyncio.Task(coro, loop=loop, name=name, context=context, **more)
 
 
@@ -68,7 +68,7 @@ async def test_the_first_step_runs_after_the_task_is_stored() -> None:
     assert seen == [stored["task"]]
 
 
-async def test_a_task_begins_in_the_next_turn_of_the_loop() -> None:
+async def test_a_task_starts_in_the_next_turn_of_the_loop() -> None:
     order: list[str] = []
 
     async def work() -> None:
@@ -82,7 +82,7 @@ async def test_a_task_begins_in_the_next_turn_of_the_loop() -> None:
     assert order == ["work", "after"]
 
 
-async def test_what_is_cancelled_before_its_first_step_is_closed() -> None:
+async def test_a_coroutine_cancelled_before_its_first_step_is_closed() -> None:
     begun: list[bool] = []
 
     async def work() -> None:
@@ -98,7 +98,7 @@ async def test_what_is_cancelled_before_its_first_step_is_closed() -> None:
     assert is_closed(coroutine), "Python would warn that it was never awaited"
 
 
-async def test_what_cannot_be_started_is_closed() -> None:
+async def test_a_coroutine_that_cannot_be_started_is_closed() -> None:
     async def work() -> None: ...
 
     async with asyncio.TaskGroup() as group:
@@ -109,7 +109,7 @@ async def test_what_cannot_be_started_is_closed() -> None:
     assert is_closed(coroutine)
 
 
-async def test_a_scope_forgets_a_task_that_ends_at_once() -> None:
+async def test_a_scope_forgets_a_task_that_ends_immediately() -> None:
     async def work() -> int:
         return 7
 
@@ -121,7 +121,7 @@ async def test_a_scope_forgets_a_task_that_ends_at_once() -> None:
         assert scope._tasks == set()
 
 
-async def test_all_are_tried_though_the_first_fails_at_once() -> None:
+async def test_for_each_calls_all_items_although_the_first_call_fails() -> None:
     tried: list[int] = []
 
     async def work(number: int) -> None:
@@ -137,7 +137,7 @@ async def test_all_are_tried_though_the_first_fails_at_once() -> None:
 
 
 async def open_at_once(address: Any, config: ConnectionConfig) -> BrokerConnection:
-    """An opening that never suspends, so that an eager task would end before it is stored."""
+    """Open a connection without a suspension, so that an eager task ends before it is stored."""
     wire = Wire(address)
     wire.answer = lambda request: metadata_answer({1: ("k", 9092)}, {"t": (None, 0, {0: (1, 0)})})
     return wire.connection
@@ -152,7 +152,7 @@ CONFIG = ConnectionConfig(
 )
 
 
-async def test_connections_are_opened_again_and_again() -> None:
+async def test_a_closed_connection_is_replaced_by_a_new_one() -> None:
     async with BrokerPool(CONFIG, randomness=Random(1), opener=open_at_once) as brokers:
         async with asyncio.timeout(10):
             first = await brokers.connection(K, Traffic.FETCH)
@@ -164,7 +164,7 @@ async def test_connections_are_opened_again_and_again() -> None:
         assert brokers._openings == {}
 
 
-async def test_a_failed_opening_is_not_joined_by_those_who_ask_later() -> None:
+async def test_later_callers_do_not_join_a_failed_opening() -> None:
     async with BrokerPool(CONFIG, randomness=Random(1), opener=fail_at_once) as brokers:
         for _ in range(3):
             with pytest.raises(ConnectFailed):
@@ -173,7 +173,7 @@ async def test_a_failed_opening_is_not_joined_by_those_who_ask_later() -> None:
             assert brokers._openings == {}
 
 
-async def test_each_refresh_of_metadata_asks_again() -> None:
+async def test_each_refresh_requests_metadata() -> None:
     async with (
         BrokerPool(CONFIG, randomness=Random(1), opener=open_at_once) as brokers,
         Cluster(brokers, randomness=Random(2)) as cluster,

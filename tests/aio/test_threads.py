@@ -12,7 +12,7 @@ from asyncconsumer.aio.threads import DaemonThreads
 pytestmark = pytest.mark.fast
 
 
-def test_what_a_function_returns_or_raises() -> None:
+def test_a_submitted_function_returns_or_raises() -> None:
     threads = DaemonThreads(2, "t")
     assert threads.submit(int, "ff", base=16).result() == 255
     assert threads.submit(lambda: threading.current_thread().name).result().startswith("t_")
@@ -24,7 +24,7 @@ def test_what_a_function_returns_or_raises() -> None:
         threads.submit(int)
 
 
-def test_so_many_at_once_and_no_more() -> None:
+def test_only_the_given_number_of_functions_run_at_once() -> None:
     threads, together, busy = DaemonThreads(3, "t"), threading.Barrier(4), list[int]()
     go = threading.Event()
 
@@ -45,7 +45,7 @@ def test_so_many_at_once_and_no_more() -> None:
     threads.close(wait=True)
 
 
-def test_closing_cancels_what_has_not_begun_and_leaves_what_hangs() -> None:
+def test_closing_cancels_queued_functions_and_leaves_running_ones() -> None:
     threads, begun, go = DaemonThreads(1, "t"), threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -95,7 +95,7 @@ asyncio.run(main())
         ("asyncconsumer.handlers.threads", "HandlerThreads", "'handler', 1", "close"),
     ],
 )
-def test_a_process_ends_though_a_thread_hangs(
+def test_a_process_ends_although_a_thread_hangs(
     module: str, name: str, arguments: str, close: str
 ) -> None:
     program = HANGING.format(module=module, name=name, arguments=arguments, close=close)

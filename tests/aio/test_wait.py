@@ -77,14 +77,14 @@ async def test_a_set_event_ends_the_wait() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_an_event_that_is_not_set_ends_the_wait_after_its_time() -> None:
+async def test_the_wait_for_an_unset_event_ends_after_its_timeout() -> None:
     event, began = asyncio.Event(), now()
     assert not await wait_set(event, 5.0)
     assert now() - began == pytest.approx(5.0)
 
 
 @simulated(seeds=range(3))
-async def test_an_event_without_a_time_limit() -> None:
+async def test_an_event_is_awaited_without_a_timeout() -> None:
     event = asyncio.Event()
     asyncio.get_running_loop().call_later(10_000.0, event.set)
     assert await wait_set(event, None)

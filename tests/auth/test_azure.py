@@ -110,6 +110,6 @@ async def test_a_token_is_renewed_ahead_of_its_expiry(monkeypatch: pytest.Monkey
     assert credential.requests == 2
 
 
-def test_the_scope_is_needed() -> None:
+def test_the_scope_is_required() -> None:
     with pytest.raises(ConfigError, match="needs a scope"):
         AzureEntra("")

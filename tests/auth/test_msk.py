@@ -46,7 +46,7 @@ def signature(fields: dict[str, str], host: str, region: str) -> str:
     return digest(key, f"AWS4-HMAC-SHA256\n{time}\n{scope}\n{hashed}").hex()
 
 
-async def test_the_signature() -> None:
+async def test_tokens_are_presigned_with_signature_version_4() -> None:
     tokens = MskIam("eu-west-1")
     token = await tokens.token()
     assert "=" not in token
@@ -75,7 +75,7 @@ async def test_a_token_is_kept_and_renewed(monkeypatch: pytest.MonkeyPatch) -> N
     assert await tokens.token() is not first
 
 
-def test_the_region_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_region_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="Pass `region` or set AWS_REGION"):
         MskIam()
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-2")
@@ -84,7 +84,7 @@ def test_the_region_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MskIam().region == "eu-west-1"
 
 
-async def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_credentials_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
     with pytest.raises(TokenRequestFailed, match="botocore has no credentials"):

@@ -46,7 +46,7 @@ async def test_a_token_is_renewed_ahead_of_its_expiry(
     assert await tokens.token() != first
 
 
-async def test_an_old_token_serves_until_it_expires(
+async def test_an_old_token_is_used_until_it_expires(
     server: TokenServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 100.0
@@ -81,7 +81,7 @@ async def test_a_wrong_secret_is_final(server: TokenServer) -> None:
         (200, b"{}", TokenRequestRefused),
     ],
 )
-async def test_other_answers(
+async def test_unusable_token_responses_are_reported(
     server: TokenServer, status: int, body: bytes, kind: type[TokenRequestFailed]
 ) -> None:
     server.failure = status, body
@@ -91,7 +91,7 @@ async def test_other_answers(
     assert len(server.requests) == 1
 
 
-async def test_nobody_listens() -> None:
+async def test_a_refused_connection_to_the_token_server_is_retriable() -> None:
     with open_token_server() as server:
         tokens = provider(server)
     with pytest.raises(TokenRequestFailed, match="refused") as caught:
@@ -100,12 +100,12 @@ async def test_nobody_listens() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "ftp://a/b", "https://", "https://user:hunter2@a/b"])
-def test_a_wrong_url(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="token URL") as caught:
         Oidc(url, CLIENT, SECRET)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_missing_secret() -> None:
+def test_a_missing_secret_is_reported() -> None:
     with pytest.raises(ConfigError, match="`client_secret`"):
         Oidc("https://a/b", CLIENT, "")

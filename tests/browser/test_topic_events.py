@@ -25,7 +25,7 @@ def test_positions_are_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "0:", "a:1", "0:1,", "0:-1", "0:1;1:2", "1:" + "9" * 19])
-def test_other_text_is_no_position(text: str) -> None:
+def test_invalid_positions_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"must be PARTITION:OFFSET"):
         parse_positions(text)
 
@@ -48,7 +48,7 @@ def client(**options: Any) -> TestClient:
     return TestClient(Starlette(routes=[Mount("/orders", events)]))
 
 
-def test_options_are_checked_at_once() -> None:
+def test_options_are_checked_by_the_constructor() -> None:
     with pytest.raises(ConfigError, match="`start` must be"):
         client(start="middle")
     with pytest.raises(ConfigError, match="leave out `group_id`"):
@@ -57,7 +57,7 @@ def test_options_are_checked_at_once() -> None:
         client(no_such=1)
 
 
-def test_requests_that_are_refused() -> None:
+def test_invalid_requests_are_refused() -> None:
     with client() as http:
         assert http.post("/orders/").status_code == 405
         assert http.get("/orders/", headers={"Last-Event-ID": "nonsense"}).status_code == 400
@@ -80,7 +80,7 @@ def test_requests_that_are_refused() -> None:
         ),
     ],
 )
-def test_web_sockets_that_are_refused(
+def test_invalid_web_sockets_are_refused(
     options: dict[str, Any], origin: str, query: str, code: int
 ) -> None:
     with client(**options) as http, pytest.raises(WebSocketDisconnect) as refused:  # noqa: SIM117

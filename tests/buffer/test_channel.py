@@ -19,7 +19,7 @@ def filled(budget: Budget, channel: Channel, tp: TopicPartition, size: int) -> C
     return pushed
 
 
-def test_partitions_take_turns_each_in_its_order() -> None:
+def test_partitions_alternate_and_each_keeps_its_order() -> None:
     channel = Channel(Budget(1000))
     for tp, offset in ((A, 0), (A, 3), (A, 6), (B, 0), (C, 0), (B, 3)):
         channel.push(chunk(tp, offset, size=1))
@@ -27,7 +27,7 @@ def test_partitions_take_turns_each_in_its_order() -> None:
     assert got == [(A, 0), (B, 0), (C, 0), (A, 3), (B, 3), (A, 6)]
 
 
-def test_bytes_are_held_until_the_reader_is_done_with_them() -> None:
+def test_bytes_are_charged_until_the_reader_is_done_with_the_chunk() -> None:
     budget = Budget(1000)
     channel = Channel(budget)
     chunk = filled(budget, channel, A, 300)
@@ -41,7 +41,7 @@ def test_bytes_are_held_until_the_reader_is_done_with_them() -> None:
     assert (channel.peak, budget.peak) == (300, 300)
 
 
-def test_a_channel_that_nobody_reads_leaves_half_to_a_second_and_a_third_to_a_third() -> None:
+def test_each_unread_channel_takes_half_of_the_free_budget() -> None:
     budget = Budget(1200)
     channels = [Channel(budget) for _ in range(3)]
     for channel in channels:
@@ -53,7 +53,7 @@ def test_a_channel_that_nobody_reads_leaves_half_to_a_second_and_a_third_to_a_th
     assert late.has_room()
 
 
-def test_a_quarter_is_kept_in_equal_shares_for_channels_without_data() -> None:
+def test_a_quarter_of_the_budget_is_shared_by_empty_channels() -> None:
     budget = Budget(1600)
     budget.divide(4)
     channels = [Channel(budget) for _ in range(4)]
@@ -75,13 +75,13 @@ def test_a_quarter_is_kept_in_equal_shares_for_channels_without_data() -> None:
     assert not channels[3].has_room()
 
 
-def test_one_channel_alone_has_the_whole_budget() -> None:
+def test_a_single_channel_has_the_whole_budget() -> None:
     budget = Budget(1600)
     budget.divide(1)
     assert (budget.free, budget.has_share) == (1600, False)
 
 
-def test_a_task_that_waits_for_room_is_notified_once_when_some_is_free() -> None:
+def test_a_wakeup_is_set_once_when_bytes_are_released() -> None:
     budget, wakeup, other = Budget(10), asyncio.Event(), asyncio.Event()
     budget.take(10)
     budget.notify_on_release(wakeup)
@@ -95,7 +95,7 @@ def test_a_task_that_waits_for_room_is_notified_once_when_some_is_free() -> None
     assert not wakeup.is_set()
 
 
-async def test_those_who_wait_for_room_are_served_in_turn() -> None:
+async def test_tasks_that_wait_for_room_are_woken_in_order() -> None:
     budget, served = Budget(10), []
     wakeups = [asyncio.Event() for _ in range(20)]
 
@@ -114,7 +114,7 @@ async def test_those_who_wait_for_room_are_served_in_turn() -> None:
     assert served == list(range(20))
 
 
-def test_a_held_partition_keeps_what_it_has_and_others_go_on() -> None:
+def test_a_held_partition_keeps_its_chunks_and_others_are_delivered() -> None:
     channel = Channel(Budget(1000))
     channel.push(chunk(A, 0))
     channel.push(chunk(B, 0))
@@ -132,7 +132,7 @@ def test_a_held_partition_keeps_what_it_has_and_others_go_on() -> None:
     assert [chunk.partition for chunk in iter(channel.pop_now, None)] == [C]
 
 
-def test_dropping_a_partition_gives_back_what_waits_and_ends_what_is_being_read() -> None:
+def test_dropping_a_partition_releases_buffered_and_ends_open_chunks() -> None:
     budget = Budget(1000)
     channel = Channel(budget)
     in_flight = filled(budget, channel, A, 100)
@@ -160,7 +160,7 @@ def test_a_held_partition_can_be_dropped() -> None:
     assert channel.pop_now() is not None
 
 
-def test_an_error_comes_after_everything_good_of_its_partition() -> None:
+def test_an_error_follows_the_valid_chunks_of_its_partition() -> None:
     channel = Channel(Budget(1000))
     channel.push(chunk(A, 0))
     channel.fail(A, CorruptRecords("t", 0, 3, "broken"))
@@ -171,7 +171,7 @@ def test_an_error_comes_after_everything_good_of_its_partition() -> None:
     assert channel.pop_now() is None
 
 
-def test_an_interruption_comes_first_and_once() -> None:
+def test_an_interruption_precedes_chunks_and_is_raised_once() -> None:
     channel = Channel(Budget(1000))
     channel.push(chunk(A, 0))
     channel.interrupt(ConsumerError("now"))
@@ -181,7 +181,7 @@ def test_an_interruption_comes_first_and_once() -> None:
 
 
 @simulated(range(30))
-async def test_close_reaches_every_reader_and_so_does_an_error() -> None:
+async def test_close_ends_every_reader_with_its_error() -> None:
     for error in (None, ConsumerError("over")):
         channel = Channel(Budget(1000))
         ends: list[object] = []
@@ -205,7 +205,7 @@ async def test_close_reaches_every_reader_and_so_does_an_error() -> None:
         assert not channel.has_room()
 
 
-async def test_what_is_there_can_be_read_after_the_close() -> None:
+async def test_buffered_chunks_can_be_read_after_the_close() -> None:
     channel = Channel(Budget(1000))
     channel.push(chunk(A))
     channel.close()
@@ -213,7 +213,7 @@ async def test_what_is_there_can_be_read_after_the_close() -> None:
     assert await channel.pop() is None
 
 
-async def test_the_error_of_a_closed_channel_does_not_grow_with_every_reader() -> None:
+async def test_the_traceback_of_a_closed_channel_does_not_grow_with_readers() -> None:
     channel = Channel(Budget(1000))
     channel.close(ConsumerError("over"))
     lengths = set()
@@ -225,7 +225,7 @@ async def test_the_error_of_a_closed_channel_does_not_grow_with_every_reader() -
 
 
 @simulated(range(50))
-async def test_a_cancelled_pop_loses_nothing() -> None:
+async def test_a_cancelled_pop_loses_no_chunk() -> None:
     channel = Channel(Budget(10**6))
     got: list[int] = []
 
@@ -246,7 +246,7 @@ async def test_a_cancelled_pop_loses_nothing() -> None:
     assert got == list(range(0, 60, 3))
 
 
-async def test_a_reader_with_much_to_read_lets_others_run() -> None:
+async def test_a_reader_of_many_chunks_yields_to_other_tasks() -> None:
     channel = Channel(Budget(10**9))
     for offset in range(0, 3000, 3):
         channel.push(chunk(A, offset, size=10_000))

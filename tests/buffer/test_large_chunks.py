@@ -27,7 +27,7 @@ ALL = BODIES * COUNT
 
 
 class Cache(BodyCache):
-    """Counts the bodies that were decompressed in the thread of the event loop."""
+    """A body cache that counts the bodies decompressed in the thread of the event loop."""
 
     def __init__(self) -> None:
         super().__init__(2**40)
@@ -60,7 +60,7 @@ def stream_of(cache: BodyCache, kind: Any = Stream) -> tuple[Channel, Any]:
     return channel, kind(channel)
 
 
-async def test_a_part_is_acknowledged_when_the_next_is_asked_for() -> None:
+async def test_a_part_is_acknowledged_when_the_next_part_is_requested() -> None:
     cache = Cache()
     channel, stream = stream_of(cache)
     progress, parts = [], []
@@ -74,14 +74,14 @@ async def test_a_part_is_acknowledged_when_the_next_is_asked_for() -> None:
     assert (cache.on_loop, cache.elsewhere) == (0, 2 * BODIES)
 
 
-async def test_who_leaves_a_part_early_is_done_with_the_chunk() -> None:
+async def test_a_reader_that_leaves_a_part_early_acknowledges_the_chunk() -> None:
     cache = Cache()
     _, stream = stream_of(cache)
     firsts = [next(records).offset async for records in stream.chunks()]
     assert firsts == [0, ALL]
 
 
-async def test_what_was_not_acknowledged_comes_again_from_its_part_on() -> None:
+async def test_unacknowledged_records_start_at_the_last_delivered_part() -> None:
     _, stream = stream_of(Cache())
     chunks = stream.chunks()
     for _ in range(2):
@@ -89,7 +89,7 @@ async def test_what_was_not_acknowledged_comes_again_from_its_part_on() -> None:
     assert stream.unacknowledged() == {A: COUNT}
 
 
-async def test_on_hold_between_two_parts() -> None:
+async def test_a_partition_is_held_between_two_parts() -> None:
     channel, stream = stream_of(Cache())
     chunks = stream.chunks()
     assert len(list(await anext(chunks))) == COUNT
@@ -105,7 +105,7 @@ async def test_on_hold_between_two_parts() -> None:
     assert channel.buffered_bytes == 2000
 
 
-async def test_cancelled_while_a_part_is_decompressed() -> None:
+async def test_a_reader_is_cancelled_while_a_part_is_decompressed() -> None:
     cache = Cache()
     _, stream = stream_of(cache)
     chunks = stream.chunks()
@@ -122,7 +122,7 @@ async def test_cancelled_while_a_part_is_decompressed() -> None:
     assert (cache.on_loop, cache.elsewhere) == (0, 2 * BODIES)
 
 
-async def test_lost_while_a_part_is_decompressed() -> None:
+async def test_a_partition_is_lost_while_a_part_is_decompressed() -> None:
     channel, stream = stream_of(Cache())
     chunks = stream.chunks()
     async with asyncio.TaskGroup() as group:
@@ -134,7 +134,7 @@ async def test_lost_while_a_part_is_decompressed() -> None:
     assert channel.buffered_bytes == 0
 
 
-async def test_arrow() -> None:
+async def test_arrow_tables_are_decompressed_in_the_thread() -> None:
     cache = Cache()
     _, stream = stream_of(cache)
     counts = [table.num_rows async for table in stream.arrow()]
@@ -144,7 +144,7 @@ async def test_arrow() -> None:
 
 
 class Reader:
-    """As much of a PartitionReader as a stream needs."""
+    """The part of a `PartitionReader` that a stream needs."""
 
     def __init__(self, *sets: decoding.Records) -> None:
         self._sets = list(sets)
@@ -165,7 +165,7 @@ def partition_stream(cache: BodyCache) -> PartitionStream:
 
 
 @pytest.mark.parametrize("way", ["records", "chunks", "arrow"])
-async def test_a_partition_without_a_group(way: str) -> None:
+async def test_a_partition_is_read_without_a_group(way: str) -> None:
     cache, got = Cache(), []
     stream = partition_stream(cache)
     if way == "records":
@@ -184,7 +184,7 @@ async def first(chunks: AsyncIterator[decoding.Records]) -> decoding.Records:
     return await anext(chunks)
 
 
-async def test_a_wait_for_a_chunk_without_a_group_is_cancelled() -> None:
+async def test_a_cancelled_wait_for_a_chunk_without_a_group_loses_no_record() -> None:
     stream, got = partition_stream(Cache()), []
     for _ in range(2 * BODIES):
         async with asyncio.TaskGroup() as group:
@@ -198,7 +198,7 @@ async def test_a_wait_for_a_chunk_without_a_group_is_cancelled() -> None:
     assert got == list(range(2 * ALL))
 
 
-async def test_handlers() -> None:
+async def test_handlers_read_large_chunks() -> None:
     cache, bench = Cache(), Bench(max_in_flight_bytes=2**30)
     _, stream = stream_of(
         cache, lambda channel: HandlerStream(lambda _: bench.queue, None, channel, None)

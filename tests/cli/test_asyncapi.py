@@ -26,7 +26,7 @@ async def bill(order: dict[str, int]) -> str:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a new module with an app, in the current folder."""
+    """Return the name of a new module with an app, in the current folder."""
     name = f"shop_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(SHOP)
     monkeypatch.chdir(tmp_path)

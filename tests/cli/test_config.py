@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_values_and_origins_as_json(file: Path) -> None:
+def test_values_and_origins_are_printed_as_json(file: Path) -> None:
     result = invoke("show", "--config", str(file), "--json", group_id="other")
     assert result.exit_code == 0, result.output
     options = json.loads(result.stdout)
@@ -47,7 +47,7 @@ def test_values_and_origins_as_json(file: Path) -> None:
     assert SECRET not in result.output
 
 
-def test_a_table_has_the_options_that_are_set_first(file: Path) -> None:
+def test_a_table_starts_with_the_options_that_are_set(file: Path) -> None:
     result = invoke("show", config=str(file))
     assert result.exit_code == 0, result.output
     rows = [line for line in result.stdout.splitlines() if line.startswith("│")]
@@ -77,7 +77,7 @@ def test_the_secret_of_an_oidc_client_is_redacted() -> None:
     assert SECRET not in result.output
 
 
-def test_options_in_zookeeper() -> None:
+def test_options_of_groups_in_zookeeper_are_printed() -> None:
     zookeeper = {"group_protocol": "zookeeper", "zookeeper_connect": "zk", "group_id": "g"}
     result = invoke("show", "--json", **zookeeper, zookeeper_auth=f"alice:{SECRET}")
     assert result.exit_code == 0, result.output

@@ -69,7 +69,7 @@ def problem(*arguments: str) -> str:
         ([*HERE, "--topic", "t", "--properties", "none"], "--properties none: No such file"),
     ],
 )
-def test_consume_says_what_is_wrong(arguments: list[str], message: str) -> None:
+def test_consume_reports_invalid_arguments(arguments: list[str], message: str) -> None:
     assert message in problem("consume", *arguments)
 
 
@@ -91,7 +91,7 @@ def test_consume_says_what_is_wrong(arguments: list[str], message: str) -> None:
         (["reset", "g", "--zookeeper", "z", "--to", "1", "--from-file", "f"], "exactly one of"),
     ],
 )
-def test_groups_says_what_is_wrong(arguments: list[str], message: str) -> None:
+def test_groups_reports_invalid_arguments(arguments: list[str], message: str) -> None:
     assert message in problem("groups", *arguments)
 
 
@@ -104,7 +104,7 @@ def test_the_environment_can_name_zookeeper(monkeypatch: pytest.MonkeyPatch) -> 
     assert "`group_id` must have only" in problem("consume", "t", "--zookeeper", "z")
 
 
-def test_wrong_usage_has_its_exit_code() -> None:
+def test_wrong_usage_exits_with_code_2() -> None:
     for arguments in (["consume", "t", "-b", "k", "--grep", "["], ["consume", "--unknown"]):
         result = subprocess.run(
             [*PROGRAM, *arguments], capture_output=True, text=True, check=False, timeout=60
@@ -126,7 +126,7 @@ def test_a_url_with_a_login_is_refused_on_the_command_line_and_not_repeated(
     assert "unknown code" in problem(*arguments, "--registry", "https://h:8081/a@b")
 
 
-def test_the_command_line_counts_more_than_the_file(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "consumer.properties"
     file.write_text("zookeeper.connect=from-the-file:bad\ngroup.id=g\n")
     values = ["consume", "--topic", "t", "--properties", str(file)]
@@ -146,7 +146,9 @@ def test_the_command_line_counts_more_than_the_file(tmp_path: Path) -> None:
         ["groups", "list", "--zookeeper", "127.0.0.1:1", "--properties", "quick.properties"],
     ],
 )
-def test_zookeeper_out_of_reach_is_one_line(arguments: list[str], tmp_path: Path) -> None:
+def test_an_unreachable_zookeeper_is_reported_on_one_line(
+    arguments: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "quick.properties").write_text("zookeeper.connection.timeout.ms=200\n")
     result = subprocess.run(
         [*PROGRAM, *arguments],
@@ -163,7 +165,7 @@ def test_zookeeper_out_of_reach_is_one_line(arguments: list[str], tmp_path: Path
     assert "Check `zookeeper_connect`" in line
 
 
-def test_consumers_do_not_need_what_servers_need() -> None:
+def test_consume_does_not_need_the_packages_of_servers() -> None:
     code = (
         "import sys; sys.modules.update(jgo=None, trustme=None, psutil=None, platformdirs=None, "
         "pyspark=None);"

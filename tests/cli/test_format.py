@@ -34,30 +34,30 @@ EMPTY = Record("orders", 3, 19, key=b"", value=b"")
         ("the same for all", b"the same for all"),
     ],
 )
-def test_each_format_character_is_kcats(text: str, printed: bytes) -> None:
+def test_each_format_code_is_that_of_kcat(text: str, printed: bytes) -> None:
     assert Format(text).render([RECORD]) == printed
 
 
-def test_null_is_nothing_and_its_length_tells() -> None:
+def test_null_is_printed_as_nothing_with_the_length_minus_1() -> None:
     assert Format("[%k|%s|%K|%S|%h|%R]").render([NOTHING]) == b"[||-1|-1||\xff\xff\xff\xff]"
     assert Format("[%k|%s|%K|%S]").render([EMPTY]) == b"[||0|0]"
 
 
-def test_nothing_of_no_records() -> None:
+def test_no_records_are_printed_as_nothing() -> None:
     assert Format("x").render([]) == b""
 
 
-def test_bytes_of_the_command_line_stay_what_they_are() -> None:
+def test_bytes_of_the_command_line_are_unchanged() -> None:
     assert Format(os.fsdecode(b"\xff\xfe%s")).render([EMPTY]) == b"\xff\xfe"
 
 
 @pytest.mark.parametrize("text", ["%q", "%", "a%", "\\", "%s\\", r"\y", r"\x", r"\x1", r"\xgg", ""])
-def test_what_means_nothing_is_refused(text: str) -> None:
+def test_unknown_codes_and_escapes_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"Known (codes|escapes): [%\\]|--format is empty"):
         Format(text)
 
 
-def test_the_error_shows_what_is_wrong() -> None:
+def test_the_error_quotes_the_unknown_code() -> None:
     with pytest.raises(ConfigError, match=re.escape("--format '%s %q' has the unknown code '%q'")):
         Format("%s %q")
     with pytest.raises(
@@ -93,11 +93,11 @@ def test_any_bytes_can_be_read_back(many: list[Record]) -> None:
 
 
 @given(st.binary(max_size=30).filter(lambda data: data and b"%" not in data and b"\\" not in data))
-def test_any_text_between_is_printed_once_a_record(data: bytes) -> None:
+def test_text_without_codes_is_printed_once_per_record(data: bytes) -> None:
     assert Format(os.fsdecode(data)).render([RECORD, NOTHING]) == data * 2
 
 
 @given(st.lists(records, max_size=4))
-def test_many_at_once_are_each_alone_in_order(many: list[Record]) -> None:
+def test_several_records_are_printed_like_single_records_in_order(many: list[Record]) -> None:
     form = Format(r"%t[%p] %h %k=%s\n")
     assert form.render(many) == b"".join(form.render([record]) for record in many)

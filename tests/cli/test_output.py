@@ -22,7 +22,7 @@ def pipe() -> Iterator[tuple[int, int]]:
             continue  # the test has closed it
 
 
-async def test_everything_is_written_in_order_before_the_end(pipe: tuple[int, int]) -> None:
+async def test_all_output_is_written_in_order_before_the_end(pipe: tuple[int, int]) -> None:
     read, write = pipe
     async with Output(write) as output:
         for number in range(100):
@@ -32,7 +32,7 @@ async def test_everything_is_written_in_order_before_the_end(pipe: tuple[int, in
         assert [int(line) for line in file] == list(range(100))
 
 
-async def test_a_slow_reader_holds_up_nobody_else(pipe: tuple[int, int]) -> None:
+async def test_a_slow_reader_does_not_block_the_event_loop(pipe: tuple[int, int]) -> None:
     read, write = pipe
     much = bytes(2**20)
     async with Output(write) as output:
@@ -45,7 +45,7 @@ async def test_a_slow_reader_holds_up_nobody_else(pipe: tuple[int, int]) -> None
         assert await written is None
 
 
-async def test_a_pipe_that_does_not_block_is_waited_for(pipe: tuple[int, int]) -> None:
+async def test_a_full_non_blocking_pipe_is_waited_for(pipe: tuple[int, int]) -> None:
     read, write = pipe
     os.set_blocking(write, False)
     async with Output(write) as output:
@@ -56,7 +56,7 @@ async def test_a_pipe_that_does_not_block_is_waited_for(pipe: tuple[int, int]) -
         assert await written is None
 
 
-async def test_a_reader_that_is_gone_is_reported_and_nothing_more_is_written(
+async def test_a_closed_pipe_is_reported_for_each_later_output(
     pipe: tuple[int, int],
 ) -> None:
     read, write = pipe
@@ -66,7 +66,7 @@ async def test_a_reader_that_is_gone_is_reported_and_nothing_more_is_written(
         assert isinstance(await output.put(b"y"), BrokenPipeError)
 
 
-async def test_behind_a_gap_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_failed_write_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[OSError | None] = [None, OSError("disk full"), None]
 
     def write(descriptor: int, data: bytes) -> None:
@@ -81,7 +81,7 @@ async def test_behind_a_gap_nothing_is_written(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.allow_leftovers("a thread that is stuck is left behind on purpose")
-async def test_a_reader_that_does_not_read_does_not_keep_us(
+async def test_a_reader_that_does_not_read_does_not_prevent_the_exit(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, write = pipe

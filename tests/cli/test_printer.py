@@ -26,10 +26,12 @@ class Chunk:
 
     topic = "t"
 
-    def __init__(self, offsets: Iterable[int], partition: int = 0, *, damage: bool = False) -> None:
+    def __init__(
+        self, offsets: Iterable[int], partition: int = 0, *, corrupt: bool = False
+    ) -> None:
         self.partition = partition
         self._records = [Record("t", partition, offset, value=b"%d" % offset) for offset in offsets]
-        self._damage = damage
+        self._corrupt = corrupt
 
     def __iter__(self) -> Iterator[Record]:
         return self
@@ -37,25 +39,25 @@ class Chunk:
     def __next__(self) -> Record:
         if self._records:
             return self._records.pop(0)
-        if self._damage:
+        if self._corrupt:
             raise CorruptRecords("t", self.partition, 7, "for a test")
         raise StopIteration
 
 
 class Source:
-    """Stands in for a stream: what it has to give, then nothing, or the end."""
+    """A fake stream. After its chunks and errors it ends or waits forever."""
 
-    def __init__(self, *things: Chunk | ConsumerError, ends: bool = True) -> None:
-        self._things = list(things)
+    def __init__(self, *items: Chunk | ConsumerError, ends: bool = True) -> None:
+        self._items = list(items)
         self._ends = ends
         self.done: dict[TopicPartition, int] = {}
 
     async def chunks(self) -> AsyncIterator[Any]:
-        while self._things:
-            thing = self._things.pop(0)
-            if isinstance(thing, ConsumerError):
-                raise thing
-            yield thing
+        while self._items:
+            item = self._items.pop(0)
+            if isinstance(item, ConsumerError):
+                raise item
+            yield item
         if not self._ends:
             await asyncio.Event().wait()
 
@@ -87,28 +89,30 @@ async def printed(capture: pytest.CaptureFixture[str], printer: Printer, *source
     return capture.readouterr().out
 
 
-def left(printer: Printer, *sources: Source) -> dict[TopicPartition, int]:
+def offsets_to_commit(printer: Printer, *sources: Source) -> dict[TopicPartition, int]:
     return printer.unfinished(cast("list[Stream]", sources))
 
 
-async def test_what_is_printed_and_not_taken_for_finished_is_to_be_committed(
+async def test_printed_and_unacknowledged_records_are_to_be_committed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     printer, source = make_printer(), Source(Chunk([3, 4]), Chunk([9], 1), Chunk([]), Chunk([5, 7]))
     assert await printed(capfd, printer, source) == "0:3 0:4 1:9 0:5 0:7 "
-    assert left(printer, source) == {ZERO: 8, TopicPartition("t", 1): 10}
+    assert offsets_to_commit(printer, source) == {ZERO: 8, TopicPartition("t", 1): 10}
     source.done = {ZERO: 5, TopicPartition("t", 1): 12}  # 10 and 11 are no records
-    assert left(printer, source) == {ZERO: 8}
+    assert offsets_to_commit(printer, source) == {ZERO: 8}
     printer.forget([ZERO])
-    assert left(printer, source) == {}
+    assert offsets_to_commit(printer, source) == {}
 
 
-async def test_enough_is_enough_of_all_streams_together(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_the_message_limit_counts_records_of_all_streams(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     printer = make_printer(max_messages=3)
     sources = [Source(Chunk([0, 1]), ends=False), Source(Chunk([0, 1], 1), ends=False)]
     out = await printed(capfd, printer, *sources)
     assert len(out.split()) == 3
-    assert sum(left(printer, *sources).values()) == 3
+    assert sum(offsets_to_commit(printer, *sources).values()) == 3
 
 
 async def test_only_selected_records_are_printed_and_counted(
@@ -118,21 +122,21 @@ async def test_only_selected_records_are_printed_and_counted(
     source = Source(Chunk([0, 1, 2]), Chunk([3, 4, 5]), ends=False)
     assert await printed(capfd, printer, source) == "0:1 0:3 "
     # records that were not selected are done, up to the last one that was looked at
-    assert left(printer, source)[ZERO] in (4, 5)
+    assert offsets_to_commit(printer, source)[ZERO] in (4, 5)
     assert await printed(capfd, make_printer(key="k"), Source(Chunk([0]))) == ""
 
 
-async def test_what_is_sound_is_printed_before_the_damage_is_reported(
+async def test_valid_records_are_printed_before_corruption_is_raised(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    printer, source = make_printer(), Source(Chunk([5, 6], damage=True), ends=False)
+    printer, source = make_printer(), Source(Chunk([5, 6], corrupt=True), ends=False)
     with pytest.raises(CorruptRecords):
         await printer.run(cast("list[Stream]", [source]))
     assert capfd.readouterr().out == "0:5 0:6 "
-    assert left(printer, source) == {ZERO: 7}
+    assert offsets_to_commit(printer, source) == {ZERO: 7}
 
 
-async def test_a_rebalance_that_fails_for_now_is_reported_and_reading_goes_on(
+async def test_a_temporary_rebalance_failure_is_logged_and_reading_continues(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     source = Source(Chunk([1]), ConsumerRebalanceFailed("me", 4, "in the way"), Chunk([2]))
@@ -140,10 +144,12 @@ async def test_a_rebalance_that_fails_for_now_is_reported_and_reading_goes_on(
     assert "me can't rebalance after 4 attempts" in caplog.text
 
 
-async def test_when_nothing_comes_for_so_long_it_ends(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_the_printer_ends_when_no_record_arrives_within_the_timeout(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     printer, source = make_printer(timeout_ms=50), Source(Chunk([1]), ends=False)
     assert await printed(capfd, printer, source) == "0:1 "
-    assert left(printer, source) == {ZERO: 2}
+    assert offsets_to_commit(printer, source) == {ZERO: 2}
 
 
 class SlowOutput:
@@ -162,12 +168,14 @@ class SlowOutput:
         return self.written
 
 
-async def test_a_slow_reader_is_not_taken_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_time_of_a_slow_output_does_not_count_for_the_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("asyncconsumer.cli.consume.printer.Output", SlowOutput)
     printer, source = make_printer(timeout_ms=20), Source(Chunk([1]), ends=False)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(printer.run(cast("list[Stream]", [source])))
-        await asyncio.sleep(0.1)  # longer than the timeout, and nothing comes of it
+        await asyncio.sleep(0.1)  # longer than the timeout, which does not end the printer
         assert not running.done()
         SlowOutput.written.set_result(None)
 

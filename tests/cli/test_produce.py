@@ -16,7 +16,7 @@ pytestmark = pytest.mark.fast
         (("/nowhere/lines",), 2, "/nowhere/lines"),
     ],
 )
-def test_wrong_arguments(arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_wrong_arguments_are_refused(arguments: tuple[str, ...], code: int, message: str) -> None:
     result = CliRunner().invoke(app, ["produce", "-t", "orders", "-b", "k:1", *arguments])
     assert result.exit_code == code, result.output
     assert message in f"{result.output}{result.exception}"

@@ -13,7 +13,7 @@ from asyncconsumer.config import ClassicConfig, ConnectionConfig
 pytestmark = pytest.mark.fast
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--properties .*/none: No such file or directory"):
         read_file(tmp_path / "none")
     with pytest.raises(ConfigError, match="Is a directory"):
@@ -28,7 +28,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert read_file(tmp_path / "good") == {"group.id": "g"}
 
 
-def test_the_command_line_gives_names_and_values() -> None:
+def test_assignments_are_split_into_names_and_values() -> None:
     assert parse_assignments(["a.b=1", "c = x=y ", "d="]) == {"a.b": "1", "c": "x=y", "d": ""}
     for wrong in ("a.b", "=1", ""):
         with pytest.raises(ConfigError, match="must have the form NAME=VALUE"):
@@ -58,7 +58,7 @@ def test_a_secret_is_refused_and_not_repeated(name: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_every_option_that_is_kept_out_of_logs_is_kept_off_the_command_line() -> None:
+def test_options_that_are_hidden_in_logs_are_refused_as_arguments() -> None:
     hidden = [
         field.name.replace("_", ".")
         for field in fields(ClassicConfig)
@@ -70,7 +70,7 @@ def test_every_option_that_is_kept_out_of_logs_is_kept_off_the_command_line() ->
             parse_assignments([f"{name}=-----BEGIN hunter2"])
 
 
-def test_every_other_option_may_be_given_there() -> None:
+def test_all_other_options_are_accepted_as_arguments() -> None:
     shown = [field.name.replace("_", ".") for field in fields(ClassicConfig) if field.repr]
     assert parse_assignments([f"{name}=1" for name in shown]).keys() == set(shown)
 
@@ -81,7 +81,7 @@ def test_a_secret_without_an_equals_sign_is_not_repeated() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_oidc_client_by_property_and_its_secret_by_file(tmp_path: Path) -> None:
+def test_an_oidc_client_is_set_by_property_and_its_secret_by_file(tmp_path: Path) -> None:
     path = tmp_path / "secret.properties"
     path.write_text("sasl.oauthbearer.client.credentials.client.secret=hunter2\n")
     assignments = [

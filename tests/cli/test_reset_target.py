@@ -30,7 +30,7 @@ pytestmark = pytest.mark.fast
         ("1901-01-01T00:00:00Z", ResetTarget(timestamp=0)),
     ],
 )
-def test_where_to(text: str, target: ResetTarget) -> None:
+def test_a_target_is_parsed(text: str, target: ResetTarget) -> None:
     assert parse_target(text) == target
 
 
@@ -45,7 +45,7 @@ def test_where_to(text: str, target: ResetTarget) -> None:
         ("2024-05-31T12:00:00", "needs a time zone"),
     ],
 )
-def test_where_to_that_means_nothing(text: str, problem: str) -> None:
+def test_an_invalid_target_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         parse_target(text)
 
@@ -59,7 +59,7 @@ def test_any_text_is_a_target_or_an_error(text: str) -> None:
     assert [target.offset, target.shift, target.timestamp].count(None) == 2
 
 
-def test_topics_and_their_partitions() -> None:
+def test_topics_and_their_partitions_are_parsed() -> None:
     assert parse_topic("orders") == ("orders", None)
     assert parse_topic("orders:3,0, 3") == ("orders", [0, 3])
     for wrong in ("orders:", "orders:a", "orders:-1", "orders:1,,2", "orders:99999999999"):
@@ -70,7 +70,7 @@ def test_topics_and_their_partitions() -> None:
             parse_topic(wrong)
 
 
-def test_only_what_is_there_is_chosen() -> None:
+def test_only_existing_partitions_are_selected() -> None:
     existing = {"a": (0, 1, 2), "b": (0,)}
     assert select_partitions(["b", "a:2", "a:0,2"], existing) == [
         TopicPartition("a", 0),

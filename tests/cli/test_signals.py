@@ -28,20 +28,20 @@ except typer.Exit as end:
 """
 
 
-def ended(*signals: signal.Signals, deaf: bool = False, how: str = "meant") -> int:
-    """The exit code of a program that gets these signals, the others while it stops.
+def ended(*signals: signal.Signals, ignores_hangup: bool = False, how: str = "meant") -> int:
+    """Return the exit code of a program that gets these signals, the others while it stops.
 
-    One that is deaf was started by nohup, and stays so.
+    With `ignores_hangup`, the program ignores SIGHUP, as programs started by nohup do.
     """
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "SIG_IGN" if deaf else "SIG_DFL", how],
+        [sys.executable, "-c", PROGRAM, "SIG_IGN" if ignores_hangup else "SIG_DFL", how],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
-        assert process.stdout.readline() == f"{deaf}\n"
+        assert process.stdout.readline() == f"{ignores_hangup}\n"
         first, *others = signals
         process.send_signal(first)
         assert process.stdout.readline() == "stopping\n"
@@ -54,17 +54,17 @@ def ended(*signals: signal.Signals, deaf: bool = False, how: str = "meant") -> i
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_it_and_the_exit_code_says_so_unless_it_was_meant(
+def test_the_exit_code_names_a_signal_unless_a_stop_is_a_success(
     number: signal.Signals,
 ) -> None:
     assert ended(number) == 0
     assert ended(number, how="by itself") == 128 + number
 
 
-def test_a_second_signal_ends_at_once_what_is_meant_to_be_stopped() -> None:
+def test_a_second_signal_ends_a_stopping_program_immediately() -> None:
     assert ended(signal.SIGTERM, signal.SIGINT) == -signal.SIGINT
     assert ended(signal.SIGINT, signal.SIGTERM) == -signal.SIGTERM
 
 
 def test_a_hangup_that_nohup_ignores_is_not_delivered() -> None:
-    assert ended(signal.SIGTERM, deaf=True) == 0
+    assert ended(signal.SIGTERM, ignores_hangup=True) == 0

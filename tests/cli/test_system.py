@@ -23,13 +23,13 @@ TARGET = "examples.worker:app"
 
 @pytest.fixture
 def no_hangup(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Windows."""
+    """Remove SIGHUP, as on Windows."""
     monkeypatch.delattr(signal, "SIGHUP")
 
 
 @pytest.fixture
 def no_handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As on Windows: its event loops know no signals."""
+    """Refuse signal handlers of the loop, as on Windows."""
 
     def refuse(*_: object) -> None:
         raise NotImplementedError
@@ -44,7 +44,7 @@ def no_handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def supervised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that are done at once."""
+    """Replace the supervisor by one whose workers end immediately."""
 
     async def run(self: Supervisor) -> int:
         return 0
@@ -107,7 +107,7 @@ def served_on(*arguments: str) -> str:
 
 
 @pytest.mark.usefixtures("supervised")
-def test_health_pages_are_for_this_machine_unless_a_host_is_given() -> None:
+def test_health_pages_listen_on_loopback_unless_a_host_is_given() -> None:
     assert re.search(r"on http://127\.0\.0\.1:\d+", served_on())
     assert re.search(r"on http://0\.0\.0\.0:\d+", served_on("--host", "0.0.0.0"))
     assert "0.0.0.0" in CliRunner().invoke(app, ["run", "--help"]).output
