@@ -1,4 +1,4 @@
-"""The cache of decompressed bodies of record batches, charged to a budget."""
+"""A cache of decompressed record batches. Their bytes count against a consumer's memory limit."""
 
 import threading
 import weakref
@@ -14,14 +14,14 @@ R = TypeVar("R", bound=Preparable)
 
 
 class Evictable(Protocol):
-    """A reader of records that can free its decompressed body and decompress it again later."""
+    """A decoder of record batches that can free decompressed bytes and decompress them later."""
 
     def evict(self) -> bool:
-        """Free the decompressed body. Return False if the body is in use."""
+        """Free the decompressed bytes. Return False if they are in use."""
 
 
 class BodyCache:
-    """A cache of decompressed bodies that evicts the least recently decompressed ones.
+    """A cache of bodies: the decompressed records of batches. The oldest body is evicted first.
 
     No reader waits for room, because two readers could wait for each other. One body of any size
     may always be held. A body that was evicted and does not fit is decompressed in parts. Decoders
@@ -47,11 +47,11 @@ class BodyCache:
         self._evict(reader)
 
     def hold(self, reader: Evictable, size: int, again: bool) -> int:  # noqa: FBT001 - called from C
-        """Charge a decompressed body, or a part of it, to the budget.
+        """Count `reader`'s decompressed body of `size` bytes. Return how many bytes it may keep.
 
-        Return how many of its `size` bytes `reader` may keep. If the body was evicted before
-        (`again`), only these bytes are charged, and a reader that keeps more must call this again.
-        Otherwise the whole body is charged.
+        The result is `size`, unless the body was evicted before (`again`) and other readers have
+        bodies. Then it may be less: the reader keeps only a part of the body, and only that part
+        counts. A reader that keeps another number of bytes must call `hold` with that number.
         """
         with self._lock:
             self._sizes.pop(weakref.ref(reader), None)
@@ -64,20 +64,20 @@ class BodyCache:
         return granted
 
     def release(self, reader: Evictable) -> None:
-        """Release the bytes that `hold` charged for `reader`, because its body was freed."""
+        """Count the bytes of `reader` as free, because its decompressed body was freed."""
         self._sizes.pop(weakref.ref(reader), None)
 
     def trim(self) -> None:
         """Evict bodies until the cache is within its limit, but keep the last decompressed body.
 
-        The limit shrinks while fetches use the budget.
+        The limit shrinks while fetched responses use the memory of the consumer.
         """
         with self._lock:
             last = next(reversed(self._sizes), None)
             self._evict(last() if last is not None else None)
 
     async def prepare(self, reader: R) -> R:
-        """Decompress the next body of `reader` in a thread. Return the reader."""
+        """Decompress the next record batch of `reader` in a thread. Return the reader."""
         return await self._preparing.prepare(reader)
 
     @property

@@ -35,16 +35,19 @@ class Budget:
 
     @property
     def free(self) -> int:
-        """The bytes that are neither used nor reserved nor kept for the shares of channels."""
+        """The bytes that any fetch may use. Bytes that are kept for shares are not included."""
         return self.limit - self._reserve - self.used
 
     @property
     def has_share(self) -> bool:
-        """Whether there are shares, and one more of them can be used within the limit."""
+        """Whether a channel without data may use its share, because the limit has room for it."""
         return 0 < self.share <= self.limit - self.used
 
     def divide(self, channels: int) -> None:
-        """Divide a quarter of the limit into the shares of this number of channels."""
+        """Keep a quarter of the limit as shares, one for each of several channels.
+
+        With only one channel, nothing is kept.
+        """
         self._reserve = self.limit // _FRACTION if channels > 1 else 0
         self.share = self._reserve // channels
 
@@ -74,5 +77,5 @@ class Budget:
         self._wakeups.setdefault(wakeup)
 
     def cancel_notify(self, wakeup: asyncio.Event) -> None:
-        """Cancel the call of `notify_on_release` for the event `wakeup`."""
+        """Prevent that the next `give_back` or `wake` sets the event `wakeup`."""
         self._wakeups.pop(wakeup, None)

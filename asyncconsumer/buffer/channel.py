@@ -29,15 +29,15 @@ class _Held(set[TopicPartition]):
 
 
 class Channel:
-    """The buffered chunks of one stream. All changes are synchronous; only `pop` waits.
+    """The buffered chunks of one stream. A chunk has the records of one partition from one fetch.
 
-    Chunks are popped from partitions in turn, and in order within a partition. Fetchers ask
-    `has_room` before they fetch. A channel may hold as many bytes as the budget has free. One
-    unread channel thus leaves half of the budget, and two that fill evenly leave a third. If many
-    unread channels leave nothing, a channel without data has its share of the budget. Chunks of
-    partitions on hold do not count, because the reader may not read them for a long time.
+    Chunks are popped from partitions in turn, and in order within a partition. Only `pop` waits.
 
-    A popped chunk is still in memory, so its bytes count until `done`.
+    Fetchers call `has_room` before they fetch. A channel may hold as many bytes as the consumer's
+    budget has free. So one unread channel fills half of the budget, and two fill a third each. If
+    nothing is free, a channel without data may use its share of the budget. Chunks of partitions
+    on hold do not count, because the reader may not read them for a long time. A popped chunk
+    counts until `done`, because it is still in memory.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -64,12 +64,15 @@ class Channel:
         return self._ending is None and (unread < self._budget.free or self.has_share())
 
     def has_share(self) -> bool:
-        """Return whether fetchers may fetch within the channel's share, because it has no data."""
+        """Return whether fetchers may use the channel's share of the budget.
+
+        They may if the channel has no unread data and the share is within the budget's limit.
+        """
         unread = self.buffered_bytes - self._held.waiting
         return self._ending is None and not unread and self._budget.has_share
 
     def push(self, chunk: Chunk) -> None:
-        """Add a chunk, whose bytes were taken from the budget.
+        """Add a chunk. The caller has counted its bytes as used in the budget.
 
         The channel returns these bytes to the budget when the chunk is done or dropped.
         """
@@ -133,11 +136,11 @@ class Channel:
         """Accept no more chunks.
 
         After the buffered chunks, `pop` raises `error`, or returns None if there is no error. If
-        the channel is closed several times, the first call decides this. A close without an error
-        also replaces a `finish`.
+        the channel is closed several times, the first `error` is used. But a close without an error
+        also replaces an earlier `finish`.
         """
         if error is None:
-            self.reopen()  # a close replaces a `finish`
+            self.reopen()
         if self._ending is None:
             self._ending = error or ClosedError("the channel was closed")
             self._readable.set()
@@ -199,7 +202,7 @@ class Channel:
             self._since_yield = 0
 
     async def yield_after_much(self) -> None:
-        """Yield to the event loop if many bytes were popped since it last did."""
+        """Yield to the event loop if many chunks or bytes were popped since the last yield."""
         if self._since_yield >= _BYTES_PER_YIELD:
             self._since_yield = 0
             await asyncio.sleep(0)

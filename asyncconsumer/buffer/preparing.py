@@ -1,4 +1,4 @@
-"""The decompression of large bodies in a thread, one at a time, while the event loop runs."""
+"""The decompression of large record batches in a thread, one at a time."""
 
 import asyncio
 import threading
@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 
 class Preparable(Protocol):
-    """A reader of records that has a large body to decompress."""
+    """A decoder of records that has a large record batch to decompress."""
 
     def prepare(self) -> None:
-        """Decompress the next body."""
+        """Decompress the next record batch."""
 
 
 R = TypeVar("R", bound=Preparable)
@@ -22,13 +22,13 @@ class _Job(NamedTuple):
 
 
 class Preparing:
-    """A queue that decompresses one body at a time.
+    """A queue that decompresses one record batch at a time, in a thread.
 
-    A body is charged to the budget only when its decompression is complete. So at most one body is
-    in memory without being charged.
+    The bytes of a batch count against the consumer's memory limit only after the decompression. So
+    at most one decompressed batch is not counted.
 
-    Each body gets a new thread, whose start is short compared to the decompression. The thread is
-    not a daemon: it ends soon, and interpreter shutdown must not stop a codec.
+    Each batch gets a new thread, because starting it takes little of the time of a decompression.
+    The thread is not a daemon: it ends soon, and interpreter shutdown must not stop a codec.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Preparing:
 
     def _start(self, reader: Preparable, loop: asyncio.AbstractEventLoop) -> _Job:
         job = _Job(reader, loop.create_future())
-        # the first callback, so that the next job may start when the waiting tasks resume
+        # added first, so it is called before the tasks that wait resume and start the next job
         job.done.add_done_callback(self._on_done)
 
         def settle(error: BaseException | None) -> None:
