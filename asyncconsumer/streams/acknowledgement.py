@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import weakref
 
 _holder: Final[ContextVar["asyncio.Task[Any] | None"]] = ContextVar("asyncconsumer_reader")
-"""The task that read last. Tasks that it starts inherit this, as `wait_for` does on 3.11."""
+"""The task that read last. Tasks that it starts inherit the value (`wait_for` does on 3.11)."""
 
 
 class Source(Protocol):
@@ -30,7 +30,7 @@ class ObservingSource(Source, abc.ABC):
 
     @abc.abstractmethod
     def on_exit(self, reason: Exit) -> None:
-        """Called when the loop was left. `reason` is "break", "error" or another reason."""
+        """Handle the end of the loop. `reason` says how it was left, for example by ``break``."""
 
 
 class HeldRecords(Protocol):
@@ -72,11 +72,14 @@ class Iteration:
         self.loop: weakref.ref[Any] | None = None
 
     def begin(self) -> None:
-        """Make this the iteration that reads. Raise ConcurrentRead if another task is reading."""
+        """Make this iteration the stream's reader. Raise ConcurrentRead if another task reads."""
         self.reader.begin(self)
 
     def on_exit(self, reason: Exit) -> None:
-        """Pass on to the reader how the loop was left, for example by ``break`` or by an error."""
+        """Handle the end of the loop. `reason` says how it was left, for example by ``break``.
+
+        The item in flight is acknowledged or redelivered accordingly.
+        """
         self.reader.on_exit(self, reason)
         if isinstance(self.source, ObservingSource):
             self.source.on_exit(reason)
@@ -86,16 +89,16 @@ class Iteration:
         return Iteration(self.reader, self.source, self.prepare, self.family)
 
     def superseded(self) -> None:
-        """Make the loop call `begin` before its next item, because another iteration reads now."""
+        """Note that another iteration reads now. This loop calls `begin` before its next item."""
         if self.loop is not None and (loop := self.loop()) is not None:
             loop.begin_again()
 
 
 class Reader:
-    """The task and the iteration that read a stream.
+    """The state of the task and the iteration that read a stream.
 
-    Asking the same iterator for the next item acknowledges the one before. Another iterator
-    redelivers an item that was not acknowledged.
+    A request for the next item acknowledges the item before, if the same iterator makes the
+    request. Another iterator gets the unacknowledged item again.
     """
 
     def __init__(self, held: HeldRecords) -> None:
@@ -131,7 +134,10 @@ class Reader:
         _holder.set(self.task)
 
     def on_exit(self, iteration: Iteration, reason: Exit) -> None:
-        """Acknowledge the item in flight if its loop was left by ``break`` or ``return``."""
+        """Acknowledge the item in flight if its loop was left by ``break`` or ``return``.
+
+        After an error, the item is redelivered to the next iteration.
+        """
         if iteration is not self._active or not self.holds:
             return
         if reason == "break":
@@ -145,8 +151,8 @@ class Reader:
     def exit(self) -> None:
         """Acknowledge the item in flight when the ``async with`` block ends without an error.
 
-        The item stays unacknowledged if its loop ended with an error. The same holds if its task
-        failed, was cancelled, or is another task that still runs.
+        The item stays unacknowledged if its loop ended with an error, or if its task failed or was
+        cancelled. It also does if another task reads the stream and still runs.
         """
         current = asyncio.current_task()
         tasks = [task for task in (self.owner, self.task) if task is not None]
@@ -200,7 +206,7 @@ class Reader:
         self._failed = self.at_end = False
 
     def detach(self) -> asyncio.Task[Any] | None:
-        """Forget the task that read the stream, and return it."""
+        """Forget the task that read the stream. Return that task, or None if no task did."""
         task = self.task
         self.owner = self.task = None
         self._failed = False
@@ -222,9 +228,10 @@ class Reader:
 
     @contextmanager
     def waiting_elsewhere(self) -> Iterator[None]:
-        """Return a context manager within which the current task asks for no item.
+        """Return a context manager within which the current task waits for a rebalance.
 
-        If the reading task waits for a rebalance, the rebalance must not wait for that task.
+        A rebalance waits until the reading task has acknowledged its records. Within the context it
+        does not, because the reading task and the rebalance would wait for each other.
         """
         self._waits_elsewhere = self.is_current
         self.asked.set()
@@ -238,7 +245,7 @@ class Reader:
         self.at_end = True
 
     def acknowledge(self) -> None:
-        """Note that the current task has acknowledged its items."""
+        """Note that the current task reads the stream and has acknowledged its items."""
         self.attach()
         self.asked.set()
 

@@ -16,8 +16,9 @@ CommitOffsets = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[Topic
 
 
 class AtMostOnceStream(BatchedStream):
-    """A stream that commits a whole chunk and then delivers it. Delivery acknowledges a record.
+    """A stream that commits the end offset of a chunk before it delivers the chunk's records.
 
+    A chunk has the records of one partition from one fetch. A delivered record counts as processed.
     A member that leaves the group commits the offset after the last delivered record. If a member
     crashes instead, the rest of its chunk is not delivered to any member.
     """

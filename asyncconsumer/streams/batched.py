@@ -37,7 +37,7 @@ def first_offsets(records: Iterable[HasOffset]) -> dict[TopicPartition, Offset]:
 
 
 def starts(batch: Sequence[HasOffset]) -> list[int]:
-    """Return each index in `batch` at which the records of another partition begin.
+    """Return each index in `batch` whose record is of another partition than the record before.
 
     The index 0 is included.
     """
@@ -66,10 +66,10 @@ class BatchWaits(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Runs:
-    """The indexes in a batch at which the records of another partition begin.
+    """The indexes at which a batch has a record of another partition than the record before.
 
-    `collected` has those of the batch being collected, and `delivered` those of the last delivered
-    batch.
+    `collected` has the indexes of the batch that is being collected. `delivered` has those of the
+    last delivered batch.
     """
 
     collected: list[int] = field(default_factory=list)
@@ -79,8 +79,8 @@ class Runs:
 class BatchedStream(Stream):
     """A stream with batches. Asking for the next batch acknowledges the whole previous batch.
 
-    Taking records for a batch advances the position of the stream. `finished` therefore leaves out
-    the records of the current batch, which are not acknowledged.
+    Collecting a batch advances the position in the current chunk. `finished`, which returns the
+    offsets to commit, leaves out the records of the current batch.
     """
 
     def __init__(
@@ -93,16 +93,17 @@ class BatchedStream(Stream):
         super().__init__(channel, fence, clock, idle)
         self._batch: list[Any] = []  # records or messages collected so far
         self.runs = Runs()
-        self._first: dict[TopicPartition, Offset] = {}  # of the current batch
-        self._trouble: ConsumerError | None = None  # the next call raises it
+        self._first: dict[TopicPartition, Offset] = {}  # first offsets of the current batch
+        self._trouble: ConsumerError | None = None  # the next call of `next_batch` raises it
 
     async def next_batch(self, limit: int, waits: BatchWaits) -> list[Any]:
         """Return up to `limit` records for one batch.
 
-        Return an empty list at the end of the stream, or if no record came within `waits.first`. If
-        the caller is cancelled, the next call returns the records collected so far. Records of a
-        partition that is lost meanwhile are dropped. If no records remain then, another batch is
-        collected, because an empty list would mean the end.
+        Return an empty list at the end of the stream, or if no record came within `waits.first`
+        seconds. If the caller is cancelled, the next call returns the records collected so far.
+
+        Records of partitions that this member loses meanwhile are dropped. If this leaves no
+        record, another batch is collected, because an empty list would mean the end.
         """
         if not self._batch:
             self.acknowledge()
@@ -182,7 +183,7 @@ class BatchedStream(Stream):
         try:
             return self._records.take(self._batch, limit)
         finally:
-            if len(self._batch) > collected:  # the records of a chunk are all of one partition
+            if len(self._batch) > collected:  # a chunk has records of only one partition
                 self._note_first(self._batch[collected])
                 self.runs.collected.append(collected)
 
@@ -204,9 +205,10 @@ class BatchedStream(Stream):
     # --- overrides that exclude the current batch ------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next record to deliver, or None if none was delivered.
+        """Return the offset after the last delivered record of a partition.
 
-        Records that are collected for a batch are not delivered yet.
+        Return None if no record of it was delivered. Records that are collected for the next batch
+        are not delivered yet.
         """
         collected = first_offsets(self._batch).get(partition)
         return super().position(partition) if collected is None else collected
@@ -222,9 +224,9 @@ class BatchedStream(Stream):
         return super()._is_busy_with(partitions) or not self._first.keys().isdisjoint(partitions)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop all state of a partition and its collected records.
+        """Drop the records, the position and the acknowledged offset of a partition.
 
-        No offset of the partition is committed any more.
+        Its acknowledged offset is not committed any more.
         """
         super().forget(partition)
         self._first.pop(partition, None)

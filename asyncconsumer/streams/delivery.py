@@ -16,13 +16,13 @@ class Delivery:
     """
 
     def __init__(self, records: decoding.AsyncRecords) -> None:
-        self.chunk: Chunk | None = None  # the one being delivered
+        self.chunk: Chunk | None = None  # the chunk being delivered
         self.is_new = False  # nothing of the chunk was delivered yet
         self._records = records
         self._whole = False  # the chunk was delivered as a whole, not record by record
         self._acknowledged = -1  # the chunk is acknowledged up to this offset
         self._counted = -1  # the chunk's records before this offset were counted
-        self._finished: dict[TopicPartition, int] = {}  # by earlier chunks
+        self._finished: dict[TopicPartition, int] = {}  # acknowledged offsets of earlier chunks
 
     @property
     def begun(self) -> Chunk | None:
@@ -36,11 +36,7 @@ class Delivery:
         self._acknowledged = self._counted = chunk.records.next_offset
 
     def begin(self, *, whole: bool) -> None:
-        """Note that delivery of the chunk begins.
-
-        `whole` says whether the chunk is delivered as a whole. Otherwise it is read record by
-        record.
-        """
+        """Note that delivery of the chunk begins, as a whole (`whole`) or record by record."""
         chunk = self.chunk
         is_first = self.is_new and chunk is not None and self._counted <= chunk.offset
         if is_first and chunk is not None and chunk.meter is not None:
@@ -58,9 +54,9 @@ class Delivery:
         self._finish(chunk, chunk.next_offset)
 
     def suspend(self) -> Chunk:
-        """Remove the current chunk and return it, so that it can be delivered later.
+        """Remove the current chunk and return it, so that its other records can be delivered later.
 
-        Its records before its position count as acknowledged.
+        The records that were delivered count as acknowledged.
         """
         assert self.chunk is not None
         chunk = self.chunk
@@ -135,7 +131,10 @@ class Delivery:
         return finished
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset after the last delivered record of a partition, or None without one."""
+        """Return the offset after the last delivered record of a partition.
+
+        Return None if no record of it was delivered.
+        """
         if self.chunk is not None and self.chunk.partition == partition:
             return self.chunk.records.next_offset
         return self._finished.get(partition)

@@ -20,7 +20,10 @@ class IdleTimeout(NamedTuple):
     may_end: Callable[[], bool] | None = None  # False while records cannot arrive, for instance
 
     async def pop(self, channel: Channel) -> Chunk | None:
-        """Return the next chunk of the channel, or None at the end of the stream."""
+        """Return the next chunk of the channel, or None at the end of the stream.
+
+        Raise ConsumerTimeout if no chunk arrives in time and the stream may not end.
+        """
         while True:
             try:
                 async with asyncio.timeout(self.ms / 1000):

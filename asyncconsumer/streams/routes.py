@@ -21,12 +21,15 @@ class TopicRoutes:
     """
 
     def __init__(self, streams: Mapping[str, list[Stream]] | Sequence[Stream]) -> None:
-        # distinguished once here, not for each of thousands of partitions
+        # decided once here, because `of` is called for each of thousands of partitions
         self._by_topic = streams if isinstance(streams, Mapping) else {}
         self._of_all = None if isinstance(streams, Mapping) else streams
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
-        """Return the stream that reads the partition: the stream `number` of its topic."""
+        """Return the stream that reads the partition. `number` is its index among the streams.
+
+        If each topic has its own streams, it is the index among those of the partition's topic.
+        """
         if self._of_all is not None:
             return self._of_all[number]
         return self._by_topic[partition.topic][number]
@@ -55,7 +58,7 @@ class SharedRoutes(TopicRoutes):
     def __init__(self, streams: Sequence[Stream]) -> None:
         super().__init__(streams)
         self._places: dict[TopicPartition, Stream] = {}
-        self._loads: Counter[Stream] = Counter()  # how many partitions each has
+        self._loads: Counter[Stream] = Counter()  # the number of partitions of each stream
 
     def of(self, partition: TopicPartition, number: int) -> Stream:
         """Return the stream that reads the partition. The first call chooses it.

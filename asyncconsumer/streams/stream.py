@@ -73,7 +73,7 @@ class Stream:
         self._records = decoding.AsyncRecords(self._refill, clock)
         self._delivery = Delivery(self._records)
         if fence is not None:
-            self._records.deadline = -inf  # look at the fence before the first record
+            self._records.deadline = -inf  # check the ownership before the first record
 
     def __aiter__(self) -> decoding.AsyncRecords:
         return self._records
@@ -209,11 +209,11 @@ class Stream:
         return again
 
     def leftover(self, *, whole: bool) -> dict[TopicPartition, int]:
-        """Return the offset at which to fetch the rest of a partly read chunk again, by partition.
+        """Return the partition and the offset that must be fetched again before the next loop.
 
-        The result is empty if the next loop can continue within the chunk. Only a loop over records
-        can continue, and only in a chunk that was read record by record. `whole` says that the next
-        loop is over chunks instead.
+        They are those of the current chunk, if it is partly read. The result is empty if the next
+        loop can continue within the chunk. A loop over records can, if the chunk was read record by
+        record. `whole` says that the next loop is over chunks, which cannot.
         """
         chunk = self._delivery.begun
         if chunk is None or (self._records.current is chunk.records and not whole):
@@ -221,9 +221,9 @@ class Stream:
         return {chunk.partition: self.finished()[chunk.partition]}
 
     def begin(self, partition: TopicPartition, start: int) -> None:
-        """Prepare to read a partition that was routed to this stream.
+        """Prepare to read a partition that was assigned to this stream.
 
-        `start` is the committed offset, EARLIEST or LATEST.
+        `start` is the committed offset, EARLIEST or LATEST. The base class does nothing.
         """
 
     def finished(self) -> dict[TopicPartition, int]:
@@ -241,10 +241,10 @@ class Stream:
         return self._delivery.position(partition)
 
     def oldest_timestamp(self, partition: TopicPartition) -> int | None:
-        """Return the time in ms of the partition's oldest buffered chunk that is not acknowledged.
+        """Return the timestamp, in ms, of the partition's oldest chunk that is not acknowledged.
 
-        The time of a chunk is that of its first record, or -1 if that record has no time. Without
-        such a chunk, return None.
+        The timestamp of a chunk is that of its first record, or -1 if that record has none. Return
+        None if all buffered chunks are acknowledged.
         """
         chunk = self._delivery.unacknowledged_chunk
         if chunk is None or chunk.partition != partition:
@@ -269,7 +269,7 @@ class Stream:
         while self._fence is not None and now() >= self._fence.deadline:
             if self.channel.closed:
                 return False
-            await asyncio.sleep(POLL_SECONDS)  # rare; heartbeat responses set no event
+            await asyncio.sleep(POLL_SECONDS)  # polls, because heartbeat responses set no event
         return True
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
@@ -292,18 +292,18 @@ class Stream:
     async def settled(self, partitions: Collection[TopicPartition]) -> None:
         """Wait until the delivered records of these partitions are acknowledged.
 
-        Call `hold` for these partitions before, or more records may be delivered meanwhile. If the
-        reading task has ended or is the current task, return at once, because it will not ask for
-        the next item.
+        Call `hold` for these partitions first, because otherwise more records may be delivered
+        meanwhile. If the reading task has ended or is the current task, return at once, because
+        that task will not acknowledge them now.
         """
         while self._is_busy_with(partitions) and self._reader.will_ask:
             self._reader.asked.clear()
             await self._reader.asked.wait()
 
     def waiting_elsewhere(self) -> AbstractContextManager[None]:
-        """Return a context manager within which the current task asks this stream for no item.
+        """Return a context manager within which the current task waits for a rebalance.
 
-        A rebalance then does not wait for the task to acknowledge its items.
+        The rebalance then does not wait until this task has acknowledged its records.
         """
         return self._reader.waiting_elsewhere()
 
@@ -328,9 +328,10 @@ class Stream:
         return self._delivery.is_unacknowledged_of(partitions)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop all state of a partition that another member owns now.
+        """Drop the current chunk, the position and the acknowledged offset of a partition.
 
-        No offset of the partition is committed any more.
+        Its acknowledged offset is not committed any more. Call this when the partition was revoked
+        or lost, or before its position is changed.
         """
         self._delivery.forget(partition)
         self._on_hold.discard(partition)
@@ -342,7 +343,7 @@ class Stream:
             self.drop()
 
     def drop(self) -> None:
-        """Close the current chunk without acknowledging it."""
+        """Drop the chunk that is being delivered. Its last delivered record is not acknowledged."""
         if self._delivery.chunk is not None:
             self._close_chunk(self._delivery.chunk)
 
@@ -356,9 +357,9 @@ class Stream:
     async def _refill(self, *, again: bool = True) -> decoding.Records | None:
         """Return the records of the next chunk, or None at the end of the stream.
 
-        If the delivery of the current chunk was suspended, return its remaining records again.
-        Callers that read whole chunks pass ``again=False``. Their next request acknowledges the
-        whole chunk, which must not be returned twice.
+        A loop over records calls this also within a chunk, to check that the partition is still
+        owned. It then gets the same chunk again (`again`). A loop over chunks passes
+        ``again=False``, because its next request acknowledges the whole chunk.
         """
         try:
             with self._reader.waiting():
@@ -415,7 +416,7 @@ class Stream:
         return unfinished and self._delivery.chunk is chunk
 
     async def _before_first(self, chunk: Chunk) -> None:
-        """Called before the first record of a chunk is delivered. Subclasses override this."""
+        """Do what a subclass needs before a chunk is delivered. The base class does nothing."""
 
     def _is_on_hold(self, chunk: Chunk) -> bool:
         return chunk.partition in self._on_hold
@@ -440,8 +441,8 @@ class Stream:
             return
         now = asyncio.get_running_loop().time
         if now() >= self._fence.deadline and not await self.is_certain():
-            self.drop()  # ownership is never certain again
-        # the partition may be lost before the deadline, so look again soon
+            self.drop()
+        # the partition may be lost before the deadline, so the next check is soon
         self._records.deadline = min(self._fence.deadline, now() + POLL_SECONDS)
 
     def _close_chunk(self, chunk: Chunk) -> bool:
