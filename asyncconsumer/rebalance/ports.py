@@ -53,9 +53,9 @@ class Listeners:
     before_starting: Callable[[Assignment, Collection[TopicPartition]], Awaitable[None]] = field(
         default=lambda assignment, new: _no_listener(new)
     )
-    """Called for new partitions. They are fetched when it returns; it may `seek`."""
+    """Called for new partitions, and may `seek`. The partitions are fetched when it returns."""
     lost: ListenerFunction = _no_listener
-    """Called for lost partitions. Other members read uncommitted records again."""
+    """Called for partitions that were lost. Other members read their uncommitted records again."""
 
 
 async def call_listener(method: str, listening: Awaitable[None]) -> None:
@@ -78,14 +78,14 @@ class Streams(Protocol):
     def of(self, partition: TopicPartition, number: int) -> Stream:
         """Return the stream that reads the partition.
 
-        `number` is the number of the stream in the assignment, among the streams of the topic.
+        `number` comes from the assignment. It is the index among the streams of the topic.
         """
 
     def all(self) -> Collection[Stream]:
         """Return all streams."""
 
     def end(self, partition: TopicPartition) -> None:
-        """Remove a partition that is not assigned any more. A stream that has none left may end."""
+        """Remove a partition that is not assigned any more. A stream without partitions may end."""
 
     def close(self, error: ConsumerError | None = None) -> None:
         """Close all streams. Each delivers its buffered records, then ends or raises `error`."""

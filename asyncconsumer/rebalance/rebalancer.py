@@ -35,7 +35,11 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Rebalancer:
-    """The task that applies the assignments of a membership, one after the other."""
+    """The object that applies the assignments of a group member, one after the other.
+
+    It revokes and commits partitions, loads the start offsets of new ones, and starts to fetch
+    them.
+    """
 
     def __init__(
         self,
@@ -90,9 +94,9 @@ class Rebalancer:
     def finished(self) -> dict[TopicPartition, int]:
         """Return the offset to commit for each assigned partition.
 
-        It is the offset after the last acknowledged record, or without one the start offset.
-        Committing the start offset lets the next owner start there, and not at a later end of the
-        log. A partition whose start offset is still looked up is left out.
+        It is the offset after the last acknowledged record, or the start offset if no record is
+        acknowledged. A committed start offset lets the next owner start there, and not at a later
+        end of the log. A partition whose start offset is still being looked up is left out.
         """
         begun = self._manager.start_offsets()
         done = {tp: offset for tp in self._reading if (offset := begun.get(tp)) is not None}
@@ -102,7 +106,7 @@ class Rebalancer:
                 for tp, offset in stream.finished().items()
                 if tp in self._reading and self._reading[tp].stream is stream
             }
-        # offsets decrease only if the log was truncated: forget what was committed
+        # offsets decrease only if the log was truncated; smaller offsets may then be committed
         gone_back = [tp for tp, offset in done.items() if offset < self._last_finished.get(tp, -1)]
         if gone_back:
             self._offsets.forget(gone_back)
@@ -134,7 +138,7 @@ class Rebalancer:
             self.rebalanced.set()
 
     def read_again(self, stream: Stream) -> None:
-        """Drop the buffered records of a stream, and fetch again after its acknowledged records."""
+        """Drop the buffered records of a stream, and fetch from its last acknowledged offsets."""
         self._epoch += 1
         done = self.finished()
         for tp, routed in self._reading.items():
@@ -194,7 +198,7 @@ class Rebalancer:
         self._offsets.forget([tp])
         self._last_finished.pop(tp, None)
         self._epoch += 1
-        target = routed.target._replace(offset=start, leader_epoch=-1)  # no new epoch
+        target = routed.target._replace(offset=start, leader_epoch=-1)
         self._reading[tp] = routed._replace(target=target, since=self._epoch)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
@@ -257,11 +261,11 @@ class Rebalancer:
         return routed.target.offset if routed.target.offset >= 0 else None
 
     def start_to_look_up(self, partition: TopicPartition) -> int | None:
-        """Return EARLIEST or LATEST if a new partition starts there, otherwise None.
+        """Return EARLIEST or LATEST if the position must be looked up from there, otherwise None.
 
-        The value is given only during the listener call for the newly assigned partition. Fetching
-        then begins, and `position` returns the offset. Raise `NoCommittedOffset` if no offset is
-        committed and `auto_offset_reset` is "none".
+        This is so only while a rebalance listener is called for the newly assigned partition,
+        because the partition is not fetched yet. Later, `position` returns the offset. Raise
+        `NoCommittedOffset` if no offset is committed and `auto_offset_reset` is "none".
         """
         if (start := self._reading[partition].target.offset) == NO_OFFSET:
             raise NoCommittedOffset(partition)
@@ -311,9 +315,9 @@ class Rebalancer:
             self._fail_without_offset(without)
 
     def _fail_without_offset(self, partitions: Collection[TopicPartition]) -> None:
-        """Let the readers of partitions in `without_offset` raise NoCommittedOffset, each once.
+        """Raise NoCommittedOffset once to the reader of each partition that has no start offset.
 
-        Only those that are in `partitions` as well are affected.
+        Only the given partitions are checked.
         """
         for tp in self.without_offset.intersection(partitions):
             channel = self._reading[tp].stream.channel
@@ -446,7 +450,7 @@ class Rebalancer:
     ) -> PartitionRoute:
         """Return the route for reading a partition from `start` to `end`. None means no end.
 
-        `number` is the number of its stream in the assignment, among the streams of the topic.
+        `number` is the index of its stream among the streams of the topic.
         """
         stream = self.streams.of(partition, number)
         epoch = start.leader_epoch if isinstance(start, Offset) else -1
@@ -465,7 +469,7 @@ class Rebalancer:
             _log.warning("%d partitions are revoked without a commit: %s", len(offsets), error)
 
     def _reconcile(self, changed: Collection[TopicPartition] | None = None) -> None:
-        """Pass the fetch targets of all partitions, or of those in `changed`, to the manager.
+        """Pass the positions and pauses of all partitions, or of `changed`, to the fetch manager.
 
         Seeks and pauses change single partitions, for which a full update would be slow.
         """

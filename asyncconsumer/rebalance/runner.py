@@ -55,7 +55,7 @@ class MembershipRunner:
         self._tasks.append(scope.start(self.committer.run(), "commit"))
 
     async def joined(self) -> None:
-        """Wait for the first assignment. Raise the error that ended the membership instead."""
+        """Wait for the first assignment. If the membership ends instead, raise the reason."""
         await self.rebalancer.rebalanced.wait()
         self.check()
 
@@ -88,12 +88,14 @@ class MembershipRunner:
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, rewind: bool = True
     ) -> dict[TopicPartition, int]:
-        """Commit `offsets`, or the offsets after all acknowledged records. Return those committed.
+        """Commit `offsets`, or the offsets after all acknowledged records.
 
-        Without `offsets`, a call by the task that reads also acknowledges the records that this
-        task has in flight. Partitions that are not assigned are left out, because their owners
-        would read records again or skip some. Given `offsets` may be smaller than committed ones,
-        unless `rewind` is False.
+        Return the committed offsets. Partitions that are not assigned are left out, because their
+        owners would read records again or skip some. `offsets` may be smaller than the committed
+        offsets, unless `rewind` is False.
+
+        Without `offsets`, a call by a task that reads a stream also acknowledges the records that
+        this task has in flight.
         """
         releasing = self.rebalancer.releasing
         requested = offsets
@@ -178,7 +180,7 @@ class MembershipRunner:
         """End the rebalance task.
 
         Wait for the end of a running rebalance, because a listener may be active. Cancel it after
-        half of the time limit.
+        half of the time limit for leaving the group.
         """
         try:
             async with asyncio.timeout(_GRACE / 2):

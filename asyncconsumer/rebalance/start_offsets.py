@@ -46,10 +46,10 @@ class StartOffsets:
         assignment: Assignment,
         read_before: Collection[TopicPartition],
     ) -> dict[TopicPartition, StartOffset] | None:
-        """Return the start of each partition, or None if a newer assignment is due meanwhile.
+        """Return the start of each partition, or None if a newer assignment becomes due.
 
-        A partition in `assignment.fresh` that has no committed offset starts at its first record,
-        unless it is in `read_before`.
+        A new partition of a topic (in `assignment.fresh`) without a committed offset starts at its
+        first record, unless this consumer has read it before (`read_before`).
         """
         fresh = assignment.fresh.difference(read_before)
         loaded = [tp for tp in partitions if tp not in assignment.starts]
