@@ -35,14 +35,15 @@ class _CommitBatch:
         return self.offsets.pop(partition, None) is not None
 
     def begin(self) -> asyncio.Timeout:
-        """Return the timeout of a new attempt to commit, which a call of `withdraw` ends."""
+        """Return the timeout of a new attempt to commit. A call of `withdraw` lets it expire."""
         self.attempt = asyncio.timeout(None)
         return self.attempt
 
     def fail(self, error: ConsumerError) -> int:
         """Store the error of each partition that failed with `error`.
 
-        Remove partitions that this consumer does not own (`NothingClaimed`). Return their number.
+        Remove partitions that this consumer does not own (`NothingClaimed`). Return the number of
+        removed partitions.
         """
         self.failed = failed_partitions(self.offsets, error)
         lost = [tp for tp, why in self.failed.items() if isinstance(why, NothingClaimed)]
@@ -94,7 +95,7 @@ class Committer:
 
     @property
     def dropped(self) -> int:
-        """Return how many offsets were dropped because their partition was no longer assigned."""
+        """The number of offsets that were dropped because their partition was not assigned."""
         return self._counts[_DROPPED]
 
     def count_dropped(self, number: int) -> None:
@@ -141,7 +142,7 @@ class Committer:
         return {tp: batch.offsets[tp] for tp in offsets if tp in batch.offsets}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop the offsets of these partitions: those to commit, and the last committed ones.
+        """Forget the offsets of these partitions: the offsets to commit, and the last committed.
 
         Call this if the partitions are no longer assigned, or if their position has gone back. A
         commit in flight that includes them is interrupted, and then repeated without them. A commit
@@ -165,7 +166,7 @@ class Committer:
                 await batch.over.wait()
 
     async def run(self) -> NoReturn:
-        """Commit requested offsets until cancelled. Callers that wait then get `ClosedError`."""
+        """Commit requested offsets until cancelled. Calls of `commit` then raise `ClosedError`."""
         try:
             while True:
                 await self._requested.wait()

@@ -47,8 +47,11 @@ class KafkaOffsets:
     """The offsets of one group, read from and committed to its current coordinator.
 
     `identity` is called before each attempt to commit. It returns the identity of the member that
-    commits, or None if no partition is assigned. A group that Kafka does not assign partitions to
-    has no members, and accepts commits that name no member.
+    commits, or None if no partition is assigned. By default it returns `NO_MEMBER`. Kafka accepts
+    commits that name no member if the group has no members.
+
+    `patience_ms` limits the time for retries. With `stable_only`, `load` waits for the end of
+    transactions that commit offsets.
     """
 
     def __init__(

@@ -16,11 +16,11 @@ class Owner(Protocol):
 
     @property
     def deadline(self) -> float:
-        """Return the loop time until which the partitions are certainly owned."""
+        """The loop time until which the partitions are certainly owned."""
 
     @property
     def lost(self) -> bool:
-        """Return whether all partitions are known to be lost."""
+        """Whether all partitions are known to be lost."""
 
 
 class UserOffsetStore:

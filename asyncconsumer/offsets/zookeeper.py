@@ -165,10 +165,10 @@ class ZooKeeperOffsets:
     ) -> dict[TopicPartition, ZooKeeperError]:
         """Create the parent znodes of the partitions' offsets, without data.
 
-        Return the retriable error of each partition that has one. A permanent error of a topic's
-        znode is ignored, because the znode may exist even if this client may not create it. If it
-        does not exist, the write of the offset shows the error. An error of the znode above all
-        topics is returned for all partitions.
+        Return the retriable errors by partition. A permanent error of a topic's znode is ignored,
+        because the znode may exist even if this client may not create it. If it does not exist, the
+        write of the offset fails. If the parent znode of all topics fails, return its error for all
+        partitions.
         """
         try:
             await ensure_path(self._session, self._paths.offsets)
@@ -209,9 +209,9 @@ class ZooKeeperOffsets:
 
 
 def _errors(results: Iterable[object]) -> list[ZooKeeperError | None]:
-    """Return for each result the error, or None if the operation succeeded.
+    """Return the error of each result, or None for a result that is no error.
 
-    If one is a `SessionExpired`, raise it.
+    Raise a `SessionExpired` that is among the results.
     """
     errors = [result if isinstance(result, ZooKeeperError) else None for result in results]
     for error in errors:
