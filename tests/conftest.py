@@ -70,6 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--loop: eager tasks need Python 3.12 or newer")
     if loop == "uvloop-eager" and (3, 13) <= sys.version_info < (3, 13, 3):
         raise pytest.UsageError("--loop: uvloop's eager tasks need Python 3.12, or 3.13.3 or newer")
+    if loop != "asyncio" and not hasattr(config.hook, "pytest_asyncio_loop_factories"):
+        raise pytest.UsageError("--loop: other loops need pytest-asyncio 1.4 or newer")
     if loop != "asyncio":
         config.pluginmanager.register(OtherLoop(loop))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
