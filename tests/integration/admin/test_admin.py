@@ -76,7 +76,9 @@ async def test_topics_are_created_described_changed_and_deleted(kafka: KafkaHand
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_a_group_with_members(kafka: KafkaHandle, protocol: str) -> None:
+async def test_a_group_with_members_is_described_reset_and_deleted(
+    kafka: KafkaHandle, protocol: str
+) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, 5)
     async with Admin(kafka.bootstrap_servers) as admin:
@@ -126,7 +128,7 @@ async def _is_empty(admin: Admin, group: str) -> bool:
     return not (await admin.describe_group(group)).members
 
 
-async def test_every_way_to_reset(kafka: KafkaHandle) -> None:
+async def test_offsets_are_reset_to_positions_numbers_times_and_shifts(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, 4, seconds_ago=3600)
     await send(kafka, topic, 6)
@@ -185,7 +187,9 @@ async def test_lag_in_seconds_is_the_age_of_the_first_unread_record(kafka: Kafka
         assert (await admin.lag(group)).max_seconds is None
 
 
-async def test_a_group_in_zookeeper(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_a_group_in_zookeeper_is_described_reset_and_deleted(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
     topic, group = await kafka_zk.topic(partitions=1), kafka_zk.group()
     await send(kafka_zk, topic, 4, seconds_ago=100)
     async with Admin(zookeeper_connect=kafka_zk.zookeeper_connect) as admin:
@@ -253,7 +257,7 @@ async def test_preferred_leaders_are_elected(kafka_cluster: KafkaCluster) -> Non
         assert await admin.elect_leaders([topic]) == []
 
 
-async def test_acls_with_a_login(tmp_path: Path) -> None:
+async def test_acls_are_listed_over_a_listener_with_a_login(tmp_path: Path) -> None:
     async with Kafka(listeners=[SASL_PLAIN_UNENCRYPTED], acls=True) as kafka:
         await kafka.admin.allow("alice", "cluster", "kafka-cluster", "describe")
         await kafka.admin.allow("alice", "topic", "orders", "read")

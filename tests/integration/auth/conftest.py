@@ -20,7 +20,7 @@ def server() -> Iterator[TokenServer]:
 
 @pytest.fixture(scope="package")
 def verifying(server: TokenServer) -> Iterator[Kafka]:
-    """A broker that takes only tokens that the server signed for it."""
+    """Yield a broker that accepts only tokens that `server` signed for it."""
     config = {
         f"{PREFIX}.server.callback.handler.class": VALIDATOR,
         "sasl.oauthbearer.jwks.endpoint.url": server.keys_url,

@@ -54,7 +54,7 @@ def secure(service: Service, kafka: Kafka, listener: Listener, login: dict[str, 
         pytest.param(SASL_OAUTH, oidc, SECRET, id="oidc"),
     ],
 )
-async def test_a_service_logs_in(
+async def test_the_service_logs_in_and_reads_without_showing_its_secret(
     verifying: Kafka,
     server: TokenServer,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Logins with tokens whose signatures a real broker verifies with the keys of their server."""
+"""Logins with tokens whose signatures a real broker verifies with the keys of the token server."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,9 @@ async def read_one(kafka: Kafka, topic: str, consumer: Consumer[Any, Any]) -> by
         return value
 
 
-async def test_a_provider(verifying: Kafka, server: TokenServer) -> None:
+async def test_a_consumer_logs_in_with_tokens_of_a_provider(
+    verifying: Kafka, server: TokenServer
+) -> None:
     tokens = Oidc(server.token_url, CLIENT, SECRET, scope="read")
     consumer = Consumer(
         "provided",
@@ -44,7 +46,7 @@ async def test_a_provider(verifying: Kafka, server: TokenServer) -> None:
     assert await read_one(verifying, "provided", consumer) == b"an order"
 
 
-async def test_a_properties_file_of_java(
+async def test_a_consumer_logs_in_with_a_java_properties_file(
     verifying: Kafka, server: TokenServer, tmp_path: Path
 ) -> None:
     assert verifying.certificates is not None
@@ -69,14 +71,16 @@ sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginMo
     assert await read_one(verifying, "properties", consumer) == b"an order"
 
 
-async def test_a_refused_client(verifying: Kafka, server: TokenServer) -> None:
+async def test_a_client_that_the_token_server_refuses_is_reported(
+    verifying: Kafka, server: TokenServer
+) -> None:
     tokens = Oidc(server.token_url, CLIENT, "hunter2")
     error = await refusal(TokenNotIssued, **settings(verifying), sasl_oauth_token_provider=tokens)
     assert "invalid_client" in str(error)
     assert not error.retriable
 
 
-async def test_a_token_of_another_server(verifying: Kafka) -> None:
+async def test_a_token_of_another_server_is_refused_by_the_broker(verifying: Kafka) -> None:
     with open_token_server() as other:
         tokens = Oidc(other.token_url, CLIENT, SECRET)
         with pytest.raises(ConsumerError, match="invalid_token"):

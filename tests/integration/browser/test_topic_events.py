@@ -94,7 +94,7 @@ async def test_a_position_outside_the_log_becomes_its_end(kafka: KafkaHandle) ->
         assert (await take(port, 0, "0:900,7:5"))[2]["id"] == "0:2"
 
 
-async def test_records_can_be_left_out_and_changed(kafka: KafkaHandle) -> None:
+async def test_encode_can_change_and_leave_out_records(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, range(5))
 
@@ -142,7 +142,9 @@ async def test_reading_waits_for_a_slow_client_until_it_is_disconnected(
 
 
 @pytest.mark.parametrize("last", [None, "0:2"])
-async def test_a_web_socket(kafka: KafkaHandle, last: str | None) -> None:
+async def test_a_web_socket_continues_at_its_last_event(
+    kafka: KafkaHandle, last: str | None
+) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, [0, 1, 2, 3])
     events = events_of(kafka, topic, start="earliest")
@@ -163,7 +165,7 @@ async def test_a_web_socket(kafka: KafkaHandle, last: str | None) -> None:
         await until(lambda: events._clients == 0)
 
 
-async def test_the_example_page(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_the_example_page_shows_records(kafka: KafkaHandle, tmp_path: Path) -> None:
     topic, ports = await kafka.topic(), Ports()
     port = ports.take()
     servers = {"ASYNCCONSUMER_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "TOPIC": topic}

@@ -12,13 +12,15 @@ from tests.integration.cli.test_kafka_groups import run
 
 
 async def figures(kafka: KafkaHandle, *arguments: str) -> dict[str, Any]:
-    """The figures that a bench command prints."""
+    """Return the figures that a bench command prints."""
     servers = ("-b", kafka.bootstrap_servers)
     report: dict[str, Any] = json.loads(await run("bench", *arguments, *servers, "--json"))
     return report
 
 
-async def test_it_writes_and_reads_a_topic(kafka: KafkaHandle) -> None:
+async def test_bench_produce_and_consume_report_records_bytes_and_latency(
+    kafka: KafkaHandle,
+) -> None:
     topic = await kafka.topic(partitions=2)
     written = await figures(kafka, "produce", topic, "--count", "3000", "--size", "50", "-z", "lz4")
     assert (written["records"], written["mb"]) == (3000, 0.15)
@@ -30,7 +32,7 @@ async def test_it_writes_and_reads_a_topic(kafka: KafkaHandle) -> None:
         assert read["records_per_second"] == pytest.approx(3000 / read["seconds"])
 
 
-async def test_a_read_may_be_limited(kafka: KafkaHandle) -> None:
+async def test_bench_consume_stops_at_a_count_or_a_duration(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await figures(kafka, "produce", topic, "--count", "1000")
     assert (await figures(kafka, "consume", topic, "--count", "70"))["records"] == 70
@@ -40,7 +42,7 @@ async def test_a_read_may_be_limited(kafka: KafkaHandle) -> None:
     assert report.seconds >= 1.0
 
 
-async def test_it_measures_the_way_from_producer_to_consumer(kafka: KafkaHandle) -> None:
+async def test_bench_latency_measures_from_producer_to_consumer(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=2)
     report = await figures(kafka, "latency", topic, "--count", "60", "--rate", "200")
     assert report["records"] == 60

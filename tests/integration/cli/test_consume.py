@@ -22,7 +22,7 @@ PROGRAM = [sys.executable, "-c", "from asyncconsumer.cli import main; main()"]
 
 
 class Member:
-    """A running `consume`: its lines go to a file, or into a pipe of the test's."""
+    """A running `consume`. It prints to a file, or to a pipe of the test."""
 
     def __init__(self, folder: Path, name: str, *arguments: str, stdout: Any = None) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class Member:
 
     @property
     def lines(self) -> list[str]:
-        """The whole lines that it has printed."""
+        """The complete lines that the program has printed."""
         return self._out.read_text().split("\n")[:-1]
 
     @property
@@ -44,7 +44,7 @@ class Member:
         return self._err.read_text()
 
     async def ends(self, how: signal.Signals | None = None) -> int:
-        """Wait for its exit code."""
+        """Wait for the end of the program, and return its exit code."""
         if how is not None:
             self.process.send_signal(how)
         await until(lambda: self.process.poll() is not None)
@@ -53,7 +53,7 @@ class Member:
 
 
 class Group:
-    """A topic, a group that reads it, and how to start members."""
+    """A topic, a group that reads it, and the members that a test starts."""
 
     def __init__(
         self, kafka: KafkaWithZooKeeper, topic: str, nodes: GroupNodes, folder: Path
@@ -86,7 +86,7 @@ class Group:
         self.sent += count
         return values
 
-    async def until_owned(self, **shares: int) -> None:
+    async def until_owned(self, **counts: int) -> None:
         """Wait until each member owns the given number of partitions."""
 
         async def shared() -> bool:
@@ -94,7 +94,7 @@ class Group:
                 owner.removeprefix(f"{self.name}_").rpartition("-")[0]
                 for owner in (await self.nodes.owners()).values()
             ]
-            return {name: owners.count(name) for name in owners} == shares
+            return {name: owners.count(name) for name in owners} == counts
 
         await until(shared)
 
@@ -106,14 +106,14 @@ class Group:
 async def group(kafka_zk: KafkaWithZooKeeper, tmp_path: Path) -> AsyncIterator[Group]:
     topic = await kafka_zk.topic(partitions=4)
     async with nodes_of(kafka_zk.zookeeper_connect, kafka_zk.group()) as nodes:
-        made = Group(kafka_zk, topic, nodes, tmp_path)
-        yield made
-        for member in made.members:
+        group = Group(kafka_zk, topic, nodes, tmp_path)
+        yield group
+        for member in group.members:
             member.process.kill()
             member.process.wait()
 
 
-async def test_two_share_a_topic_and_one_that_is_stopped_leaves_nothing_undone(
+async def test_two_members_share_a_topic_and_commit_when_they_stop(
     group: Group,
 ) -> None:
     first = group.start("a")
@@ -136,7 +136,7 @@ async def test_two_share_a_topic_and_one_that_is_stopped_leaves_nothing_undone(
     assert f"% assigned to {group.name}_a: {group.topic}[0]" in first.observed
 
 
-async def test_with_kafkas_own_console_consumer_in_the_group(
+async def test_a_member_shares_a_group_with_kafkas_console_consumer(
     group: Group, scala_consumers: ScalaConsumers
 ) -> None:
     tested = group.start("a", "--format", r"%p:%o:%k:%s\n", "--quiet")
@@ -170,7 +170,7 @@ async def test_with_kafkas_own_console_consumer_in_the_group(
     assert tested.observed == ""
 
 
-async def test_so_many_and_no_more_are_printed_and_committed(group: Group) -> None:
+async def test_max_messages_records_are_printed_and_committed(group: Group) -> None:
     values = await group.send(40)
     some = group.start("a", "--max-messages", "17", "--streams", "3")
     assert await some.ends() == 0
@@ -189,12 +189,14 @@ async def test_a_member_prints_selected_records_as_json(group: Group) -> None:
     assert await group.committed() == 12
 
 
-async def test_stopped_in_the_middle_it_has_committed_what_it_has_printed(group: Group) -> None:
+async def test_a_stopped_member_has_committed_what_it_printed(group: Group) -> None:
     values = await group.send(10_000, size=100)
     first = group.start("a", "--streams", "2", stdout=subprocess.PIPE)
     assert first.process.stdout is not None
     with first.process.stdout as pipe:
-        lines = [await asyncio.to_thread(pipe.readline)]  # it goes on, until the pipe is full
+        lines = [
+            await asyncio.to_thread(pipe.readline)
+        ]  # the program prints until the pipe is full
         first.process.send_signal(signal.SIGTERM)
         lines += await asyncio.to_thread(pipe.readlines)
     assert await first.ends() == 0
@@ -204,7 +206,7 @@ async def test_stopped_in_the_middle_it_has_committed_what_it_has_printed(group:
     assert {*second.lines, *(line.decode().rstrip() for line in lines)} == values
 
 
-async def test_a_line_is_not_held_back_and_a_reader_may_go(group: Group) -> None:
+async def test_lines_are_flushed_and_a_closed_pipe_ends_the_program(group: Group) -> None:
     member = group.start("a", "--whitelist", group.topic, stdout=subprocess.PIPE)
     assert member.process.stdout is not None
     with member.process.stdout as pipe:
@@ -212,29 +214,29 @@ async def test_a_line_is_not_held_back_and_a_reader_may_go(group: Group) -> None
             await group.send(1)
             assert await asyncio.to_thread(pipe.readline) == b"%d\n" % number
     await group.send(4)
-    assert await member.ends() == 0  # as `head` makes it end
+    assert await member.ends() == 0  # as with `head`
     assert await group.nodes.members() == {}
     assert await group.committed() == 3
 
 
-async def test_a_reader_that_does_not_read_keeps_nobody_from_stopping(group: Group) -> None:
+async def test_a_signal_stops_a_program_whose_output_is_not_read(group: Group) -> None:
     await group.send(400, size=1000)
     member = group.start("a", stdout=subprocess.PIPE)
     assert member.process.stdout is not None
     with member.process.stdout:
         await until(lambda: "assigned to" in member.observed)
-        await asyncio.to_thread(member.process.stdout.read, 1)  # it has begun, and is stuck
+        await asyncio.to_thread(member.process.stdout.read, 1)  # the program blocks at a full pipe
         assert await member.ends(signal.SIGTERM) == 0
     assert (await group.nodes.members(), await group.nodes.owners()) == ({}, {})
 
 
-async def test_a_second_signal_ends_it_at_once(group: Group) -> None:
+async def test_a_second_signal_ends_the_program_at_once(group: Group) -> None:
     host, port = group.kafka.zookeeper_connect.split(":")
     async with TcpProxy(host, int(port)) as proxy:
         member = group.start("a", zookeeper=proxy.address)
         await group.send(1)
         await until(lambda: member.lines == ["0"])
-        proxy.black_hole()  # neither commit nor farewell are answered
+        proxy.black_hole()  # no response to the commit and to the leave
         member.process.send_signal(signal.SIGTERM)
         await until(lambda: "% committing and leaving" in member.observed)
         assert await member.ends(signal.SIGINT) == -signal.SIGINT

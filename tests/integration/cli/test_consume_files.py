@@ -50,7 +50,7 @@ async def test_records_are_written_to_files(kafka: KafkaHandle, tmp_path: Path, 
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
-async def test_many_records_and_a_file_that_cannot_be_written(
+async def test_an_error_leaves_the_existing_file_unchanged(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic = await kafka.topic()
@@ -72,7 +72,7 @@ async def test_many_records_and_a_file_that_cannot_be_written(
 async def test_values_with_a_schema_are_printed_as_json(kafka: KafkaHandle, kind: str) -> None:
     topic, orders = await kafka.topic(), [{"id": 1, "item": "tea"}, {"id": 2, "item": "cup"}]
     expected: list[Any] = orders
-    if kind == "protobuf":  # whose JSON has 64-bit numbers as texts
+    if kind == "protobuf":  # its JSON has 64-bit numbers as strings
         expected = [order | {"id": str(order["id"])} for order in orders]
     async with FakeRegistry() as registry:
         async with (
@@ -99,7 +99,9 @@ async def test_values_with_a_schema_are_printed_as_json(kafka: KafkaHandle, kind
     await run(*read, "--value-format", kind, code=2)
 
 
-async def test_a_progress_bar_on_a_terminal(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_a_progress_bar_is_shown_on_a_terminal_unless_quiet(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, 50)
     read = ("consume", "-b", kafka.bootstrap_servers, "-t", topic, "-e")

@@ -17,7 +17,7 @@ from tests.support.real_apps import read, send
 
 @pytest.fixture
 async def shop(kafka: KafkaHandle) -> Shop:
-    """An app with 5 records in 2 partitions, of which the values 1, 3 and 4 are dead letters."""
+    """Return an app with 5 records in 2 partitions. The values 1, 3 and 4 are dead letters."""
     shop = Shop(kafka, await kafka.topic(partitions=2), await kafka.topic(partitions=2))
     shop.bad.add(b"4")
     await send(kafka, shop.topic, range(5), keys=2)
@@ -55,7 +55,7 @@ async def sent(shop: Shop) -> list[tuple[bytes | None, bytes | None, Any]]:
     return sorted(records, key=lambda record: record[1] or b"")
 
 
-async def test_dead_letters_are_listed_by_filter_and_shown(shop: Shop) -> None:
+async def test_dead_letters_are_filtered_listed_and_shown(shop: Shop) -> None:
     assert await values(shop) == ["1", "3", "4"]
     assert await values(shop, "--key", "0") == ["4"]
     assert await values(shop, "--error", "ValueError: b'[13]'") == ["1", "3"]
@@ -87,8 +87,8 @@ async def test_selected_dead_letters_are_sent_back_once(shop: Shop) -> None:
     assert await values(shop) == []
 
 
-async def test_only_topics_that_are_named_are_written_to(shop: Shop) -> None:
-    """A writer of dead letters must not gain the rights of the operator."""
+async def test_replay_writes_only_to_the_named_source_topics(shop: Shop) -> None:
+    """Check that a forged dead letter cannot choose a topic with the rights of the operator."""
     payments = await shop.kafka.topic()
     await forge(shop, topic=payments)
     assert len(await listed(shop)) == 4
@@ -101,7 +101,7 @@ async def test_only_topics_that_are_named_are_written_to(shop: Shop) -> None:
     assert remaining["topic"] == payments
 
 
-async def test_dead_letters_are_edited_before_they_are_sent(
+async def test_dead_letters_can_be_edited_before_they_are_sent_back(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     editor = tmp_path / "editor"

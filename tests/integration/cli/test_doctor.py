@@ -45,7 +45,7 @@ def tokens() -> Iterator[TokenServer]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def broker(tokens: TokenServer) -> AsyncIterator[Kafka]:
-    """A broker with all listeners and ACLs, which verifies tokens."""
+    """Yield a broker with all listeners and ACLs, which verifies tokens."""
     config = {
         f"{PREFIX}.server.callback.handler.class": VALIDATOR,
         "sasl.oauthbearer.jwks.endpoint.url": tokens.keys_url,
@@ -97,7 +97,7 @@ def doctor(broker: Kafka, tmp_path: Path) -> Doctor:
 
 
 def only_error(findings: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the only error, which has to say what to do."""
+    """Return the only error, which must have advice."""
     (error,) = [finding for finding in findings if finding["level"] == "error"]
     assert error["advice"]
     return error
@@ -114,7 +114,7 @@ async def test_right_options_have_no_errors(doctor: Doctor) -> None:
     assert "KIP-848 groups are enabled" in feature["message"]
 
 
-async def test_a_wrong_password(doctor: Doctor) -> None:
+async def test_a_wrong_password_is_reported(doctor: Doctor) -> None:
     findings = await doctor(SASL_PLAIN, code=1, sasl_plain_password="a-mistake")
     error = only_error(findings)
     assert error["check"] == "sasl"
@@ -123,27 +123,27 @@ async def test_a_wrong_password(doctor: Doctor) -> None:
     assert passed(findings) == {"tcp", "tls"}
 
 
-async def test_a_wrong_mechanism(doctor: Doctor) -> None:
+async def test_a_wrong_sasl_mechanism_is_reported(doctor: Doctor) -> None:
     error = only_error(await doctor(SASL_PLAIN, code=1, sasl_mechanism="SCRAM-SHA-512"))
     assert error["check"] == "sasl"
     assert "the broker offers PLAIN" in error["message"]
 
 
-async def test_an_unknown_authority(doctor: Doctor) -> None:
+async def test_a_certificate_of_an_unknown_authority_is_reported(doctor: Doctor) -> None:
     error = only_error(await doctor(TLS, code=1, ssl_cafile=None))
     assert error["check"] == "tls"
     assert "unable to get local issuer certificate" in error["message"]
     assert "ssl_cafile" in error["advice"]
 
 
-async def test_a_certificate_for_another_host(doctor: Doctor) -> None:
+async def test_a_certificate_for_another_host_is_reported(doctor: Doctor) -> None:
     error = only_error(await doctor(TLS_WRONG_HOST, code=1))
     assert error["check"] == "tls"
     assert "not valid for '127.0.0.1'" in error["message"]
     assert "it is valid for elsewhere.example" in error["message"]
 
 
-async def test_an_expired_token(doctor: Doctor, tokens: TokenServer) -> None:
+async def test_an_expired_token_is_reported(doctor: Doctor, tokens: TokenServer) -> None:
     endpoint = {
         "sasl_mechanism": "OAUTHBEARER",
         "sasl_oauthbearer_token_endpoint_url": tokens.token_url,
@@ -159,7 +159,7 @@ async def test_an_expired_token(doctor: Doctor, tokens: TokenServer) -> None:
     assert "the token expired at" in error["message"]
 
 
-async def test_tls_and_logins_that_only_one_side_has(broker: Kafka, doctor: Doctor) -> None:
+async def test_tls_or_a_login_on_one_side_only_is_reported(broker: Kafka, doctor: Doctor) -> None:
     servers = {"bootstrap_servers": broker.addresses(INTERNAL)}
     error = only_error(await doctor(TLS, "-b", servers["bootstrap_servers"], code=1))
     assert (error["check"], "PLAINTEXT" in error["message"]) == ("tls", True)
@@ -179,10 +179,12 @@ def errors(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.level == "error"]
 
 
-async def test_an_advertised_listener_that_is_unreachable(broker: Kafka, doctor: Doctor) -> None:
+async def test_an_unreachable_advertised_listener_is_reported(
+    broker: Kafka, doctor: Doctor
+) -> None:
     advertised = broker.proxy_listeners[1]
     port = advertised.getsockname()[1]
-    advertised.close()  # nothing listens there from now on
+    advertised.close()  # the port is not listened on from now on
     findings = await doctor(PROXIED, code=1)
     error = only_error(findings)
     assert (error["check"], error["subject"]) == ("listener", "broker 1")
@@ -191,7 +193,7 @@ async def test_an_advertised_listener_that_is_unreachable(broker: Kafka, doctor:
     assert "tcp" in passed(findings)
 
 
-async def test_permissions_that_are_missing_or_revoked(broker: Kafka, doctor: Doctor) -> None:
+async def test_missing_and_revoked_permissions_are_reported(broker: Kafka, doctor: Doctor) -> None:
     await broker.admin.create_topic("orders", partitions=2)
     names = ("--group", "billing", "--topic", "orders")
 
@@ -222,7 +224,7 @@ async def test_permissions_that_are_missing_or_revoked(broker: Kafka, doctor: Do
     assert await refused() == {("topic orders", hidden)}
 
 
-async def test_names_that_do_not_exist(broker: Kafka) -> None:
+async def test_missing_topics_and_groups_are_reported(broker: Kafka) -> None:
     names = ("--group", "no-such-group", "--topic", "no-such-topic")
     output = await run("doctor", "-b", broker.addresses(INTERNAL), *names, "--json", code=1)
     findings = json.loads(output)
@@ -232,7 +234,7 @@ async def test_names_that_do_not_exist(broker: Kafka) -> None:
     assert (warning["check"], warning["subject"]) == ("group", "group no-such-group")
 
 
-async def test_a_clock_that_is_wrong(broker: Kafka) -> None:
+async def test_a_wrong_clock_is_reported(broker: Kafka) -> None:
     config = ConnectionConfig(bootstrap_servers=broker.addresses(INTERNAL))
     client = AdminClient(config, None, brokers_from_zookeeper=False, patience_ms=1000)
 
@@ -247,7 +249,9 @@ async def test_a_clock_that_is_wrong(broker: Kafka) -> None:
     assert "s ahead of the controller's" in wrong.message
 
 
-async def test_a_cluster_in_zookeeper_mode(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_checks_that_zookeeper_mode_does_not_allow_are_reported(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
     topic = await kafka_zk.topic()
     findings = json.loads(
         await run("doctor", "-b", kafka_zk.bootstrap_servers, "-t", topic, "--json")
@@ -258,7 +262,7 @@ async def test_a_cluster_in_zookeeper_mode(kafka_zk: KafkaWithZooKeeper) -> None
     assert feature["message"].startswith("only classic groups are enabled")
 
 
-async def test_a_group_that_is_stuck_and_offsets_outside_the_log(kafka: KafkaHandle) -> None:
+async def test_stuck_groups_and_offsets_outside_of_the_log_are_reported(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, 9)
     await commit(kafka, group, topic, 4)
@@ -283,7 +287,7 @@ async def test_a_group_that_is_stuck_and_offsets_outside_the_log(kafka: KafkaHan
     assert "12 is after the end of the log 9" in error["message"]
 
 
-async def test_a_broker_that_is_down(kafka_cluster: KafkaCluster) -> None:
+async def test_a_stopped_broker_is_reported(kafka_cluster: KafkaCluster) -> None:
     topic = await kafka_cluster.topic(partitions=3, replication_factor=3)
     check = ("doctor", "-b", kafka_cluster.bootstrap_servers, "-t", topic, "--json")
     assert "replication" in passed(json.loads(await run(*check)))
@@ -298,7 +302,7 @@ async def test_a_broker_that_is_down(kafka_cluster: KafkaCluster) -> None:
     assert tcp["subject"] == kafka_cluster.brokers[3].address()
 
 
-async def test_a_text_line_for_each_finding(broker: Kafka) -> None:
+async def test_each_finding_is_one_line_of_text(broker: Kafka) -> None:
     dead = "localhost:1"
     output = await run("doctor", "-b", f"{dead},{broker.addresses(INTERNAL)}")
     lines = output.splitlines()
@@ -311,7 +315,9 @@ async def test_a_text_line_for_each_finding(broker: Kafka) -> None:
 
 
 @pytest.mark.parametrize(("days", "level"), [(5, "warning"), (-5, "error"), (90, "ok")])
-async def test_the_end_of_a_certificate(tmp_path: Path, days: int, level: str) -> None:
+async def test_the_expiry_of_a_certificate_is_reported(
+    tmp_path: Path, days: int, level: str
+) -> None:
     authority = trustme.CA()
     end = datetime.now(UTC) + timedelta(days=days, hours=1)
     issued = authority.issue_cert("127.0.0.1", not_after=end.replace(tzinfo=None))

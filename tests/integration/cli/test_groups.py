@@ -25,9 +25,9 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 from tests.support.helpers import delete_records
 from tests.support.zookeeper_nodes import nodes_of
 
-LOOK = Confirmation(yes=False, force=False)
-DO = Confirmation(yes=True, force=False)
-INSIST = Confirmation(yes=True, force=True)
+DRY_RUN = Confirmation(yes=False, force=False)
+CONFIRMED = Confirmation(yes=True, force=False)
+FORCED = Confirmation(yes=True, force=True)
 
 
 class World:
@@ -79,7 +79,7 @@ class World:
     async def member(
         self, name: str, subscription: Any, pattern: str = "static", owning: Mapping[int, int] = {}
     ) -> AsyncIterator[str]:
-        """Somebody in the group, by what is in ZooKeeper: `owning` has the stream of each."""
+        """Register a member in ZooKeeper. `owning` maps its partitions to numbers of streams."""
         paths = GroupPaths(self.group)
         registration = {"version": 1, "subscription": subscription, "pattern": pattern}
         async with self.session() as session:
@@ -96,14 +96,14 @@ class World:
 
 @pytest.fixture
 async def world(kafka_zk: KafkaWithZooKeeper) -> World:
-    """Three partitions of 0, 10 and 20 records; the group has read 4 of the second."""
+    """Return three partitions of 0, 10 and 20 records. The group has read 4 of the second."""
     forever = {"retention.ms": "-1"}  # the records are of 1970
     topic = await kafka_zk.topic(partitions=3, config=forever)
     for number, count in ((1, 10), (2, 20)):
         await _fill(kafka_zk, topic, number, count)
-    made = World(kafka_zk, topic, kafka_zk.group())
-    await made.commit({1: 4})
-    return made
+    world = World(kafka_zk, topic, kafka_zk.group())
+    await world.commit({1: 4})
+    return world
 
 
 async def _fill(kafka: KafkaWithZooKeeper, topic: str, partition: int, count: int) -> None:
@@ -139,7 +139,9 @@ async def test_groups_are_listed_with_their_live_members(
         assert line.split("│")[2].strip() == "2"
 
 
-async def test_a_group_is_described(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_offsets_lag_owners_and_idle_members_of_a_group_are_described(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = {"(?!" + world.topic + ").*": 1}
     async with (
         world.member("host.example-1794788271647-c7641df", {world.topic: 2}, owning={0: 0, 1: 1}),
@@ -170,7 +172,7 @@ async def test_a_group_is_described(world: World, capsys: pytest.CaptureFixture[
         assert f"member without partitions: {idle} (white_list)" in text
 
 
-async def test_offsets_of_both_stores_are_shown_and_the_larger_counts(
+async def test_offsets_of_both_stores_are_shown_with_the_lag_of_the_larger(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await world.commit_to_kafka({1: 7, 2: 5})
@@ -186,7 +188,7 @@ async def test_offsets_of_both_stores_are_shown_and_the_larger_counts(
     ]
 
 
-async def test_what_others_have_written_is_shown_and_does_not_steer(
+async def test_markup_and_invalid_registrations_of_others_are_shown_as_text(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with (
@@ -199,7 +201,7 @@ async def test_what_others_have_written_is_shown_and_does_not_steer(
         assert "a registration needs a pattern and a subscription" in err
 
 
-async def test_brokers_out_of_reach_hide_only_what_they_know(
+async def test_zookeeper_offsets_are_shown_though_brokers_are_unreachable(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncconsumer.cli.cluster_access._TIMEOUT_MS", 1)
@@ -208,7 +210,7 @@ async def test_brokers_out_of_reach_hide_only_what_they_know(
     assert "end offsets and offsets in Kafka are not available" in reported["notes"][0]
 
 
-async def test_a_group_that_is_not_there_is_named(world: World) -> None:
+async def test_the_error_for_a_missing_group_names_the_most_similar_one(world: World) -> None:
     with pytest.raises(ConfigError, match="There is no group 'nobody' in ZooKeeper at"):
         await listing.describe(world.config(group_id="nobody"), as_json=True)
     wrong = f"{world.group}x"
@@ -217,7 +219,7 @@ async def test_a_group_that_is_not_there_is_named(world: World) -> None:
 
 
 @pytest.mark.parametrize("by_zookeeper", [True, False])
-async def test_topics_are_reported_by_zookeeper_or_by_brokers(
+async def test_topics_are_listed_from_zookeeper_or_from_brokers(
     world: World, by_zookeeper: bool
 ) -> None:
     config = world.config(bootstrap_servers="" if by_zookeeper else world.kafka.bootstrap_servers)
@@ -226,7 +228,7 @@ async def test_topics_are_reported_by_zookeeper_or_by_brokers(
         assert await cluster.partitions([world.topic, "none"]) == {world.topic: (0, 1, 2)}
 
 
-async def test_an_ensemble_without_brokers_says_so(world: World) -> None:
+async def test_the_error_for_an_ensemble_without_brokers_names_the_listener(world: World) -> None:
     async with world.session() as session:
         await ensure_path(session, f"/{world.group}")
     config = world.config(zookeeper_connect=f"{world.kafka.zookeeper_connect}/{world.group}")
@@ -240,9 +242,9 @@ async def test_an_ensemble_without_brokers_says_so(world: World) -> None:
 
 
 async def reset(world: World, to: str, *topics: str, storage: str = "zookeeper") -> dict[int, int]:
-    """Carry it out; what ZooKeeper has then."""
+    """Reset offsets, and return the offsets in ZooKeeper."""
     named = topics or (world.topic,)
-    await changes.reset(world.config(storage), named, to, DO)
+    await changes.reset(world.config(storage), named, to, CONFIRMED)
     return await world.in_zookeeper()
 
 
@@ -258,7 +260,9 @@ async def reset(world: World, to: str, *topics: str, storage: str = "zookeeper")
         ("1970-01-01T00:00:01.012Z", {0: 0, 1: 10, 2: 12}),
     ],
 )
-async def test_offsets_are_reset(world: World, to: str, then: dict[int, int]) -> None:
+async def test_offsets_are_reset_within_the_log(
+    world: World, to: str, then: dict[int, int]
+) -> None:
     await delete_records(world.kafka, world.topic, 1, 2)  # the log of the second begins at 2
     assert await reset(world, to) == then
 
@@ -267,7 +271,7 @@ async def test_all_committed_offsets_are_reset_by_default(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await world.commit({2: 3})
-    await changes.reset(world.config(), [], "+2", DO)
+    await changes.reset(world.config(), [], "+2", CONFIRMED)
     assert await world.in_zookeeper() == {1: 6, 2: 5}
     capsys.readouterr()
     with pytest.raises(typer.Exit):
@@ -280,24 +284,24 @@ async def test_all_committed_offsets_are_reset_by_default(
         (2, 5, 20),
     ]
     await world.commit_to_kafka({1: 9})
-    await changes.reset(world.config("kafka"), [], "earliest", DO)
+    await changes.reset(world.config("kafka"), [], "earliest", CONFIRMED)
     assert await world.in_kafka() == {1: 0}
     other = world.config(group_id=f"{world.group}-other")
     async with world.session() as session:
         await ensure_path(session, GroupPaths(other.group_id).ids)
     with pytest.raises(ConfigError, match="has no committed offsets to reset"):
-        await changes.reset(other, [], "earliest", DO)
+        await changes.reset(other, [], "earliest", CONFIRMED)
 
 
-async def test_offsets_of_a_file_are_set(world: World) -> None:
+async def test_offsets_are_reset_to_given_values(world: World) -> None:
     offsets = {world.partition(0): 0, world.partition(2): 30}
-    await changes.reset(world.config(), [], offsets, DO)
+    await changes.reset(world.config(), [], offsets, CONFIRMED)
     assert await world.in_zookeeper() == {0: 0, 1: 4, 2: 20}
-    await changes.reset(world.config(), [f"{world.topic}:2"], {world.partition(2): 7}, DO)
+    await changes.reset(world.config(), [f"{world.topic}:2"], {world.partition(2): 7}, CONFIRMED)
     assert await world.in_zookeeper() == {0: 0, 1: 4, 2: 7}
 
 
-async def test_only_the_partitions_that_are_named_are_reset(world: World) -> None:
+async def test_only_named_partitions_are_reset(world: World) -> None:
     assert await reset(world, "latest", f"{world.topic}:2") == {1: 4, 2: 20}
     assert await reset(world, "+3", f"{world.topic}:1") == {1: 7, 2: 20}
     assert await reset(world, "-4", f"{world.topic}:1,2") == {1: 3, 2: 16}
@@ -308,11 +312,11 @@ async def test_only_the_partitions_that_are_named_are_reset(world: World) -> Non
     assert await world.in_zookeeper() == {1: 3, 2: 16}
 
 
-async def test_the_plan_is_shown_and_nothing_is_done_without_yes(
+async def test_without_yes_only_the_plan_is_shown(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit) as ended:
-        await changes.reset(world.config(), [f"{world.topic}:1"], "100", LOOK)
+        await changes.reset(world.config(), [f"{world.topic}:1"], "100", DRY_RUN)
     assert ended.value.exit_code == 1
     assert await world.in_zookeeper() == {1: 4}
     out, err = capsys.readouterr()
@@ -326,14 +330,14 @@ async def test_the_plan_is_shown_and_nothing_is_done_without_yes(
     assert "nothing was changed" in err
 
 
-async def test_a_group_with_live_members_is_left_alone_unless_forced(
+async def test_a_reset_of_a_group_with_live_members_needs_force(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with world.member("a", {world.topic: 1}) as name:
         with pytest.raises(ConfigError, match=rf"has live members \({name}\)"):
             await reset(world, "latest")
         assert await world.in_zookeeper() == {1: 4}
-        await changes.reset(world.config(), [world.topic], "latest", INSIST)
+        await changes.reset(world.config(), [world.topic], "latest", FORCED)
         assert await world.in_zookeeper() == {0: 0, 1: 10, 2: 20}
         assert f"the group has live members ({name})" in capsys.readouterr().err
 
@@ -342,14 +346,14 @@ async def test_both_stores_are_reset_together(world: World) -> None:
     await world.commit_to_kafka({1: 9})
     assert (await reset(world, "2", f"{world.topic}:1", storage="dual")) == {1: 2}
     assert await world.in_kafka() == {1: 2}
-    await world.commit_to_kafka({1: 1})  # ZooKeeper is ahead: what is loaded stays, Kafka does not
+    await world.commit_to_kafka({1: 1})  # ZooKeeper's offset is larger, and is loaded
     assert (await reset(world, "2", f"{world.topic}:1", storage="dual")) == {1: 2}
     assert await world.in_kafka() == {1: 2}
     assert (await reset(world, "5", f"{world.topic}:1", storage="kafka")) == {1: 2}
     assert await world.in_kafka() == {1: 5}
 
 
-async def test_a_commit_of_somebody_else_meanwhile_is_noticed(
+async def test_a_concurrent_commit_during_a_reset_is_reported(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verify = changes._verify
@@ -366,28 +370,28 @@ async def test_a_commit_of_somebody_else_meanwhile_is_noticed(
 # --- migrate -----------------------------------------------------------------------------------
 
 
-async def test_offsets_are_copied_where_the_other_store_is_not_further(
+async def test_migrate_copies_offsets_that_are_larger_than_those_of_the_target(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await world.commit({0: 0, 2: 8})
     await world.commit_to_kafka({1: 6, 2: 3})
     with pytest.raises(typer.Exit):
-        await changes.migrate(world.config(), "zookeeper", "kafka", LOOK)
+        await changes.migrate(world.config(), "zookeeper", "kafka", DRY_RUN)
     assert await world.in_kafka() == {1: 6, 2: 3}
-    await changes.migrate(world.config(), "zookeeper", "kafka", DO)
+    await changes.migrate(world.config(), "zookeeper", "kafka", CONFIRMED)
     assert await world.in_kafka() == {0: 0, 1: 6, 2: 8}
     assert await world.in_zookeeper() == {0: 0, 1: 4, 2: 8}
     capsys.readouterr()
-    await changes.migrate(world.config(), "zookeeper", "kafka", LOOK)
+    await changes.migrate(world.config(), "zookeeper", "kafka", DRY_RUN)
     assert "there is nothing to change" in capsys.readouterr().err
 
-    await changes.migrate(world.config(), "kafka", "zookeeper", DO)
+    await changes.migrate(world.config(), "kafka", "zookeeper", CONFIRMED)
     assert await world.in_zookeeper() == {0: 0, 1: 6, 2: 8}
 
 
-async def test_migration_needs_two_stores_and_a_quiet_group(world: World) -> None:
+async def test_migrate_needs_two_stores_and_a_group_without_live_members(world: World) -> None:
     with pytest.raises(ConfigError, match="Name two different stores"):
-        await changes.migrate(world.config(), "kafka", "kafka", DO)
+        await changes.migrate(world.config(), "kafka", "kafka", CONFIRMED)
     async with world.member("a", {world.topic: 1}):
         with pytest.raises(ConfigError, match="has live members"):
-            await changes.migrate(world.config(), "zookeeper", "kafka", DO)
+            await changes.migrate(world.config(), "zookeeper", "kafka", CONFIRMED)

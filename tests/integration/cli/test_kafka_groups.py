@@ -88,7 +88,7 @@ async def kafkas_state(kafka: KafkaHandle, group: str) -> tuple[str, int]:
     return state, int(members)
 
 
-def our_rows(partitions: list[dict[str, Any]]) -> dict[tuple[str, int], list[str]]:
+def command_rows(partitions: list[dict[str, Any]]) -> dict[tuple[str, int], list[str]]:
     names = ("committed", "end", "lag", "member_id", "host", "client_id")
     return {
         (row["topic"], row["partition"]): [
@@ -104,7 +104,7 @@ async def agree(kafka: KafkaHandle, group: str) -> dict[tuple[str, int], list[st
     described = json.loads(await run("groups", "describe", group, *servers, "--json"))
     (lag,) = json.loads(await run("lag", group, *servers, "--json"))
     theirs = await kafkas_rows(kafka, group)
-    assert our_rows(described["partitions"]) == our_rows(lag["partitions"]) == theirs
+    assert command_rows(described["partitions"]) == command_rows(lag["partitions"]) == theirs
     state = (described["state"], len(described["members"]))
     assert state == await kafkas_state(kafka, group)
     assert lag["lag"] == sum(int(row[2]) for row in theirs.values() if row[2] != "-")
@@ -112,7 +112,7 @@ async def agree(kafka: KafkaHandle, group: str) -> dict[tuple[str, int], list[st
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_lag_and_describe_agree_with_kafkas_command(
+async def test_lag_and_describe_print_the_values_of_kafkas_command(
     kafka: KafkaHandle, protocol: str
 ) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
@@ -180,11 +180,11 @@ async def test_share_groups_are_only_listed(kafka: KafkaHandle) -> None:
         listed = json.loads(await run("groups", "list", "--json", *servers))
         assert ("share", group) in {(row["kind"], row["group"]) for row in listed}
         await run("groups", "describe", group, *servers, code=2)
-        await run("lag", *servers)  # which leaves it out
+        await run("lag", *servers)  # leaves out share groups
 
 
 @pytest.mark.parametrize("command", [("describe",), ("reset", "--to", "earliest")])
-async def test_the_most_similar_group_is_named(
+async def test_the_error_for_a_missing_group_names_the_most_similar_one(
     kafka: KafkaHandle, command: tuple[str, ...]
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -256,7 +256,7 @@ async def test_lag_of_a_group_in_zookeeper(kafka_zk: KafkaWithZooKeeper) -> None
     await run("groups", "describe", group, *servers, code=2)
 
 
-async def test_topics_and_records(kafka: KafkaHandle) -> None:
+async def test_topics_are_created_altered_written_and_deleted(kafka: KafkaHandle) -> None:
     name, servers = kafka.group(), ("-b", kafka.bootstrap_servers)
     await run("topics", "create", name, "--partitions", "2", *servers)
     assert name in (await run("topics", "list", *servers)).split()
@@ -274,7 +274,9 @@ async def test_topics_and_records(kafka: KafkaHandle) -> None:
     assert name not in (await run("topics", "list", *servers)).split()
 
 
-async def test_what_produce_writes(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_produce_writes_lines_files_generated_values_and_json(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
     topic = await kafka.topic()
     write = ("produce", "-t", topic, "-b", kafka.bootstrap_servers)
     lines, image = tmp_path / "lines", tmp_path / "image"
@@ -317,7 +319,7 @@ async def test_records_are_read_from_any_position(kafka: KafkaHandle) -> None:
     since = int((datetime.now(UTC).timestamp() - 1800) * 1000)
     assert await offsets("-o", f"s@{since}", "-e") == [4, 5, 6]
     assert await offsets("--until", f"e@{since}") == [0, 1, 2, 3]
-    await run(*consume, "-e", "-p", "0", "-p", "2", code=1)  # there is no such partition
+    await run(*consume, "-e", "-p", "0", "-p", "2", code=1)  # the topic has no partition 2
     assert await offsets("--grep", "^[12]$", "-e") == [1, 2, 5, 6]
     assert await offsets("--timeout-ms", "2000") == list(range(7))
     lines = await run("consume", *servers, "-t", f"^{topic[:-1]}", "-e", "--json", "-c", "1")
@@ -326,7 +328,7 @@ async def test_records_are_read_from_any_position(kafka: KafkaHandle) -> None:
     ).items()
 
 
-async def test_records_are_read_as_a_member(kafka: KafkaHandle) -> None:
+async def test_consume_with_a_group_continues_at_its_commits(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, 5)
     member = ("consume", "-b", kafka.bootstrap_servers, "-t", topic, "--group", group)

@@ -1,4 +1,4 @@
-"""`asyncconsumer servers` as its user sees it: a program, its output, its exit code."""
+"""`asyncconsumer servers` as a program: output and exit codes."""
 
 import functools
 import http.server
@@ -36,7 +36,7 @@ def ran(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture
 def empty_repository(tmp_path: Path) -> Iterator[str]:
-    """A Maven repository that is there and has nothing."""
+    """Yield the address of an empty Maven repository."""
     (tmp_path / "empty").mkdir()
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "empty")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -48,7 +48,7 @@ def empty_repository(tmp_path: Path) -> Iterator[str]:
 
 
 class Running:
-    """`servers up`, until it is ended."""
+    """A running `servers up`."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -74,11 +74,11 @@ class Running:
     ("how", "code"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
 )
-async def test_zookeeper_runs_until_the_program_ends_however_it_ends(
+async def test_zookeeper_ends_with_the_program_after_each_signal(
     how: signal.Signals, code: int
 ) -> None:
     running = Running("--zookeeper")
-    assert len(running.servers) == 2  # the guard, and ZooKeeper itself
+    assert len(running.servers) == 2  # the guard and ZooKeeper
     host, port = running.addresses["zookeeper"].split(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(b"ruok")
@@ -98,7 +98,7 @@ async def test_kafka_in_zookeeper_mode_serves_clients_until_ctrl_c() -> None:
     await running.all_gone()
 
 
-async def test_the_addresses_are_printed_for_people_too() -> None:
+async def test_the_addresses_are_printed_as_text() -> None:
     with subprocess.Popen(
         [*PROGRAM, "servers", "up", "--zookeeper"],
         stdout=subprocess.PIPE,
@@ -120,13 +120,15 @@ async def test_the_addresses_are_printed_for_people_too() -> None:
         (["--zookeeper", "--acls"], 2, r"error: --secure and --acls apply to Kafka only.*\n"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence(arguments: list[str], code: int, problem: str) -> None:
+def test_wrong_arguments_are_an_error_of_one_line(
+    arguments: list[str], code: int, problem: str
+) -> None:
     result = ran("servers", "up", *arguments)
     assert re.fullmatch(problem, result.stderr), result.stderr
     assert result.returncode == code
 
 
-def test_a_version_that_does_not_exist_is_named(empty_repository: str, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_version_names_it(empty_repository: str, tmp_path: Path) -> None:
     result = ran(
         "servers",
         "up",
@@ -140,7 +142,7 @@ def test_a_version_that_does_not_exist_is_named(empty_repository: str, tmp_path:
     assert "take another version" in result.stderr
 
 
-def test_without_a_network_it_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_without_a_network_has_advice(tmp_path: Path) -> None:
     result = ran(
         "servers",
         "up",
@@ -153,13 +155,13 @@ def test_without_a_network_it_says_what_to_do(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
+def test_the_error_without_java_names_the_package_to_install(tmp_path: Path) -> None:
     result = ran("servers", "up", PATH=str(tmp_path), JAVA_HOME="")
     assert result.returncode == 1
     assert re.search(r"error: the server needs Java 17 or newer, .* install", result.stderr)
 
 
-def test_a_port_in_use_is_named() -> None:
+def test_the_error_for_a_port_in_use_names_the_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = ran("servers", "up", "--port", str(port))
@@ -167,24 +169,24 @@ def test_a_port_in_use_is_named() -> None:
     assert f"error: port {port} on 127.0.0.1 is in use" in result.stderr
 
 
-async def test_a_damaged_jar_is_named(tmp_path: Path) -> None:
+async def test_the_error_for_a_corrupt_jar_names_the_file(tmp_path: Path) -> None:
     (jar, *_) = await Kafka(DEFAULT_KAFKA).fetch()
     cache = tmp_path / "cache"
     shutil.copytree(maven.cache_folder(), cache)
-    damaged = cache / jar.relative_to(maven.cache_folder())
-    damaged.write_bytes(b"not what was downloaded")
+    corrupt_jar = cache / jar.relative_to(maven.cache_folder())
+    corrupt_jar.write_bytes(b"not a jar")
     result = ran("servers", "up", ASYNCCONSUMER_CACHE=str(cache))
     assert result.returncode == 1
     assert f"error: {jar.name} in the cache is corrupt" in result.stderr
-    assert str(damaged) in result.stderr
+    assert str(corrupt_jar) in result.stderr
 
 
-async def test_the_cache_is_filled_in_advance() -> None:
+async def test_fetch_fills_the_cache() -> None:
     result = ran("servers", "fetch", "--kafka", DEFAULT_KAFKA)
     assert result.returncode == 0, result.stderr
     assert re.search(rf"Kafka {DEFAULT_KAFKA}: \d+ jars in ", result.stdout)
 
 
 @pytest.mark.fast
-def test_the_version_tells_the_decoder() -> None:
+def test_version_names_the_decoder() -> None:
     assert re.fullmatch(r"asyncconsumer \d.*, (compiled|pure) decoder\n", ran("version").stdout)

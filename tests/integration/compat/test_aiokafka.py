@@ -60,7 +60,7 @@ async def take(records: AsyncIterator[Any], number: int) -> list[bytes]:
     return values
 
 
-async def test_start_loop_and_stop(kafka: KafkaHandle) -> None:
+async def test_records_are_read_between_start_and_stop(kafka: KafkaHandle) -> None:
     topic, group = await orders(kafka), kafka.group()
     consumer = consumer_of(kafka, topic, group_id=group)
     await consumer.start()
@@ -77,7 +77,7 @@ async def test_start_loop_and_stop(kafka: KafkaHandle) -> None:
         assert await again.committed(TopicPartition(topic, 0)) == 3
 
 
-async def test_a_record_is_aiokafkas(kafka: KafkaHandle) -> None:
+async def test_a_record_equals_the_record_of_aiokafka(kafka: KafkaHandle) -> None:
     topic = await orders(kafka, 1)
     async with consumer_of(kafka, topic) as replacement:
         record = await replacement.getone()
@@ -114,7 +114,9 @@ async def test_getmany_returns_lists_by_partition(kafka: KafkaHandle) -> None:
     assert counts == {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 3}
 
 
-async def test_no_record_is_repeated_when_the_way_of_reading_changes(kafka: KafkaHandle) -> None:
+async def test_no_record_is_repeated_after_a_change_of_the_reading_method(
+    kafka: KafkaHandle,
+) -> None:
     topic = await orders(kafka, 5)
     async with consumer_of(kafka, topic, group_id=kafka.group()) as consumer:
         values = [(await consumer.getone()).value]
@@ -129,14 +131,14 @@ async def test_no_record_is_repeated_when_the_way_of_reading_changes(kafka: Kafk
     assert values == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_several_tasks_call_getone(kafka: KafkaHandle) -> None:
+async def test_several_tasks_can_call_getone(kafka: KafkaHandle) -> None:
     topic = await orders(kafka, 4)
     async with consumer_of(kafka, topic) as consumer, asyncio.TaskGroup() as group:
         tasks = [group.create_task(consumer.getone()) for _ in range(4)]
     assert sorted(task.result().offset for task in tasks) == [0, 1, 2, 3]
 
 
-async def test_a_manual_commit_has_metadata(kafka: KafkaHandle) -> None:
+async def test_commit_accepts_offsets_with_metadata(kafka: KafkaHandle) -> None:
     topic = await orders(kafka)
     tp, group = TopicPartition(topic, 0), kafka.group()
     async with consumer_of(kafka, topic, group_id=group, enable_auto_commit=False) as consumer:
@@ -160,7 +162,7 @@ async def test_a_manual_commit_has_metadata(kafka: KafkaHandle) -> None:
         assert await again.position(tp) == 3
 
 
-async def test_the_record_in_flight_is_not_committed_in_the_background(kafka: KafkaHandle) -> None:
+async def test_auto_commit_leaves_out_the_record_in_flight(kafka: KafkaHandle) -> None:
     topic = await orders(kafka)
     tp = TopicPartition(topic, 0)
     async with consumer_of(
@@ -216,7 +218,7 @@ async def test_a_paused_partition_delivers_nothing(kafka: KafkaHandle) -> None:
         assert (await consumer.getone()).value == b"0"
 
 
-async def test_offsets_and_topics(kafka: KafkaHandle) -> None:
+async def test_offsets_and_topics_are_looked_up_as_by_aiokafka(kafka: KafkaHandle) -> None:
     topic = await orders(kafka)
     tp = TopicPartition(topic, 0)
     async with consumer_of(kafka, topic) as consumer:
@@ -240,7 +242,7 @@ async def test_offsets_and_topics(kafka: KafkaHandle) -> None:
             await consumer.committed(tp)
 
 
-async def test_deserializers(kafka: KafkaHandle) -> None:
+async def test_a_failing_deserializer_raises_its_own_error_once(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=1)
     await send(kafka, topic, [b'{"a": 1}', b"{", b'{"a": 2}'])
     async with consumer_of(
@@ -265,7 +267,7 @@ class Recorder(ConsumerRebalanceListener):
         self.calls.append(("revoked", revoked))
 
 
-async def test_a_pattern_and_a_listener(kafka: KafkaHandle) -> None:
+async def test_subscribe_accepts_a_pattern_and_a_listener(kafka: KafkaHandle) -> None:
     topic = await orders(kafka, 1)
     listener = Recorder()
     consumer = consumer_of(kafka, group_id=kafka.group())
@@ -303,7 +305,7 @@ async def test_stop_ends_the_loops_of_other_tasks(kafka: KafkaHandle) -> None:
         aiter(consumer)
 
 
-async def test_errors_of_a_loop_are_aiokafkas(kafka: KafkaHandle) -> None:
+async def test_a_loop_raises_error_classes_of_aiokafka(kafka: KafkaHandle) -> None:
     topic = await orders(kafka)
     async with consumer_of(kafka, topic, auto_offset_reset="none") as consumer:
         consumer.seek(TopicPartition(topic, 0), 99)
@@ -319,7 +321,7 @@ async def test_start_fails_without_a_broker() -> None:
     await consumer.stop()
 
 
-async def test_wrong_arguments() -> None:
+async def test_wrong_arguments_raise_type_and_value_errors() -> None:
     with pytest.raises(TypeError, match="no_such_option"):
         AIOKafkaConsumer("orders", no_such_option=1)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="max_poll_records"):
@@ -327,7 +329,7 @@ async def test_wrong_arguments() -> None:
     assert issubclass(CommitFailedError, Exception)
 
 
-async def test_a_group_with_aiokafka(kafka: KafkaHandle) -> None:
+async def test_both_consumers_can_be_members_of_one_group(kafka: KafkaHandle) -> None:
     topic, group = await orders(kafka, 1, partitions=2), kafka.group()
     async with (
         aiokafka.AIOKafkaConsumer(

@@ -19,7 +19,7 @@ from tests.support.helpers import until
 
 
 class Calls(ConsumerRebalanceListener):
-    """A listener that notes its calls."""
+    """A listener that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, set[TopicPartition]]] = []
@@ -32,7 +32,7 @@ class Calls(ConsumerRebalanceListener):
 
 
 @pytest.mark.parametrize("grouped", [True, False])
-async def test_a_topic_that_is_created_at_the_start_is_assigned_by_then(
+async def test_start_creates_a_missing_topic_and_assigns_it(
     kafka: KafkaHandle, grouped: bool
 ) -> None:
     topic = f"{await kafka.topic()}-created"
@@ -53,7 +53,7 @@ async def test_a_listener_is_called_for_revoked_partitions_before_each_assignmen
     assert listener.calls[2:] == [("revoked", partitions)]
 
 
-async def test_a_pattern_matches_the_beginning_of_names(kafka: KafkaHandle) -> None:
+async def test_a_pattern_matches_prefixes_of_topic_names(kafka: KafkaHandle) -> None:
     topic = await orders(kafka)
     consumer = consumer_of(kafka, group_id=kafka.group())
     consumer.subscribe(pattern=f"(?i){topic[:-1].upper()}|no such")
@@ -96,7 +96,9 @@ async def test_stop_ends_a_getmany_without_an_error(kafka: KafkaHandle) -> None:
         await consumer.getmany(timeout_ms=10)
 
 
-async def test_errors_of_partitions_that_are_not_assigned(kafka: KafkaHandle) -> None:
+async def test_partitions_that_are_not_assigned_raise_illegal_state_error(
+    kafka: KafkaHandle,
+) -> None:
     topic = await kafka.topic()
     tp = TopicPartition(topic, 0)
     async with consumer_of(kafka) as consumer:
@@ -109,7 +111,7 @@ async def test_errors_of_partitions_that_are_not_assigned(kafka: KafkaHandle) ->
             await consumer.commit({tp: 1})
 
 
-def test_a_loop_that_does_not_run_yet(kafka: KafkaHandle) -> None:
+def test_the_loop_argument_is_deprecated_and_may_be_a_stopped_loop(kafka: KafkaHandle) -> None:
     loop = asyncio.new_event_loop()
     try:
         with pytest.warns(DeprecationWarning, match="`loop` is deprecated"):

@@ -37,7 +37,7 @@ async def read(consumer: Consumer) -> list[bytes | None]:
         return [record.value async for record in consumer]
 
 
-async def test_environment_variables(
+async def test_environment_variables_configure_a_consumer(
     secured: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -58,7 +58,7 @@ async def test_environment_variables(
     assert not [text for text in texts if settings["sasl_plain_password"] in text]
 
 
-async def test_a_properties_file_of_a_java_client(secured: Kafka, tmp_path: Path) -> None:
+async def test_a_java_properties_file_configures_a_consumer(secured: Kafka, tmp_path: Path) -> None:
     handle = KafkaHandle(secured, "secured")
     topic = await handle.topic()
     await produce(topic, [b"a", b"b"], bootstrap_servers=handle.bootstrap_servers)

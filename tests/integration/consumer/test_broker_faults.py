@@ -29,7 +29,7 @@ from tests.support.real_fetch import Writer
 
 PARTITIONS = 6
 SAFE = {"min.insync.replicas": "2"}
-LONG_SESSION_MS = 45_000  # the default: longer than it takes to elect
+LONG_SESSION_MS = 45_000  # the default, longer than an election
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def two_members(
         assert repeated(a, b) == {}
 
 
-async def test_all_brokers_are_restarted_and_no_member_hears_of_it(
+async def test_restarting_all_brokers_causes_no_rebalance(
     kafka_cluster: KafkaCluster,
 ) -> None:
     async with two_members(kafka_cluster, kafka_cluster.group()) as more:
@@ -65,7 +65,7 @@ async def test_all_brokers_are_restarted_and_no_member_hears_of_it(
             await more()
 
 
-async def test_the_coordinator_is_killed_and_no_member_hears_of_it(
+async def test_killing_the_coordinator_causes_no_rebalance(
     kafka_cluster: KafkaCluster,
 ) -> None:
     group = kafka_cluster.group()
@@ -81,7 +81,9 @@ async def test_the_coordinator_is_killed_and_no_member_hears_of_it(
         await more()
 
 
-async def test_what_a_killed_member_had_is_taken_over(kafka_cluster: KafkaCluster) -> None:
+async def test_partitions_of_a_killed_member_continue_at_its_commits(
+    kafka_cluster: KafkaCluster,
+) -> None:
     topic, group = await kafka_cluster.topic(partitions=PARTITIONS), kafka_cluster.group()
     whole = {TopicPartition(topic, n) for n in range(PARTITIONS)}
     async with (
@@ -106,18 +108,18 @@ async def test_what_a_killed_member_had_is_taken_over(kafka_cluster: KafkaCluste
 
 
 class Hesitating(OwnMember):
-    """A member that revokes nothing before `may_let_go` is set."""
+    """A member that revokes nothing before `may_revoke` is set."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.may_let_go = asyncio.Event()
+        self.may_revoke = asyncio.Event()
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         super().on_partitions_revoked(partitions)
-        await self.may_let_go.wait()
+        await self.may_revoke.wait()
 
 
-async def test_what_stays_is_read_all_the_time_while_a_third_member_joins(
+async def test_partitions_that_stay_are_read_during_a_cooperative_rebalance(
     kafka_cluster: KafkaCluster,
 ) -> None:
     topic, group = await kafka_cluster.topic(partitions=100), kafka_cluster.group()
@@ -126,7 +128,7 @@ async def test_what_stays_is_read_all_the_time_while_a_third_member_joins(
     servers, strategy = kafka_cluster.bootstrap_servers, "cooperative-sticky"
     async with AsyncExitStack() as stack:
         a = Hesitating(kafka_cluster, group, topic, name="a", strategy=strategy)
-        a.may_let_go.set()
+        a.may_revoke.set()
         await stack.enter_async_context(a)
         b = OwnConsumer(servers, group, [topic], name="b", properties=properties)
         await stack.enter_async_context(b)
@@ -136,7 +138,7 @@ async def test_what_stays_is_read_all_the_time_while_a_third_member_joins(
         c = OwnMember(kafka_cluster, group, topic, name="c", strategy=strategy)
 
         # the group waits for one that stands still: the other one reads on, beyond its session
-        a.may_let_go.clear()
+        a.may_revoke.clear()
         b.freeze()
         joining = (await stack.enter_async_context(asyncio.TaskGroup())).create_task(c.__aenter__())
         stack.push_async_exit(c)
@@ -154,7 +156,7 @@ async def test_what_stays_is_read_all_the_time_while_a_third_member_joins(
         written.append(await send(kafka_cluster, stays | b.owned, 1))
         await until(lambda: all_of(written[1], a, b))
         assert not c.owned & going
-        a.may_let_go.set()
+        a.may_revoke.set()
         await joining
         await until(lambda: sorted([*a.owned, *b.owned, *c.owned]) == sorted(whole))
 

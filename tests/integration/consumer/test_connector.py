@@ -41,7 +41,7 @@ async def one_stream(connector: ConsumerConnector, topic: str) -> MessageStream[
 
 
 async def take(stream: MessageStream[Any, Any], count: int) -> list[Any]:
-    """Return the next values. The last one is not finished."""
+    """Return the next values. The last one is not acknowledged."""
     async with asyncio.timeout(60):
         return [(await anext(stream)).value for _ in range(count)]
 
@@ -49,7 +49,7 @@ async def take(stream: MessageStream[Any, Any], count: int) -> list[Any]:
 # --- others in the group -------------------------------------------------------------------------
 
 
-async def test_a_registration_that_makes_no_sense_is_reported_and_ignored(
+async def test_an_invalid_member_registration_is_logged_and_ignored(
     kafka_zk: KafkaWithZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
@@ -65,7 +65,7 @@ async def test_a_registration_that_makes_no_sense_is_reported_and_ignored(
         assert "a member of group" in caplog.text
 
 
-async def test_a_name_that_is_taken_is_refused(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_a_consumer_id_that_is_in_use_is_refused(kafka_zk: KafkaWithZooKeeper) -> None:
     topic, group = await kafka_zk.topic(), kafka_zk.group()
     async with (
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
@@ -74,12 +74,12 @@ async def test_a_name_that_is_taken_is_refused(kafka_zk: KafkaWithZooKeeper) -> 
         async with connector_of(kafka_zk, group, "same") as second:
             with pytest.raises(MemberExists, match=f"{group}_same"):
                 await second.create_message_streams({topic: 1})
-        assert list(await nodes.members()) == [first.id]  # which is none the worse for it
+        assert list(await nodes.members()) == [first.id]  # the first member is not affected
         await send(kafka_zk, topic, 5)
         await until(lambda: all_of(numbers(topic, 5), first))
 
 
-async def test_a_partition_that_somebody_holds_is_reported_and_taken_when_it_is_free(
+async def test_a_partition_is_claimed_after_its_former_owner_releases_it(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
@@ -111,7 +111,7 @@ async def test_a_partition_that_somebody_holds_is_reported_and_taken_when_it_is_
 # --- streams -------------------------------------------------------------------------------------
 
 
-async def test_streams_of_no_topic_wait_and_end_with_the_connector(
+async def test_streams_without_topics_end_when_the_connector_shuts_down(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     group = kafka_zk.group()
@@ -132,7 +132,7 @@ async def take_all(stream: MessageStream[Any, Any]) -> list[Any]:
     return [record.value async for record in stream]
 
 
-async def test_a_stream_without_records_times_out_and_can_be_read_on(
+async def test_a_stream_can_be_read_after_consumer_timeout(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     topic = await kafka_zk.topic()
@@ -145,7 +145,7 @@ async def test_a_stream_without_records_times_out_and_can_be_read_on(
             assert await take(stream, 5) == numbers(topic, 5, start)
 
 
-async def test_decoders_make_messages_and_leave_what_is_missing(
+async def test_decoders_are_not_called_for_missing_keys_and_values(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     topic = await kafka_zk.topic()
@@ -167,7 +167,7 @@ async def test_decoders_make_messages_and_leave_what_is_missing(
     assert results == [(0, 7, {"n": 1}), (1, 8, None), (2, None, [2])]
 
 
-async def test_a_cleared_stream_reads_again_from_what_is_finished(
+async def test_a_cleared_stream_redelivers_the_record_in_flight(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     topic = await kafka_zk.topic()
@@ -182,7 +182,7 @@ async def test_a_cleared_stream_reads_again_from_what_is_finished(
 # --- commits -------------------------------------------------------------------------------------
 
 
-async def test_offsets_that_are_given_are_committed_as_they_are_of_owned_partitions(
+async def test_explicit_offsets_are_committed_only_for_owned_partitions(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     topic, group = await kafka_zk.topic(), kafka_zk.group()
@@ -197,15 +197,13 @@ async def test_offsets_that_are_given_are_committed_as_they_are_of_owned_partiti
             assert await connector.commit_offsets() == {tested: 8}
             assert await nodes.offsets() == {tested: 8}
             assert await connector.commit_offsets({tested: 3, other: 5}) == {tested: 3}
-        assert await nodes.offsets() == {tested: 3}, (
-            "and the end commits nothing without auto-commit"
-        )
+        assert await nodes.offsets() == {tested: 3}, "closing commits nothing without auto-commit"
         async with connector_of(kafka_zk, group, "o", **manual) as connector:
             stream = await one_stream(connector, topic)
             assert await take(stream, 7) == numbers(topic, 7, 3)
 
 
-async def test_offsets_are_written_only_when_they_changed(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_only_changed_offsets_are_written(kafka_zk: KafkaWithZooKeeper) -> None:
     topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     servers = kafka_zk.bootstrap_servers
@@ -215,7 +213,7 @@ async def test_offsets_are_written_only_when_they_changed(kafka_zk: KafkaWithZoo
     ):
         often: Any = {"auto_commit_interval_ms": 20}
         async with open_member(kafka_zk, group, {topic: 1}, "o", **often):
-            await until(partial(_equal_offsets, nodes, {first: 0, second: 0}))  # where it began
+            await until(partial(_equal_offsets, nodes, {first: 0, second: 0}))  # the start offsets
             for n in range(1, 6):
                 await producer.send_and_wait(topic, b"%d" % n, partition=0)
                 await until(partial(_equal_offsets, nodes, {first: n, second: 0}))
@@ -225,7 +223,7 @@ async def test_offsets_are_written_only_when_they_changed(kafka_zk: KafkaWithZoo
         assert await nodes.commits() == once_each, "no value is written twice"
         async with open_member(kafka_zk, group, {topic: 1}, "o", **often) as tested:
             await tested.connector.commit_offsets({first: 5, second: 1})
-        assert await nodes.commits() == once_each, "loaded, and not written again"
+        assert await nodes.commits() == once_each, "loaded offsets are not written again"
 
 
 async def _equal_offsets(nodes: GroupNodes, expected: dict[TopicPartition, int]) -> bool:
@@ -259,10 +257,12 @@ class Diary(RebalanceListener):
     async def _write(self, what: str, partitions: Collection[TopicPartition]) -> None:
         self.owners.append(await self._nodes.owners())
         self.offsets.append(await self._nodes.offsets())
-        self.lines.append((what, {tp.partition for tp in partitions}))  # it has looked
+        self.lines.append((what, {tp.partition for tp in partitions}))  # after the state was read
 
 
-async def test_listeners_are_called_in_the_order_of_events(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_listeners_are_called_in_order_with_commits_before_release(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
         diary = Diary(nodes)

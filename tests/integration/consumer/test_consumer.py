@@ -37,7 +37,7 @@ from tests.support.registry_serializers import framed
 # --- groups --------------------------------------------------------------------------------------
 
 
-async def test_a_group_goes_on_where_it_was(kafka: KafkaHandle) -> None:
+async def test_a_new_member_continues_at_the_committed_offsets(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(100), 3)
     async with make_consumer(kafka, topic, group_id=group) as first:
@@ -48,7 +48,7 @@ async def test_a_group_goes_on_where_it_was(kafka: KafkaHandle) -> None:
     assert sorted(seen) == list(range(100))
 
 
-async def test_two_members_share_and_hand_over_without_a_record_lost_or_read_twice(
+async def test_rebalances_between_two_members_lose_and_repeat_no_record(
     kafka: KafkaHandle,
 ) -> None:
     topic, group = await kafka.topic(partitions=4), kafka.group()
@@ -69,7 +69,9 @@ async def test_two_members_share_and_hand_over_without_a_record_lost_or_read_twi
     assert sorted(by_first + by_second) == list(range(500))
 
 
-async def test_a_record_in_flight_is_finished_before_its_partition_goes(kafka: KafkaHandle) -> None:
+async def test_a_revocation_waits_until_the_record_in_flight_is_acknowledged(
+    kafka: KafkaHandle,
+) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(2), 2)
     async with make_consumer(kafka, topic, group_id=group) as first:
@@ -80,7 +82,7 @@ async def test_a_record_in_flight_is_finished_before_its_partition_goes(kafka: K
 
         in_flight = await next_value()
         async with make_consumer(kafka, topic, group_id=group) as second:
-            await asyncio.sleep(1)  # there is nothing to wait for: nothing must happen
+            await asyncio.sleep(1)  # no condition to wait for: the assignment must not change
             assert len(first.assignment) == 2
             asking = asyncio.get_running_loop().create_task(next_value())
             await until(lambda: len(second.assignment) == 1)
@@ -93,7 +95,7 @@ def _owned(consumer: Consumer[Any, Any]) -> list[int]:
     return [tp.partition for tp in consumer.assignment]
 
 
-async def test_topics_that_match_later_are_read_from_their_beginning(kafka: KafkaHandle) -> None:
+async def test_a_pattern_reads_later_topics_from_their_beginning(kafka: KafkaHandle) -> None:
     stem = await kafka.topic()
     pattern = re.compile(re.escape(stem) + "(-more)?")
     async with (
@@ -109,7 +111,7 @@ async def test_topics_that_match_later_are_read_from_their_beginning(kafka: Kafk
         assert {tp.topic for tp in consumer.assignment} == {stem, f"{stem}-more"}
 
 
-async def test_a_subscription_changes_while_it_runs(kafka: KafkaHandle) -> None:
+async def test_a_subscription_can_change_while_the_consumer_reads(kafka: KafkaHandle) -> None:
     name, other = await kafka.topic(), await kafka.topic()
     await send(kafka, name, [1])
     await send(kafka, other, [2])
@@ -123,7 +125,7 @@ async def test_a_subscription_changes_while_it_runs(kafka: KafkaHandle) -> None:
 # --- by hand -------------------------------------------------------------------------------------
 
 
-async def test_partitions_by_hand_need_no_group(kafka: KafkaHandle) -> None:
+async def test_manually_assigned_partitions_need_no_group(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=2)
     await send(kafka, topic, range(10), 2)
     async with make_consumer(kafka, partitions=partitions(topic, 1)) as consumer:
@@ -134,7 +136,7 @@ async def test_partitions_by_hand_need_no_group(kafka: KafkaHandle) -> None:
         assert await take(consumer, 5) == [0, 2, 4, 6, 8]
 
 
-async def test_kinds_of_subscription_do_not_mix(kafka: KafkaHandle) -> None:
+async def test_topics_and_manual_partitions_cannot_be_combined(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     with pytest.raises(SubscriptionConflict, match=r"topics \(.*manually assigned.*unsubscribe"):
         make_consumer(kafka, topic, partitions=partitions(topic, 0), group_id="g")
@@ -151,7 +153,7 @@ async def test_kinds_of_subscription_do_not_mix(kafka: KafkaHandle) -> None:
 # --- offsets -------------------------------------------------------------------------------------
 
 
-async def test_positions_and_seeks(kafka: KafkaHandle) -> None:
+async def test_seeks_change_the_position_and_the_next_record(kafka: KafkaHandle) -> None:
     topic, (tp,) = (topic := await kafka.topic()), partitions(topic, 0)
     await send(kafka, topic, range(10))
     async with make_consumer(kafka, topic, group_id=kafka.group()) as consumer:
@@ -172,7 +174,7 @@ async def test_positions_and_seeks(kafka: KafkaHandle) -> None:
             consumer.seek(tp, -2)
 
 
-async def test_a_seek_back_may_be_committed(kafka: KafkaHandle) -> None:
+async def test_a_commit_after_a_seek_back_stores_the_lower_offset(kafka: KafkaHandle) -> None:
     topic, (tp,) = (topic := await kafka.topic()), partitions(topic, 0)
     await send(kafka, topic, range(10))
     async with make_consumer(
@@ -185,7 +187,7 @@ async def test_a_seek_back_may_be_committed(kafka: KafkaHandle) -> None:
         assert await consumer.committed() == {tp: 3}
 
 
-async def test_offsets_are_kept_with_a_text_and_the_epoch_of_their_leader(
+async def test_committed_offsets_have_metadata_and_the_leader_epoch(
     kafka: KafkaHandle,
 ) -> None:
     topic, (tp,) = (topic := await kafka.topic()), partitions(topic, 0)
@@ -204,7 +206,7 @@ async def test_offsets_are_kept_with_a_text_and_the_epoch_of_their_leader(
         assert (offset, offset.metadata) == (5, "half of it")
 
 
-async def test_ends_and_times(kafka: KafkaHandle) -> None:
+async def test_beginning_end_and_time_offsets_are_looked_up(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=2)
     both = partitions(topic, 0, 1)
     before = datetime.now(UTC)
@@ -221,7 +223,9 @@ async def test_ends_and_times(kafka: KafkaHandle) -> None:
         assert first.timestamp in {record.timestamp for record in records if record.offset == 0}
 
 
-async def test_without_an_offset_and_without_a_reset_it_is_an_error(kafka: KafkaHandle) -> None:
+async def test_a_missing_committed_offset_without_a_reset_policy_is_an_error(
+    kafka: KafkaHandle,
+) -> None:
     topic = await kafka.topic()
     async with make_consumer(
         kafka, topic, group_id=kafka.group(), auto_offset_reset="none"
@@ -230,7 +234,7 @@ async def test_without_an_offset_and_without_a_reset_it_is_an_error(kafka: Kafka
             await take(consumer, 1)
 
 
-async def test_a_pause_holds_at_once_and_over_rebalances(kafka: KafkaHandle) -> None:
+async def test_a_pause_is_effective_at_once_and_survives_rebalances(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(20), 2)
     async with make_consumer(kafka, topic, group_id=group) as consumer:
@@ -268,7 +272,7 @@ class RecordingListener(ConsumerRebalanceListener):
         self.log.append(("revoked", {tp.partition for tp in partitions}))
 
 
-async def test_a_listener_is_called_in_order(kafka: KafkaHandle) -> None:
+async def test_a_listener_is_called_for_assigned_and_revoked_partitions(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     strategy = {"partition_assignment_strategy": "cooperative-sticky"}
     log = RecordingListener()
@@ -283,7 +287,7 @@ async def test_a_listener_is_called_in_order(kafka: KafkaHandle) -> None:
     assert stays in log.log[-1][1]
 
 
-async def test_a_listener_may_seek_what_it_is_given(kafka: KafkaHandle) -> None:
+async def test_a_listener_can_seek_the_assigned_partitions(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, range(10))
 
@@ -296,7 +300,7 @@ async def test_a_listener_may_seek_what_it_is_given(kafka: KafkaHandle) -> None:
         assert await take(consumer, 3) == [7, 8, 9]
 
 
-async def test_a_listener_that_hangs_is_cancelled_and_one_that_fails_ends_it(
+async def test_a_hanging_listener_is_cancelled_and_a_failing_one_is_raised(
     kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = await kafka.topic()
@@ -331,7 +335,7 @@ async def test_interceptors_see_records_and_commits(kafka: KafkaHandle) -> None:
 
         def on_commit(self, offsets: Any) -> None:
             seen.append(offsets)
-            raise RuntimeError("nobody minds")
+            raise RuntimeError("is ignored")
 
     options = {"group_id": kafka.group(), "enable_auto_commit": False}
     async with make_consumer(kafka, topic, interceptors=[Counting()], **options) as consumer:
@@ -340,7 +344,7 @@ async def test_interceptors_see_records_and_commits(kafka: KafkaHandle) -> None:
     assert seen == [0, 1, 2, {tp: 3}]
 
 
-async def test_values_are_deserialized_and_what_cannot_be_says_where_it_is(
+async def test_a_deserialization_error_names_the_offset_and_has_the_record(
     kafka: KafkaHandle,
 ) -> None:
     topic = await kafka.topic()
@@ -365,7 +369,7 @@ async def test_values_are_deserialized_and_what_cannot_be_says_where_it_is(
         assert excinfo.value.record.value == b"5"  # type: ignore[attr-defined] # a record
 
 
-async def test_a_record_waits_for_its_schema_and_comes_again_if_the_registry_was_down(
+async def test_a_record_is_redelivered_after_the_schema_registry_failed(
     kafka: KafkaHandle,
 ) -> None:
     topic = await kafka.topic()
@@ -392,7 +396,7 @@ async def test_a_record_waits_for_its_schema_and_comes_again_if_the_registry_was
             assert await consumer.commit() == {TopicPartition(topic, 0): 2}
 
 
-async def test_a_stream_has_one_owner(kafka: KafkaHandle) -> None:
+async def test_a_second_task_cannot_read_a_stream(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with make_consumer(kafka, partitions=partitions(topic, 0)) as consumer:
         await consumer.wait_assigned()
@@ -437,19 +441,21 @@ async def test_a_stream_has_one_owner(kafka: KafkaHandle) -> None:
         ({"group_instance_id": "a"}, "`group_id` is not"),
     ],
 )
-def test_wrong_options_are_reported_at_once(options: dict[str, Any], reason: str) -> None:
+def test_wrong_options_are_reported_by_the_constructor(
+    options: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(ConfigError, match=reason):
         Consumer("topic", bootstrap_servers="k:9092", **options)
 
 
-async def test_nobody_there_is_reported_at_once() -> None:
+async def test_unreachable_bootstrap_servers_are_reported_by_the_block() -> None:
     consumer: Consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", group_id="g")
     with pytest.raises(NoBrokerAnswered, match=r"127\.0\.0\.1:1"):
         async with consumer:
             pass
 
 
-async def test_a_topic_that_cannot_be_read_is_reported_at_once_and_one_to_come_is_waited_for(
+async def test_an_invalid_topic_is_an_error_and_a_missing_one_is_waited_for(
     kafka: KafkaHandle,
 ) -> None:
     with pytest.raises(InvalidTopic, match="no such topic!"):

@@ -18,7 +18,7 @@ ALLOWED = 150 * 2**20  # a body, the delivered records, and what an allocator ke
 
 
 async def write(kafka: KafkaHandle, topic: str, compression: str) -> None:
-    """One batch of some kilobytes to each partition."""
+    """Write one batch of some kilobytes to each partition."""
     async with AIOKafkaProducer(
         bootstrap_servers=kafka.bootstrap_servers,
         compression_type=compression,
@@ -60,7 +60,9 @@ async def read_in_lockstep(streams: Sequence[AsyncIterable[Any]]) -> None:
 
 
 @pytest.mark.parametrize(("compression", "budget"), [("lz4", 2**22), ("zstd", 2**20)])
-async def test_streams_of_a_consumer(kafka: KafkaHandle, compression: str, budget: int) -> None:
+async def test_streams_of_a_consumer_stay_within_the_memory_limit(
+    kafka: KafkaHandle, compression: str, budget: int
+) -> None:
     topic = await kafka.topic(partitions=PARTITIONS, config={"max.message.bytes": str(2**24)})
     await write(kafka, topic, compression)
     async with make_consumer(
@@ -74,7 +76,7 @@ async def test_streams_of_a_consumer(kafka: KafkaHandle, compression: str, budge
         await read_in_lockstep(streams)
 
 
-async def test_streams_without_a_group(kafka: KafkaHandle) -> None:
+async def test_streams_without_a_group_stay_within_the_memory_limit(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=PARTITIONS)
     await write(kafka, topic, "zstd")
     servers = kafka.bootstrap_servers
@@ -85,7 +87,7 @@ async def test_streams_without_a_group(kafka: KafkaHandle) -> None:
         await read_in_lockstep([reader.read(offset_range) for offset_range in ranges])
 
 
-async def test_handlers_of_an_app(kafka: KafkaHandle) -> None:
+async def test_handlers_of_an_app_stay_within_the_memory_limit(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=PARTITIONS)
     await write(kafka, topic, "zstd")
     program = make_app(kafka, group_id=kafka.group(), max_buffered_bytes=2**20)

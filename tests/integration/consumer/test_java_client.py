@@ -34,7 +34,7 @@ def everything(topics: dict[str, int]) -> set[TopicPartition]:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-async def test_with_any_leader_they_divide_as_java_members_would(
+async def test_assignments_are_those_of_java_members_with_either_leader(
     kafka: KafkaHandle, java_consumers: JavaConsumers, strategy: str
 ) -> None:
     topics = {await kafka.topic(partitions=count): count for count in (3, 5)}
@@ -64,7 +64,7 @@ async def test_with_any_leader_they_divide_as_java_members_would(
     assert repeated(java, tested) == {}
 
 
-async def test_of_members_that_are_killed_or_stand_still_only_what_they_did_not_commit_comes_again(
+async def test_killed_or_frozen_members_repeat_only_uncommitted_records(
     kafka: KafkaHandle, java_consumers: JavaConsumers
 ) -> None:
     topics = {await kafka.topic(partitions=10): 10}
@@ -112,7 +112,7 @@ async def test_of_members_that_are_killed_or_stand_still_only_what_they_did_not_
         assert not since & received(a, e).keys()  # nothing of what the others had by then
 
 
-async def test_a_group_moves_from_range_to_cooperative_sticky_one_member_after_the_other(
+async def test_a_group_migrates_from_range_to_cooperative_sticky(
     kafka: KafkaHandle, java_consumers: JavaConsumers
 ) -> None:
     topics = {await kafka.topic(partitions=8): 8}
@@ -160,7 +160,7 @@ async def test_a_group_moves_from_range_to_cooperative_sticky_one_member_after_t
     assert repeated(*ever) == {}
 
 
-async def test_static_members_come_back_to_what_they_had_without_a_rebalance(
+async def test_static_members_get_the_same_partitions_without_a_rebalance(
     kafka: KafkaHandle, java_consumers: JavaConsumers
 ) -> None:
     topics = {(topic := await kafka.topic(partitions=4)): 4}
@@ -202,12 +202,12 @@ async def test_static_members_come_back_to_what_they_had_without_a_rebalance(
     assert repeated(java, first, second, third) == {}
 
 
-async def test_topics_that_match_a_pattern_of_each_are_shared_also_those_that_come_later(
+async def test_members_with_one_pattern_share_topics_that_are_created_later(
     kafka: KafkaHandle, java_consumers: JavaConsumers
 ) -> None:
     topics, group = {(stem := await kafka.topic(partitions=3)): 3}, kafka.group()
     pattern = f"{re.escape(stem)}(-more)?"
-    seldom = {"metadata.max.age.ms": "300000"}  # so asyncconsumer sees them first
+    seldom = {"metadata.max.age.ms": "300000"}  # so that asyncconsumer notices new topics first
     java = await java_consumers.start(group, pattern=pattern, name="j", properties=seldom)
     async with OwnMember(kafka, group, pattern=pattern, name="o") as tested:
         await until_divided(division("range", topics, {"j": (), "o": ()}), j=java, o=tested)

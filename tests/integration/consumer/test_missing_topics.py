@@ -6,7 +6,7 @@ from tests.support import real_consumer as real
 from tests.support.helpers import until
 
 
-async def test_a_topic_is_created_only_if_that_is_allowed(kafka: KafkaHandle) -> None:
+async def test_a_topic_is_created_only_with_allow_auto_create_topics(kafka: KafkaHandle) -> None:
     name = f"{await kafka.topic()}-created"
     async with real.make_consumer(kafka, name, group_id=kafka.group()) as consumer:
         assert await consumer.wait_assigned() == frozenset()

@@ -1,4 +1,4 @@
-"""Ranges of offsets on a real broker, as Spark tasks read them."""
+"""Ranges of offsets on a real broker, read with `RangeReader`."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.support.helpers import delete_records, until
 
 
 async def offsets(reader: RangeReader, offset_range: OffsetRange) -> list[int]:
-    """Return the offsets of a range, read by itself and through the engine."""
+    """Return the offsets of a range, after reading it with both methods."""
     async with asyncio.timeout(60):
         alone = [record.offset async for record in reader.read(offset_range)]
         async with reader.read_all([offset_range]) as stream:
@@ -36,7 +36,7 @@ async def fill(kafka: KafkaHandle, topic: str, count: int) -> None:
         await producer.flush()
 
 
-async def test_a_range_has_exactly_its_offsets(kafka: KafkaHandle) -> None:
+async def test_a_range_yields_exactly_its_offsets(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await fill(kafka, topic, 200)
     async with RangeReader(kafka.bootstrap_servers) as reader:
@@ -47,7 +47,7 @@ async def test_a_range_has_exactly_its_offsets(kafka: KafkaHandle) -> None:
                 assert await rows(reader, offset_range, copy=copy) == list(range(start, end))
 
 
-async def test_ranges_are_read_side_by_side(kafka: KafkaHandle) -> None:
+async def test_ranges_are_read_concurrently(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await fill(kafka, topic, 200)
     async with RangeReader(kafka.bootstrap_servers) as reader, asyncio.TaskGroup() as group:
@@ -56,7 +56,9 @@ async def test_ranges_are_read_side_by_side(kafka: KafkaHandle) -> None:
     assert [task.result() for task in reading] == [list(range(p.start, p.end)) for p in parts]
 
 
-async def test_a_range_ends_behind_transaction_markers(kafka: KafkaHandle) -> None:
+async def test_a_range_ends_after_transaction_markers_and_aborted_records(
+    kafka: KafkaHandle,
+) -> None:
     topic = await kafka.topic()
     async with AIOKafkaProducer(
         bootstrap_servers=kafka.bootstrap_servers, transactional_id=kafka.group()
@@ -73,7 +75,7 @@ async def test_a_range_ends_behind_transaction_markers(kafka: KafkaHandle) -> No
         assert await rows(reader, OffsetRange(topic, 0, 0, 2), copy=True) == [0]
 
 
-async def test_a_range_ends_behind_what_compaction_took(kafka: KafkaHandle) -> None:
+async def test_a_range_ends_though_compaction_removed_its_records(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(
         config={
             "cleanup.policy": "compact",
@@ -95,7 +97,7 @@ async def test_a_range_ends_behind_what_compaction_took(kafka: KafkaHandle) -> N
         assert await rows(reader, OffsetRange(topic, 0, 0, 50), copy=True) == []
 
 
-async def test_a_range_that_is_gone_raises(kafka: KafkaHandle) -> None:
+async def test_a_range_outside_of_the_log_raises(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await fill(kafka, topic, 20)
     await delete_records(kafka, topic, 0, before=10)
@@ -106,7 +108,7 @@ async def test_a_range_that_is_gone_raises(kafka: KafkaHandle) -> None:
             await offsets(reader, OffsetRange(topic, 0, 15, 21))
 
 
-async def test_many_ranges_are_one_stream_that_ends_with_the_last(kafka: KafkaHandle) -> None:
+async def test_a_stream_of_many_ranges_ends_after_the_last_one(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=3)
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         for number in range(300):

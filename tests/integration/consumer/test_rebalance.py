@@ -14,7 +14,7 @@ from tests.support.real_consumer import make_consumer, next_of, partitions, send
 
 
 class Memory:
-    """A store of one's own, which can be made to fail."""
+    """A user's offset store that can be made to fail."""
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, int] = {}
@@ -30,19 +30,19 @@ class Memory:
 
 
 class Slow(ConsumerRebalanceListener):
-    """Takes its time with what is assigned after the first."""
+    """A listener that blocks all calls after the first until `proceed` is set."""
 
     def __init__(self) -> None:
         self.observed = 0
-        self.go_on = asyncio.Event()
+        self.proceed = asyncio.Event()
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         self.observed += 1
         if self.observed > 1:
-            await self.go_on.wait()
+            await self.proceed.wait()
 
 
-async def test_a_seek_while_a_listener_takes_its_time_is_done_at_once(kafka: KafkaHandle) -> None:
+async def test_a_seek_is_effective_while_a_listener_is_running(kafka: KafkaHandle) -> None:
     topic, listener = await kafka.topic(partitions=2), Slow()
     first, second = partitions(topic, 0, 1)
     await send(kafka, topic, range(0, 200, 2), 2)
@@ -55,11 +55,11 @@ async def test_a_seek_while_a_listener_takes_its_time_is_done_at_once(kafka: Kaf
         assert await consumer.position(first) == 90
         assert await next_of(consumer) == 180
         assert (await consumer.commit())[first] == 91  # with the unfinished record
-        listener.go_on.set()
+        listener.proceed.set()
         assert await consumer.wait_assigned() == {first, second}
 
 
-async def test_what_is_revoked_may_be_committed_and_what_ends_as_well(kafka: KafkaHandle) -> None:
+async def test_a_listener_can_commit_revoked_partitions_when_closing(kafka: KafkaHandle) -> None:
     topic, (tp,) = (topic := await kafka.topic()), partitions(topic, 0)
     await send(kafka, topic, range(10))
     committed: list[Mapping[TopicPartition, int]] = []
@@ -77,7 +77,7 @@ async def test_what_is_revoked_may_be_committed_and_what_ends_as_well(kafka: Kaf
         assert await take(other, 1) == [7]
 
 
-async def test_an_ending_commits_and_leaves_though_somebody_works_on_a_record(
+async def test_closing_commits_and_leaves_though_a_record_is_in_flight(
     kafka: KafkaHandle,
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -94,11 +94,11 @@ async def test_an_ending_commits_and_leaves_though_somebody_works_on_a_record(
         reading = asyncio.get_running_loop().create_task(read(consumer))
         await busy.wait()
     reading.cancel()
-    async with make_consumer(kafka, topic, group_id=group) as other:  # has no session to wait for
+    async with make_consumer(kafka, topic, group_id=group) as other:  # joins without a wait
         assert await take(other, 1) == [5]
 
 
-async def test_an_ending_that_is_given_up_leaves_nobody_who_commits(kafka: KafkaHandle) -> None:
+async def test_a_cancelled_unsubscribe_leaves_no_committer_running(kafka: KafkaHandle) -> None:
     topic, store = await kafka.topic(), Memory()
     await send(kafka, topic, range(10))
 
@@ -118,7 +118,7 @@ async def test_an_ending_that_is_given_up_leaves_nobody_who_commits(kafka: Kafka
         assert not names & {task.get_name() for task in asyncio.all_tasks()}
 
 
-async def test_after_a_seek_to_the_beginning_commits_begin_there(kafka: KafkaHandle) -> None:
+async def test_commits_after_a_seek_to_the_beginning_are_lower(kafka: KafkaHandle) -> None:
     topic, (tp,) = (topic := await kafka.topic()), partitions(topic, 0)
     await send(kafka, topic, range(100))
     async with make_consumer(
@@ -132,7 +132,7 @@ async def test_after_a_seek_to_the_beginning_commits_begin_there(kafka: KafkaHan
         assert await consumer.commit() == {tp: 11}
 
 
-async def test_a_store_that_fails_is_reported_and_ends_nothing(kafka: KafkaHandle) -> None:
+async def test_a_failing_store_raises_and_the_consumer_continues(kafka: KafkaHandle) -> None:
     topic, (tp,), store = (topic := await kafka.topic()), partitions(topic, 0), Memory()
     await send(kafka, topic, range(10))
     async with make_consumer(
@@ -146,7 +146,7 @@ async def test_a_store_that_fails_is_reported_and_ends_nothing(kafka: KafkaHandl
         assert await consumer.commit() == {tp: 5} == store.committed
 
 
-async def test_two_changes_at_once_are_made_one_after_the_other(kafka: KafkaHandle) -> None:
+async def test_concurrent_subscribe_calls_are_serialized(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with make_consumer(kafka, group_id=kafka.group()) as consumer:
         first = asyncio.get_running_loop().create_task(consumer.subscribe(topic))
@@ -156,7 +156,9 @@ async def test_two_changes_at_once_are_made_one_after_the_other(kafka: KafkaHand
         assert await consumer.wait_assigned() == {TopicPartition(topic, 0)}
 
 
-async def test_a_listener_added_later_is_called_after_the_first(kafka: KafkaHandle) -> None:
+async def test_listeners_are_called_in_the_order_in_which_they_were_added(
+    kafka: KafkaHandle,
+) -> None:
     topic, messages = await kafka.topic(), list[str]()
 
     class Noting(ConsumerRebalanceListener):

@@ -76,7 +76,7 @@ def block_the_loop() -> None:
 
 
 async def read_and_block(consumer: Consumer[Any, Any], log: Log, other: Other) -> None:
-    """Read a record, block the loop, and read on until something is there to see."""
+    """Read a record, block the loop, and read five more records."""
     records = aiter(consumer)
     await anext(records)
     block_the_loop()
@@ -88,7 +88,7 @@ async def read_and_block(consumer: Consumer[Any, Any], log: Log, other: Other) -
             break
 
 
-async def test_a_thread_keeps_the_session_of_a_blocked_loop_and_names_what_blocks_it(
+async def test_the_heartbeat_thread_keeps_the_session_of_a_blocked_loop(
     kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, group, log = await kafka.topic(partitions=2), kafka.group(), Log()
@@ -105,7 +105,7 @@ async def test_a_thread_keeps_the_session_of_a_blocked_loop_and_names_what_block
     assert "in block_the_loop" in caplog.text
 
 
-async def test_without_that_thread_nothing_is_handed_out_that_another_has_by_then(
+async def test_a_blocked_loop_delivers_no_record_of_lost_partitions(
     kafka: KafkaHandle,
 ) -> None:
     topic, group, log = await kafka.topic(partitions=2), kafka.group(), Log()
@@ -125,7 +125,7 @@ async def test_without_that_thread_nothing_is_handed_out_that_another_has_by_the
     assert log.entries[:4] == ["assigned", "taken over", "lost", "assigned"]
 
 
-async def test_work_may_take_longer_than_the_session(kafka: KafkaHandle) -> None:
+async def test_processing_may_take_longer_than_the_session_timeout(kafka: KafkaHandle) -> None:
     topic, group, log = await kafka.topic(partitions=2), kafka.group(), Log()
     await send(kafka, topic, range(10), 2)
     async with make_consumer(kafka, topic, group_id=group, listener=log) as consumer:
@@ -137,7 +137,7 @@ async def test_work_may_take_longer_than_the_session(kafka: KafkaHandle) -> None
         assert await take(consumer, 8)
 
 
-async def test_the_thread_ends_with_the_consumer(kafka: KafkaHandle) -> None:
+async def test_the_heartbeat_thread_ends_with_the_consumer(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with make_consumer(kafka, topic, group_id=kafka.group()) as consumer:
         await consumer.wait_assigned()

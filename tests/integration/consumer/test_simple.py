@@ -70,7 +70,7 @@ async def test_a_partition_is_read_from_the_beginning_in_order(broker: KafkaHand
         assert await take(consumer, topic, 10, offset=290) == VALUES[290:]
 
 
-async def test_reading_goes_on_with_what_is_produced_meanwhile(broker: KafkaHandle) -> None:
+async def test_a_stream_continues_with_records_that_are_produced_later(broker: KafkaHandle) -> None:
     topic = await broker.topic()
     async with SimpleConsumer(broker.bootstrap_servers) as consumer, asyncio.TaskGroup() as group:
         reading = group.create_task(take(consumer, topic, 300))
@@ -79,7 +79,7 @@ async def test_reading_goes_on_with_what_is_produced_meanwhile(broker: KafkaHand
         assert await reading == VALUES
 
 
-async def test_latest_means_what_comes_from_now_on(broker: KafkaHandle) -> None:
+async def test_latest_is_the_end_of_the_log_at_the_lookup(broker: KafkaHandle) -> None:
     topic = await filled(broker, VALUES[:10])
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
         start = await consumer.offsets_before(topic, 0, LATEST)
@@ -88,7 +88,7 @@ async def test_latest_means_what_comes_from_now_on(broker: KafkaHandle) -> None:
         assert await take(consumer, topic, 1, offset=start) == [b"new"]
 
 
-async def test_chunks_and_arrow_carry_the_same_records(broker: KafkaHandle) -> None:
+async def test_chunks_and_arrow_batches_have_the_same_records(broker: KafkaHandle) -> None:
     topic = await filled(broker)
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
         chunked = [
@@ -105,7 +105,7 @@ async def test_chunks_and_arrow_carry_the_same_records(broker: KafkaHandle) -> N
             assert [value for column in columns for value in column] == VALUES
 
 
-async def test_an_end_is_not_passed(broker: KafkaHandle) -> None:
+async def test_a_stream_ends_at_its_end_offset(broker: KafkaHandle) -> None:
     topic = await filled(broker)
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
         read = [record.offset async for record in consumer.read(topic, 0, 5, end=123)]
@@ -122,7 +122,7 @@ async def test_several_partitions_are_fetched_with_one_call(broker: KafkaHandle)
         assert (first.next_offset, first.high_watermark, first.error) == (5, 5, None)
 
 
-async def test_one_partitions_refusal_is_a_value_and_leaves_the_others_alone(
+async def test_fetch_returns_the_error_of_one_partition_as_a_value(
     broker: KafkaHandle,
 ) -> None:
     topic, other = await filled(broker, VALUES[:5]), await filled(broker, VALUES[:5])
@@ -135,7 +135,7 @@ async def test_one_partitions_refusal_is_a_value_and_leaves_the_others_alone(
     assert len(list(good.records)) == 5
 
 
-async def test_two_streams_do_not_wait_for_each_others_long_polls(broker: KafkaHandle) -> None:
+async def test_a_long_poll_of_one_stream_does_not_delay_another(broker: KafkaHandle) -> None:
     quiet, busy = await broker.topic(), await filled(broker)
     async with (
         SimpleConsumer(broker.bootstrap_servers, fetch_max_wait_ms=20_000) as consumer,
@@ -148,7 +148,7 @@ async def test_two_streams_do_not_wait_for_each_others_long_polls(broker: KafkaH
         waiting.cancel()
 
 
-async def test_offsets_by_time(broker: KafkaHandle) -> None:
+async def test_offsets_are_looked_up_by_time(broker: KafkaHandle) -> None:
     topic = await broker.topic(config={"retention.ms": "-1"})  # the records are old
     async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for second in range(10):
@@ -180,7 +180,7 @@ async def test_offsets_are_committed_and_fetched_without_joining(broker: KafkaHa
 
 
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 50), ("latest", 100)])
-async def test_offsets_that_are_gone_are_skipped_by_policy_and_reported(
+async def test_deleted_offsets_are_skipped_by_policy_and_reported(
     broker: KafkaHandle, reset: AutoOffsetReset, first: int
 ) -> None:
     topic = await filled(broker, VALUES[:100])
@@ -200,7 +200,7 @@ async def test_offsets_that_are_gone_are_skipped_by_policy_and_reported(
     assert reported == [Skipped(TopicPartition(topic, 0), 7, first)]
 
 
-async def test_without_a_policy_an_offset_that_is_gone_raises(broker: KafkaHandle) -> None:
+async def test_an_offset_outside_of_the_log_raises_without_a_policy(broker: KafkaHandle) -> None:
     topic = await filled(broker, VALUES[:100])
     await delete_records(broker, topic, 0, before=50)
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
@@ -211,7 +211,7 @@ async def test_without_a_policy_an_offset_that_is_gone_raises(broker: KafkaHandl
             await take(consumer, topic, 1, offset=101)
 
 
-async def test_a_topic_that_is_not_there_is_named_and_not_created(broker: KafkaHandle) -> None:
+async def test_the_error_for_a_missing_topic_names_it(broker: KafkaHandle) -> None:
     name = await broker.topic() + "-missing"
     async with SimpleConsumer(broker.bootstrap_servers, retry_timeout_ms=500) as consumer:
         with pytest.raises(UnknownTopicOrPartition, match=name):
@@ -235,7 +235,7 @@ async def test_cancelling_the_wait_for_a_record_loses_none(broker: KafkaHandle) 
     assert results == [b"%d" % number for number in range(20)]
 
 
-async def test_aborted_transactions_are_left_out_when_asked(broker: KafkaHandle) -> None:
+async def test_read_committed_leaves_out_aborted_transactions(broker: KafkaHandle) -> None:
     topic = await broker.topic()
     async with AIOKafkaProducer(
         bootstrap_servers=broker.bootstrap_servers, transactional_id=broker.group()
@@ -255,13 +255,13 @@ async def test_aborted_transactions_are_left_out_when_asked(broker: KafkaHandle)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-async def test_every_codec_is_read(kafka: KafkaHandle, codec: str) -> None:
+async def test_every_compression_codec_is_decompressed(kafka: KafkaHandle, codec: str) -> None:
     topic = await filled(kafka, compression_type=codec)
     async with SimpleConsumer(kafka.bootstrap_servers) as consumer:
         assert await take(consumer, topic, 300) == VALUES
 
 
-async def test_a_read_survives_the_death_of_its_leader(kafka_cluster: KafkaCluster) -> None:
+async def test_a_stream_survives_a_killed_leader(kafka_cluster: KafkaCluster) -> None:
     topic = await kafka_cluster.topic()
     servers = kafka_cluster.bootstrap_servers
     async with SimpleConsumer(servers) as consumer:
@@ -278,7 +278,7 @@ async def test_a_read_survives_the_death_of_its_leader(kafka_cluster: KafkaClust
     assert results == VALUES
 
 
-async def test_the_new_leader_is_found_after_the_old_one_died(kafka_cluster: KafkaCluster) -> None:
+async def test_find_new_leader_returns_another_broker(kafka_cluster: KafkaCluster) -> None:
     topic = await kafka_cluster.topic()
     async with SimpleConsumer(kafka_cluster.bootstrap_servers) as consumer:
         old = (await consumer.find_leader(topic, 0)).broker.node_id
@@ -287,7 +287,9 @@ async def test_the_new_leader_is_found_after_the_old_one_died(kafka_cluster: Kaf
     assert new.broker.node_id != old
 
 
-async def test_no_new_leader_is_reported_after_three_tries(kafka_cluster: KafkaCluster) -> None:
+async def test_find_new_leader_raises_if_no_other_leader_is_elected(
+    kafka_cluster: KafkaCluster,
+) -> None:
     topic = await kafka_cluster.topic(replication_factor=1)
     async with SimpleConsumer(kafka_cluster.bootstrap_servers) as consumer:
         old = (await consumer.find_leader(topic, 0)).broker.node_id
@@ -297,7 +299,7 @@ async def test_no_new_leader_is_reported_after_three_tries(kafka_cluster: KafkaC
 
 
 @pytest.mark.parametrize("fault", ["cut", "reset"])
-async def test_a_broken_connection_is_replaced_and_the_fetch_sent_again(
+async def test_a_fetch_is_repeated_after_its_connection_broke(
     kafka_cluster: KafkaCluster, fault: str
 ) -> None:
     topic = await kafka_cluster.topic()
@@ -312,7 +314,7 @@ async def test_a_broken_connection_is_replaced_and_the_fetch_sent_again(
 
 
 @pytest.mark.parametrize("version", ["4.3.1", "3.9.2"])
-async def test_over_tls_with_a_login_a_read_survives_the_death_of_its_leader(version: str) -> None:
+async def test_a_stream_over_tls_with_a_login_survives_a_killed_leader(version: str) -> None:
     async with AsyncExitStack() as stack:
         zookeeper = None
         if version.startswith("3."):
@@ -333,7 +335,7 @@ async def test_over_tls_with_a_login_a_read_survives_the_death_of_its_leader(ver
     assert results == VALUES
 
 
-async def test_the_partitions_of_a_topic_are_reported(broker: KafkaHandle) -> None:
+async def test_partitions_returns_the_partitions_of_a_topic(broker: KafkaHandle) -> None:
     topic = await broker.topic(partitions=3)
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
         assert await consumer.partitions(topic) == [0, 1, 2]
@@ -341,7 +343,7 @@ async def test_the_partitions_of_a_topic_are_reported(broker: KafkaHandle) -> No
             await consumer.partitions(topic + "-missing")
 
 
-async def test_a_topic_recreated_while_it_is_read_is_noticed(broker: KafkaHandle) -> None:
+async def test_a_topic_re_created_while_it_is_read_raises(broker: KafkaHandle) -> None:
     topic = await filled(broker, VALUES[:50])
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
         records = aiter(consumer.read(topic, 0))
@@ -355,7 +357,7 @@ async def test_a_topic_recreated_while_it_is_read_is_noticed(broker: KafkaHandle
                 await anext(records)
 
 
-async def test_by_policy_a_topic_recreated_is_read_from_its_beginning(broker: KafkaHandle) -> None:
+async def test_a_re_created_topic_is_read_from_its_beginning_by_policy(broker: KafkaHandle) -> None:
     topic = await filled(broker, VALUES[:50])
     reported: list[Skipped] = []
     async with SimpleConsumer(
@@ -372,7 +374,7 @@ async def test_by_policy_a_topic_recreated_is_read_from_its_beginning(broker: Ka
     assert reported == [Skipped(TopicPartition(topic, 0), 50, 0)]
 
 
-async def test_a_client_in_a_rack_reads_from_the_replica_there() -> None:
+async def test_a_stream_with_a_rack_reads_from_the_replica_in_that_rack() -> None:
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     async with Kafka(brokers=2, racks=True, config={"replica.selector.class": selector}) as kafka:
         await kafka.admin.create_topic("orders", replication_factor=2)
@@ -386,7 +388,7 @@ async def test_a_client_in_a_rack_reads_from_the_replica_there() -> None:
             assert follower in {str(way.address) for way in used if way.traffic is Traffic.FETCH}
 
 
-async def test_a_partition_without_a_leader_is_refused_in_its_result_alone(
+async def test_fetch_returns_an_error_for_a_missing_partition(
     broker: KafkaHandle,
 ) -> None:
     topic = await filled(broker, VALUES[:5])
@@ -401,7 +403,7 @@ async def test_a_partition_without_a_leader_is_refused_in_its_result_alone(
             await consumer.commit_offsets("g", {good: -5})
 
 
-async def test_a_stream_that_was_closed_is_at_its_end(broker: KafkaHandle) -> None:
+async def test_a_closed_stream_yields_no_more_records(broker: KafkaHandle) -> None:
     topic = await filled(broker, VALUES[:5])
     async with SimpleConsumer(broker.bootstrap_servers) as consumer:
         stream = consumer.read(topic, 0)
@@ -411,22 +413,22 @@ async def test_a_stream_that_was_closed_is_at_its_end(broker: KafkaHandle) -> No
     assert results == VALUES[:5]
 
 
-async def test_leaders_are_asked_for_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_find_new_leader_tries_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = SimpleConsumer("127.0.0.1:9")
-    asked = []
+    requested = []
 
     async def find(topic: str, partition: int) -> None:
-        asked.append((topic, partition))
+        requested.append((topic, partition))
         raise NoBrokerAnswered(())
 
     monkeypatch.setattr(consumer, "find_leader", find)
     with pytest.raises(NoBrokerAnswered):
         await consumer.find_new_leader("orders", 0, 1)
-    assert asked == [("orders", 0)] * 3
+    assert requested == [("orders", 0)] * 3
 
 
 @pytest.mark.fast
-def test_options_that_make_no_sense_are_named() -> None:
+def test_errors_name_the_wrong_options_and_arguments() -> None:
     with pytest.raises(ConfigError, match=r"'isolation_levle'. Did you mean `isolation_level`\?"):
         SimpleConsumer("localhost:9092", isolation_levle="read_committed")  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="`auto_offset_reset` must be one of earliest"):

@@ -58,7 +58,7 @@ async def test_stop_ends_loops_and_loses_nothing(kafka: KafkaHandle, read: Read)
     assert sorted(seen + rest) == list(range(2_000))
 
 
-async def test_a_signal_handler_may_stop_a_consumer(kafka: KafkaHandle) -> None:
+async def test_a_signal_handler_can_stop_a_consumer(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(2_000))
     seen: list[int] = []
@@ -78,7 +78,7 @@ async def test_a_signal_handler_may_stop_a_consumer(kafka: KafkaHandle) -> None:
         assert await next_of(second) == len(seen)
 
 
-async def test_the_reading_task_may_stop(kafka: KafkaHandle) -> None:
+async def test_the_reading_task_can_stop_its_consumer(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(10))
     async with make_consumer(kafka, topic, group_id=group) as consumer:
@@ -91,6 +91,6 @@ async def test_the_reading_task_may_stop(kafka: KafkaHandle) -> None:
         assert await next_of(second) == 1
 
 
-async def test_a_stop_before_the_block_is_refused() -> None:
+async def test_stop_before_the_block_is_refused() -> None:
     with pytest.raises(ClosedError, match="not open yet"):
         Consumer("orders", bootstrap_servers="127.0.0.1:1", group_id="billing").stop()

@@ -1,4 +1,4 @@
-"""The ways to read, to close and to commit, on a real broker."""
+"""Methods of reading, closing and committing, on a real broker."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def number(message: Any) -> int:
 # --- batches -------------------------------------------------------------------------------------
 
 
-async def test_a_batch_has_records_of_all_partitions_and_is_finished_as_a_whole(
+async def test_a_batch_of_all_partitions_is_acknowledged_as_a_whole(
     kafka: KafkaHandle,
 ) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
@@ -44,7 +44,7 @@ async def test_a_batch_has_records_of_all_partitions_and_is_finished_as_a_whole(
         assert sum((await consumer.commit()).values()) == 300
 
 
-async def test_calls_read_what_is_there_of_the_chosen_partitions(kafka: KafkaHandle) -> None:
+async def test_getmany_and_getone_read_the_selected_partitions(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(40), 2)
     first, second = partitions(topic, 0, 1)
@@ -64,7 +64,7 @@ async def test_calls_read_what_is_there_of_the_chosen_partitions(kafka: KafkaHan
         assert sum(offset or 0 for offset in (await consumer.committed()).values()) == 40
 
 
-async def test_a_batch_that_has_begun_waits_for_more_only_so_long(kafka: KafkaHandle) -> None:
+async def test_a_batch_waits_for_more_records_up_to_max_wait_ms(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with make_consumer(kafka, partitions=partitions(topic, 0)) as consumer:
         batches = consumer.batches(max_records=10, max_wait_ms=50)
@@ -76,7 +76,7 @@ async def test_a_batch_that_has_begun_waits_for_more_only_so_long(kafka: KafkaHa
         assert got == [0, 1, 2]
 
 
-async def test_what_a_cancelled_batch_had_is_in_the_next(kafka: KafkaHandle) -> None:
+async def test_records_of_a_cancelled_batch_are_in_the_next_one(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, range(5))
     async with make_consumer(kafka, partitions=partitions(topic, 0)) as consumer:
@@ -91,7 +91,7 @@ async def test_what_a_cancelled_batch_had_is_in_the_next(kafka: KafkaHandle) -> 
 # --- several streams -----------------------------------------------------------------------------
 
 
-async def test_streams_divide_what_there_is(kafka: KafkaHandle) -> None:
+async def test_streams_divide_the_partitions(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=4), kafka.group()
     await send(kafka, topic, range(400), 4)
     results: list[list[Message[bytes, bytes]]] = [[], []]
@@ -144,13 +144,13 @@ async def test_each_partition_has_a_stream_while_it_is_assigned(kafka: KafkaHand
         assert read == {0: list(range(0, 20, 2)), 1: list(range(1, 20, 2))}
         async with make_consumer(kafka, topic, group_id=group) as two:
             await until(lambda: len(consumer.assignment) == 1)
-            await until(lambda: len(ended) == 2)  # both, for by the range assignor all is given up
+            await until(lambda: len(ended) == 2)  # both, because the range assignor revokes all
             await until(lambda: consumer.health().lag == dict.fromkeys(consumer.assignment, 0))
             assert len(await two.wait_assigned()) == 1
-    assert len(ended) > 2  # with the consumer all end
+    assert len(ended) > 2  # all streams end with the consumer
 
 
-async def test_who_reads_in_one_way_cannot_choose_another(kafka: KafkaHandle) -> None:
+async def test_a_second_method_of_reading_is_refused(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, range(2))
     async with make_consumer(kafka, partitions=partitions(topic, 0)) as consumer:
@@ -164,7 +164,7 @@ async def test_who_reads_in_one_way_cannot_choose_another(kafka: KafkaHandle) ->
 # --- an end --------------------------------------------------------------------------------------
 
 
-async def test_a_job_reads_what_is_there_and_ends(kafka: KafkaHandle) -> None:
+async def test_stop_at_end_reads_up_to_the_end_at_the_start(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(30), 3)
     async with make_consumer(kafka, topic, group_id=group, stop_at="end") as consumer:
@@ -178,7 +178,7 @@ async def test_a_job_reads_what_is_there_and_ends(kafka: KafkaHandle) -> None:
         assert [record async for record in last] == []
 
 
-async def test_a_job_can_end_at_offsets_and_has_nothing_to_do_at_the_end(
+async def test_stop_at_offsets_and_stop_at_end_from_the_latest_offset(
     kafka: KafkaHandle,
 ) -> None:
     topic = await kafka.topic()
@@ -192,7 +192,7 @@ async def test_a_job_can_end_at_offsets_and_has_nothing_to_do_at_the_end(
             assert [record async for record in other] == []
 
 
-async def test_a_bar_tells_how_far_a_job_is(
+async def test_a_progress_bar_shows_the_records_read(
     kafka: KafkaHandle, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = await kafka.topic()
@@ -203,7 +203,7 @@ async def test_a_bar_tells_how_far_a_job_is(
     assert "10/10" in capsys.readouterr().err
 
 
-async def test_so_many_records_and_no_more_all_of_them_done_with(kafka: KafkaHandle) -> None:
+async def test_max_records_records_are_read_and_committed(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(30))
     async with make_consumer(kafka, topic, group_id=group, max_records=7) as consumer:
@@ -217,7 +217,7 @@ async def test_so_many_records_and_no_more_all_of_them_done_with(kafka: KafkaHan
         assert await next_of(last) == 19
 
 
-async def test_a_loop_ends_when_nothing_came_for_so_long(kafka: KafkaHandle) -> None:
+async def test_a_loop_ends_after_idle_timeout_ms_without_records(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, range(3))
     offset = partitions(topic, 0)
@@ -233,7 +233,7 @@ async def test_a_loop_ends_when_nothing_came_for_so_long(kafka: KafkaHandle) -> 
 # --- ways to commit ------------------------------------------------------------------------------
 
 
-async def test_by_hand_nothing_is_committed_but_what_is_said(kafka: KafkaHandle) -> None:
+async def test_the_manual_policy_commits_only_on_request(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(10))
     (tp,) = partitions(topic, 0)
@@ -242,14 +242,14 @@ async def test_by_hand_nothing_is_committed_but_what_is_said(kafka: KafkaHandle)
         taken = [await anext(messages) for _ in range(6)]
         assert await consumer.committed([tp]) == {tp: None}
         await taken[3].commit()
-        await taken[1].commit()  # which was done with before: commits do not go back
+        await taken[1].commit()  # committed before: commits do not decrease
         assert await consumer.committed([tp]) == {tp: 4}
         assert await consumer.commit(taken[4]) == {tp: 5}
     async with make_consumer(kafka, topic, group_id=group) as other:
         assert await next_of(other) == 5
 
 
-async def test_a_message_that_is_committed_by_itself_says_so(kafka: KafkaHandle) -> None:
+async def test_commit_of_a_message_is_refused_without_the_manual_policy(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, range(1))
     for options in ({}, {"value_deserializer": json}, {"max_records": 5}):
@@ -260,7 +260,7 @@ async def test_a_message_that_is_committed_by_itself_says_so(kafka: KafkaHandle)
             assert message.record.value == b"0"
 
 
-async def test_at_most_once_is_committed_before_it_is_seen_and_a_good_end_loses_nothing(
+async def test_at_most_once_commits_before_delivery_and_closing_loses_none(
     kafka: KafkaHandle,
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -280,7 +280,7 @@ async def test_at_most_once_is_committed_before_it_is_seen_and_a_good_end_loses_
 # --- what cannot be read -------------------------------------------------------------------------
 
 
-async def test_what_does_not_deserialize_is_raised_with_its_record(kafka: KafkaHandle) -> None:
+async def test_a_deserialization_error_does_not_acknowledge_its_record(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await _send_texts(kafka, topic, "1", "2", "no number", "4")
     async with make_consumer(kafka, topic, group_id=group, value_deserializer=json) as consumer:
@@ -290,11 +290,11 @@ async def test_what_does_not_deserialize_is_raised_with_its_record(kafka: KafkaH
             await anext(values)
         assert failed.value.record.value == b"no number"  # type: ignore[attr-defined]
     async with make_consumer(kafka, topic, group_id=group, value_deserializer=json) as other:
-        with pytest.raises(DeserializationFailed):  # nobody was done with it
+        with pytest.raises(DeserializationFailed):  # the record was not acknowledged
             await anext(aiter(other))
 
 
-async def test_poison_is_left_out_and_counted(kafka: KafkaHandle) -> None:
+async def test_unreadable_records_are_skipped_counted_and_reported(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await _send_texts(kafka, topic, "1", "no number", "3")
     options: dict[str, Any] = {"group_id": group, "value_deserializer": json, "on_poison": "skip"}
@@ -311,7 +311,7 @@ async def test_poison_is_left_out_and_counted(kafka: KafkaHandle) -> None:
         assert [value for batch in batches for value in batch] == [4, 6, 7]
 
 
-async def test_poison_becomes_a_dead_letter(kafka: KafkaHandle) -> None:
+async def test_an_unreadable_record_becomes_a_dead_letter(kafka: KafkaHandle) -> None:
     topic, dead = await kafka.topic(), await kafka.topic()
     await _send_texts(kafka, topic, "1", "no number", "3")
     options: dict[str, Any] = {
@@ -343,7 +343,7 @@ async def _send_texts(kafka: KafkaHandle, topic: str, *texts: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Producer, AIOKafkaProducer])
-async def test_a_transaction_commits_offsets_with_what_is_sent_or_neither(
+async def test_a_transaction_commits_offsets_and_results_atomically(
     kafka: KafkaHandle, kind: Any
 ) -> None:
     source, sink, group = await kafka.topic(partitions=2), await kafka.topic(), kafka.group()
@@ -360,7 +360,7 @@ async def test_a_transaction_commits_offsets_with_what_is_sent_or_neither(
                             await producer.send(sink, b"%d" % (number(record) * 10))
                             if number(record) in (4, 7) and number(record) not in seen:
                                 seen.append(number(record))
-                                raise ValueError("the second time it works")  # noqa: TRY301
+                                raise ValueError("the first attempt fails")  # noqa: TRY301
                     except ValueError:
                         failures += 1
                         continue
@@ -379,7 +379,7 @@ async def test_a_transaction_commits_offsets_with_what_is_sent_or_neither(
     assert made == [10 * each for each in range(20)]
 
 
-async def test_who_takes_over_waits_for_offsets_that_a_transaction_is_about_to_move(
+async def test_a_member_waits_for_offsets_of_a_pending_transaction(
     kafka: KafkaHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -404,7 +404,7 @@ async def test_who_takes_over_waits_for_offsets_that_a_transaction_is_about_to_m
             assert await next_of(consumer) == 5
 
 
-async def test_a_transaction_needs_commits_by_hand(kafka: KafkaHandle) -> None:
+async def test_a_transaction_needs_the_manual_commit_policy(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with make_consumer(kafka, topic, group_id=kafka.group()) as consumer:
         with pytest.raises(ConfigError, match="commit_policy='manual'"):
@@ -414,7 +414,7 @@ async def test_a_transaction_needs_commits_by_hand(kafka: KafkaHandle) -> None:
 # --- how it stands -------------------------------------------------------------------------------
 
 
-async def test_health_says_how_it_stands(kafka: KafkaHandle) -> None:
+async def test_health_reports_state_lag_and_progress(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, range(10))
     (tp,) = partitions(topic, 0)
@@ -433,13 +433,13 @@ async def test_health_says_how_it_stands(kafka: KafkaHandle) -> None:
         assert health.last_fetch is not None
         await until(lambda: consumer.health().last_progress is not None)
         await send(kafka, topic, range(1))
-        await until(lambda: consumer.health().state == "handler_bound")  # nobody takes it
+        await until(lambda: consumer.health().state == "handler_bound")  # the record is not read
         assert "is not read" in (consumer.health().reason or "")
     assert consumer.health().state == "closed"
     assert not consumer.health().live
 
 
-async def test_events_tell_of_rebalances(kafka: KafkaHandle) -> None:
+async def test_events_report_rebalances(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     both = frozenset(partitions(topic, 0, 1))
     async with make_consumer(kafka, topic, group_id=group) as consumer:
@@ -449,12 +449,12 @@ async def test_events_tell_of_rebalances(kafka: KafkaHandle) -> None:
         async with make_consumer(kafka, topic, group_id=group) as two:
             await two.wait_assigned()
             second: Any = await anext(events)
-            assert second.revoked == both  # by the range assignor all is given up
+            assert second.revoked == both  # the range assignor revokes all
             assert second.seconds >= 0
-    assert [event async for event in events]  # what comes back is the last, and then the end
+    assert [event async for event in events]  # the last revocation, then the end of the stream
 
 
-def test_options_that_do_not_go_together() -> None:
+def test_contradicting_options_are_refused() -> None:
     def refused(match: str, **options: Any) -> None:
         with pytest.raises(ConfigError, match=match):
             Consumer("t", **{"bootstrap_servers": "k:9092", "group_id": "g", **options})

@@ -44,7 +44,7 @@ async def insert(database: sqlite3.Connection, kafka: KafkaHandle, topic: str, g
                 database.rollback()
 
 
-async def test_each_result_is_there_once_however_often_it_is_cut_short(
+async def test_each_result_is_written_once_though_the_loop_is_cancelled(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group, chance = await kafka.topic(partitions=2), kafka.group(), Random(5)

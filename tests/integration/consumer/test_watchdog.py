@@ -22,10 +22,10 @@ class Member:
     def __init__(self, kafka: KafkaHandle, message: Request) -> None:
         host, port = kafka.bootstrap_servers.split(":")
         self.heartbeat = Address(host, int(port)), message
-        self.signs: list[float] = []
+        self.heartbeat_times: list[float] = []
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        self.signs.append(sent_at)
+        self.heartbeat_times.append(sent_at)
 
 
 async def watched(kafka: KafkaHandle, message: Request, work: Callable[[], None]) -> Member:
@@ -38,29 +38,31 @@ async def watched(kafka: KafkaHandle, message: Request, work: Callable[[], None]
 
 
 def nothing() -> None:
-    """Do nothing, because no task is blocked."""
+    """Do nothing, so that no task is blocked."""
 
 
 def block() -> None:
     time.sleep(SECONDS)
 
 
-async def test_heartbeats_count_from_when_they_were_sent(kafka: KafkaHandle) -> None:
+async def test_heartbeats_of_the_thread_have_the_time_when_they_were_sent(
+    kafka: KafkaHandle,
+) -> None:
     before = time.monotonic()
     member = await watched(kafka, FindCoordinatorRequest(kafka.group(), 0), block)
-    assert len(member.signs) > 1
-    assert all(before < time < before + SECONDS + 1 for time in member.signs)
+    assert len(member.heartbeat_times) > 1
+    assert all(before < time < before + SECONDS + 1 for time in member.heartbeat_times)
 
 
-async def test_a_loop_that_runs_is_left_alone(kafka: KafkaHandle) -> None:
+async def test_the_thread_sends_no_heartbeat_while_the_loop_runs(kafka: KafkaHandle) -> None:
     member = await watched(kafka, FindCoordinatorRequest(kafka.group(), 0), nothing)
-    assert not member.signs
+    assert not member.heartbeat_times
 
 
-async def test_an_answer_that_is_an_error_is_no_sign_of_life(
+async def test_a_heartbeat_with_an_error_response_does_not_count(
     kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     message = HeartbeatRequest(kafka.group(), 3, "nobody")
     member = await watched(kafka, message, block)
-    assert not member.signs
+    assert not member.heartbeat_times
     assert "the session may end" in caplog.text

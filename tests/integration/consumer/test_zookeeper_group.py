@@ -27,7 +27,7 @@ def in_zookeeper(kafka: KafkaWithZooKeeper, *topics: str, **options: Any) -> Con
     )
 
 
-async def test_it_divides_partitions_with_a_connector_and_finds_brokers_by_itself(
+async def test_a_consumer_and_a_connector_share_partitions_of_a_topic(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
@@ -49,7 +49,9 @@ async def test_it_divides_partitions_with_a_connector_and_finds_brokers_by_itsel
         await until(lambda: consumer.health().ready)
 
 
-async def test_offsets_are_where_the_group_keeps_them(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_offsets_are_committed_to_zookeeper_also_with_dual_commit(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
     topic, group = await kafka_zk.topic(), kafka_zk.group()
     await send(kafka_zk, topic, range(20))
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes:
@@ -63,7 +65,9 @@ async def test_offsets_are_where_the_group_keeps_them(kafka_zk: KafkaWithZooKeep
         assert await nodes.offsets() == {TopicPartition(topic, 0): 12}
 
 
-async def test_another_subscription_is_another_registration(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_a_changed_subscription_changes_the_registration(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
     first, second, group = await kafka_zk.topic(), await kafka_zk.topic(), kafka_zk.group()
     await send(kafka_zk, second, range(3))
     async with (
@@ -79,7 +83,7 @@ async def test_another_subscription_is_another_registration(kafka_zk: KafkaWithZ
         assert await nodes.members() == {}
 
 
-async def test_a_pattern_is_a_white_list(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_a_pattern_is_registered_as_a_white_list(kafka_zk: KafkaWithZooKeeper) -> None:
     topic, group = await kafka_zk.topic(), kafka_zk.group()
     await send(kafka_zk, topic, range(3))
     async with (
@@ -102,7 +106,7 @@ async def test_a_pattern_is_a_white_list(kafka_zk: KafkaWithZooKeeper) -> None:
         ({"group_id": None}, "group_id"),
     ],
 )
-def test_options_of_such_groups_are_checked(options: dict[str, Any], match: str) -> None:
+def test_wrong_options_of_zookeeper_groups_are_refused(options: dict[str, Any], match: str) -> None:
     settings = {"group_id": "g", "zookeeper_connect": "zk:2181", "group_protocol": "zookeeper"}
     with pytest.raises(ConfigError, match=match):
         Consumer("t", **{**settings, **options})

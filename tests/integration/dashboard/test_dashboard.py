@@ -80,7 +80,9 @@ async def watching(port: int, path: str = "/events") -> AsyncIterator[Page]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_a_group_its_lag_and_its_rebalances(kafka: KafkaHandle, protocol: str) -> None:
+async def test_lag_members_and_rebalances_of_a_group_are_shown(
+    kafka: KafkaHandle, protocol: str
+) -> None:
     topic, group = await kafka.topic(partitions=4), kafka.group()
     await send(kafka, topic, range(40))
     options: dict[str, Any] = {"group_id": group, "group_protocol": protocol}
@@ -110,7 +112,7 @@ async def test_a_group_its_lag_and_its_rebalances(kafka: KafkaHandle, protocol: 
         assert (group, "No members, and 1 records are waiting") in texts
 
 
-async def test_a_group_in_zookeeper(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_a_group_in_zookeeper_is_shown_with_its_owners(kafka_zk: KafkaWithZooKeeper) -> None:
     topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
     consumer = Consumer(
         topic,

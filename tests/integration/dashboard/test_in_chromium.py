@@ -77,7 +77,7 @@ async def test_the_page_survives_a_rebalance_and_a_broker_restart() -> None:
             assert tab.problems == []
 
 
-async def test_the_page_reconnects_after_the_server_was_restarted() -> None:
+async def test_the_page_reconnects_after_a_restart_of_the_server() -> None:
     assert BROWSER is not None
     async with chromium(BROWSER) as tab:
         site = dashboard("127.0.0.1:1", interval=0.2)

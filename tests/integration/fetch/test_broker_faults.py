@@ -1,4 +1,4 @@
-"""Faults of real brokers: each acknowledged record once and in order."""
+"""Faults of real brokers: each acknowledged record is delivered once and in order."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ PARTITIONS = 6
 
 @asynccontextmanager
 async def load(cluster: KafkaCluster, servers: str) -> AsyncIterator[Load]:
-    """A topic that is written without a proxy between, and read by an engine at `servers`."""
+    """Write a topic directly to the brokers, and read it through `servers`."""
     topic = await cluster.topic(partitions=PARTITIONS, config={"min.insync.replicas": "2"})
     async with open_engine(servers, stall_timeout_ms=2000) as engine:
         async with Load(engine, cluster.bootstrap_servers, topic, PARTITIONS) as running:
@@ -21,7 +21,9 @@ async def load(cluster: KafkaCluster, servers: str) -> AsyncIterator[Load]:
         await until(lambda: not engine.manager.stalled())
 
 
-async def test_a_leader_is_killed_and_comes_back(kafka_cluster: KafkaCluster) -> None:
+async def test_no_record_is_lost_while_a_leader_is_killed_and_restarted(
+    kafka_cluster: KafkaCluster,
+) -> None:
     async with load(kafka_cluster, kafka_cluster.bootstrap_servers) as running:
         leader = await kafka_cluster.leader(running.topic)
         await leader.kill()
@@ -30,7 +32,9 @@ async def test_a_leader_is_killed_and_comes_back(kafka_cluster: KafkaCluster) ->
         await running.goes_on()
 
 
-async def test_a_leader_is_frozen_and_thaws_when_others_lead(kafka_cluster: KafkaCluster) -> None:
+async def test_no_record_is_lost_while_a_leader_is_frozen_and_replaced(
+    kafka_cluster: KafkaCluster,
+) -> None:
     async with load(kafka_cluster, kafka_cluster.bootstrap_servers) as running:
         leader = await kafka_cluster.leader(running.topic)
         leader.pause()
@@ -41,7 +45,9 @@ async def test_a_leader_is_frozen_and_thaws_when_others_lead(kafka_cluster: Kafk
         await running.goes_on()
 
 
-async def test_all_brokers_are_restarted_one_after_the_other(kafka_cluster: KafkaCluster) -> None:
+async def test_no_record_is_lost_while_all_brokers_are_restarted(
+    kafka_cluster: KafkaCluster,
+) -> None:
     async with load(kafka_cluster, kafka_cluster.bootstrap_servers) as running:
         for broker in kafka_cluster.brokers.values():
             await broker.restart()
@@ -49,7 +55,9 @@ async def test_all_brokers_are_restarted_one_after_the_other(kafka_cluster: Kafk
             await running.goes_on()
 
 
-async def test_the_way_to_one_broker_is_lost_and_found(kafka_cluster: KafkaCluster) -> None:
+async def test_partitions_of_an_unreachable_broker_stall_and_recover(
+    kafka_cluster: KafkaCluster,
+) -> None:
     async with load(kafka_cluster, kafka_cluster.proxied_servers) as running:
         leader = await kafka_cluster.leader(running.topic)
         led = [tp for tp in running.partitions if await kafka_cluster.leader(*tp) is leader]
@@ -61,7 +69,7 @@ async def test_the_way_to_one_broker_is_lost_and_found(kafka_cluster: KafkaClust
         await running.goes_on()
 
 
-async def test_connections_are_reset_again_and_again(kafka_cluster: KafkaCluster) -> None:
+async def test_no_record_is_lost_while_connections_are_reset(kafka_cluster: KafkaCluster) -> None:
     async with load(kafka_cluster, kafka_cluster.proxied_servers) as running:
         for _ in range(5):
             for proxy in kafka_cluster.proxies.values():
@@ -69,7 +77,7 @@ async def test_connections_are_reset_again_and_again(kafka_cluster: KafkaCluster
             await running.goes_on(5)
 
 
-async def test_answers_break_off_in_the_middle(kafka_cluster: KafkaCluster) -> None:
+async def test_no_record_is_lost_while_responses_are_truncated(kafka_cluster: KafkaCluster) -> None:
     async with load(kafka_cluster, kafka_cluster.proxied_servers) as running:
         for after in (3000, 300, 30):
             for proxy in kafka_cluster.proxies.values():

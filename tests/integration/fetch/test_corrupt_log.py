@@ -20,23 +20,23 @@ def flip_a_value(batch: bytearray) -> None:
     batch[-3] ^= 0xFF
 
 
-def claim_two_gigabytes(batch: bytearray) -> None:
+def set_size_to_two_gigabytes(batch: bytearray) -> None:
     batch[8:12] = struct.pack(">i", 2**31 - 1)
 
 
-def claim_less_than_nothing(batch: bytearray) -> None:
+def set_negative_size(batch: bytearray) -> None:
     batch[8:12] = struct.pack(">i", -5)
 
 
-def become_of_magic_seven(batch: bytearray) -> None:
+def set_magic_to_seven(batch: bytearray) -> None:
     batch[16] = 7
 
 
-DAMAGES = [flip_a_value, claim_two_gigabytes, claim_less_than_nothing, become_of_magic_seven]
+CORRUPTIONS = [flip_a_value, set_size_to_two_gigabytes, set_negative_size, set_magic_to_seven]
 
 
-def damage(log: Path, number: int, how: Callable[[bytearray], None]) -> None:
-    """Spoil one batch of a log file."""
+def corrupt_batch(log: Path, number: int, how: Callable[[bytearray], None]) -> None:
+    """Corrupt one batch of a log file."""
     data, offset = bytearray(log.read_bytes()), 0
     for _ in range(number):
         offset += 12 + struct.unpack_from(">i", data, offset + 8)[0]
@@ -56,21 +56,21 @@ async def collect(
 
 
 @pytest.fixture(scope="module")
-def spoiled() -> Iterator[Kafka]:
-    """A broker whose logs were corrupted while it runs."""
+def corrupt_kafka() -> Iterator[Kafka]:
+    """Yield a broker whose logs were corrupted while it runs."""
     kafka = Kafka()
 
     async def prepare() -> None:
         await kafka.start()
         async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
-            for how in DAMAGES:
+            for how in CORRUPTIONS:
                 await kafka.admin.create_topic(how.__name__)
                 for number in range(GOOD + 1 + AFTER):
                     await producer.send_and_wait(how.__name__, b"%d" % number)
         data = kafka.brokers[1].process.log.parent / "data"
-        for how in DAMAGES:
+        for how in CORRUPTIONS:
             (log,) = (data / f"{how.__name__}-0").glob("*.log")
-            damage(log, GOOD, how)
+            corrupt_batch(log, GOOD, how)
 
     try:
         with asyncio.Runner() as runner:
@@ -81,12 +81,12 @@ def spoiled() -> Iterator[Kafka]:
             runner.run(kafka.stop())
 
 
-@pytest.mark.parametrize("how", DAMAGES, ids=lambda how: how.__name__)
-async def test_good_records_come_first_and_then_the_error_names_the_place(
-    spoiled: Kafka, how: Callable[[bytearray], None]
+@pytest.mark.parametrize("how", CORRUPTIONS, ids=lambda how: how.__name__)
+async def test_records_before_a_corrupt_batch_are_read_and_the_error_names_it(
+    corrupt_kafka: Kafka, how: Callable[[bytearray], None]
 ) -> None:
     results: list[bytes | None] = []
-    async with SimpleConsumer(spoiled.bootstrap_servers, retry_timeout_ms=2_000) as consumer:
+    async with SimpleConsumer(corrupt_kafka.bootstrap_servers, retry_timeout_ms=2_000) as consumer:
         stream = consumer.read(how.__name__, 0, end=GOOD + 1 + AFTER)
         async with asyncio.timeout(30):
             with pytest.raises(CorruptRecords) as caught:
@@ -96,13 +96,15 @@ async def test_good_records_come_first_and_then_the_error_names_the_place(
     assert caught.value.offset == GOOD
 
 
-@pytest.mark.parametrize("how", DAMAGES, ids=lambda how: how.__name__)
-async def test_a_consumer_raises_the_error_and_does_not_wait(
-    spoiled: Kafka, how: Callable[[bytearray], None]
+@pytest.mark.parametrize("how", CORRUPTIONS, ids=lambda how: how.__name__)
+async def test_a_consumer_delivers_good_records_and_raises_corrupt_records(
+    corrupt_kafka: Kafka, how: Callable[[bytearray], None]
 ) -> None:
     start = {TopicPartition(how.__name__, 0): 0}
     results: list[bytes | None] = []
-    async with Consumer(partitions=start, bootstrap_servers=spoiled.bootstrap_servers) as consumer:
+    async with Consumer(
+        partitions=start, bootstrap_servers=corrupt_kafka.bootstrap_servers
+    ) as consumer:
         async with asyncio.timeout(30):
             with pytest.raises(CorruptRecords) as caught:
                 await collect(consumer, results)
@@ -110,9 +112,9 @@ async def test_a_consumer_raises_the_error_and_does_not_wait(
     assert caught.value.offset == GOOD
 
 
-async def test_what_lies_behind_the_damage_can_be_read(spoiled: Kafka) -> None:
+async def test_records_after_a_corrupt_batch_can_be_read(corrupt_kafka: Kafka) -> None:
     topic = flip_a_value.__name__
-    async with SimpleConsumer(spoiled.bootstrap_servers) as consumer:
+    async with SimpleConsumer(corrupt_kafka.bootstrap_servers) as consumer:
         with pytest.raises(CorruptRecords) as caught:
             await collect(consumer.read(topic, 0), [])
         resume = caught.value.resume

@@ -42,7 +42,7 @@ async def filled(kafka: KafkaHandle, requested: list[bytes]) -> TopicPartition:
 # --- deleted and re-created ----------------------------------------------------------------------
 
 
-async def test_a_deleted_topic_is_not_recreated_by_the_client(kafka: KafkaHandle) -> None:
+async def test_metadata_requests_do_not_re_create_a_deleted_topic(kafka: KafkaHandle) -> None:
     tp = await filled(kafka, OLD)
     async with open_engine(kafka.bootstrap_servers, auto_offset_reset="earliest") as engine:
         stream = engine.read([tp])
@@ -51,7 +51,7 @@ async def test_a_deleted_topic_is_not_recreated_by_the_client(kafka: KafkaHandle
         await until(
             lambda: isinstance(engine.manager.progress()[tp].error, UnknownTopicOrPartition)
         )
-        for _ in range(5):  # the broker is asked for it again and again, and would make it
+        for _ in range(5):  # a metadata request could create the topic
             await engine.session.cluster.refresh([tp.topic])
         with pytest.raises(AdminFailed, match="no broker knows"):
             await kafka.admin.leader(*tp)
@@ -62,7 +62,7 @@ async def test_a_deleted_topic_is_not_recreated_by_the_client(kafka: KafkaHandle
 
 
 async def recreate_meanwhile(cluster: KafkaCluster, tp: TopicPartition) -> None:
-    """Delete and create it, with a longer log, while the engine's network is down."""
+    """Re-create the topic, with a longer log, while the engine's network is down."""
     for proxy in cluster.proxies.values():
         proxy.black_hole()
     await cluster.admin.delete_topic(tp.topic)
@@ -72,7 +72,7 @@ async def recreate_meanwhile(cluster: KafkaCluster, tp: TopicPartition) -> None:
         proxy.heal()
 
 
-async def test_a_longer_log_of_a_new_topic_is_not_taken_for_the_old_one(
+async def test_a_re_created_topic_with_a_longer_log_is_detected(
     kafka_cluster: KafkaCluster,
 ) -> None:
     policies = ["earliest", "latest", "none"]
@@ -105,7 +105,7 @@ async def test_a_longer_log_of_a_new_topic_is_not_taken_for_the_old_one(
 
 
 @pytest.mark.parametrize(("policy", "stop"), [("earliest", 6), ("latest", 10), ("none", None)])
-async def test_what_retention_took_is_reported(
+async def test_offsets_that_retention_deleted_are_reported(
     kafka: KafkaHandle, policy: str, stop: int | None
 ) -> None:
     tp = await filled(kafka, OLD)
@@ -122,7 +122,7 @@ async def test_what_retention_took_is_reported(
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
-async def test_an_offset_beyond_the_end_is_reported_and_only_a_policy_rewinds(
+async def test_an_offset_after_the_end_is_reported_and_reset_only_by_policy(
     kafka: KafkaHandle, policy: str
 ) -> None:
     tp = await filled(kafka, OLD)
@@ -138,7 +138,7 @@ async def test_an_offset_beyond_the_end_is_reported_and_only_a_policy_rewinds(
         assert await values(stream, 10 - stop + 25) == OLD[stop:] + NEW
 
 
-async def test_what_an_unclean_election_cut_off_is_reported(kafka_cluster: KafkaCluster) -> None:
+async def test_a_truncation_by_an_unclean_election_is_reported(kafka_cluster: KafkaCluster) -> None:
     config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     tp = TopicPartition(await kafka_cluster.topic(replication_factor=2, config=config), 0)
     servers = kafka_cluster.bootstrap_servers
@@ -172,7 +172,7 @@ async def test_what_an_unclean_election_cut_off_is_reported(kafka_cluster: Kafka
 # --- which replica, which records ----------------------------------------------------------------
 
 
-async def test_the_replica_in_our_rack_is_read_and_the_leader_when_it_dies() -> None:
+async def test_the_replica_in_the_rack_is_read_and_the_leader_after_its_kill() -> None:
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     async with Kafka(brokers=3, racks=True, config={"replica.selector.class": selector}) as kafka:
         tp = TopicPartition("orders", 0)
@@ -189,7 +189,9 @@ async def test_the_replica_in_our_rack_is_read_and_the_leader_when_it_dies() -> 
             assert engine.manager.progress()[tp].node_id == 1
 
 
-async def test_nothing_of_an_aborted_transaction_is_delivered(kafka: KafkaHandle) -> None:
+async def test_read_committed_delivers_no_record_of_an_aborted_transaction(
+    kafka: KafkaHandle,
+) -> None:
     tp = TopicPartition(await kafka.topic(), 0)
     async with AIOKafkaProducer(
         bootstrap_servers=kafka.bootstrap_servers, transactional_id=kafka.group()
@@ -218,7 +220,7 @@ async def test_nothing_of_an_aborted_transaction_is_delivered(kafka: KafkaHandle
 # --- growth --------------------------------------------------------------------------------------
 
 
-async def test_partitions_that_are_added_are_read_from_their_beginning(kafka: KafkaHandle) -> None:
+async def test_added_partitions_are_read_from_their_beginning(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=1)
     servers = kafka.bootstrap_servers
     expected = sorted(b"%d" % number for number in range(100))
@@ -248,7 +250,7 @@ async def test_partitions_that_are_added_are_read_from_their_beginning(kafka: Ka
 # --- what does not move --------------------------------------------------------------------------
 
 
-async def test_a_stream_that_nobody_reads_is_reported_and_holds_up_nobody(
+async def test_a_stream_that_is_not_read_is_stalled_and_delays_no_other(
     kafka: KafkaHandle,
 ) -> None:
     big = [b"x" * 10_000] * 200
@@ -266,7 +268,7 @@ async def test_a_stream_that_nobody_reads_is_reported_and_holds_up_nobody(
         await recovered(engine, stuck)
 
 
-async def test_brokers_that_cannot_be_reached_are_reported(kafka_cluster: KafkaCluster) -> None:
+async def test_partitions_of_unreachable_brokers_are_stalled(kafka_cluster: KafkaCluster) -> None:
     tp = await filled(kafka_cluster, OLD)
     async with open_engine(kafka_cluster.proxied_servers, stall_timeout_ms=1000) as engine:
         stream = engine.read([tp])
@@ -283,8 +285,8 @@ async def test_brokers_that_cannot_be_reached_are_reported(kafka_cluster: KafkaC
         await recovered(engine, tp)
 
 
-async def test_a_topic_that_is_not_there_is_reported(kafka: KafkaHandle) -> None:
-    tp = TopicPartition(kafka.group(), 0)  # a name that nobody has
+async def test_a_partition_of_a_missing_topic_is_stalled(kafka: KafkaHandle) -> None:
+    tp = TopicPartition(kafka.group(), 0)  # a topic that does not exist
     async with open_engine(
         kafka.bootstrap_servers, stall_timeout_ms=1000, auto_offset_reset="earliest"
     ) as engine:

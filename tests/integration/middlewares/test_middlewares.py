@@ -30,7 +30,7 @@ def event_id(record: Record) -> str:
     return next(text.decode() for name, text in record.headers if name == "ce_id" and text)
 
 
-async def test_events_are_handled_once_while_a_service_is_down(
+async def test_duplicates_are_handled_once_though_attempts_fail(
     kafka: KafkaHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "asyncconsumer.middlewares")

@@ -62,7 +62,7 @@ async def _is_gone(store: RedisStore, key: str) -> bool:
     return not await store.contains(key)
 
 
-async def test_members_share_the_keys(tmp_path: Path) -> None:
+async def test_members_with_one_store_skip_each_others_duplicates(tmp_path: Path) -> None:
     seen: list[bytes | None] = []
 
     async def handle(record: Record) -> None:

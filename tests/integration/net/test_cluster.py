@@ -49,10 +49,10 @@ async def test_topics_are_described_with_ids_epochs_and_leaders(server: KafkaHan
         assert str(leader.broker.address) in server.bootstrap_servers
         assert result.partitions[1].replicas == (leader.broker.node_id,)
         assert metadata.controller in metadata.brokers
-        assert set(metadata.topics) == {topic}, "only what was asked for"
+        assert set(metadata.topics) == {topic}, "only the requested topic"
 
 
-async def test_asking_for_a_topic_never_creates_it(server: KafkaHandle) -> None:
+async def test_a_metadata_request_never_creates_a_topic(server: KafkaHandle) -> None:
     deleted = await server.topic()
     missing = f"{deleted}-missing"
     async with joined(bootstrap_servers=server.bootstrap_servers) as cluster:
@@ -66,7 +66,7 @@ async def test_asking_for_a_topic_never_creates_it(server: KafkaHandle) -> None:
                     cluster.leader(TopicPartition(topic, 0))
 
 
-async def test_a_topic_created_again_has_another_id(server: KafkaHandle) -> None:
+async def test_a_re_created_topic_has_another_id(server: KafkaHandle) -> None:
     topic = await server.topic()
     async with joined(bootstrap_servers=server.bootstrap_servers) as cluster:
         before = (await cluster.refresh([topic])).topics[topic]
@@ -77,7 +77,9 @@ async def test_a_topic_created_again_has_another_id(server: KafkaHandle) -> None
 
 
 @pytest.mark.parametrize("name", ["a" * 249, "a" * 250, "a" * 10_000, ".", "..", "ä", "a b", ""])
-async def test_a_name_that_no_topic_can_have_spoils_nothing(kafka: KafkaHandle, name: str) -> None:
+async def test_an_invalid_topic_name_does_not_affect_other_topics(
+    kafka: KafkaHandle, name: str
+) -> None:
     topic = await kafka.topic()
     async with joined(bootstrap_servers=kafka.bootstrap_servers) as cluster:
         metadata = await cluster.refresh([topic, name])
@@ -86,7 +88,9 @@ async def test_a_name_that_no_topic_can_have_spoils_nothing(kafka: KafkaHandle, 
             assert isinstance(metadata.topics[name].error, InvalidTopic | UnknownTopicOrPartition)
 
 
-async def test_a_change_of_leader_is_seen(kafka_cluster: KafkaCluster) -> None:
+async def test_a_new_leader_is_in_the_metadata_with_a_higher_epoch(
+    kafka_cluster: KafkaCluster,
+) -> None:
     topic = await kafka_cluster.topic(partitions=1)
     partition = TopicPartition(topic, 0)
     async with joined(bootstrap_servers=kafka_cluster.bootstrap_servers) as cluster:
@@ -125,7 +129,7 @@ async def test_connections_that_are_reset_or_cut_are_replaced(kafka_cluster: Kaf
             await until(answered, seconds=5)
 
 
-async def test_a_topic_that_is_denied_and_then_granted(secure: Kafka) -> None:
+async def test_a_denied_topic_is_available_after_access_is_granted(secure: Kafka) -> None:
     topic = "closed-metadata"
     await secure.admin.create_topic(topic)
     partition = TopicPartition(topic, 0)

@@ -53,7 +53,7 @@ def client_settings(kafka: Kafka, listener: Listener) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("listener", WORKING, ids=lambda listener: listener.name)
-async def test_the_right_settings_open_a_connection(secure: Kafka, listener: Listener) -> None:
+async def test_a_connection_opens_over_each_listener(secure: Kafka, listener: Listener) -> None:
     async with opened(**client_settings(secure, listener)) as connection:
         assert (await connection.request(MetadataRequest([]))).brokers
         assert connection.versions[3][1] >= 12
@@ -62,38 +62,38 @@ async def test_the_right_settings_open_a_connection(secure: Kafka, listener: Lis
 @pytest.mark.parametrize(
     "listener", [SASL_PLAIN, SASL_PLAIN_UNENCRYPTED, SASL_SCRAM], ids=lambda listener: listener.name
 )
-async def test_a_wrong_password(secure: Kafka, listener: Listener) -> None:
+async def test_a_wrong_password_is_refused(secure: Kafka, listener: Listener) -> None:
     settings = client_settings(secure, listener)
     error = await refusal(WrongCredentials, **settings | {"sasl_plain_password": PASSWORD})
     assert not error.retriable
     await refusal(WrongCredentials, **settings | {"sasl_plain_username": "nobody"})
 
 
-async def test_a_wrong_mechanism_names_those_on_offer(secure: Kafka) -> None:
+async def test_the_error_for_a_wrong_mechanism_names_the_offered_ones(secure: Kafka) -> None:
     settings = client_settings(secure, SASL_PLAIN) | {"sasl_mechanism": "SCRAM-SHA-512"}
     error = await refusal(WrongMechanism, **settings)
     assert isinstance(error, WrongMechanism)
     assert error.offered == ("PLAIN",)
 
 
-async def test_an_expired_token(secure: Kafka) -> None:
+async def test_an_expired_token_is_refused(secure: Kafka) -> None:
     settings = client_settings(secure, SASL_OAUTH)
     error = await refusal(TokenRefused, **settings | {"sasl_oauth_token_provider": EXPIRED})
     assert "invalid_token" in str(error)
 
 
-async def test_an_unknown_authority(secure: Kafka) -> None:
+async def test_a_certificate_of_an_unknown_authority_is_refused(secure: Kafka) -> None:
     settings = client_settings(secure, TLS) | {"ssl_context": ssl.create_default_context()}
     await refusal(CertificateRefused, **settings)
 
 
-async def test_a_certificate_for_another_host(secure: Kafka) -> None:
+async def test_a_certificate_for_another_host_is_refused(secure: Kafka) -> None:
     error = await refusal(WrongHost, **client_settings(secure, TLS_WRONG_HOST))
     assert "127.0.0.1" in str(error)
 
 
 @pytest.mark.parametrize("as_text", [False, True], ids=["files", "strings"])
-async def test_tls_options_take_files_and_strings(secure: Kafka, *, as_text: bool) -> None:
+async def test_tls_options_accept_files_and_pem_strings(secure: Kafka, *, as_text: bool) -> None:
     assert secure.certificates is not None
     paths = {
         "ssl_cafile": secure.certificates.authority_file,
@@ -113,7 +113,7 @@ async def test_tls_options_take_files_and_strings(secure: Kafka, *, as_text: boo
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_client_certificate_missing_or_unknown(
+async def test_a_missing_or_unknown_client_certificate_is_refused(
     secure: Kafka, version: ssl.TLSVersion, tmp_path: Path
 ) -> None:
     settings = client_settings(secure, MUTUAL_TLS)
@@ -126,7 +126,7 @@ async def test_a_client_certificate_missing_or_unknown(
     await refusal(ClientCertificateRefused, **settings | {"ssl_context": context})
 
 
-async def test_no_cipher_in_common(secure: Kafka) -> None:
+async def test_a_handshake_without_a_common_cipher_fails(secure: Kafka) -> None:
     settings = client_settings(secure, TLS)
     settings["ssl_context"].maximum_version = ssl.TLSVersion.TLSv1_2
     settings["ssl_context"].set_ciphers("DHE-RSA-AES128-GCM-SHA256")  # the broker's key is no RSA
@@ -142,7 +142,7 @@ async def test_tls_and_plaintext_are_distinguished(secure: Kafka) -> None:
     assert "responds with TLS" in str(error)
 
 
-async def test_a_login_where_none_is_taken_or_none_where_one_is_due(secure: Kafka) -> None:
+async def test_an_unexpected_login_and_a_missing_login_are_distinguished(secure: Kafka) -> None:
     login, plain = (
         client_settings(secure, SASL_PLAIN_UNENCRYPTED),
         client_settings(secure, INTERNAL),
@@ -160,7 +160,7 @@ async def test_a_login_where_none_is_taken_or_none_where_one_is_due(secure: Kafk
 
 
 def forms(secret: str) -> Iterator[str]:
-    """A secret as it may show up: as it is, or in what is sent for it."""
+    """Yield a secret as text, and as Base64."""
     yield secret
     yield base64.b64encode(secret.encode()).decode().rstrip("=")
 
@@ -170,7 +170,7 @@ def forms(secret: str) -> Iterator[str]:
     [SASL_PLAIN, SASL_PLAIN_UNENCRYPTED, SASL_SCRAM, SASL_OAUTH],
     ids=lambda listener: listener.name,
 )
-async def test_no_secret_is_ever_shown(
+async def test_no_repr_error_or_log_contains_a_secret(
     secure: Kafka, listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -193,7 +193,7 @@ async def test_no_secret_is_ever_shown(
             pass
     shown.append(observed(caught.value))
     shown += [f"{record.getMessage()} {record.args!r} {record!r}" for record in caplog.records]
-    assert len(caplog.records) > 2, "nothing was logged, so nothing was looked at"
+    assert len(caplog.records) > 2, "nothing was logged, so no log was checked"
     for secret in secrets:
         for form in forms(secret):
             assert form not in "\n".join(shown)

@@ -16,7 +16,7 @@ from asyncconsumer.types import TopicPartition
 from tests.net.test_large_clusters import LIST
 
 
-async def test_real_brokers_list_names(kafka: KafkaHandle) -> None:
+async def test_topic_names_and_ids_are_listed_without_partitions(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     async with (
@@ -26,9 +26,11 @@ async def test_real_brokers_list_names(kafka: KafkaHandle) -> None:
         names = await cluster.topic_names()
         assert topic in names
         connection = next(iter(brokers._opened.values())).connection
-        assert connection.versions[LIST][1] >= 1, "and without their partitions"
+        assert connection.versions[LIST][1] >= 1, "the broker lists names without partitions"
         cluster._names._may_list = False
-        assert await cluster.topic_names() == names, "as the metadata of all topics says"
+        assert await cluster.topic_names() == names, (
+            "equal to the names in the metadata of all topics"
+        )
         metadata = await cluster.refresh([topic])
         topic_id = metadata.topics[topic].topic_id
         assert topic_id is not None
@@ -37,7 +39,7 @@ async def test_real_brokers_list_names(kafka: KafkaHandle) -> None:
             cluster.leader(TopicPartition(topic, 7))
 
 
-async def test_brokers_that_cannot_list_names_tell_their_metadata(kafka_zk: KafkaHandle) -> None:
+async def test_brokers_that_cannot_list_names_are_asked_for_metadata(kafka_zk: KafkaHandle) -> None:
     topic = await kafka_zk.topic()
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
     async with (

@@ -1,4 +1,4 @@
-"""A session on an ensemble of three that loses servers: it is kept as long as there is a quorum."""
+"""A session on an ensemble of three that loses servers. It is kept as long as there is a quorum."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -48,7 +48,7 @@ async def ensemble(_three: ZooKeeper) -> AsyncIterator[ZooKeeper]:
 async def connected_to(
     ensemble: ZooKeeper, node: ZooKeeperNode, timeout_ms: int = 15_000
 ) -> AsyncIterator[ZooKeeperSession]:
-    """A session whose first connection is to that node: the order of servers is drawn."""
+    """Open a session with its first connection to `node`, by a seed for the order of servers."""
     config = ZooKeeperConfig(
         zookeeper_connect=ensemble.connect,
         session_timeout_ms=timeout_ms,
@@ -76,7 +76,9 @@ async def kept(session: ZooKeeperSession, before: int) -> bool:
 
 @pytest.mark.parametrize("role", ["follower", "leader"])
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
-async def test_the_session_survives_its_server(ensemble: ZooKeeper, role: str, busy: bool) -> None:
+async def test_the_session_survives_the_kill_of_its_server(
+    ensemble: ZooKeeper, role: str, busy: bool
+) -> None:
     node = await (ensemble.leader() if role == "leader" else follower(ensemble))
     path = f"/{role}-{busy}"
     async with connected_to(ensemble, node) as session:
@@ -112,7 +114,9 @@ async def test_the_session_survives_its_server(ensemble: ZooKeeper, role: str, b
         assert stat.ephemeral_owner == before
 
 
-async def test_a_frozen_follower_is_left_in_time(ensemble: ZooKeeper) -> None:
+async def test_the_session_moves_away_from_a_frozen_server_before_it_expires(
+    ensemble: ZooKeeper,
+) -> None:
     node = await follower(ensemble)
     async with connected_to(ensemble, node, timeout_ms=4_000) as session:
         before = session.session_id
@@ -121,7 +125,7 @@ async def test_a_frozen_follower_is_left_in_time(ensemble: ZooKeeper) -> None:
         assert await kept(session, before)
 
 
-async def test_a_frozen_server_among_three_does_not_matter_for_the_opening(
+async def test_a_session_opens_though_one_of_three_servers_is_frozen(
     ensemble: ZooKeeper,
 ) -> None:
     node = await follower(ensemble)
@@ -132,7 +136,7 @@ async def test_a_frozen_server_among_three_does_not_matter_for_the_opening(
             assert await session.exists("/none") is None
 
 
-async def test_the_session_survives_a_minority(ensemble: ZooKeeper) -> None:
+async def test_the_session_survives_the_loss_of_the_quorum(ensemble: ZooKeeper) -> None:
     leader = await ensemble.leader()
     last = await follower(ensemble)
     gone = [node for node in ensemble.nodes if node is not last]

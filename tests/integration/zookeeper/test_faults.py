@@ -1,4 +1,4 @@
-"""A session on a bad network: each way in which aiozk's own fails, and then some."""
+"""A session on a bad network: the faults on which a session of aiozk fails, and more."""
 
 import asyncio
 import struct
@@ -23,7 +23,7 @@ BREAKS = pytest.mark.parametrize("end", [TcpProxy.cut, TcpProxy.reset], ids=["fi
 
 
 def counting(opcode: int, counts: list[int], verdict: Verdict) -> Callable[[Frame], Verdict]:
-    """A hook that keeps count of a kind of request, and says what becomes of it."""
+    """Return a hook that counts the requests of an operation and returns `verdict` for them."""
 
     def hook(frame: Frame) -> Verdict:
         if zookeeper_opcode(frame) != opcode:
@@ -41,7 +41,9 @@ async def lost(zk: ZooKeeperSession) -> None:
 # --- 1: frozen servers -------------------------------------------------------------------------
 
 
-async def test_a_frozen_server_fails_the_opening_in_its_time(zookeeper: ZooKeeperHandle) -> None:
+async def test_opening_fails_after_connection_timeout_ms_on_a_frozen_server(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     async with TcpProxy(HOST, zookeeper.server.nodes[0].port) as proxy:
         proxy.black_hole()
         with pytest.raises(
@@ -53,7 +55,9 @@ async def test_a_frozen_server_fails_the_opening_in_its_time(zookeeper: ZooKeepe
                 pytest.fail("opened")
 
 
-async def test_one_frozen_server_of_two_does_not_matter(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_session_opens_though_one_of_two_servers_is_frozen(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     port = zookeeper.server.nodes[0].port
     async with TcpProxy(HOST, port) as frozen, TcpProxy(HOST, port) as sound:
         frozen.black_hole()
@@ -66,7 +70,7 @@ async def test_one_frozen_server_of_two_does_not_matter(zookeeper: ZooKeeperHand
 # --- 2: the connection dies while watches are set again -----------------------------------------
 
 
-async def test_a_connection_that_dies_under_watches_is_no_deadlock(
+async def test_watches_recover_though_connections_break_while_they_are_read(
     zookeeper: ZooKeeperHandle,
 ) -> None:
     path = zookeeper.path()
@@ -99,7 +103,7 @@ async def test_a_connection_that_dies_under_watches_is_no_deadlock(
 
 
 @BREAKS
-async def test_a_broken_idle_connection_is_noticed_and_the_session_kept(
+async def test_the_session_survives_a_broken_idle_connection(
     zookeeper: ZooKeeperHandle, end: Break
 ) -> None:
     path = zookeeper.path()
@@ -116,7 +120,7 @@ async def test_a_broken_idle_connection_is_noticed_and_the_session_kept(
 
 
 @BREAKS
-async def test_calls_on_their_way_fail_at_once_and_writes_are_not_sent_again(
+async def test_a_break_fails_writes_in_flight_and_repeats_only_reads(
     zookeeper: ZooKeeperHandle, end: Break
 ) -> None:
     path = zookeeper.path()
@@ -146,7 +150,7 @@ async def _outcome(call: Awaitable[object]) -> object:
         return error
 
 
-async def test_a_call_without_a_connection_waits_for_one_but_not_for_ever(
+async def test_a_call_waits_for_a_connection_until_connection_timeout_ms(
     zookeeper: ZooKeeperHandle,
 ) -> None:
     path = zookeeper.path()
@@ -167,7 +171,9 @@ async def test_a_call_without_a_connection_waits_for_one_but_not_for_ever(
 # --- 6: a connect reply that comes too late ------------------------------------------------------
 
 
-async def test_a_late_welcome_does_not_replace_the_session(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_late_connect_response_does_not_replace_the_session(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     async with proxied(zookeeper, timeout_ms=6_000) as (proxy, zk):
         before = zk.session_id
         proxy.black_hole(direction="down")
@@ -181,7 +187,7 @@ async def test_a_late_welcome_does_not_replace_the_session(zookeeper: ZooKeeperH
 # --- 7 and 8: expiry -----------------------------------------------------------------------------
 
 
-async def test_expiry_is_reported_at_once_and_fences_what_belongs_to_the_session(
+async def test_expiry_is_reported_at_once_and_fences_writes_of_its_epoch(
     zookeeper: ZooKeeperHandle,
 ) -> None:
     path = zookeeper.path()
@@ -209,7 +215,7 @@ async def test_expiry_is_reported_at_once_and_fences_what_belongs_to_the_session
         assert await zk.create(f"{path}/x", epoch=zk.epoch)
 
 
-async def test_a_write_of_an_epoch_that_waits_for_a_connection_learns_of_its_end(
+async def test_a_write_that_waits_for_a_connection_fails_if_the_session_expires(
     zookeeper: ZooKeeperHandle,
 ) -> None:
     path = zookeeper.path()
@@ -235,7 +241,7 @@ async def _expired(call: Awaitable[object]) -> bool:
 # --- 9: back-off ---------------------------------------------------------------------------------
 
 
-async def test_a_server_that_comes_back_is_found_again(zookeeper: ZooKeeperHandle) -> None:
+async def test_the_session_reconnects_after_refused_connections(zookeeper: ZooKeeperHandle) -> None:
     async with proxied(zookeeper) as (proxy, zk):
         before = zk.session_id
         proxy.refuse()
@@ -251,7 +257,7 @@ async def test_a_server_that_comes_back_is_found_again(zookeeper: ZooKeeperHandl
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "refused"])
-async def test_close_ends_whatever_the_network_does(
+async def test_close_ends_on_a_silent_or_refusing_network(
     zookeeper: ZooKeeperHandle, silent: bool
 ) -> None:
     async with TcpProxy(HOST, zookeeper.server.nodes[0].port) as proxy, asyncio.timeout(20):
@@ -281,7 +287,7 @@ async def _closed(zk: ZooKeeperSession) -> bool:
 # --- 11 and 12: bytes that make no sense ---------------------------------------------------------
 
 
-async def test_a_truncated_answer_is_a_lost_connection(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_truncated_response_closes_the_connection(zookeeper: ZooKeeperHandle) -> None:
     path = zookeeper.path()
     async with proxied(zookeeper) as (proxy, zk):
         before = zk.session_id
@@ -306,7 +312,7 @@ async def test_a_truncated_answer_is_a_lost_connection(zookeeper: ZooKeeperHandl
     ],
     ids=["text", "tls", "huge", "short", "no session", "no timeout", "nothing"],
 )
-async def test_a_server_of_another_protocol_is_distinguished(answer: bytes, words: str) -> None:
+async def test_the_error_names_a_server_with_another_protocol(answer: bytes, words: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(answer)
@@ -320,7 +326,7 @@ async def test_a_server_of_another_protocol_is_distinguished(answer: bytes, word
                 pytest.fail("opened")
 
 
-async def test_a_server_that_hangs_up_right_after_its_welcome_is_left() -> None:
+async def test_the_session_reconnects_if_servers_close_after_the_connect_response() -> None:
     met = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -340,7 +346,7 @@ async def test_a_server_that_hangs_up_right_after_its_welcome_is_left() -> None:
             assert (zk.session_id, zk.epoch) == (7, 1)
 
 
-async def test_an_answer_that_is_too_large_is_not_read(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_response_above_max_frame_bytes_fails_its_call(zookeeper: ZooKeeperHandle) -> None:
     path = zookeeper.path()
     async with session(zookeeper.connect, max_frame_bytes=2_000, connection_timeout_ms=2_000) as zk:
         await zk.create(path, bytes(3_000))
@@ -349,7 +355,7 @@ async def test_an_answer_that_is_too_large_is_not_read(zookeeper: ZooKeeperHandl
         await zk.delete(path)
 
 
-async def test_a_write_that_is_too_large_for_the_server_is_a_lost_connection(
+async def test_a_write_that_is_too_large_for_the_server_keeps_the_session(
     zookeeper: ZooKeeperHandle,
 ) -> None:
     path = zookeeper.path()
@@ -378,7 +384,7 @@ def test_the_session_runs_on_uvloop(zookeeper: ZooKeeperHandle) -> None:
 # --- all together --------------------------------------------------------------------------------
 
 
-async def test_the_last_value_is_seen_through_any_number_of_cuts(
+async def test_watches_see_the_last_value_after_many_broken_connections(
     zookeeper: ZooKeeperHandle,
 ) -> None:
     path, randomness = zookeeper.path(), Random(1)

@@ -1,4 +1,4 @@
-"""Writes whose answer is lost, settled by reading."""
+"""Writes whose response is lost. A read finds out whether they were applied."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ CREATE, DELETE = 1, 2
 
 
 def lose(proxy: TcpProxy, opcode: int, *, applied: bool) -> list[int]:
-    """Cut the connection at the next such request, before or after it is done; count them all."""
+    """Cut the connection before or after the next such request is applied, and count them all."""
     sent: list[int] = []
 
     def up(frame: Frame) -> Verdict:
@@ -42,7 +42,9 @@ def lose(proxy: TcpProxy, opcode: int, *, applied: bool) -> list[int]:
     return sent
 
 
-async def test_an_ephemeral_node_whose_answer_was_lost_is_owned(zookeeper: ZooKeeperHandle) -> None:
+async def test_an_ephemeral_node_is_owned_though_its_response_was_lost(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     path = zookeeper.path()
     async with proxied(zookeeper) as (proxy, zk):
         sent = lose(proxy, CREATE, applied=True)
@@ -55,7 +57,7 @@ async def test_an_ephemeral_node_whose_answer_was_lost_is_owned(zookeeper: ZooKe
 
 
 @pytest.mark.parametrize("recipe", ["create", "ensure", "delete"])
-async def test_a_write_that_was_not_done_says_so_and_is_not_repeated(
+async def test_a_write_that_was_not_applied_raises_and_is_not_repeated(
     zookeeper: ZooKeeperHandle, recipe: str
 ) -> None:
     path = zookeeper.path()
@@ -78,7 +80,7 @@ async def test_a_write_that_was_not_done_says_so_and_is_not_repeated(
 
 
 @pytest.mark.parametrize("recipe", ["ensure", "delete"])
-async def test_a_write_that_was_done_is_found_to_be_so(
+async def test_an_applied_write_succeeds_though_its_response_was_lost(
     zookeeper: ZooKeeperHandle, recipe: str
 ) -> None:
     path = zookeeper.path()
@@ -94,7 +96,7 @@ async def test_a_write_that_was_done_is_found_to_be_so(
         assert (await zk.exists(path) is None) == (recipe == "delete")
 
 
-async def test_anothers_node_is_left_alone(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_node_of_another_owner_is_refused(zookeeper: ZooKeeperHandle) -> None:
     path = zookeeper.path()
     async with session(zookeeper.connect) as other, session(zookeeper.connect) as zk:
         await other.create(path, b"me", ephemeral=True)
@@ -105,7 +107,9 @@ async def test_anothers_node_is_left_alone(zookeeper: ZooKeeperHandle) -> None:
             await create_ephemeral_owned(zk, f"{path}-2", b"me", epoch=zk.epoch)
 
 
-async def test_what_our_former_session_left_is_waited_for(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_claim_waits_until_the_node_of_a_former_session_is_gone(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     path = zookeeper.path()
     async with (
         session(zookeeper.connect) as earlier,
@@ -127,7 +131,7 @@ async def test_what_our_former_session_left_is_waited_for(zookeeper: ZooKeeperHa
         assert (await zk.get(path)).stat.ephemeral_owner == zk.session_id
 
 
-async def test_a_claim_of_an_epoch_that_is_over_fails(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_claim_fails_if_its_session_expires(zookeeper: ZooKeeperHandle) -> None:
     path = zookeeper.path()
     async with proxied(zookeeper) as (proxy, zk):
         refused: list[int] = []
@@ -154,7 +158,7 @@ async def test_a_claim_of_an_epoch_that_is_over_fails(zookeeper: ZooKeeperHandle
         assert await zk.exists(path) is None
 
 
-async def test_parents_are_made_but_not_the_chroot(zookeeper: ZooKeeperHandle) -> None:
+async def test_ensure_path_creates_parents_but_not_the_chroot(zookeeper: ZooKeeperHandle) -> None:
     path = zookeeper.path()
     async with session(zookeeper.connect) as zk:
         await ensure_path(zk, f"{path}/a/b/c", b"")
@@ -166,7 +170,7 @@ async def test_parents_are_made_but_not_the_chroot(zookeeper: ZooKeeperHandle) -
             await ensure_path(zk, "/a/b")
 
 
-async def test_a_path_that_is_there_needs_no_right_to_create_it(
+async def test_ensure_path_needs_no_create_permission_for_an_existing_path(
     zookeeper: ZooKeeperHandle,
 ) -> None:
     path = zookeeper.path()

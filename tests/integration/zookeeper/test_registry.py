@@ -11,7 +11,9 @@ from tests.support.zookeeper_sessions import session
 from tests.zookeeper.test_registry import registration
 
 
-async def test_bad_nodes_are_left_out_and_stop_nobody(zookeeper: ZooKeeperHandle) -> None:
+async def test_invalid_registrations_are_reported_and_the_others_are_read(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     root = zookeeper.path()
     async with session(zookeeper.connect) as zk:
         await ensure_path(zk, root)
@@ -43,7 +45,7 @@ async def test_bad_nodes_are_left_out_and_stop_nobody(zookeeper: ZooKeeperHandle
         assert (await read_topics(zk, ["good", "none"])).nodes == {"good": (0, 1)}
 
 
-async def test_a_real_cluster_is_read(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_brokers_and_topics_of_a_real_cluster_are_read(kafka_zk: KafkaWithZooKeeper) -> None:
     topic = await kafka_zk.topic(partitions=3)
     async with session(kafka_zk.zookeeper_connect) as zk:
         brokers, topics = await read_brokers(zk), await read_topics(zk)

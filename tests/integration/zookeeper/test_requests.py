@@ -43,7 +43,7 @@ async def test_nodes_are_created_read_changed_and_deleted(zookeeper: ZooKeeperHa
         assert zk.requests == 14
 
 
-async def test_refusals_are_typed_and_name_the_node(zookeeper: ZooKeeperHandle) -> None:
+async def test_errors_of_requests_are_typed_and_name_the_node(zookeeper: ZooKeeperHandle) -> None:
     path = zookeeper.path()
     async with session(zookeeper.connect) as zk:
         await zk.create(path)
@@ -72,11 +72,13 @@ async def test_refusals_are_typed_and_name_the_node(zookeeper: ZooKeeperHandle) 
             assert "ZooKeeper error" in str(caught.value)
 
 
-async def test_ephemeral_nodes_go_when_the_session_is_closed(zookeeper: ZooKeeperHandle) -> None:
+async def test_ephemeral_nodes_are_deleted_when_the_session_closes(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     path = zookeeper.path()
     async with session(zookeeper.connect) as other:
         async with session(zookeeper.connect) as zk:
-            await zk.create(path, b"here", ephemeral=True)
+            await zk.create(path, b"ephemeral", ephemeral=True)
             stat = await other.exists(path)
             assert stat is not None
             assert stat.ephemeral_owner == zk.session_id
@@ -84,7 +86,9 @@ async def test_ephemeral_nodes_go_when_the_session_is_closed(zookeeper: ZooKeepe
         assert await other.exists(path) is None  # at once, not after a timeout
 
 
-async def test_a_transaction_is_done_whole_or_not_at_all(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_transaction_is_applied_completely_or_not_at_all(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     path = zookeeper.path()
     async with session(zookeeper.connect) as zk:
         await zk.create(path, b"a")
@@ -110,7 +114,7 @@ async def test_a_transaction_is_done_whole_or_not_at_all(zookeeper: ZooKeeperHan
         assert (await zk.get(path)).data == b"b"
 
 
-async def test_many_nodes_are_read_at_once(zookeeper: ZooKeeperHandle) -> None:
+async def test_many_nodes_are_read_concurrently(zookeeper: ZooKeeperHandle) -> None:
     path = zookeeper.path()
     async with session(zookeeper.connect) as zk:
         await zk.create(path)
@@ -128,7 +132,7 @@ async def test_many_nodes_are_read_at_once(zookeeper: ZooKeeperHandle) -> None:
         assert await zk.get_many([]) == []
 
 
-async def test_a_chroot_goes_before_every_path(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_chroot_is_prepended_to_every_path(zookeeper: ZooKeeperHandle) -> None:
     root = zookeeper.path()
     async with (
         session(zookeeper.connect) as environment,
@@ -152,7 +156,7 @@ async def test_a_chroot_goes_before_every_path(zookeeper: ZooKeeperHandle) -> No
         assert sorted(await environment.children(f"{root}/deep")) == ["a", "c"]
 
 
-async def test_nodes_of_a_user_are_closed_to_others(zookeeper: ZooKeeperHandle) -> None:
+async def test_nodes_of_one_user_are_not_accessible_to_others(zookeeper: ZooKeeperHandle) -> None:
     path = zookeeper.path()
     async with (
         session(zookeeper.connect, auth="alice:s3cret", zookeeper_set_acl=True) as alice,
@@ -166,7 +170,9 @@ async def test_nodes_of_a_user_are_closed_to_others(zookeeper: ZooKeeperHandle) 
         assert (await alice.get(path)).data == b"mine"
 
 
-async def test_a_closed_session_says_so(zookeeper: ZooKeeperHandle) -> None:
+async def test_requests_outside_of_the_session_block_raise_closed_error(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     zk = session(zookeeper.connect)
     with pytest.raises(ClosedError, match="not open yet"):
         await zk.get("/")
@@ -179,7 +185,9 @@ async def test_a_closed_session_says_so(zookeeper: ZooKeeperHandle) -> None:
     assert not zk.holds(epoch)
 
 
-async def test_a_cancelled_call_leaves_the_session_as_it_is(zookeeper: ZooKeeperHandle) -> None:
+async def test_cancelled_calls_do_not_affect_other_calls_of_the_session(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     async with session(zookeeper.connect) as zk:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(zk.get("/")) for _ in range(50)]

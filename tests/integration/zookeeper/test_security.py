@@ -1,4 +1,4 @@
-"""TLS, SASL and digest users against a real server; and no secret in any message."""
+"""TLS, SASL and digest users on a real server, and no secret in any message."""
 
 import asyncio
 import ssl
@@ -32,14 +32,14 @@ def tls(secure: ZooKeeper) -> str:
     return f"{HOST}:{secure.nodes[0].tls_port}"
 
 
-async def test_a_session_over_tls(secure: ZooKeeper) -> None:
+async def test_a_session_over_tls_writes_and_reads(secure: ZooKeeper) -> None:
     context = secure.certificates.client_context()
     async with session(tls(secure), ssl_context=context) as zk:
         await zk.create("/tls", b"x" * 500_000)
         assert len((await zk.get("/tls")).data or b"") == 500_000
 
 
-async def test_a_server_that_we_do_not_trust(secure: ZooKeeper) -> None:
+async def test_a_server_certificate_of_an_unknown_authority_is_refused(secure: ZooKeeper) -> None:
     stranger = ssl.create_default_context()
     trustme.CA().configure_trust(stranger)
     with pytest.raises(ZooKeeperUnavailable, match="its certificate is refused"):
@@ -58,7 +58,7 @@ async def test_tls_and_plaintext_are_distinguished(secure: ZooKeeper) -> None:
 
 
 @pytest.mark.parametrize("way", ["auth", "sasl"])
-async def test_we_are_who_we_were_after_a_reconnect(secure: ZooKeeper, way: str) -> None:
+async def test_a_session_keeps_its_user_after_a_reconnect(secure: ZooKeeper, way: str) -> None:
     path = f"/{way}"
     async with TcpProxy(HOST, secure.nodes[0].port) as proxy, asyncio.timeout(20):
         alice = session(
@@ -73,14 +73,18 @@ async def test_we_are_who_we_were_after_a_reconnect(secure: ZooKeeper, way: str)
                 await bob.get(path)
 
 
-async def test_a_wrong_sasl_password(secure: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_sasl_password_is_refused_and_not_shown(
+    secure: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(AuthFailed) as caught:
         async with session(secure.connect, sasl="alice:wr0ng", connection_timeout_ms=2_000):
             pytest.fail("opened")
     assert "wr0ng" not in str(caught.value) + caplog.text
 
 
-async def test_no_secret_is_reported(secure: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_repr_or_log_contains_a_secret(
+    secure: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG")
     async with (
         TcpProxy(HOST, secure.nodes[0].port) as proxy,
