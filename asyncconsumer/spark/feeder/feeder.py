@@ -81,7 +81,7 @@ class FeederStats:
     lag: int | None
 
     def measurements(self) -> Measurements:
-        """Return the progress as measurements."""
+        """Return the values of the feeder's metrics, by name. An unknown lag is left out."""
         values = {
             "feeder_records_total": self.records,
             "feeder_bytes_total": self.bytes,

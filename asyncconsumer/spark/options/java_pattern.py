@@ -225,7 +225,7 @@ class _Translator:
         return _NAME - result if negated else result
 
     def _member(self) -> frozenset[str]:
-        """Return the characters of the next character, range or nested class within a class."""
+        """Read the next character, range or nested class of a class. Return its characters."""
         if self._text[self._index] == "[":
             self._index += 1
             return self._class()

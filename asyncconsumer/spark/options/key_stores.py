@@ -29,7 +29,7 @@ _ADVICE: Final = (
 
 @dataclass(slots=True)
 class KeyStore:
-    """The contents of a store, as PEM."""
+    """The contents of a key store or trust store, as PEM."""
 
     trusted: list[str] = field(default_factory=list)  # certificates of authorities
     keys: list[tuple[str, list[str]]] = field(default_factory=list, repr=False)
@@ -81,7 +81,7 @@ def _read_pkcs12(data: bytes, password: str | None) -> KeyStore:
 
 
 class _Jks:
-    """A reader of the format JKS: big-endian numbers, and texts after their lengths."""
+    """A reader of a JKS file. Its numbers are big-endian, and its texts follow their lengths."""
 
     def __init__(self, data: bytes, password: str | None, key_password: str | None) -> None:
         self._data = data
@@ -156,7 +156,7 @@ def _hashes(password: bytes, salt: bytes, size: int) -> Iterator[bytes]:
 
 
 def _octets(encrypted: bytes) -> bytes:
-    """Return the encrypted key of a DER sequence with an algorithm and an octet string."""
+    """Return the encrypted key in a DER sequence of an algorithm and an octet string, the key."""
     _, content = _value(encrypted)
     algorithm, _ = _value(content)
     _, octets = _value(content[algorithm:])

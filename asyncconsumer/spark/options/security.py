@@ -246,10 +246,10 @@ def _load_client_certificate(context: ssl.SSLContext, kafka: Mapping[str, str]) 
 
 
 def _read_store(kafka: Mapping[str, str], store: str) -> bytes | None:
-    """Return the file of a key store or trust store, or None if none is set.
+    """Return the content of a key store or trust store, or None if `ssl.*.location` is not set.
 
-    Raise ConfigError if `ssl.*.type` is a type that cannot be read. Otherwise the contents decide,
-    as for Java: its type JKS also reads PKCS12.
+    Raise ConfigError if `ssl.*.type` does not fit the content. The types JKS and PKCS12 stand for
+    each other, because Java reads both formats with either type.
     """
     location = kafka.get(f"ssl.{store}.location")
     if location is None:

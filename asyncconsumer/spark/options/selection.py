@@ -94,10 +94,7 @@ SELECTIONS: Final = frozenset(name.lower() for name in _SELECTIONS)
 
 
 def includes_latest(limit: Limit) -> bool:
-    """Return whether resolving `limit` may give the end of the log.
-
-    The end of the log changes with each lookup.
-    """
+    """Return whether `limit` can mean the end of the log, which changes with each lookup."""
     match limit:
         case StartBound(offset):
             return offset == LATEST
@@ -159,10 +156,9 @@ def selection(options: Mapping[str, str]) -> TopicSelection:
 def limit(options: Mapping[str, str], end: str, default: int) -> Limit:
     """Return the start or end of a query.
 
-    `end` is "starting" or "ending", the prefix of the options.
-
-    The first of these options that is set applies: `startingTimestamp`,
-    `startingOffsetsByTimestamp`, `startingOffsets`.
+    `end` is "starting" or "ending", the prefix of the options. The first of these options that is
+    set applies: `startingTimestamp`, `startingOffsetsByTimestamp`, `startingOffsets`. Without them,
+    return `default`, which is EARLIEST or LATEST.
     """
     strategy = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):

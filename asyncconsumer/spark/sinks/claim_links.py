@@ -1,7 +1,8 @@
-"""Claims of a landing folder in the format of earlier versions: one symbolic link per claim.
+"""The claims of a landing folder in the format of earlier versions: one symbolic link per claim.
 
-The links of a partition are read once, when its folder in `claims` is created. Then a closing link
-takes the name of the next claim, so that writers of earlier versions can make no more claims.
+A claim is an offset range of a partition that a writer has written. The links of a partition are
+read once, when this version first stores a claim of the partition. Then a last link is created
+under the name of the next claim, so that writers of earlier versions can make no more claims.
 """
 
 import os
@@ -21,9 +22,10 @@ Link: TypeAlias = tuple[int, int, str, UUID | None]
 
 
 def last_link(folder: Path) -> Link | None:
-    """Return the newest claim of one partition in the format of earlier versions, or None.
+    """Return the newest claim of a partition in the format of earlier versions, or None.
 
-    Then close the links, so that earlier versions make no more claims.
+    `folder` has the links of the partition. Before returning, create a link that stops writers of
+    earlier versions from making more claims.
     """
     while folder.is_dir():
         names = sorted(name for name in os.listdir(folder) if name.isdecimal())  # noqa: PTH208
@@ -40,9 +42,9 @@ def last_link(folder: Path) -> Link | None:
 
 
 def _close(path: Path) -> bool:
-    """Create the link that stops writers of earlier versions.
+    """Create the link that stops writers of earlier versions, at the path of the next claim.
 
-    Return False if such a writer already has a claim at `path`.
+    Return False if such a writer has created a claim at `path` before.
     """
     try:
         path.symlink_to(_CLOSED)

@@ -25,7 +25,10 @@ _MAX_LISTINGS: Final = 100  # of a folder whose entry is renamed meanwhile
 
 
 class Claim(NamedTuple):
-    """A claimed range of offsets, the token of the file with its records, and the topic's id."""
+    """An offset range that a writer has claimed, the token of its file, and the topic's id.
+
+    The token is a random part of the file's name, which makes each claim unique.
+    """
 
     start: int
     end: int
@@ -53,7 +56,7 @@ class RangeClaims:
     def __init__(self, files: Files, folder: PurePath, links: Path | None) -> None:
         self.folder: Final = folder
         self._files = files
-        self._links = links  # claims of earlier versions, which were local
+        self._links = links  # folder with claims of earlier versions, which had only local ones
 
     def heads(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim | None]:
         """Return the last claim of each partition, or None if the partition has no claim yet."""
@@ -88,10 +91,9 @@ class RangeClaims:
         return self.folder / folder_name(partition)
 
     def _create(self, partition: TopicPartition) -> None:
-        """Create the folder of a partition with the entry for its last claim, in one atomic step.
+        """Create the folder of a partition, with its only entry, in one atomic step.
 
-        Do nothing if the folder exists. The name of the entry is the last claim, also called the
-        head.
+        The name of the entry is the last claim. Do nothing if the folder exists and has an entry.
         """
         folder = self._folder_of(partition)
         link = None if self._links is None else last_link(self._links / folder.name)
@@ -138,7 +140,7 @@ def folder_name(partition: TopicPartition) -> str:
 def file_name(before: str, topic: str, after: str) -> str:
     """Return a file name that consists of `before`, the topic and `after`.
 
-    A long topic name is cut and gets a digest.
+    If the name would be too long for a file system, the topic is cut, and a digest of it is added.
     """
     if not is_legal_topic(topic):
         raise ConfigError(f"{topic!r} is not a legal topic name, so it has no file name.")

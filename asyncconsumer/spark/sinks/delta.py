@@ -32,19 +32,19 @@ _COMMITS_PER_RELOAD: Final = 50  # each commit costs more than the last, until a
 class DeltaSink:
     """A sink that appends batches to a Delta table. The first batch creates a missing table.
 
-    Each commit carries one application transaction for each of its partitions. The version of the
-    transaction is the offset after the last record. The sink reads it from the snapshot on which it
-    commits. If another commit with the same application came in between, delta-rs refuses the
-    commit. So the sink need not read back its own commit, unless another commit came before it.
+    Each commit carries one application transaction for each of its partitions. The version of this
+    transaction is the offset after the partition's last record. The sink compares it with the start
+    of the next batch. If another writer with the same `app` has committed meanwhile, delta-rs
+    refuses the commit, and the sink compares again.
 
-    The first commit of a topic also stores the topic's id. Records of a re-created topic of the
-    same name are thus not taken for a continuation.
+    The first commit of a topic also stores the topic's id. With the id the sink detects a
+    re-created topic, and raises `SinkOffsetConflict`.
 
     When a table is restored to an earlier version (RESTORE), Delta keeps its application
-    transactions. The sink then continues after the offsets that it had before. Records written
-    after the restored version stay missing. `load` logs a warning if nothing was written since. To
-    write those records again, reset the group's offsets and give the sink another `app`. The table
-    has no offsets for the new name, so the sink begins at the group's offsets.
+    transactions. The sink then continues after the last offsets that it wrote before, so records
+    of later versions stay missing. `load` logs a warning if nothing was written since. To write
+    those records again, reset the group's offsets and give the sink another `app`. The table has
+    no offsets for the new name, so the sink begins at the group's offsets.
 
     `storage_options` are those of delta-rs, for tables in an object store. On S3 commits are
     conditional writes, unless the options name a locking provider. `writing` are further
@@ -81,7 +81,10 @@ class DeltaSink:
             self._newest()
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the offset after each partition's data in the newest snapshot, or None."""
+        """Return the offset after each partition's data in the newest snapshot.
+
+        The offset is None for a partition that the sink has not written.
+        """
         with self._lock:
             table = self._newest()
             ends = self._read_ends(table, partitions)
@@ -111,17 +114,18 @@ class DeltaSink:
     def join_batches(self, first: PreparedBatch, second: PreparedBatch) -> PreparedBatch | None:
         """Return both batches merged for one commit, or None if their columns differ.
 
-        A commit takes as long as writing some 50,000 records, and longer if the table has a long
-        log.
+        Merging saves time, because a commit takes as long as writing some 50,000 records, and
+        longer if the table has a long log.
         """
         if first.prepared != second.prepared:
             return None
         return PreparedBatch(first.batch.joined(second.batch), first.prepared)
 
     def publish(self, batch: FeedBatch, prepared: object) -> Collection[TopicPartition]:
-        """Append the parts that begin where the table's data ends.
+        """Append the parts of the batch that begin at the partition's offset in the table.
 
-        Return the partitions of the other parts. Raise SinkOffsetConflict for a re-created topic.
+        Return the partitions of the other parts, which are not written. Raise SinkOffsetConflict if
+        a topic was re-created.
         """
         with self._lock:
             for remaining in range(_MAX_CONFLICTS, -1, -1):
@@ -145,10 +149,10 @@ class DeltaSink:
         """Do nothing: `prepare` has written nothing."""
 
     def _current_table(self, batch: FeedBatch) -> DeltaTable:
-        """Return a snapshot of the table, whose offsets and topic ids are then cached.
+        """Return a snapshot of the table, and cache its offsets and topic ids.
 
-        The cached snapshot is returned if the batch begins at its offsets. Otherwise the newest one
-        is loaded. A missing table is created.
+        Return the cached snapshot if the batch begins at its offsets. Otherwise load the newest
+        one. Create the table if it does not exist.
         """
         known = self._ends.keys() >= batch.parts.keys() and not refused(batch, self._ends)
         known = known and self._topics.keys() >= _topic_ids(batch).keys()
@@ -167,9 +171,9 @@ class DeltaSink:
     def _read_ends(
         self, table: DeltaTable | None, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Return the offsets of the partitions in a snapshot of the table.
+        """Return the offset after each partition's data in the snapshot `table`.
 
-        All cached offsets, also those of other partitions, are replaced by those of the snapshot.
+        Also replace all cached offsets, even those of other partitions, by those of the snapshot.
         """
         ends = self._recorded(table, partitions)
         self._ends = self._recorded(table, self._ends.keys() - ends.keys()) | ends
@@ -194,7 +198,7 @@ class DeltaSink:
             **self._writing,
         )
         self._commits += 1
-        if table.version() == before + 1:  # otherwise it includes other writers' commits
+        if table.version() == before + 1:  # otherwise `table` includes other writers' commits
             self._ends = ends | {tp: part.end for tp, part in batch.parts.items()}
             self._topics = {**recorded, **new}
 

@@ -30,7 +30,7 @@ class WriteSink:
         return f"{getattr(self._write, '__qualname__', self._write)}()"
 
     def open(self) -> None:
-        """Create a small DataFrame, so that Spark loads its modules before the first batch."""
+        """Create a small DataFrame, because the first one is slow: Spark loads modules for it."""
         if self._spark is not None:
             self._spark.createDataFrame(pa.table({"nothing": pa.array([0])}))
 

@@ -53,8 +53,8 @@ class IcebergSink:
     and refuses records that it has already. A table that is rolled back has the offsets of the
     older snapshot, so the records after it are written again.
 
-    The same offsets are a property of the table, for tables whose snapshots with offsets were
-    expired. `app` is the writer's name in both.
+    The same offsets are a property of the table, because snapshots expire. The key of the offsets
+    in both places contains `app`, the writer's name.
 
     `partition_by` and `properties` apply when the sink creates the table. The fields are those of
     Spark's PARTITIONED BY, such as ``topic``, ``day(timestamp)`` or ``bucket(16, key)``. A table
@@ -99,7 +99,10 @@ class IcebergSink:
             self._newest()
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the offset after each partition's data in the newest snapshot, or None."""
+        """Return the offset after each partition's data in the newest snapshot.
+
+        The offset is None for a partition that the sink has not written.
+        """
         with self._lock:
             table = self._newest()
             recorded = TableOffsets() if table is None else recorded_offsets(table, self._key)
@@ -115,15 +118,15 @@ class IcebergSink:
         return (WrittenBatch(batch, files, metadata.default_spec_id, io),)
 
     def join_batches(self, first: PreparedBatch, second: PreparedBatch) -> PreparedBatch:
-        """Return both batches as one, which one commit adds."""
+        """Return both prepared batches as one, so that a single commit adds them."""
         return PreparedBatch(first.batch.joined(second.batch), first.prepared + second.prepared)
 
     def publish(
         self, batch: FeedBatch, prepared: Sequence[WrittenBatch]
     ) -> Collection[TopicPartition]:
-        """Add the data files of the parts that begin where the table's data ends.
+        """Commit the data files of the parts that begin at the partition's offset in the table.
 
-        Return the partitions of the other parts.
+        Return the partitions of the other parts, which are not committed.
         """
         with self._lock:
             for remaining in range(_MAX_CONFLICTS, -1, -1):
@@ -165,8 +168,8 @@ class IcebergSink:
     def _unless_outdated(self, batch: FeedBatch) -> "tuple[Table, TableOffsets]":
         """Return the table and its offsets.
 
-        The state after the sink's last commit is used if the batch begins at the offsets of that
-        state. Otherwise the newest state is loaded. Raise ConfigError if the table was dropped.
+        Return the state after the sink's last commit if the batch begins at its offsets. Otherwise
+        load the newest state. Raise ConfigError if the table was dropped.
         """
         table = self._table
         if table is not None:
@@ -201,10 +204,10 @@ class IcebergSink:
 def _files(
     table: "Table", accepted: FeedBatch, prepared: Iterable[WrittenBatch]
 ) -> "list[DataFile]":
-    """Return the data files of `accepted`, which has all or some parts of the prepared batches.
+    """Return the data files with the records of `accepted`.
 
-    A file is written again if it contains rejected records, or if the partitioning of the table has
-    changed since.
+    `accepted` has all or some parts of the batches in `prepared`. The data files of such a batch
+    are written again if they contain rejected records, or if the table's partitioning has changed.
     """
     files: list[DataFile] = []
     metadata = table.metadata

@@ -53,11 +53,11 @@ class TableOffsets:
 
 
 def recorded_offsets(table: "Table", key: str) -> TableOffsets:
-    """Return the offsets in the newest snapshot that has any, from the current one backwards.
+    """Return the offsets in the newest snapshot that has some, or an empty result.
 
-    `key` is their name in the summary of a snapshot. Other writers add snapshots without offsets.
-    If no snapshot has offsets, because those with offsets were expired, the property of the table
-    has them.
+    `key` is the name of the offsets in the summary of a snapshot. Other writers add snapshots
+    without offsets. If all snapshots with offsets have expired, return the offsets in the table's
+    property of the same name.
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     snapshot = table.current_snapshot()

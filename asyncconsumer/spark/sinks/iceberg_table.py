@@ -41,7 +41,7 @@ _PARTITION: Final = re.compile(r"(?P<name>\w+)\((?:(?P<width>\d+) *, *)?(?P<colu
 
 
 class CommitConflict(ValidationException):
-    """The table has a newer commit than the state on which this commit is based.
+    """An error because the table has a newer commit than the state on which a commit is based.
 
     pyiceberg repeats a commit after a `CommitFailedException`, on the new snapshot and without a
     check of its offsets. After a `ValidationException`, such as this one, it does not repeat the
@@ -104,9 +104,9 @@ def create_table(
 
 
 def _partition(text: str) -> tuple[str, Transform[Any, Any], str]:
-    """Return column, transform and name of a partition field.
+    """Return the column, the transform and the name of the partition field `text`.
 
-    The text is that of Spark's PARTITIONED BY: `topic`, `day(timestamp)`, `bucket(16, key)`.
+    The syntax is that of Spark's PARTITIONED BY: `topic`, `day(timestamp)`, `bucket(16, key)`.
     """
     if (match := _PARTITION.fullmatch(text.strip())) is None:
         return text, IdentityTransform(), text
@@ -153,7 +153,7 @@ def _check(table: Table, schema: pa.Schema) -> None:
 
 
 def write_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> tuple[DataFile, ...]:
-    """Write data files that belong to no snapshot yet."""
+    """Write `rows` to data files that belong to no snapshot yet, and return these files."""
     if not rows.num_rows:
         return ()
     return tuple(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))

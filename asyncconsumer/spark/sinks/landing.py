@@ -4,9 +4,9 @@
 
 The folder has two subfolders that Spark ignores, because their names begin with an underscore. A
 writer first writes a file into ``_pending``. Then it claims the file's range of offsets in
-``_claims``. That claim is the commit, see `asyncconsumer.spark.sinks.claims`. Finally the writer
-moves the file to where Spark sees it. If it dies before, the next writer moves the file. No writer
-claims a range whose preceding file is not visible yet.
+``_claims``. This claim is the commit, see `asyncconsumer.spark.sinks.claims`. Finally the writer
+moves the file to where Spark sees it. If it dies before, the next writer moves the file. A writer
+claims a range only after the file of the range before it is visible.
 """
 
 import hashlib
@@ -77,16 +77,16 @@ class LandingFolder:
     # --- offsets ---------------------------------------------------------------------------------
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the end of each partition's last claim, or None without a claim.
+        """Return the offset after each partition's last claim, or None without a claim.
 
-        Move or delete the files that dead writers left.
+        Also move or delete the files that dead writers left in ``_pending``.
         """
         heads = self._store.claims.heads(partitions)
         claims = {tp: head for tp, head in heads.items() if head is not None}
         pending = set(self._store.pending_files())
         unmoved = {tp: c for tp, c in claims.items() if not pending.isdisjoint(_names(tp, c))}
         for tp in unmoved:
-            self._store.claims.sync(tp)  # its writer may have died before it was durable
+            self._store.claims.sync(tp)  # the writer may have died before its claim was durable
         self._make_visible(unmoved)
         self._delete_stale(pending, claims)
         self._heads |= heads
@@ -171,11 +171,11 @@ class LandingFolder:
         return refused
 
     def _take(self, partition: TopicPartition, claim: Claim) -> bool:
-        """Claim a range of offsets. Return whether the claim succeeded."""
+        """Claim the offset range of a pending file. Return whether the claim succeeded."""
         if partition not in self._heads:
             return False
         if not self._store.is_pending(_pending_name(partition, claim)):
-            # it was moved by an earlier attempt, or deleted
+            # an earlier attempt has moved the file, or another writer has deleted it
             return self._store.claims.is_head(partition, claim)
         head = self._heads[partition]
         if head is not None and head.end != claim.start:
@@ -210,8 +210,8 @@ def _pending_name(partition: TopicPartition, claim: Claim) -> str:
 
 
 def _names(partition: TopicPartition, claim: Claim) -> tuple[str, str]:
-    """Return both names that the pending file of a claim may have.
+    """Return the two names that the pending file of a claim may have.
 
-    The second one is the name that earlier versions used.
+    The second name is the one that earlier versions of this package used.
     """
     return _pending_name(partition, claim), claim.token

@@ -21,7 +21,10 @@ _SCHEME: Final = re.compile(r" *([a-zA-Z][a-zA-Z0-9+.-]+):")  # at least two let
 
 
 class Claims(Protocol):
-    """The last claim of each partition, one entry for each, which all writers share."""
+    """The store of the last claim of each partition, which all writers of a landing folder share.
+
+    A claim is an offset range of a partition that a writer has written.
+    """
 
     def heads(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Claim | None]:
         """Return the last claim of each partition, or None if the partition has no claim yet."""
@@ -76,7 +79,7 @@ class LandingStore(Protocol):
         """
 
     def sync_visible(self) -> None:
-        """Make the moves durable."""
+        """Make all earlier calls of `move` durable."""
 
     def delete(self, name: str) -> None:
         """Delete a pending file, if it exists."""
@@ -142,7 +145,7 @@ class FolderStore:
         return True
 
     def sync_visible(self) -> None:
-        """Make the moves durable."""
+        """Make all earlier calls of `move` durable."""
         self._files.sync(self._path)
 
     def delete(self, name: str) -> None:
@@ -153,7 +156,10 @@ class FolderStore:
 def store_of(
     folder: str | os.PathLike[str], storage_options: Mapping[str, str] | None
 ) -> LandingStore:
-    """Return the storage for a path or for a URL such as ``s3://bucket/folder``."""
+    """Return the storage for a path or for a URL such as ``s3://bucket/folder``.
+
+    Raise ConfigError for another URL, and for `storage_options` of a path.
+    """
     text = str(folder)  # for the path object of an object store, this is its URL
     scheme = match[1].lower() if (match := _SCHEME.match(text)) else None
     if scheme in OBJECT_STORES:

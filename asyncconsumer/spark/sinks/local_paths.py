@@ -14,9 +14,8 @@ _USE_DELTA: Final = "To write to an object store, use DeltaSink with its `storag
 def local_path(path: str | os.PathLike[str], name: str, advice: str = _USE_DELTA) -> Path:
     """Return `path` as a local path.
 
-    Raise ConfigError for a URL, because it would create a local folder of that name.
-
-    `name` and `advice` are parts of the error message.
+    Raise ConfigError for a URL, which would otherwise become a local folder of that name. In the
+    message, `name` is the user of the path, and `advice` says what to do.
     """
     text = str(path)  # for the path object of an object store, this is its URL
     if scheme := _SCHEME.match(text.lstrip()):

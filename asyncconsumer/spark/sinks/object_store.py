@@ -111,7 +111,10 @@ class ObjectStore:
 
 
 class ObjectClaims:
-    """The last claim of each partition, as the content of one object for each."""
+    """The store of the last claim of each partition, in one object for each partition.
+
+    A claim is an offset range of a partition that a writer has written.
+    """
 
     def __init__(self, store: "Store", url: str) -> None:
         self._store = store

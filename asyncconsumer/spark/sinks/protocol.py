@@ -14,9 +14,9 @@ from asyncconsumer.types import TopicPartition
 class Sink(Protocol):
     """The target of a feeder. Methods may be coroutines; plain functions run in threads.
 
-    A sink that `remembers` stores offsets in the same commit as the data. The feeder loads these
-    offsets before it reads records. `publish` refuses a part that does not begin at the stored
-    offset, because another writer wrote in between.
+    A sink whose property `remembers` is True stores offsets in the same commit as the data. The
+    feeder loads these offsets before it reads records. `publish` refuses the part of a partition
+    that does not begin at the stored offset, because another writer has written meanwhile.
     """
 
     @property
@@ -31,20 +31,18 @@ class Sink(Protocol):
         """Prepare the sink. The feeder calls this before all other methods."""
 
     def load(self, partitions: Iterable[TopicPartition]) -> Any:  # noqa: ANN401 - or awaitable
-        """Return the offset after each partition's data in the sink, or None without data."""
+        """Return a dict with the offset after each partition's data, or None without data."""
 
     def prepare(self, batch: FeedBatch) -> Any:  # noqa: ANN401 - passed to `publish`
-        """Do all work of a write whose effects stay invisible to readers of the sink.
+        """Do the part of a write that readers of the sink cannot see, such as writing files.
 
-        Several batches may be prepared at once.
-
-        The result is passed to `publish` or `discard`.
+        Several batches may be prepared at once. The result is passed to `publish` or `discard`.
         """
 
     def publish(self, batch: FeedBatch, prepared: Any) -> Any:  # noqa: ANN401
-        """Store data and offsets durably and atomically.
+        """Store the batch's data and offsets durably and atomically.
 
-        Return the partitions that the sink refuses.
+        Return the partitions whose part the sink refuses.
 
         Batches of the same partition are published in order. The feeder repeats the call after an
         error. `prepared` is the result of `prepare`.
@@ -55,7 +53,7 @@ class Sink(Protocol):
 
 
 class PreparedBatch(NamedTuple):
-    """A batch, and the result of the sink's `prepare` for it."""
+    """A batch of records, and the result of the sink's method `prepare` for it."""
 
     batch: FeedBatch
     prepared: Any
@@ -65,8 +63,8 @@ class PreparedBatch(NamedTuple):
 class MergingSink(Protocol):
     """A sink that can merge waiting batches, because one large commit costs less than several.
 
-    Merging requires that the sink `remembers` offsets. Otherwise the end of each batch is declared
-    in advance and must not change.
+    Batches are merged only if the sink's property `remembers` is True. For other sinks the feeder
+    commits the end of each batch before it is written, so the end must not change.
     """
 
     def join_batches(self, first: PreparedBatch, second: PreparedBatch) -> PreparedBatch | None:
@@ -110,8 +108,8 @@ def check_topic(
 ) -> None:
     """Raise SinkOffsetConflict if `recorded_id`, the topic id in the sink, is not `part_id`.
 
-    Different ids mean that the topic was re-created. An id that is None is unknown and fits any
-    other. `end` is the sink's offset, for the error.
+    Different ids mean that the topic was re-created. None stands for an unknown id, which fits any
+    other. `end` is the partition's offset in the sink, for the error message.
     """
     if recorded_id is not None and part_id is not None and recorded_id != part_id:
         raise SinkOffsetConflict(str(sink), part.partition, end or 0, part.start)
@@ -120,9 +118,9 @@ def check_topic(
 def refused(
     batch: FeedBatch, recorded: Mapping[TopicPartition, int | None]
 ) -> Collection[TopicPartition]:
-    """Return the partitions whose part does not begin at the sink's offset.
+    """Return the partitions whose part does not begin at the partition's offset in the sink.
 
-    `recorded` maps partitions to that offset.
+    `recorded` maps partitions to this offset. A partition without an offset is not refused.
     """
     return {
         tp

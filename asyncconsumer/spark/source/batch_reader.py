@@ -89,10 +89,11 @@ async def _since(
     since_ms: int,
     bounds: dict[TopicPartition, tuple[int, int]],
 ) -> list[OffsetRange]:
-    """Return the windows (ranges of offsets) without the records before a time.
+    """Return the windows (ranges of offsets) without the offsets before a time.
 
-    In each partition the first remaining record is the first one at or after `since_ms`. If there
-    is none, the window begins at the partition's ending offset in `bounds`.
+    Each window is cut to start at its partition's first record at or after `since_ms` (milliseconds
+    since 1970). If there is no such record, the window starts at the partition's ending offset in
+    `bounds`.
     """
     tps = [TopicPartition(window.topic, window.partition) for window in windows]
     since = await client.list_offsets(dict.fromkeys(tps, since_ms))

@@ -31,7 +31,10 @@ from asyncconsumer.types import OffsetRange, TopicPartition
 
 @dataclass(frozen=True)
 class Unplanned:
-    """All partitions of the query that did not exist when it was planned."""
+    """The partitions of a query that did not exist when it was planned.
+
+    `planned` has the partitions that existed.
+    """
 
     planned: frozenset[TopicPartition]
     filters: PushedFilters
@@ -90,10 +93,10 @@ def plan_batch(
     options: SourceOptions,
     record_bytes: Mapping[str, int],
 ) -> list[list[OffsetRange]]:
-    """Return the windows of each task, so that tasks have similar numbers of records.
+    """Divide the windows (ranges of offsets) among tasks, and return the windows of each task.
 
-    Only records between `bounds` are counted. A partition without records joins another task,
-    because a task costs a few milliseconds.
+    The tasks have similar numbers of records between the `bounds` of each partition. Partitions
+    without records get no task of their own, because a task costs a few milliseconds.
     """
     windows = list(windows)
     ranges = {window: offsets for window in windows for offsets in cut([window], bounds)}
@@ -111,10 +114,10 @@ def plan_batch(
 
 
 def _widen(part: OffsetRange, window: OffsetRange, offsets: OffsetRange) -> OffsetRange:
-    """Return `part` of the range `offsets`, extended to the limits of its window.
+    """Return `part`, extended to the limits of `window` where it touches those of `offsets`.
 
-    A part at the start of `offsets` is extended to the start of the window. A part at the end of
-    `offsets` is extended to the end of the window.
+    `offsets` is the range of existing records in the window, and `part` is a part of it. If they
+    have the same start, the result starts at the window's start, and likewise for the end.
     """
     start = window.start if part.start == offsets.start else part.start
     end = window.end if part.end == offsets.end else part.end
@@ -142,7 +145,10 @@ async def resolve_bounds(
 def cut(
     windows: Iterable[OffsetRange], bounds: Mapping[TopicPartition, tuple[int, int]]
 ) -> list[OffsetRange]:
-    """Return the parts of the windows that are within `bounds`, without empty parts."""
+    """Return the parts of the windows that are within the partition's (start, end) in `bounds`.
+
+    Empty parts are left out.
+    """
     parts = []
     for window in windows:
         start, end = bounds[_partition(window)]
@@ -153,9 +159,10 @@ def cut(
 
 
 def planned_ids(options: SourceOptions, topic_ids: Mapping[str, UUID]) -> Mapping[str, UUID]:
-    """Return the topic ids that a task must check.
+    """Return the topic ids that a task compares with the current ones, to detect re-created topics.
 
-    Return no ids if no option gives an offset: only such offsets are wrong for a re-created topic.
+    Return no ids if no option gives an offset, because earliest, latest and timestamps also apply
+    to a re-created topic.
     """
     limits = (options.starting, options.ending)
     return topic_ids if any(isinstance(bound, OffsetBound) for bound in limits) else {}

@@ -45,7 +45,7 @@ class Client:
         self._task = OwnTask(self._session, "kafka client")
 
     async def open(self) -> None:
-        """Open the client for this call and all later ones."""
+        """Open the client, which stays open until `close` is called."""
         await self._task.open()
 
     async def close(self) -> None:
@@ -73,7 +73,7 @@ class Client:
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
         """Return the ids of topics in the last metadata.
 
-        A topic has no entry if the broker is older than 2.8.
+        A topic has no entry if the metadata does not have it, or if the broker is older than 2.8.
         """
         known = self._session.cluster.metadata.topics
         ids = {name: known[name].topic_id for name in topics if name in known}
@@ -110,7 +110,8 @@ class Client:
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Call `ask` until it succeeds, and return its result.
 
-        After a time limit raise the last error. The limit is shorter for unknown topics.
+        After a time limit raise the last error. The limit is shorter for unknown topics, because
+        they were probably deleted.
         """
         deadline, topic_deadline = (
             RetryDeadline(milliseconds, self._session.randomness)
@@ -119,7 +120,7 @@ class Client:
         while True:
             try:
                 return await ask()
-            except UnknownTopicOrPartition as error:  # most likely it was deleted
+            except UnknownTopicOrPartition as error:
                 await topic_deadline.wait_or_raise(error)
             except ConsumerError as error:
                 await deadline.wait_or_raise(error)
@@ -147,7 +148,8 @@ class Client:
     def fetch_bytes(self, offsets: OffsetRange) -> int:
         """Return the byte limit for a fetch of the range `offsets`.
 
-        Without a limit, brokers would also send records after the range.
+        The limit is an estimate of the range's size. Without it, brokers would also send records
+        after the range.
         """
         estimate = max((offsets.end - offsets.start) * _RECORD_BYTES, _MIN_FETCH_BYTES)
         return min(estimate, self.fetch_config.max_partition_fetch_bytes)
@@ -168,10 +170,10 @@ class Client:
         )
 
     async def record_bytes(self, ranges: Iterable[OffsetRange]) -> dict[str, int]:
-        """Return each topic's record size in bytes, estimated from the first records.
+        """Return each topic's record size in bytes, estimated from the first records of a range.
 
-        The estimate is used only to divide the ranges into tasks. A topic whose read fails or times
-        out is left out.
+        The estimate is used only to divide the ranges into tasks. If reading a topic fails or takes
+        too long, the topic has no entry.
         """
         record_bytes: dict[str, int] = {}
 

@@ -1,7 +1,7 @@
 """The reader of streaming queries for Spark 4.0 and 4.1.
 
 These versions call `latestOffset` without the start of the micro-batch and without a limit. So each
-micro-batch reads all that is there, and the source does not know whether a query has a checkpoint.
+micro-batch reads all new records, and the source does not know whether a query has a checkpoint.
 """
 
 from typing import Any

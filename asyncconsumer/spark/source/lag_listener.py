@@ -37,17 +37,18 @@ class TopicLag(NamedTuple):
     """Records that the query has not read yet, in all partitions, counted by offsets."""
 
     seconds: float
-    """For how long the first of these records has been in the topic, 0 if there is none.
+    """The seconds for which the first of these records has been in the topic, or 0 without records.
 
-    It is estimated from the log ends that Spark has reported since the listener was added.
+    The time is estimated from the log ends that Spark has reported since the listener was added.
     """
 
 
 class LagListener(StreamingQueryListener):
     """A listener of the streaming queries of a Spark session, which measures their lag.
 
-    It takes the offsets from the progress that Spark reports after each micro-batch, so it asks no
-    broker. It works for this source and for Spark's own. Each lag is logged at level INFO.
+    The offsets are those of the progress that Spark reports after each micro-batch, so no request
+    is sent to Kafka. The listener works for this source and for Spark's own. Each lag is logged at
+    level INFO.
     """
 
     def __init__(self) -> None:
@@ -114,10 +115,10 @@ class _LogEndHistory:
         self._ends: list[tuple[float, int]] = []
 
     def update(self, now: float, end: int, position: int) -> float:
-        """Add the log end `end`, reported at the time `now`.
+        """Add the log end `end`, which was reported at the time `now` (in seconds).
 
-        Return for how many seconds the log has contained the record at `position`, interpolated
-        between reports. Return 0 if the log ends at `position`.
+        Return the number of seconds since the record at the offset `position` was appended,
+        interpolated between reports. Return 0 if the log ends at `position`.
         """
         ends = self._ends
         if ends and end < ends[-1][1]:

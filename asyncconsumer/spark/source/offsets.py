@@ -38,11 +38,11 @@ _START_KEY: Final = "started at "  # never the start of a topic name, which has 
 
 
 def with_start(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `end`, the end offsets of a query's first micro-batch, with its `start` offsets added.
+    """Return the end offsets of a query's first micro-batch, with its start offsets added.
 
     Spark stores only the end of a micro-batch in its checkpoint. To repeat the first micro-batch,
-    it asks the source for the start again. The start is added as a topic without partitions, which
-    other readers of the checkpoint ignore.
+    it asks the source for the start again. The start is added as a topic without partitions.
+    `offset_json` hides this entry in the checkpoint.
     """
     return {**end, f"{_START_KEY}{json.dumps(start)}": {}}
 
@@ -66,8 +66,8 @@ def with_ids(end: Mapping[str, Any], ids: Mapping[str, UUID]) -> dict[str, Any]:
 
     With the ids, `recreated` recognises a re-created topic.
 
-    All ids are in one entry. This entry has the form of a topic without partitions, which other
-    readers of the checkpoint ignore.
+    All ids are in one entry. This entry has the form of a topic without partitions. `offset_json`
+    hides it in the checkpoint.
     """
     if not ids:
         return dict(end)
@@ -76,7 +76,7 @@ def with_ids(end: Mapping[str, Any], ids: Mapping[str, UUID]) -> dict[str, Any]:
 
 
 def ids_in(offsets: Mapping[str, Any]) -> dict[str, UUID]:
-    """Return the topic ids that `with_ids` added. Spark's own source writes none."""
+    """Return the topic ids that `with_ids` added. Offsets of Spark's own source have none."""
     for name in offsets:
         if name.startswith(_IDS_KEY):
             texts: dict[str, str] = json.loads(name.removeprefix(_IDS_KEY))
@@ -86,10 +86,20 @@ def ids_in(offsets: Mapping[str, Any]) -> dict[str, UUID]:
     return {}
 
 
+def without_entries(offsets: Mapping[str, Any]) -> dict[str, Any]:
+    """Return offsets without what `with_start` and `with_ids` have added."""
+    return {
+        name: value
+        for name, value in offsets.items()
+        if not name.startswith((_START_KEY, _IDS_KEY))
+    }
+
+
 def recreated(start: Mapping[str, UUID], end: Mapping[str, UUID]) -> Losses:
     """Return a data-loss report for each topic that was deleted and created again.
 
-    `start` and `end` map topics to their ids at two checkpoints. The ids of such a topic differ.
+    `start` and `end` map topics to their ids at two checkpoints. A re-created topic has different
+    ids in them.
     """
     return [
         DataLoss(
@@ -114,8 +124,8 @@ def limit_offsets(
     """Return the end offsets of a micro-batch of about `max_offsets` offsets.
 
     The offsets are divided among the partitions in proportion to their lag. A partition with unread
-    records gets at least one offset. `log_starts` has the first offsets of added partitions, which
-    are not in `start`.
+    records gets at least one offset. Partitions that are not in `start`, because they were added
+    later, start at their offset in `log_starts`.
     """
     known = {**log_starts, **start}
     lags = {tp: end - known[tp] for tp, end in latest.items() if end > known.get(tp, end)}
@@ -133,9 +143,9 @@ def limit_offsets(
 def count_backlog(start: Offsets, latest: Offsets, log_starts: Offsets) -> int:
     """Return the number of offsets between `start` and `latest` in all partitions.
 
-    A partition that was added since `start` counts from its first offset in `log_starts`, because
-    retention may have deleted earlier records. A partition that was added and deleted again is in
-    neither mapping, and does not count.
+    Partitions that are not in `start`, because they were added later, count from their offset in
+    `log_starts`, because retention may have deleted their first records. A partition that is not in
+    `log_starts` either was deleted meanwhile, and does not count.
     """
     known = {**log_starts, **start}
     return sum(end - known.get(tp, end) for tp, end in latest.items())
@@ -146,7 +156,8 @@ def ranges_between(
 ) -> tuple[list[OffsetRange], Losses]:
     """Return the offset ranges from `start` to `end`, and a report for each detected data loss.
 
-    `log_starts` has the first offsets of partitions that are not in `start`.
+    Partitions that are not in `start`, because they were added later, start at their offset in
+    `log_starts`.
     """
     losses: Losses = []
     added = sorted(end.keys() - start.keys())
@@ -188,9 +199,10 @@ def ranges_between(
 
 
 def lag(progress: Any) -> dict[str, float]:  # noqa: ANN401 - pyspark's progress, or its JSON as a dict
-    """Return the lag of a streaming query: the offsets by which its Kafka partitions are behind.
+    """Return the lag of a streaming query: the number of offsets that it has not read yet.
 
-    ``lag(query.lastProgress)`` gives ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and
+    ``lag(query.lastProgress)`` returns a dict with the least, the largest and the mean lag of the
+    Kafka partitions: ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and
     ``avgOffsetsBehindLatest``. Spark does not let a Python source report these metrics itself. The
     result is empty if the query has no offsets yet.
     """

@@ -40,8 +40,8 @@ def is_on() -> bool:
     """Return whether this process plans a Spark query with filter pushdown enabled.
 
     The setting is `spark.sql.python.filterPushdown.enabled`. Without it Spark rejects a reader that
-    accepts filters. This process cannot read the setting. It looks for the module that Spark runs
-    only with filter pushdown.
+    accepts filters. This process cannot read the setting, so check whether it runs a module that
+    Spark runs only with filter pushdown.
     """
     return is_running(_WORKER)
 
@@ -64,7 +64,7 @@ class PushedFilters:
     def _push(self, pushed: Any) -> bool:  # noqa: ANN401 - pyspark's filters have no common fields
         """Store the filter `pushed` if it is supported.
 
-        Return whether the reader applies it completely.
+        Return True if the reader applies it completely, so Spark need not apply it again.
         """
         path: tuple[str, ...] = getattr(pushed, "attribute", ())
         name = path[0] if len(path) == 1 else ""

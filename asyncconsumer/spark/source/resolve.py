@@ -26,10 +26,10 @@ class Log(Protocol):
 
 
 async def resolve(log: Log, limit: Limit, partitions: Collection[TopicPartition]) -> Offsets:
-    """Return the offset in each partition that `limit` stands for.
+    """Return the current offset of each partition at `limit`, the start or end of a query.
 
-    A limit is EARLIEST, LATEST, given offsets or a timestamp. Given offsets and timestamps must
-    name exactly the `partitions`, see `check_complete`.
+    The limit is earliest, latest, an offset or a timestamp, for all partitions or for each. If it
+    names partitions, they must be exactly `partitions`, see `check_complete`.
     """
     match limit:
         case StartBound(place):
@@ -54,10 +54,10 @@ async def drop_missing(
     ask: Callable[[Collection[TopicPartition]], Awaitable[Offsets]],
     partitions: Collection[TopicPartition],
 ) -> Offsets:
-    """Return the result of `ask` for all partitions that exist.
+    """Return the result of `ask` for the partitions that exist.
 
-    `ask` fails for all partitions if one is unknown. In that case it is called for each partition
-    alone, and unknown partitions are left out.
+    `ask` looks up offsets, and raises an error if one of its partitions is unknown. In that case it
+    is called for each partition alone, and unknown partitions are left out.
     """
     try:
         return await ask(partitions)

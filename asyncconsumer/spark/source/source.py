@@ -83,8 +83,10 @@ class KafkaSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802
         """Return the reader for `spark.readStream`."""
+        from asyncconsumer.spark.source import offset_json
         from asyncconsumer.spark.source.spark_api import LIMITS_BATCHES
 
+        offset_json.install()
         options = self._checked(schema, streaming=True)
         if not LIMITS_BATCHES:
             from asyncconsumer.spark.source import earlier_streams

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from asyncconsumer.spark.deploy.bootstrap import DEPENDENCIES
+from asyncconsumer.spark.source.worker_process import STREAM_RUNNER
 
 _FOLDER: Final = Path(__file__).resolve().parents[3]  # the one that has the package
-_STREAM_RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def reduce_source(source: type, options: Mapping[str, str]) -> tuple[Callable[..., Any], Any]:
-    """Return the result for `__reduce__` of a data source of the class `source`.
+    """Return the result of `__reduce__` for a data source of the class `source`.
 
-    The process that unpickles it can then import the class.
+    The result contains the folder of this package, so another process can import the class.
     """
     folders = [str(_FOLDER)]
     if (dependencies := str(_FOLDER.with_name(DEPENDENCIES))) in sys.path:
         folders.append(dependencies)
-    return _restore, (_STREAM_RUNNER, folders, source.__module__, source.__qualname__, options)
+    return _restore, (STREAM_RUNNER, folders, source.__module__, source.__qualname__, options)
 
 
 def _restore(

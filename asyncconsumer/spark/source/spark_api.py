@@ -1,8 +1,8 @@
 """Classes of pyspark that older versions lack.
 
-Spark 4.0 has no filter pushdown. Spark 4.0 and 4.1 do not tell a Python source where a query is,
-and do not let it limit a micro-batch. Empty classes take the place of missing ones, so that the
-modules of the source can be imported.
+Spark 4.0 has no filter pushdown. Spark 4.0 and 4.1 do not pass the start of a micro-batch to a
+Python source, which therefore cannot limit the micro-batch. Empty classes replace the missing ones,
+so that the modules of the source can be imported.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -1,6 +1,6 @@
 """The reader of streaming queries.
 
-Spark stores the offsets, and asks for the end of each micro-batch.
+Spark stores the offsets of a query, and asks the reader for the end of each micro-batch.
 """
 
 import logging
@@ -174,10 +174,11 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
         return [Task(task, topic_ids) for task in tasks]
 
     def _check_start(self, start: dict[str, Any]) -> None:
-        """Raise ConfigError if Spark repeats a first micro-batch whose start is no longer known.
+        """Raise ConfigError if Spark repeats a query's first micro-batch whose start is unknown.
 
-        Spark's own source stores the start of a query where a Python source cannot read it. The
-        offset of `latest` has changed since, so the records between would be skipped.
+        This happens after Spark's own source has planned it with the start `latest`, because that
+        source stores the start where a Python source cannot read it. The current latest offsets
+        are higher, so the records before them would be skipped.
         """
         if start == self._initial and includes_latest(self._options.starting):
             raise ConfigError(
@@ -202,9 +203,9 @@ class KafkaStreamReader(UnpickleHook, DataSourceStreamReader, SupportsTriggerAva
     def _commit_to_group(self, offsets: Offsets) -> None:
         """Commit the query's offsets to the group of the option `commitToGroup`.
 
-        The offsets are only for tools that show the lag of groups. Spark reports a micro-batch as
-        finished when it plans the next one, which it also does when no records are left. The
-        trigger `once` plans a single micro-batch, which the next run commits.
+        The offsets are only for tools that show the lag of groups. They are committed when Spark
+        plans the next micro-batch, which it also does when no records are left. With the trigger
+        `once` there is no next micro-batch, so the next run of the query commits them.
         """
         group = self._options.commit_to_group
         if group is None or offsets == self._committed:

@@ -38,10 +38,7 @@ class ArrowBatches(Protocol):
 
 
 class _Prefetcher:
-    """The readers of the ranges after the one that is being read.
-
-    The first fetch of each reader is in flight.
-    """
+    """The readers of the next offset ranges of a task, each with its first fetch in flight."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -112,7 +109,11 @@ async def read(
 def _decoded(
     records: "decoding.Records", reader: "PartitionReader", batches: ArrowBatches
 ) -> Iterator["pa.RecordBatch"]:
-    """Yield fetched records as Arrow batches. `reader` fetches corrupt records again."""
+    """Yield fetched records as Arrow batches.
+
+    If records are corrupt, return early and let `reader` fetch them again. Raise CorruptRecords
+    if it cannot, or has tried several times.
+    """
     try:
         while (batch := batches.next_batch(records)) is not None:
             if batch.num_rows:
@@ -126,9 +127,10 @@ def _decoded(
 async def _cut_at_end(
     client: Client, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
 ) -> Sequence[OffsetRange]:
-    """Cut each range at the end of its partition's log, because reading past it would never finish.
+    """Return the ranges, cut at the end of their partition's log.
 
-    A cut is a data loss, which is raised with `fail_on_data_loss` and logged otherwise.
+    Reading past the end would never finish. A cut means data loss, which is raised with
+    `fail_on_data_loss` and logged otherwise.
     """
     ends = await drop_missing(client.latest, [_partition(offsets) for offsets in ranges])
     too_long = [offsets for offsets in ranges if ends.get(_partition(offsets), -1) < offsets.end]
@@ -161,10 +163,7 @@ def _partition(offsets: OffsetRange) -> TopicPartition:
 
 
 def _report(error: ConsumerError, offsets: OffsetRange, *, fail_on_data_loss: bool) -> None:
-    """Raise a DataLoss error for the range `offsets`.
-
-    Log it instead if `fail_on_data_loss` is not set.
-    """
+    """Raise `DataLoss` for a range that cannot be read, or log it without `fail_on_data_loss`."""
     tp = _partition(offsets)
     details = f"offsets {offsets.start} to {offsets.end} of {tp} cannot be read: {error}"
     loss = DataLoss("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", details)

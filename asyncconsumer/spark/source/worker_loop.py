@@ -91,9 +91,9 @@ class WorkerLoop:
         return self.resource(Client, kafka)
 
     def resource(self, kind: Callable[[Mapping[str, str]], R], kafka: Mapping[str, str]) -> R:
-        """Return the resource with these Kafka options. Open a new one if none is open.
+        """Return the resource of the class `kind` with these Kafka options.
 
-        `kind` is the class of the resource.
+        Open a new one if none is open. Then close the least recently used one if too many are open.
         """
         self.run(asyncio.sleep(0))  # to notice connections that were closed meanwhile
         key = (kind, *sorted(kafka.items()))
@@ -122,7 +122,7 @@ class WorkerLoop:
             self.run(items.aclose())
 
     def receive(self, items: Iterator[T]) -> Iterator[T]:
-        """Yield the items of a synchronous iterator. The clock is paused during the waits."""
+        """Yield the items of a synchronous iterator. The clock is paused while it makes an item."""
         while True:
             with self._loop.pause():
                 item = next(items, None)

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 _WORKER_DAEMON: Final = "pyspark.daemon"  # the parent of workers, which run `gc.collect()`
+STREAM_RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+"""The module that the driver's process for a streaming query runs."""
 _OPEN_FILES: Final = Path("/proc/self/fd")
 _frozen_modules = 0  # number of modules at the last freeze
 

@@ -96,9 +96,10 @@ def _list(kind: Any, name: str) -> _Coercion:  # noqa: ANN401 - pyarrow's
 
 
 def _checked(coercion: _Coercion, message: str) -> _Coercion:
-    """Return a function that converts as `coercion` does, but never returns None for a value.
+    """Return a function that converts as `coercion` does, and accepts None.
 
-    Instead it raises Undecodable with `message`.
+    If `coercion` cannot convert a value and returns None, the function raises Undecodable with
+    `message`.
     """
 
     def coerce(value: Any) -> Any:  # noqa: ANN401 - JSON

@@ -110,7 +110,7 @@ def find_message(descriptor_set: bytes, name: str) -> Descriptor:
 def _add(file: Any, by_name: Mapping[str, Any], pool: Any, added: set[str]) -> None:  # noqa: ANN401
     """Add the file descriptor `file` to the pool, after the files that it imports.
 
-    `added` are the names of files in the pool.
+    `by_name` maps file names to descriptors. `added` are the names of files in the pool.
     """
     if file.name in added:
         return

@@ -24,8 +24,9 @@ _TYPES: Final = {
 class RecordColumns:
     """The columns that make up Kafka records. Other columns are ignored.
 
-    `declared` are the names and types of all columns. `topic` replaces the column of that name.
-    Raise ConfigError if a column is missing or has a wrong type.
+    `declared` are the names and types of all columns. If `topic` is given, it is the topic of all
+    records, and the column `topic` is ignored. Raise ConfigError if a column is missing or has a
+    wrong type.
     """
 
     def __init__(self, declared: Sequence[tuple[str, str]], topic: str | None) -> None:
@@ -57,7 +58,7 @@ class RecordColumns:
             self._bytes(batch, "value"),
             self._headers(batch),
             self._partitions(batch),
-            strict=False,  # absent columns repeat without end, and the value is never absent
+            strict=False,  # `repeat` has no end; the value column always exists and ends the zip
         )
 
     def _column(self, batch: "pa.RecordBatch", name: str) -> "pa.Array[Any] | None":

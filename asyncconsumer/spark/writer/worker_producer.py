@@ -22,7 +22,7 @@ class WorkerProducer:
         self._task = OwnTask(self.producer, "kafka producer")
 
     async def open(self) -> None:
-        """Open the producer for this call and all later ones."""
+        """Open the producer, which stays open until `close` is called."""
         await self._task.open()
 
     async def close(self) -> None:

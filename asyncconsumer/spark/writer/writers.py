@@ -29,8 +29,6 @@ _StreamWriter: Any = (
 
 
 class _BaseWriter:
-    """The common base of the writers of batch and of streaming queries."""
-
     def __init__(self, options: SinkOptions, schema: "StructType") -> None:
         declared = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         self.columns = RecordColumns(declared, options.topic)
