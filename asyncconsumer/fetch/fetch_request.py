@@ -88,7 +88,7 @@ class PartitionResponse(NamedTuple):
             end=_NO_END if end is None else end,
             aborted=(self.aborted or ()) if config.committed_only else None,
             check_crc=config.check_crcs,
-            max_inflated=config.max_decompressed_bytes,
+            max_decompressed_bytes=config.max_decompressed_bytes,
             # a complete batch was already accepted by `max_frame_bytes`
             max_batch=max(len(self.data), _LARGE_BATCH),
             bodies=bodies,

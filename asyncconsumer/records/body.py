@@ -37,7 +37,7 @@ class Body:
     same position. This object also counts decompressed bytes.
     """
 
-    def __init__(self, max_inflated: int, keep: Keep) -> None:
+    def __init__(self, max_decompressed_bytes: int, keep: Keep) -> None:
         self.inflated = 0  # bytes of all bodies since the start of a table
         self.worked = 0  # bytes of all bodies since the event loop last ran
         self.at_once = False  # raise `TooLarge` for bodies that take long
@@ -46,7 +46,7 @@ class Body:
         self.entry = 0  # start of the entry in the record set
         self.behind = self.count = 0  # bytes and records that were read
         self._before = 0  # bytes that were read before the last record
-        self._max_inflated = max_inflated
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._keep = keep
 
     def begin(self, entry: int) -> None:
@@ -78,7 +78,7 @@ class Body:
     @property
     def is_enough(self) -> bool:
         """Whether the current Arrow table has taken more decompressed bytes than allowed."""
-        return self.inflated > self._max_inflated
+        return self.inflated > self._max_decompressed_bytes
 
     def inflate(self, codec: int, source: bytes, resume: int, max_size: int | None = None) -> bytes:
         """Return `source` decompressed, to at most `max_size` bytes.
@@ -95,7 +95,8 @@ class Body:
             return rooms[0]
 
         self._keep(0, again=False)
-        limit = self._max_inflated if max_size is None else min(max_size, self._max_inflated)
+        maximum = self._max_decompressed_bytes
+        limit = maximum if max_size is None else min(max_size, maximum)
         try:
             used = inflate(codec, memoryview(source), room_of, limit, self.at_once)
         except BadCompression as error:

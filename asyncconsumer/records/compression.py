@@ -114,7 +114,7 @@ def inflate(
         declared, upper_bound, _ = size
         if declared is not None and declared > limit:
             raise BadCompression(
-                f"{name} data of {declared} bytes, more than max_inflated ({limit})"
+                f"{name} data of {declared} bytes, more than `max_decompressed_bytes` ({limit})"
             )
         if at_once and size.takes_long:
             raise TooLarge
@@ -137,7 +137,7 @@ def inflate(
 
 
 def _too_much(name: str, limit: int) -> BadCompression:
-    return BadCompression(f"{name} data of more than max_inflated ({limit}) bytes")
+    return BadCompression(f"{name} data of more than `max_decompressed_bytes` ({limit}) bytes")
 
 
 def _rooms(declared: int | None, upper_bound: int, length: int) -> list[int]:

@@ -113,17 +113,19 @@ class Records:
         end: int = MOST,
         aborted: Iterable[tuple[int, int]] | None = None,
         check_crc: bool = True,
-        max_inflated: int = 64 * 2**20,
+        max_decompressed_bytes: int = 64 * 2**20,
         max_batch: int = 128 * 2**20,
         bodies: "Bodies | None" = None,
     ) -> None:
-        if offset < 0 or max_inflated < 0 or max_batch < 0:
-            raise ValueError("offset, max_inflated and max_batch must not be negative")
+        if offset < 0 or max_decompressed_bytes < 0 or max_batch < 0:
+            raise ValueError(
+                "`offset`, `max_decompressed_bytes` and `max_batch` must not be negative"
+            )
         if not isinstance(topic, str):
             raise TypeError(f"topic must be str, not {type(topic).__name__}")
         self.topic = topic
         self.partition = partition
-        limits = DecodeLimits(check_crc, max_inflated, max_batch, end)
+        limits = DecodeLimits(check_crc, max_decompressed_bytes, max_batch, end)
         keep = keep_all if bodies is None else partial(_keep, weakref.ref(self), bodies)
         self._walk = RecordSetCursor(
             offset, limits, None if aborted is None else Aborted(aborted), keep
@@ -393,8 +395,8 @@ class Records:
     def _gather(self, max_rows: int, limits: tuple[int, int, int]) -> list[Record]:
         """Return up to `max_rows` records with up to `limits` bytes of keys, values and headers.
 
-        Reading stops after bodies of `max_inflated` bytes in total were decompressed. Otherwise the
-        thousands of record batches of a fetch could each add a body of that size.
+        Reading stops after bodies of `max_decompressed_bytes` in total were decompressed. Otherwise
+        the thousands of record batches of a fetch could each add a body of that size.
         """
         rows: list[Record] = []
         used: tuple[int, ...] = (0, 0, 0)

@@ -26,7 +26,7 @@ class DecodeLimits(NamedTuple):
     """The limits that the caller of the decoder sets."""
 
     check_crc: bool
-    max_inflated: int
+    max_decompressed_bytes: int
     max_batch: int
     end: int
 
@@ -45,7 +45,7 @@ class RecordSetCursor:
         self.leader_epoch = -1
         self._may_pause = False  # pause after much was decompressed
         self.stand = 0  # the offset for an error in the current entry
-        self.body = Body(limits.max_inflated, keep)  # the body of the current entry
+        self.body = Body(limits.max_decompressed_bytes, keep)  # the body of the current entry
         self._index = 0
         self._limits = limits
         self._aborted = aborted

@@ -32,7 +32,7 @@ class Options(NamedTuple):
     check_crc: bool
     offset: int
     aborted: list[tuple[int, int]] | None
-    max_inflated: int
+    max_decompressed_bytes: int
     columns: int  # which, and how; 0: records
     window: int = 0  # bytes kept of a body that was evicted; 0: none is evicted
 
@@ -63,7 +63,7 @@ def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
         offset=options.offset,
         aborted=options.aborted,
         check_crc=options.check_crc,
-        max_inflated=options.max_inflated,
+        max_decompressed_bytes=options.max_decompressed_bytes,
         max_batch=1 << 20,
         bodies=Evicting(options.window) if options.window else None,
     )
@@ -148,7 +148,7 @@ def one_input(twins: list[ModuleType], rng: Random) -> None:
             check_crc=rng.randrange(8) == 0,
             offset=rng.choice((0, 0, 11, 91)),
             aborted=rng.choice((None, [(7, 0), (8, 53)])),
-            max_inflated=rng.choice((1 << 16, 1 << 16, 60)),
+            max_decompressed_bytes=rng.choice((1 << 16, 1 << 16, 60)),
             columns=rng.choice((0,) * 14 + (ALL_COLUMNS, ALL_COLUMNS | AS_VIEWS)),
         )
         seen = [seen_by(twin, data, options) for twin in twins]

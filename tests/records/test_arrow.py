@@ -170,7 +170,7 @@ def test_many_bodies_that_inflate_to_much_are_not_in_memory_together(
     decoder: ModuleType, codec: int, copy: bool
 ) -> None:
     many = b"".join(batch([Row(i, b"-" * 60_000, None)], codec=codec) for i in range(9))
-    records, cap, tables = read(decoder, many, max_inflated=100_000), 100_000, []
+    records, cap, tables = read(decoder, many, max_decompressed_bytes=100_000), 100_000, []
     while (table := to_arrow(records, copy=copy)) is not None:
         assert table["value"].get_total_buffer_size() < 2 * cap + 30_000
         tables.append(table)

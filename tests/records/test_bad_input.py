@@ -148,16 +148,24 @@ BAD: dict[str, tuple[bytes, str, int | None]] = {
     "empty zstd": (batch(b"", base=10, codec=4, count=1), "bad zstd data", 11),
     "bomb of gzip": (
         batch(compress(1, BOMB), base=10, codec=1, count=1),
-        "gzip data of 8388608 bytes, more than max_inflated",
+        "gzip data of 8388608 bytes, more than `max_decompressed_bytes`",
         11,
     ),
     "bomb of snappy": (
         batch(compress(2, BOMB), base=10, codec=2, count=1),
-        "snappy data of 8388608 bytes, more than max_inflated",
+        "snappy data of 8388608 bytes, more than `max_decompressed_bytes`",
         11,
     ),
-    "bomb of lz4": (batch(compress(3, BOMB), base=10, codec=3, count=1), "max_inflated", 11),
-    "bomb of zstd": (batch(compress(4, BOMB), base=10, codec=4, count=1), "max_inflated", 11),
+    "bomb of lz4": (
+        batch(compress(3, BOMB), base=10, codec=3, count=1),
+        "max_decompressed_bytes",
+        11,
+    ),
+    "bomb of zstd": (
+        batch(compress(4, BOMB), base=10, codec=4, count=1),
+        "max_decompressed_bytes",
+        11,
+    ),
     "gzip cut short": (
         batch(compress(1, b"".join(map(record, rows(9))))[:-9], base=10, codec=1, count=9, delta=9),
         "bad gzip data",
@@ -197,7 +205,7 @@ BAD: dict[str, tuple[bytes, str, int | None]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_typed_error(decoder: ModuleType, name: str) -> None:
     data, reason, resume = BAD[name]
-    records = read(decoder, GOOD + data, max_inflated=1 << 20)
+    records = read(decoder, GOOD + data, max_decompressed_bytes=1 << 20)
     with pytest.raises(CorruptRecords) as caught:
         list(records)
     error = caught.value
@@ -211,7 +219,7 @@ def test_bad_input_is_one_typed_error(decoder: ModuleType, name: str) -> None:
 
 @pytest.mark.parametrize("name", BAD)
 def test_the_good_records_before_it_are_delivered(decoder: ModuleType, name: str) -> None:
-    records = read(decoder, GOOD + BAD[name][0], max_inflated=1 << 20)
+    records = read(decoder, GOOD + BAD[name][0], max_decompressed_bytes=1 << 20)
     assert [next(records).offset for _ in range(10)] == list(range(10))
     with pytest.raises(CorruptRecords):
         list(records)

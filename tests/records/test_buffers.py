@@ -146,8 +146,8 @@ def test_a_bomb_takes_no_more_than_the_cap(decoder: ModuleType, codec: int) -> N
 
     def watched() -> None:
         nonlocal peak
-        with pytest.raises(CorruptRecords, match="max_inflated"):
-            next(read(decoder, bomb, max_inflated=16 << 20))
+        with pytest.raises(CorruptRecords, match="max_decompressed_bytes"):
+            next(read(decoder, bomb, max_decompressed_bytes=16 << 20))
         peak = psutil.Process().memory_info().rss
 
     for _ in range(3):

@@ -38,7 +38,7 @@ def outcome(decoder: ModuleType, data: bytes, *, check_crc: bool) -> list[object
         offset=3,
         aborted=[(7, 0)],
         check_crc=check_crc,
-        max_inflated=1 << 16,
+        max_decompressed_bytes=1 << 16,
     )
     seen: list[object] = []
     for _ in range(3):

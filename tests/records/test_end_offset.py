@@ -56,7 +56,9 @@ def test_the_twins_agree_up_to_any_end_on_spoiled_bytes(
         data[offset % len(data)] = byte
 
     def outcome(twin: ModuleType) -> list[object]:
-        records = twin.Records(bytes(data), topic="t", partition=0, end=end, max_inflated=1 << 16)
+        records = twin.Records(
+            bytes(data), topic="t", partition=0, end=end, max_decompressed_bytes=1 << 16
+        )
         seen: list[object] = []
         try:
             seen.extend((record.offset, record.value, records.next_offset) for record in records)

@@ -220,5 +220,5 @@ def test_control_batches_may_not_be_large(decoder: ModuleType) -> None:
     """Control batches have no records, so that no callback runs between them."""
     bomb = batch(compress(1, bytes(10**6)), codec=1, attributes=0x30, producer=1, count=1)
     result = decoder.Records(bomb, topic="t", partition=0, aborted=[(1, 0)])
-    with pytest.raises(CorruptRecords, match=r"more than max_inflated \(65536\)"):
+    with pytest.raises(CorruptRecords, match=r"more than `max_decompressed_bytes` \(65536\)"):
         next(result)

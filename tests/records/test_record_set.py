@@ -162,7 +162,7 @@ def test_any_bytes_like_object_is_read(
     ("options", "error"),
     [
         ({"offset": -1}, ValueError),
-        ({"max_inflated": -1}, ValueError),
+        ({"max_decompressed_bytes": -1}, ValueError),
         ({"max_batch": -1}, ValueError),
         ({"aborted": [1]}, TypeError),
         ({"aborted": 7}, TypeError),

@@ -34,7 +34,8 @@ static int open_body(Records *self, const uint8_t *entry, const uint8_t *entry_e
     if (codec != 0 && count > 0) {
         Packed packed = {
             .at = self->record, .length = entry_end - self->record, .codec = codec,
-            .limit = is_control && self->max_inflated > LARGEST_MARKERS ? LARGEST_MARKERS : self->max_inflated,
+            .limit = is_control && self->max_decompressed_bytes > LARGEST_MARKERS ? LARGEST_MARKERS
+                                                                                  : self->max_decompressed_bytes,
             .resume = self->last_offset + 1,
         };
         if (inflate_body(self, &packed) < 0)

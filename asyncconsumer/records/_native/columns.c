@@ -200,7 +200,7 @@ static int fill(Records *self, Table *table, int64_t max_rows)
         if (found <= 0)
             return 0;
         /* inflated bodies: each may be as large as is allowed, and a fetch holds thousands */
-        bool one_too_many = self->inflated_bytes > self->max_inflated;
+        bool one_too_many = self->inflated_bytes > self->max_decompressed_bytes;
         if (table->rows > 0 && (one_too_many || is_too_much(table, &sight))) {
             walk_unread(self, &sight);
             return 0;
@@ -326,7 +326,7 @@ PyObject *records_take_columns(Records *self, PyObject *args)
     table.copy = !(table.wanted & AS_VIEWS);
     table.scale = scale;
     table.max_bytes = self->cooperative && max_bytes > LARGEST_AT_ONCE ? LARGEST_AT_ONCE : max_bytes;
-    if (!table.copy && (self->view.len > INT32_MAX || self->max_inflated > INT32_MAX)) {
+    if (!table.copy && (self->view.len > INT32_MAX || self->max_decompressed_bytes > INT32_MAX)) {
         PyErr_SetString(PyExc_ValueError, "columns that are not copied need buffers below 2 GiB");
         return NULL;
     }

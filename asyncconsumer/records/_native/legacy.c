@@ -128,7 +128,7 @@ static int open_wrapper(Records *self, const Message *wrapper, int magic)
     if (codec == 3 && magic == 0)
         codec = LZ4_WITHOUT_HEADER_CHECK;
     Packed packed = {.at = wrapper->value, .length = wrapper->value_length, .codec = codec,
-                     .limit = self->max_inflated, .resume = resume};
+                     .limit = self->max_decompressed_bytes, .resume = resume};
     if (inflate_body(self, &packed) < 0)
         return -1;
     return survey(self, magic, wrapper->offset);

@@ -80,7 +80,7 @@ typedef struct {
     bool append_time, inflated;
 
     /* what the caller allows */
-    int64_t max_inflated, max_batch;
+    int64_t max_decompressed_bytes, max_batch;
     bool check_crc;
 
     /* read_committed */

@@ -103,20 +103,21 @@ static PyObject *sorted_aborted(PyObject *given)
 static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObject **data)
 {
     static char *names[] = {"data", "topic", "partition", "offset", "end", "aborted", "check_crc",
-                            "max_inflated", "max_batch", "bodies", NULL};
+                            "max_decompressed_bytes", "max_batch", "bodies", NULL};
     PyObject *topic = NULL, *partition = NULL, *aborted = Py_None, *bodies = Py_None;
     int check_crc = 1;
-    long long offset = 0, end = INT64_MAX, max_inflated = 64 << 20, max_batch = 128 << 20;
+    long long offset = 0, end = INT64_MAX, max_decompressed_bytes = 64 << 20, max_batch = 128 << 20;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|$UO!LLOpLLO:Records", names, data, &topic,
-                                     &PyLong_Type, &partition, &offset, &end, &aborted, &check_crc, &max_inflated, &max_batch,
-                                     &bodies))
+                                     &PyLong_Type, &partition, &offset, &end, &aborted, &check_crc,
+                                     &max_decompressed_bytes, &max_batch, &bodies))
         return -1;
     if (topic == NULL || partition == NULL) {
         PyErr_SetString(PyExc_TypeError, "Records() needs topic and partition");
         return -1;
     }
-    if (offset < 0 || max_inflated < 0 || max_batch < 0) {
-        PyErr_SetString(PyExc_ValueError, "offset, max_inflated and max_batch must not be negative");
+    if (offset < 0 || max_decompressed_bytes < 0 || max_batch < 0) {
+        PyErr_SetString(PyExc_ValueError,
+                        "`offset`, `max_decompressed_bytes` and `max_batch` must not be negative");
         return -1;
     }
     self->topic = PyUnicode_FromObject(topic);
@@ -127,7 +128,7 @@ static int read_options(Records *self, PyObject *args, PyObject *keywords, PyObj
     self->floor = offset;
     self->ceiling = end;
     self->check_crc = check_crc;
-    self->max_inflated = max_inflated;
+    self->max_decompressed_bytes = max_decompressed_bytes;
     self->max_batch = max_batch;
     self->leader_epoch = -1;
     if (bodies != Py_None)
@@ -340,7 +341,7 @@ PyTypeObject Records_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "asyncconsumer.records._records.Records",
     .tp_doc = PyDoc_STR("Records(data, *, topic, partition, offset=0, end=2**63-1, aborted=None, check_crc=True, "
-                        "max_inflated=67108864, max_batch=134217728, bodies=None)\n--\n\n"
+                        "max_decompressed_bytes=67108864, max_batch=134217728, bodies=None)\n--\n\n"
                         "Iterate over one partition's record set, decoding on the way.\n\n"
                         "See asyncconsumer.records._pure.Records, the same in Python."),
     .tp_basicsize = sizeof(Records),
