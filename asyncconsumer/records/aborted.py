@@ -19,7 +19,7 @@ class Aborted:
     def __init__(self, listed: Iterable[tuple[int, int]]) -> None:
         pairs = [tuple(pair) for pair in listed]
         if any(len(pair) != 2 for pair in pairs):
-            raise TypeError("aborted must hold pairs of producer id and first offset")
+            raise TypeError("`aborted` must contain pairs of producer id and first offset")
         self._to_come = sorted(((index(first), index(id_)) for id_, first in pairs), reverse=True)
         self._inside: set[int] = set()
 

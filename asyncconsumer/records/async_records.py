@@ -358,7 +358,7 @@ class AsyncRecords:
 
     def _take_records(self, answer: Records | None) -> None:
         if answer is not None and not isinstance(answer, Records):
-            raise TypeError(f"refill() must give Records or None, not {type(answer).__name__}")
+            raise TypeError(f"refill() must return Records or None, not {type(answer).__name__}")
         if self._pending is not None and self._pending.of is not answer:
             self._pending = None
         self.current = answer

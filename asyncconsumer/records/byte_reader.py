@@ -3,8 +3,8 @@
 from struct import Struct
 from typing import Final, NoReturn
 
-CUT: Final = "it ends in the middle of a field"
-LONG_VARINT: Final = "a varint is longer than its type allows"
+CUT: Final = "a field that is cut off"
+LONG_VARINT: Final = "a varint longer than its type allows"
 INT_16: Final = Struct(">h")
 INT_32: Final = Struct(">i")
 INT_64: Final = Struct(">q")

@@ -95,7 +95,7 @@ class _Walk:
         """
         limit = _MOST_BESIDES + len(self.data) // _BESIDES_PART
         if self.position - self.records + more > limit:
-            self.fail("too much besides its records", self.position)
+            self.fail("too many bytes outside of its record sets", self.position)
 
     def fail(self, reason: str, position: int) -> NoReturn:
         self.failed_at = position
@@ -141,7 +141,7 @@ class _Walk:
         try:
             return self.take(length).decode()
         except UnicodeDecodeError:
-            self.fail("a text that is not UTF-8", start)
+            self.fail("a string that is not UTF-8", start)
 
     def tags(self) -> dict[int, tuple[int, int]]:
         """Read the tagged fields. Return the start and end of each field by its tag."""

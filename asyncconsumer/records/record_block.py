@@ -36,7 +36,7 @@ class RecordBlock:
             if record is None:
                 return False
             if not isinstance(record, Record):
-                raise TypeError(f"a block has records, not {type(record).__name__}")
+                raise TypeError(f"a block must contain Record objects, not {type(record).__name__}")
             self._ends.append(self._size_until(len(self.records)) + _size_of(record))
             self.records.append(record)
         return True

@@ -123,9 +123,9 @@ class RecordSetCursor:
         self.stand, length = _OFFSET_AND_LENGTH.unpack_from(view, start)
         minimum, maximum = _LEAST_LENGTH, self._limits.max_batch
         if length < minimum:
-            raise DecodeError(f"a batch length of {length}, less than the least possible {minimum}")
+            raise DecodeError(f"a batch length of {length}, less than the minimum of {minimum}")
         if length > maximum:
-            raise DecodeError(f"a batch length of {length}, more than max_batch allows ({maximum})")
+            raise DecodeError(f"a batch length of {length}, more than the maximum of {maximum}")
         if available < _HEAD_TO_MAGIC:
             self._truncated(start, _ENTRY_HEAD + length)
             return None

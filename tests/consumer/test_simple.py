@@ -381,7 +381,7 @@ def test_a_large_batch_that_has_come_is_read_and_one_that_has_not_is_damage(
     assert [
         record.offset for record in response._replace(data=memoryview(came)).records(FetchConfig())
     ] == [5]
-    with pytest.raises(CorruptRecords, match="more than max_batch allows"):
+    with pytest.raises(CorruptRecords, match="more than the maximum of"):
         list(response._replace(data=memoryview(came)[:100]).records(FetchConfig()))
 
 

@@ -64,7 +64,7 @@ BAD: dict[str, tuple[bytes, str, int | None]] = {
     ),
     "length 2^31-1": (
         of_length(2**31 - 1),
-        "more than max_batch allows",
+        "more than the maximum of",
         None,
     ),
     "length below its header": (
@@ -94,8 +94,8 @@ BAD: dict[str, tuple[bytes, str, int | None]] = {
     "codec 5": (batch(b"x" * 10, base=10, codec=5, count=1), "unknown compression codec 5", 11),
     "codec 6": (batch(b"x" * 10, base=10, codec=6, count=1), "unknown compression codec 6", 11),
     "codec 7": (batch(b"x" * 10, base=10, codec=7, count=1), "unknown compression codec 7", 11),
-    "varint of ten ff": (batch(TOO_LONG, base=10, count=1), "a varint is longer", 11),
-    "length near 2^63": (batch(NEAR_2_63, base=10, count=1), "a varint is longer", 11),
+    "varint of ten ff": (batch(TOO_LONG, base=10, count=1), "a varint longer", 11),
+    "length near 2^63": (batch(NEAR_2_63, base=10, count=1), "a varint longer", 11),
     "record length negative": (
         batch(varint(-5) + b"\0" * 10, base=10, count=1),
         "a record with a negative length",
@@ -106,8 +106,12 @@ BAD: dict[str, tuple[bytes, str, int | None]] = {
         "a length that goes beyond its batch",
         11,
     ),
-    "record of no bytes": (batch(varint(0) + b"\0" * 9, base=10, count=1), "middle of a field", 11),
-    "timestamp of ten ff": (one(b"\0" + TOO_LONG + b"\0" * 9), "a varint is longer", 11),
+    "record of no bytes": (
+        batch(varint(0) + b"\0" * 9, base=10, count=1),
+        "a field that is cut off",
+        11,
+    ),
+    "timestamp of ten ff": (one(b"\0" + TOO_LONG + b"\0" * 9), "a varint longer", 11),
     "timestamp beyond 2^63": (
         one(b"\0" + NEAR_2_63 + b"\0\1\1\0", first_timestamp=1),
         "a timestamp out of range",
@@ -116,10 +120,10 @@ BAD: dict[str, tuple[bytes, str, int | None]] = {
     "offset delta negative": (one(b"\0\0" + varint(-1) + b"\1\1\0"), "an offset outside", 11),
     "offset delta too large": (one(b"\0\0" + varint(1) + b"\1\1\0"), "an offset outside", 11),
     "key length -2": (one(FIELDS + MINUS_TWO + b"\1\0"), "a negative key length", 11),
-    "key length huge": (one(FIELDS + varint(2**31 - 1) + b"\1\0"), "middle of a field", 11),
-    "key length near 2^63": (one(FIELDS + NEAR_2_63 + b"\1\0"), "a varint is longer", 11),
+    "key length huge": (one(FIELDS + varint(2**31 - 1) + b"\1\0"), "a field that is cut off", 11),
+    "key length near 2^63": (one(FIELDS + NEAR_2_63 + b"\1\0"), "a varint longer", 11),
     "value length -2": (one(FIELDS + b"\1" + MINUS_TWO + b"\0"), "a negative value length", 11),
-    "value length huge": (one(FIELDS + b"\1" + varint(2**31 - 1) + b"\0"), "middle of a", 11),
+    "value length huge": (one(FIELDS + b"\1" + varint(2**31 - 1) + b"\0"), "that is cut off", 11),
     "header count huge": (one(FIELDS + b"\1\1" + varint(2**31 - 1)), "more headers than fit", 11),
     "header count negative": (
         one(FIELDS + b"\1\1" + varint(-1)),
@@ -130,7 +134,7 @@ BAD: dict[str, tuple[bytes, str, int | None]] = {
     "header key length -2": (one(FIELDS + b"\1\1\2\3\1"), "a negative header key length", 11),
     "header key not UTF-8": (one(FIELDS + b"\1\1\2\2\xff\0"), "a header key that is not UTF-8", 11),
     "header value length -2": (one(FIELDS + b"\1\1\2\2a\3"), "a negative header value length", 11),
-    "header value cut": (one(FIELDS + b"\1\1\2\2a\x7e"), "middle of a field", 11),
+    "header value cut": (one(FIELDS + b"\1\1\2\2a\x7e"), "a field that is cut off", 11),
     "header missing": (one(FIELDS + b"\1\1\4\2a\0"), "more headers than fit the record", 11),
     "record longer than its fields": (one(FIELDS + b"\1\1\0junk"), "does not match its fields", 11),
     "bad gzip": (batch(b"junk" * 9, base=10, codec=1, count=1), "bad gzip data", 11),
@@ -184,7 +188,7 @@ BAD: dict[str, tuple[bytes, str, int | None]] = {
     ),
     "old message, value length huge": (
         entry(10, struct.pack(">bbii", 0, 0, -1, 2**31 - 1)),
-        "middle of a field",
+        "a field that is cut off",
         11,
     ),
     "old wrapper without a value": (message(10, None, attributes=1), "without a value", 11),

@@ -78,7 +78,7 @@ def test_a_subinterpreter_beside_the_main_interpreter_is_reported_why_not() -> N
     """The codecs refuse a second interpreter, so that the pure decoder cannot serve there."""
     done = run(IMPORTING, IMPORTING)
     assert done.returncode != 0
-    assert "the compiled record decoder works in the main interpreter alone" in done.stderr
+    assert "the compiled record decoder works only in the main interpreter" in done.stderr
 
 
 def test_the_module_can_be_imported_again_with_fresh_errors() -> None:

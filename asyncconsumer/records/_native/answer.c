@@ -55,7 +55,7 @@ static void fail(Walk *w, Reason reason, const uint8_t *at)
 static void check_besides(Walk *w, int64_t more)
 {
     if (w->bad == NULL && w->r.at - w->start - w->records + more > w->most_besides)
-        fail(w, "too much besides its records", w->r.at);
+        fail(w, "too many bytes outside of its record sets", w->r.at);
 }
 
 /* --- fields ---------------------------------------------------------------------------------------- */
@@ -123,7 +123,7 @@ static PyObject *take_text(Walk *w)
     if (text != NULL || !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
         return text;
     PyErr_Clear();
-    fail(w, "a text that is not UTF-8", at);
+    fail(w, "a string that is not UTF-8", at);
     Py_RETURN_NONE;
 }
 

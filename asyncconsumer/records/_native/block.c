@@ -48,7 +48,7 @@ static inline int64_t size_until(const RecordBlock *self, Py_ssize_t index) { re
 static int append(RecordBlock *self, PyObject *record)
 {
     if (!Py_IS_TYPE(record, &Record_Type)) {
-        PyErr_Format(PyExc_TypeError, "a block has records, not %.100s", Py_TYPE(record)->tp_name);
+        PyErr_Format(PyExc_TypeError, "a block must contain Record objects, not %.100s", Py_TYPE(record)->tp_name);
         return -1;
     }
     if (make_room(self, self->count + 1) < 0 || PyList_Append(self->records, record) < 0)

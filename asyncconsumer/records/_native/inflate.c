@@ -186,7 +186,7 @@ static int decompress(Records *self)
     Py_ssize_t size = PyLong_AsSsize_t(used);
     Py_DECREF(used);
     if (size < 0 || self->room == NULL || size > ((Slab *)self->room)->memory.used) {
-        PyErr_SetString(PyExc_SystemError, "inflate() claims more than there is room for");
+        PyErr_SetString(PyExc_SystemError, "inflate() returned a size larger than its buffer");
         return -1;
     }
     self->inflated = true;

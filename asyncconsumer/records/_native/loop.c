@@ -95,7 +95,7 @@ static int loop_gone(Loop *self)
 {
     if (self->source != NULL)
         return 0;
-    PyErr_SetString(PyExc_RuntimeError, "the loop is over"); /* cleared, as part of garbage */
+    PyErr_SetString(PyExc_RuntimeError, "the Loop was cleared as garbage");
     return -1;
 }
 

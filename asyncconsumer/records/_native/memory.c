@@ -141,7 +141,7 @@ PyObject *room_for(PyObject *module, PyObject *size)
     if (wanted == -1 && PyErr_Occurred())
         return NULL;
     if (wanted < 0) {
-        PyErr_SetString(PyExc_ValueError, "the size must not be negative");
+        PyErr_SetString(PyExc_ValueError, "`size` must not be negative");
         return NULL;
     }
     if (wanted >= LEAST_KEPT && wanted <= PY_SSIZE_T_MAX - ROUNDED_TO)

@@ -49,7 +49,7 @@ static int refuse_subinterpreters(void)
     if (PyInterpreterState_Get() == PyInterpreterState_Main())
         return 0;
     PyErr_SetString(PyExc_ImportError,
-                    "the compiled record decoder works in the main interpreter alone, and this is a subinterpreter; "
+                    "the compiled record decoder works only in the main interpreter, and this is a subinterpreter; "
                     "with mod_wsgi set WSGIApplicationGroup %{GLOBAL}");
     return -1;
 }

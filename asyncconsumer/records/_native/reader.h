@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#define REASON_CUT "it ends in the middle of a field"
-#define REASON_VARINT "a varint is longer than its type allows"
+#define REASON_CUT "a field that is cut off"
+#define REASON_VARINT "a varint longer than its type allows"
 
 typedef const char *Reason;
 

@@ -86,7 +86,7 @@ static PyObject *sorted_aborted(PyObject *given)
     for (Py_ssize_t i = 0; items != NULL && i < PyList_GET_SIZE(items); i++) {
         PyObject *pair = PySequence_Tuple(PyList_GET_ITEM(items, i)), *turned = NULL;
         long long producer, first;
-        if (pair != NULL && PyArg_ParseTuple(pair, "LL;aborted must hold pairs of producer id and first offset",
+        if (pair != NULL && PyArg_ParseTuple(pair, "LL;`aborted` must contain pairs of producer id and first offset",
                                              &producer, &first))
             turned = Py_BuildValue("(LL)", first, producer);
         Py_XDECREF(pair);

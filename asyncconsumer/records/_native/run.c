@@ -79,7 +79,7 @@ static int find_record(BlockRun *self)
         if (PyDict_GET_SIZE(self->busy) == 0)
             return 1;
         if (!Py_IS_TYPE(next, &Record_Type)) {
-            PyErr_Format(PyExc_TypeError, "a block has records, not %.100s", Py_TYPE(next)->tp_name);
+            PyErr_Format(PyExc_TypeError, "a block must contain Record objects, not %.100s", Py_TYPE(next)->tp_name);
             return -1;
         }
         int is_busy = PyDict_Contains(self->busy, ((Record *)next)->key);

@@ -59,7 +59,7 @@ static int take_records(AsyncRecords *stream, PyObject *answer)
         return 0;
     }
     if (!Py_IS_TYPE(answer, &Records_Type)) {
-        PyErr_Format(PyExc_TypeError, "refill() must give Records or None, not %.100s", Py_TYPE(answer)->tp_name);
+        PyErr_Format(PyExc_TypeError, "refill() must return Records or None, not %.100s", Py_TYPE(answer)->tp_name);
         Py_DECREF(answer);
         return -1;
     }

@@ -132,10 +132,10 @@ static int open_entry(Records *self)
     int64_t base = int64_at(entry), length = int32_at(entry + 8);
     self->stand = base;
     if (length < LEAST_LENGTH)
-        return walk_corrupt(self, -1, "a batch length of %lld, less than the least possible %d",
+        return walk_corrupt(self, -1, "a batch length of %lld, less than the minimum of %d",
                             (long long)length, LEAST_LENGTH);
     if (length > self->max_batch)
-        return walk_corrupt(self, -1, "a batch length of %lld, more than max_batch allows (%lld)",
+        return walk_corrupt(self, -1, "a batch length of %lld, more than the maximum of %lld",
                             (long long)length, (long long)self->max_batch);
     if (there < HEAD_TO_MAGIC)
         return truncated(self, entry, ENTRY_HEAD + length);
