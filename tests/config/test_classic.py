@@ -1,4 +1,4 @@
-"""The classic properties: names and defaults, what is refused, what becomes of them."""
+"""The classic properties: names, defaults, validation, and the configs derived from them."""
 
 import copy
 import logging
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fast
 
 CONTEXT = ssl.create_default_context()
 SECRET = "correct-horse"
-# as ConsumerConfig of Kafka 1.1.1 has them
+# the defaults of ConsumerConfig of Kafka 1.1.1
 CLASSIC = {
     "group.id": "g",
     "zookeeper.connect": "zk:2181",
@@ -64,7 +64,7 @@ def test_the_defaults_are_those_of_the_classic_consumer() -> None:
     )
 
 
-def test_defaults_follow_the_options_that_they_depend_on() -> None:
+def test_defaults_depend_on_other_options() -> None:
     made = config(
         group_id="billing",
         zookeeper_session_timeout_ms=9_000,
@@ -78,7 +78,7 @@ def test_defaults_follow_the_options_that_they_depend_on() -> None:
     assert not config(offsets_storage="kafka", dual_commit_enabled=False).dual_commit_enabled
 
 
-def test_texts_become_what_they_mean() -> None:
+def test_texts_are_converted_to_the_types_of_options() -> None:
     made = ClassicConfig.from_properties(
         {
             "group.id": " g ",
@@ -119,7 +119,7 @@ def test_texts_become_what_they_mean() -> None:
         ({"zookeeper.connect": " "}, "`zookeeper_connect` is missing"),
     ],
 )
-def test_properties_that_make_no_sense_are_named(properties: Any, words: str) -> None:
+def test_invalid_properties_are_reported(properties: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         ClassicConfig.from_properties({"group.id": "g", "zookeeper.connect": "zk"} | properties)
 
@@ -166,7 +166,7 @@ def test_properties_that_make_no_sense_are_named(properties: Any, words: str) ->
         ({"zookeeper_set_acl": True}, "`zookeeper_set_acl` needs `zookeeper_auth`"),
     ],
 )
-def test_options_that_make_no_sense_are_named(options: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_reported(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         config(**options)
 
@@ -188,7 +188,7 @@ def test_every_flag_is_checked() -> None:
             config(**{name: "yes"})
 
 
-def test_the_parts_are_made_of_it() -> None:
+def test_connection_fetch_engine_and_zookeeper_configs_are_derived() -> None:
     made = config(
         client_id="c",
         zookeeper_session_timeout_ms=9_000,
@@ -198,7 +198,7 @@ def test_the_parts_are_made_of_it() -> None:
         fetch_message_max_bytes=5,
         fetch_min_bytes=2,
         fetch_max_bytes=200 * 2**20,
-        fetch_wait_max_ms=7_000,  # as long as the socket's: the classic consumer takes that
+        fetch_wait_max_ms=7_000,  # equal to the socket timeout, which the classic consumer accepts
         num_consumer_fetchers=3,
         refresh_leader_backoff_ms=11,
         auto_offset_reset="smallest",
@@ -240,11 +240,11 @@ def test_the_parts_are_made_of_it() -> None:
     ("value", "meant"),
     [("smallest", "earliest"), ("largest", "latest"), ("earliest",) * 2, ("latest",) * 2],
 )
-def test_both_names_of_where_to_begin_are_taken(value: str, meant: str) -> None:
+def test_old_and_new_names_of_the_offset_reset_are_accepted(value: str, meant: str) -> None:
     assert config(auto_offset_reset=value).engine().auto_offset_reset == meant
 
 
-def test_strategies_are_those_that_there_are() -> None:
+def test_exactly_the_existing_strategies_are_accepted() -> None:
     assert tuple(STRATEGIES) == ZOOKEEPER_ASSIGNOR_NAMES
     for name in STRATEGIES:
         assert config(partition_assignment_strategy=name).partition_assignment_strategy == name
@@ -266,7 +266,7 @@ def test_strategies_are_those_that_there_are() -> None:
         ({"dual_commit_enabled": True}, ["the option dual_commit_enabled has no effect unless"]),
     ],
 )
-def test_what_works_and_may_surprise_is_logged(
+def test_options_without_effect_and_long_rebalances_are_logged(
     options: dict[str, Any], words: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -276,7 +276,7 @@ def test_what_works_and_may_surprise_is_logged(
     assert all(line.startswith(word) for line, word in zip(messages, words, strict=True))
 
 
-def test_no_secret_is_shown_and_it_can_be_copied() -> None:
+def test_the_config_shows_no_secret_and_can_be_copied() -> None:
     made = config(
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
@@ -304,6 +304,6 @@ def test_no_secret_is_shown_and_it_can_be_copied() -> None:
     ],
 )
 @pytest.mark.parametrize("value", ["", "  "])
-def test_what_protects_is_not_left_out_because_it_is_empty(name: str, value: str) -> None:
+def test_an_empty_security_option_is_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=rf"`{name}` is empty. Set it or remove it"):
         ClassicConfig.from_properties(CLASSIC | {name: value})

@@ -1,4 +1,4 @@
-"""Settings: what is taken, what is refused and with which words, what is never shown."""
+"""Connection options: accepted and refused values, messages, and secrets that are not shown."""
 
 import ssl
 from typing import Any
@@ -46,7 +46,7 @@ def login(**changes: Any) -> ConnectionConfig:
         (("10.0.0.1:65535",), [("10.0.0.1", 65535)]),
     ],
 )
-def test_servers_are_read(servers: Any, addresses: list[tuple[str, int]]) -> None:
+def test_bootstrap_servers_are_parsed(servers: Any, addresses: list[tuple[str, int]]) -> None:
     config = ConnectionConfig(bootstrap_servers=servers)
     assert config.addresses == tuple(Address(*address) for address in addresses)
 
@@ -56,7 +56,7 @@ def test_servers_are_read(servers: Any, addresses: list[tuple[str, int]]) -> Non
     ["", ",", [], "k:", "k:0", "k:65536", "k:x", "k:-1", "k:+1", "k:١", "k:" + "1" * 5000, ":9092",
      "::1", "[::1", "[k]:1", "kafka://k:1", "u@k:1", 9092, None, [9092], "a b:1"],
 )  # fmt: skip
-def test_servers_that_make_no_sense_are_named(servers: Any) -> None:
+def test_invalid_bootstrap_servers_are_reported(servers: Any) -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers"):
         ConnectionConfig(bootstrap_servers=servers)
 
@@ -65,7 +65,7 @@ HOSTS = "kafka-1, *.Example.com., 10.0.0.0/8, ::1, 192.168.1.5"
 
 
 @pytest.mark.parametrize("value", [HOSTS, HOSTS.split(",")])
-def test_only_hosts_that_are_named_are_allowed(value: Any) -> None:
+def test_only_listed_hosts_are_allowed(value: Any) -> None:
     config = ConnectionConfig(bootstrap_servers="k", allowed_hosts=value)
     for host in (
         *("kafka-1", "KAFKA-1.", "a.example.com", "a.b.EXAMPLE.com"),
@@ -86,12 +86,12 @@ def test_only_hosts_that_are_named_are_allowed(value: Any) -> None:
     ["", [], "a,,b", "a:9092", "[::1]", "*", "*.", "a b", "10.0.0.5/8", "10.0.0.300", "127.1",
      "*.10", "http://a", 5, [5], [None], {"a"}],
 )  # fmt: skip
-def test_hosts_that_make_no_sense_are_named(hosts: Any) -> None:
+def test_invalid_allowed_hosts_are_reported(hosts: Any) -> None:
     with pytest.raises(ConfigError, match="allowed_hosts"):
         ConnectionConfig(bootstrap_servers="k", allowed_hosts=hosts)
 
 
-def test_an_address_reads_as_it_is_written() -> None:
+def test_an_address_is_formatted_as_host_and_port() -> None:
     assert [str(Address("k", 1)), str(Address("::1", 2))] == ["k:1", "[::1]:2"]
 
 
@@ -125,7 +125,7 @@ def test_an_address_reads_as_it_is_written() -> None:
         ({"reconnect_backoff_ms": 2_000}, "must not be more than `reconnect_backoff_max_ms`"),
     ],
 )
-def test_options_that_make_no_sense_are_named(changes: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_reported(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         login(**changes)
     assert PASSWORD not in str(caught.value)

@@ -29,14 +29,14 @@ def options(tmp_path: Path, suffix: str) -> dict[str, Any]:
     return ExternalOptions.read({}, path, environment={}).options
 
 
-def test_variables() -> None:
+def test_documented_variables_set_options() -> None:
     variables = dict(line.split("=", 1) for line in example("sh").splitlines())
     values = ExternalOptions.read({}, environment=variables).options
     assert len(values) == len(variables) == 7
     assert values["check_crcs"] is True
 
 
-def test_files(tmp_path: Path) -> None:
+def test_documented_files_set_options(tmp_path: Path) -> None:
     assert options(tmp_path, "toml")["fetch_max_wait_ms"] == 100
     properties = options(tmp_path, "properties")
     assert properties["sasl_plain_password"] == "secret"
@@ -44,7 +44,7 @@ def test_files(tmp_path: Path) -> None:
     assert properties["partition_assignment_strategy"] == ["cooperative-sticky"]
 
 
-def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_errors_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("billing.properties").write_text("\n\nfetch.min.bytes=many")
     variable, line = example("text").splitlines()
@@ -54,7 +54,7 @@ def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ExternalOptions.read({}, "billing.properties", environment={})
 
 
-def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_commands_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("billing.properties").write_text("bootstrap.servers=k")
     variables = {"ASYNCCONSUMER_BOOTSTRAP_SERVERS": "k"}

@@ -50,7 +50,7 @@ def from_text(folder: Path, name: str, text: str) -> ExternalOptions:
 # --- precedence ----------------------------------------------------------------------------------
 
 
-def test_keyword_then_environment_then_file(folder: Path) -> None:
+def test_keywords_override_the_environment_and_the_file(folder: Path) -> None:
     (folder / "app.toml").write_text("client_id = 'f'\ngroup_id = 'f'\nfetch_min_bytes = 3\n")
     variables = environment(client_id="e", group_id="e")
     external = ExternalOptions.read({"client_id": "k"}, "app.toml", variables)
@@ -77,7 +77,9 @@ def test_a_variable_has_the_path_of_the_file(folder: Path) -> None:
         ExternalOptions.read({}, "config.yaml", environment={})
 
 
-def test_consumers_and_apps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consumers_and_apps_read_the_environment_and_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "app.toml").write_text("[asyncconsumer]\nfetch_min_bytes = 3\nclient_id = 'file'")
     monkeypatch.setenv("ASYNCCONSUMER_BOOTSTRAP_SERVERS", "a:1,b:2")
     monkeypatch.setenv("ASYNCCONSUMER_GROUP_ID", "variable")
@@ -124,7 +126,7 @@ def test_text_becomes_numbers_booleans_and_choices() -> None:
     }
 
 
-def test_types_of_toml(folder: Path) -> None:
+def test_toml_values_keep_their_types(folder: Path) -> None:
     text = "bootstrap_servers = ['a', 'b']\ncheck.crcs = false\nfetch_min_bytes = 5\n"
     text += "max_records = '7'\npartition_assignment_strategy = ['sticky']"
     assert from_text(folder, "a.toml", text).options == {
@@ -148,12 +150,12 @@ def test_every_option_has_both_spellings(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_objects_are_keywords(name: str) -> None:
+def test_objects_must_be_passed_as_keywords(name: str) -> None:
     with pytest.raises(ConfigError, match=f"`{name}` is a Python object. Pass it as a keyword"):
         from_environment(**{name: "x"})
 
 
-def test_java_keys_of_tls_and_login(folder: Path) -> None:
+def test_java_keys_of_tls_and_login_are_converted(folder: Path) -> None:
     lines = [
         "security.protocol=SASL_SSL",
         "sasl.mechanism=PLAIN",
@@ -253,14 +255,16 @@ def test_an_error_names_the_variable(name: str, value: str, message: str) -> Non
         ("bootstrap_servers = [12345]", "`bootstrap_servers` must be a list of texts, or text"),
     ],
 )
-def test_a_wrong_type_in_toml(folder: Path, text: str, message: str) -> None:
+def test_a_wrong_type_in_toml_is_reported_with_its_line(
+    folder: Path, text: str, message: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         from_text(folder, "a.toml", f"# comment\n{text}")
     assert f"a.toml:2: {message}" in str(caught.value)
     assert "12345" not in str(caught.value)
 
 
-def test_an_error_of_a_consumer_names_the_places(
+def test_an_error_names_the_origins_of_the_options(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASYNCCONSUMER_BOOTSTRAP_SERVERS", "k")
@@ -280,7 +284,7 @@ def test_an_error_of_a_consumer_names_the_places(
         Consumer.from_env("orders", session_timeout_ms=0)
 
 
-def test_a_key_that_is_taken_for_a_path_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_key_that_is_not_recognised_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASYNCCONSUMER_BOOTSTRAP_SERVERS", "k")
     monkeypatch.setenv("ASYNCCONSUMER_SECURITY_PROTOCOL", "SSL")
     for key in (f"'{PEM}'", "MC4CAQAwBQYDK2VwBCIEI" + SECRET * 6):

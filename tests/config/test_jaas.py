@@ -26,7 +26,9 @@ def login(text: str) -> tuple[str, str]:
     ],
 )
 @pytest.mark.parametrize("module", [PLAIN, SCRAM, "PlainLoginModule"])
-def test_a_user_name_and_a_password(module: str, values: str, expected: tuple[str, str]) -> None:
+def test_a_username_and_a_password_are_parsed(
+    module: str, values: str, expected: tuple[str, str]
+) -> None:
     assert login(f" {module} required {values};") == expected
 
 
@@ -48,13 +50,13 @@ def test_a_user_name_and_a_password(module: str, values: str, expected: tuple[st
         ('x.Krb5LoginModule required keyTab="hunter2";', "Set `sasl_kerberos_service_name`"),
     ],
 )
-def test_an_error_does_not_contain_the_text(text: str, message: str) -> None:
+def test_an_invalid_text_is_refused_and_not_quoted(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         parse_jaas(text)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_module_of_another_mechanism() -> None:
+def test_a_login_module_of_another_mechanism_is_refused() -> None:
     text = f'{SCRAM} required username="a" password="b";'
     parse_jaas(text, "SCRAM-SHA-256")
     with pytest.raises(ConfigError, match=r"ScramLoginModule, but `sasl\.mechanism` is PLAIN"):

@@ -35,7 +35,7 @@ def token() -> str:
     return "a token"
 
 
-def test_oidc_by_variables() -> None:
+def test_oidc_is_configured_by_variables() -> None:
     config = configured(LOGIN | CLIENT)
     provider = config.sasl_oauth_token_provider
     assert isinstance(provider, Oidc)
@@ -44,20 +44,20 @@ def test_oidc_by_variables() -> None:
 
 
 @pytest.mark.parametrize("name", list(CLIENT)[1:3])
-def test_a_missing_part_is_named(name: str) -> None:
+def test_a_missing_oidc_option_is_reported(name: str) -> None:
     variables = {key: value for key, value in (LOGIN | CLIENT).items() if key != name}
     option = name.removeprefix("ASYNCCONSUMER_").lower()
     with pytest.raises(ConfigError, match=f"needs `{option}`"):
         configured(variables)
 
 
-def test_a_provider_besides_oidc() -> None:
+def test_a_token_provider_and_oidc_together_are_refused() -> None:
     provider = {f"{PREFIX}OAUTH_TOKEN_PROVIDER": f"{__name__}:token"}
     with pytest.raises(ConfigError, match="are both set"):
         configured(LOGIN | CLIENT | provider)
 
 
-async def test_a_function_by_name() -> None:
+async def test_a_token_function_is_imported_by_name() -> None:
     provider = {f"{PREFIX}OAUTH_TOKEN_PROVIDER": f"{__name__}:token"}
     source = configured(LOGIN | provider).sasl_oauth_token_provider
     assert await source.token() == "a token"  # type: ignore[union-attr] # a provider by now
@@ -79,7 +79,7 @@ async def test_a_function_by_name() -> None:
         ),
     ],
 )
-def test_a_properties_file_for_msk(
+def test_a_properties_file_for_msk_selects_msk_iam(
     tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("botocore")
@@ -91,7 +91,7 @@ def test_a_properties_file_for_msk(
     assert provider.region == "eu-west-1"
 
 
-def test_entra_takes_the_scope() -> None:
+def test_entra_gets_the_scope() -> None:
     pytest.importorskip("azure.identity")
     entra = {f"{PREFIX}OAUTH_TOKEN_PROVIDER": "asyncconsumer:AzureEntra"}
     with pytest.raises(ConfigError, match="needs a scope"):
@@ -115,6 +115,6 @@ def test_a_login_without_tls_is_logged_once(caplog: pytest.LogCaptureFixture) ->
     assert caplog.text.count("without TLS") == 1
 
 
-def test_a_ticket_of_kerberos() -> None:
+def test_a_kerberos_ticket_login_sets_the_service_name() -> None:
     text = 'x.Krb5LoginModule required useTicketCache=true serviceName="brokers";'
     assert parse_jaas(text, "GSSAPI") == {"sasl_kerberos_service_name": "brokers"}

@@ -27,7 +27,7 @@ CLASSES: list[Callable[..., Any]] = [*READERS, Producer, Admin]
 @pytest.mark.parametrize(
     "name", ["bootstrap_server", "bootstrap.servers", "brokers", "servers", "BootstrapServers"]
 )
-def test_a_wrong_name_of_the_servers_is_reported_and_not_that_they_are_missing(
+def test_a_misspelled_bootstrap_servers_is_reported_with_its_name(
     make: Callable[..., Any], name: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"unknown option .* Did you mean `bootstrap_servers`"):
@@ -35,7 +35,7 @@ def test_a_wrong_name_of_the_servers_is_reported_and_not_that_they_are_missing(
 
 
 @pytest.mark.parametrize("make", READERS)
-def test_a_wrong_name_is_reported_before_a_wrong_value(make: Callable[..., Any]) -> None:
+def test_an_unknown_option_is_reported_before_an_invalid_value(make: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match="Did you mean `fetch_min_bytes`"):
         make(bootstrap_servers="k:9092", check_crcs="yes", fetch_min_byte=1)
 
@@ -54,7 +54,7 @@ def test_servers_in_the_environment_need_from_env(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", ["zookeeper_connects", "zookeeper", "zookeeper.hosts", "zk"])
-def test_a_connector_takes_its_own_names(name: str) -> None:
+def test_a_connector_suggests_its_own_option_names(name: str) -> None:
     make: Callable[..., Any] = ConsumerConnector
     with pytest.raises(ConfigError, match="Did you mean `zookeeper_connect`"):
         make(group_id="g", **{name: "z:2181"})
@@ -75,7 +75,7 @@ def test_other_spellings_are_recognised(name: str, right: str) -> None:
         Consumer("t", bootstrap_servers="k:9092", group_id="g", **options)
 
 
-def test_none_stands_for_the_default() -> None:
+def test_none_selects_the_default() -> None:
     options: dict[str, Any] = dict.fromkeys(
         ["rebalance_timeout_ms", "max_poll_records", "client_rack", "interceptors", "listener"]
     )
@@ -84,7 +84,7 @@ def test_none_stands_for_the_default() -> None:
     SimpleConsumer("k:9092", client_id=None)  # type: ignore[arg-type]
 
 
-def test_a_mechanism_alone_is_accepted_where_nobody_logs_in() -> None:
+def test_a_sasl_mechanism_without_login_is_accepted() -> None:
     consumer: Consumer = Consumer(bootstrap_servers="k:9092", sasl_mechanism="PLAIN")
     assert not consumer.config.connection.logs_in
     with pytest.raises(ConfigError, match="`sasl_plain_password` is set, but `security_protocol`"):
@@ -93,7 +93,7 @@ def test_a_mechanism_alone_is_accepted_where_nobody_logs_in() -> None:
         Consumer(bootstrap_servers="k:9092", sasl_mechanism="PLAN")  # type: ignore[arg-type]
 
 
-def test_the_grace_follows_a_short_rebalance_timeout() -> None:
+def test_the_revoke_grace_is_limited_by_the_rebalance_timeout() -> None:
     assert MemberConfig(rebalance_timeout_ms=3_000).revoke_grace_ms == 3_000
     assert MemberConfig().revoke_grace_ms == 10_000
     with pytest.raises(ConfigError, match="revoke_grace_ms"):

@@ -134,7 +134,7 @@ def test_a_config_object_is_accepted_instead_of_options() -> None:
         ConsumerConnector(classic, group_id="h")
 
 
-def test_a_config_object_is_checked_as_a_whole() -> None:
+def test_a_config_object_is_validated_completely() -> None:
     config = ConsumerConfig.from_options(bootstrap_servers="k:9092")
     fetch = FetchConfig(fetch_max_wait_ms=40_000)
     with pytest.raises(ConfigError, match=r"`fetch_max_wait_ms` .* must be less than"):

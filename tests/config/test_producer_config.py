@@ -31,7 +31,7 @@ def test_every_option_is_documented_with_its_default() -> None:
         ({"group_id": "g"}, "group_id"),
     ],
 )
-def test_a_bad_option_is_an_error(options: dict[str, Any], message: str) -> None:
+def test_an_invalid_option_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Producer(bootstrap_servers="k:1", **options)
     with pytest.raises(ConfigError, match=message):

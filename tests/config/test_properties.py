@@ -31,7 +31,7 @@ last = twice
 last = counts"""
 
 
-def test_a_file_is_read_as_java_reads_it() -> None:
+def test_a_file_is_parsed_like_in_java() -> None:
     expected = {
         "zookeeper.connect": "127.0.0.1:2181,127.0.0.2:2181",
         "group.id": "billing",
@@ -46,11 +46,11 @@ def test_a_file_is_read_as_java_reads_it() -> None:
     assert parse(CLASSIC) == expected
     assert parse(CLASSIC.replace("\n", "\r\n")) == expected
     assert parse("a=1\\") == {"a": "1"}
-    assert parse("a=1,\\\n#2") == {"a": "1,#2"}  # what goes on is no comment
+    assert parse("a=1,\\\n#2") == {"a": "1,#2"}  # a continuation line is no comment
 
 
 @given(st.text())
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_parsed_without_an_error(text: str) -> None:
     parse(text)
 
 
@@ -58,7 +58,7 @@ PLAIN = st.from_regex(r"[a-z.]{1,10}", fullmatch=True)
 
 
 @given(st.dictionaries(PLAIN, PLAIN))
-def test_what_is_written_plainly_is_read_back(properties: dict[str, str]) -> None:
+def test_plain_names_and_values_are_parsed_unchanged(properties: dict[str, str]) -> None:
     written = "".join(f"{name}={value}\n" for name, value in properties.items())
     assert parse(written) == properties
 

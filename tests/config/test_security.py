@@ -1,4 +1,4 @@
-"""TLS options of other clients, and functions that make tokens."""
+"""TLS options of other clients, and functions that return tokens."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ SERVERS: dict[str, Any] = {"bootstrap_servers": "k:9092", "security_protocol": "
         ("ssl_capath", "Set `ssl_cafile`, `ssl_certfile` and `ssl_keyfile`"),
     ],
 )
-def test_tls_options_of_other_clients_name_the_one_to_use(name: str, advice: str) -> None:
+def test_tls_options_of_other_clients_have_advice(name: str, advice: str) -> None:
     with pytest.raises(ConfigError, match=advice) as raised:
         Consumer("t", group_id="g", **(SERVERS | {name: "hunter2"}))
     assert "hunter2" not in str(raised.value)
@@ -45,14 +45,14 @@ def test_tls_options_of_other_clients_name_the_one_to_use(name: str, advice: str
         ("ssl.cipher.suites", "set_ciphers"),
     ],
 )
-def test_the_names_of_java_are_answered_as_well(name: str, message: str) -> None:
+def test_tls_options_of_java_have_advice(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ClassicConfig.from_properties({"zookeeper.connect": "z", "group.id": "g", name: "x"})
     with pytest.raises(ConfigError, match=message):
         Consumer("t", group_id="g", **(SERVERS | {name: "x"}))
 
 
-def test_a_host_name_check_has_advice_of_its_own() -> None:
+def test_the_option_for_host_name_checks_has_advice() -> None:
     with pytest.raises(ConfigError, match="its check_hostname"):
         Consumer("t", group_id="g", **SERVERS, ssl_check_hostname=False)  # type: ignore[call-arg]
 
@@ -89,13 +89,13 @@ def login(provider: Any) -> ConnectionConfig:
 @pytest.mark.parametrize(
     "value", [Tokens(), Tokens, awaited, plain, lambda: awaited(), lambda: "a token", Callable_()]
 )
-async def test_whatever_makes_tokens_is_taken(value: object) -> None:
+async def test_objects_and_functions_that_return_tokens_are_accepted(value: object) -> None:
     provider = login(value).sasl_oauth_token_provider
     assert isinstance(provider, AbstractTokenProvider)
     assert await provider.token() == "a token"
 
 
-def test_a_program_ends_while_a_function_for_tokens_hangs() -> None:
+def test_a_program_ends_while_a_token_function_hangs() -> None:
     answers = threading.Event()
     ended: list[bool] = []
 
@@ -115,7 +115,7 @@ def test_a_program_ends_while_a_function_for_tokens_hangs() -> None:
     answers.set()
 
 
-async def test_a_function_for_tokens_sees_context_variables() -> None:
+async def test_a_token_function_sees_context_variables() -> None:
     name = ContextVar("name", default="nobody")
     name.set("somebody")
     provider = login(name.get).sasl_oauth_token_provider
@@ -124,7 +124,7 @@ async def test_a_function_for_tokens_sees_context_variables() -> None:
 
 
 @pytest.mark.parametrize("value", ["a token", 3, b"x"])
-def test_whatever_makes_none_is_refused(value: object) -> None:
+def test_values_that_return_no_token_are_refused(value: object) -> None:
     with pytest.raises(ConfigError, match="a function without arguments that returns a token"):
         login(value)
 
@@ -137,7 +137,7 @@ async def test_a_token_that_is_no_text_is_an_error(make: Callable[[], Any]) -> N
         await provider.token()
 
 
-def test_a_classic_config_takes_functions_too() -> None:
+def test_a_classic_config_accepts_a_token_function() -> None:
     config = ClassicConfig(
         group_id="g",
         zookeeper_connect="z",

@@ -1,4 +1,4 @@
-"""SSL contexts made from the options."""
+"""SSL contexts created from the options."""
 
 import ssl
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_only_the_given_authorities_are_trusted(tmp_path: Path) -> None:
         ]
 
 
-def test_a_key_may_be_apart_together_or_encrypted(tmp_path: Path) -> None:
+def test_a_key_may_be_separate_in_the_certificate_file_or_encrypted(tmp_path: Path) -> None:
     key, together = tmp_path / "key.pem", tmp_path / "both.pem"
     key.write_text(KEY)
     together.write_text(KEY + CERTIFICATE)
@@ -91,7 +91,7 @@ def test_a_key_may_be_apart_together_or_encrypted(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_options_that_cannot_work_are_refused(options: dict[str, Any], problem: str) -> None:
+def test_invalid_tls_options_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as raised:
         config(**options)
     assert "PRIVATE KEY" not in str(raised.value)
@@ -106,7 +106,7 @@ def test_no_secret_is_shown() -> None:
     assert "PRIVATE" not in shown
 
 
-def test_the_other_configs_have_the_same_options() -> None:
+def test_classic_and_zookeeper_configs_have_the_same_tls_options() -> None:
     options: dict[str, Any] = {"security_protocol": "SSL", "ssl_cafile": CA}
     classic = ClassicConfig(group_id="g", zookeeper_connect="z", **options)
     assert classic.connection("k").tls is not None

@@ -34,7 +34,7 @@ group_id = "not this"
 '''
 
 
-def test_names_values_and_lines() -> None:
+def test_names_values_and_lines_are_parsed() -> None:
     expected = {
         "bootstrap.servers": (["a:9092", "b:9092"], 4),
         "group.id": ("g", 9),
@@ -46,7 +46,7 @@ def test_names_values_and_lines() -> None:
     assert parse_toml("f", DOCUMENT.replace("\n", "\r\n")) == expected
 
 
-def test_a_document_without_the_table_is_read_whole() -> None:
+def test_a_document_without_the_table_is_parsed_completely() -> None:
     assert parse_toml("f", "\na = 1\n[b]\nc = true") == {"a": (1, 2), "b.c": (True, 4)}
     assert parse_toml("f", "") == {}
 
@@ -54,14 +54,14 @@ def test_a_document_without_the_table_is_read_whole() -> None:
 @pytest.mark.parametrize(
     "text", ["password = 'hunter2", "password = hunter2", "hunter2", "a=1\na=2"]
 )
-def test_a_document_that_is_not_valid(text: str) -> None:
+def test_an_invalid_document_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"f\.toml: the file is not valid TOML") as caught:
         parse_toml("f.toml", text)
     assert "hunter2" not in str(caught.value)
 
 
 @given(st.lists(st.text(alphabet="\n'\"[]={}#a"), max_size=5))
-def test_every_value_has_its_line(values: list[str]) -> None:
+def test_every_value_has_the_line_of_its_name(values: list[str]) -> None:
     escaped = [value.replace('"', '\\"') for value in values]
     document, lines = "", {}
     for number, value in enumerate(escaped):

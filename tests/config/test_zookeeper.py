@@ -1,4 +1,4 @@
-"""Settings for ZooKeeper: what is taken, what is refused, what is never shown."""
+"""Options for ZooKeeper: accepted and refused values, and secrets that are not shown."""
 
 import ssl
 from typing import Any
@@ -24,7 +24,7 @@ SECRET = "correct-horse"
         ("[::1]:2182/", [("::1", 2182)], ""),
     ],
 )
-def test_a_connection_string_is_read(
+def test_a_connection_string_is_parsed(
     connect: str, addresses: list[tuple[str, int]], chroot: str
 ) -> None:
     config = ZooKeeperConfig(zookeeper_connect=connect)
@@ -37,7 +37,7 @@ def test_a_connection_string_is_read(
     ["", "/kafka", "zk:0", "zk:x", "zk:1/a//b", "zk:1/..", "zk:1/a/./b", "zk:1/a\nb", None,
      ["zk:1"], "zk:1/a,other:2/../x"],
 )  # fmt: skip
-def test_a_connection_string_that_makes_no_sense_is_named(connect: Any) -> None:
+def test_an_invalid_connection_string_is_reported(connect: Any) -> None:
     with pytest.raises(ConfigError, match="zookeeper_connect"):
         ZooKeeperConfig(zookeeper_connect=connect)
 
@@ -58,7 +58,7 @@ def test_a_connection_string_that_makes_no_sense_is_named(connect: Any) -> None:
         ({"zookeeper_set_acl": ""}, "`zookeeper_set_acl` must be True or False"),
     ],
 )
-def test_options_that_make_no_sense_are_named(options: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_reported(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         ZooKeeperConfig(zookeeper_connect="zk", **options)
     assert SECRET not in str(caught.value)
