@@ -29,7 +29,7 @@ from tests.support.helpers import until
 from tests.support.real_apps import make_app, offsets, read, send
 from tests.support.real_consumer import make_consumer
 
-# --- what is called, and what is committed -------------------------------------------------------
+# --- calls and commits ---------------------------------------------------------------------------
 
 
 async def test_every_record_is_handled_once_and_committed(kafka: KafkaHandle) -> None:
@@ -52,7 +52,7 @@ async def test_every_record_is_handled_once_and_committed(kafka: KafkaHandle) ->
     assert app.health().state == "closed"
     async with make_consumer(
         kafka, topic, group_id=group
-    ) as after:  # any other consumer goes on there
+    ) as after:  # another consumer continues there
         assert await after.wait_assigned()
         assert sum([await after.position(tp) for tp in after.assignment]) == 300
 
@@ -80,7 +80,7 @@ async def test_urgent_records_overtake_a_backlog_of_another_topic(kafka: KafkaHa
     assert committed == {bulk: 500, urgent: 50}
 
 
-async def test_a_restart_does_not_repeat_what_is_finished_beyond_a_gap(kafka: KafkaHandle) -> None:
+async def test_a_restart_does_not_repeat_records_finished_after_a_gap(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(100), keys=100)
     begun: list[int] = []
@@ -113,7 +113,7 @@ async def test_a_restart_does_not_repeat_what_is_finished_beyond_a_gap(kafka: Ka
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 101
 
 
-async def test_the_commit_says_what_is_finished_while_others_are_still_at_work(
+async def test_commit_metadata_has_records_finished_after_a_gap(
     kafka: KafkaHandle,
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -139,7 +139,7 @@ async def test_the_commit_says_what_is_finished_while_others_are_still_at_work(
     assert (offset, offset.metadata) == (10, "")
 
 
-async def test_topics_and_patterns_each_have_their_handler(kafka: KafkaHandle) -> None:
+async def test_topics_and_patterns_have_handlers_of_their_own(kafka: KafkaHandle) -> None:
     first, second = await kafka.topic(), await kafka.topic()
     await send(kafka, first, [1])
     await send(kafka, second, [2])
@@ -161,7 +161,7 @@ async def test_topics_and_patterns_each_have_their_handler(kafka: KafkaHandle) -
 # --- arguments -----------------------------------------------------------------------------------
 
 
-async def test_parameters_say_what_they_are_given(kafka: KafkaHandle) -> None:
+async def test_annotations_of_parameters_select_their_values(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, [b'{"id": 7}'], keys=1)
     seen: list[object] = []
@@ -187,12 +187,14 @@ class Order(BaseModel):
     id: int
 
 
-async def test_values_become_what_is_annotated_also_by_asking_first(kafka: KafkaHandle) -> None:
+async def test_values_are_deserialized_to_annotations_also_asynchronously(
+    kafka: KafkaHandle,
+) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, [b'{"id": 7}', b'{"id": "x"}', b'{"id": 8}'], keys=1)
     seen: list[object] = []
 
-    async def asks(data: bytes) -> int:
+    async def count(data: bytes) -> int:
         await asyncio.sleep(0)
         return len(data)
 
@@ -200,7 +202,7 @@ async def test_values_become_what_is_annotated_also_by_asking_first(kafka: Kafka
         async def __call__(
             self,
             order: Annotated[Order, Value],
-            length: Annotated[int, make_deserializer(asks)],
+            length: Annotated[int, make_deserializer(count)],
             key: bytes,
         ) -> None:
             seen.append((order.id, length, key))
@@ -213,7 +215,7 @@ async def test_values_become_what_is_annotated_also_by_asking_first(kafka: Kafka
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 3
 
 
-async def test_batches_are_lists(kafka: KafkaHandle) -> None:
+async def test_a_batch_is_passed_as_lists_of_values_and_records(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(250), keys=10)
     seen: list[list[str]] = []
@@ -234,7 +236,7 @@ async def test_batches_are_lists(kafka: KafkaHandle) -> None:
 # --- threads -------------------------------------------------------------------------------------
 
 
-async def test_plain_functions_run_in_threads_side_by_side(kafka: KafkaHandle) -> None:
+async def test_plain_functions_run_concurrently_in_threads(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(40), keys=40)
     together = threading.Barrier(4)
@@ -248,12 +250,12 @@ async def test_plain_functions_run_in_threads_side_by_side(kafka: KafkaHandle) -
 
     async with app:
         await until(lambda: names.total() == 40)
-    assert len(names) >= 4  # a spare one may be quicker than one that has just ended
+    assert len(names) >= 4  # a call may start in a new thread
     assert threading.current_thread().name not in names
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 40
 
 
-async def test_a_thread_that_takes_too_long_is_given_up(
+async def test_a_call_in_a_thread_that_times_out_becomes_a_dead_letter(
     kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, dead, group = await kafka.topic(), await kafka.topic(), kafka.group()
@@ -278,10 +280,10 @@ async def test_a_thread_that_takes_too_long_is_given_up(
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 2
 
 
-# --- failing -------------------------------------------------------------------------------------
+# --- failures ------------------------------------------------------------------------------------
 
 
-async def test_dead_letters_tell_what_happened(kafka: KafkaHandle) -> None:
+async def test_headers_of_a_dead_letter_describe_the_failure(kafka: KafkaHandle) -> None:
     topic, dead, group = await kafka.topic(), await kafka.topic(), kafka.group()
     await send(kafka, topic, [b"good", b"bad", b"good"], keys=1)
     app = make_app(kafka, group_id=group)
@@ -309,12 +311,12 @@ async def test_dead_letters_tell_what_happened(kafka: KafkaHandle) -> None:
         "dlt.error.message": "'no such order'",
         "dlt.attempts": "3",
         "dlt.group": group,
-        "dlt.handler": f"{test_dead_letters_tell_what_happened.__name__}.<locals>.handle",
+        "dlt.handler": handle.__qualname__,
     }
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 3
 
 
-async def test_a_handler_that_fails_ends_the_block_and_is_raised(kafka: KafkaHandle) -> None:
+async def test_a_failing_handler_ends_the_block_with_handler_failed(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(10), keys=10)
     seen: list[int] = []
@@ -340,7 +342,7 @@ async def test_a_handler_that_fails_ends_the_block_and_is_raised(kafka: KafkaHan
     assert "ValueError" in (app.health().reason or "")
 
 
-async def test_the_error_of_the_block_is_raised_as_it_is(kafka: KafkaHandle) -> None:
+async def test_an_exception_of_the_block_is_raised_unchanged(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     app = make_app(kafka, group_id=kafka.group())
 
@@ -356,7 +358,7 @@ async def test_the_error_of_the_block_is_raised_as_it_is(kafka: KafkaHandle) -> 
         _ = app.consumer
 
 
-async def test_nobody_there_is_reported_at_once() -> None:
+async def test_unreachable_bootstrap_servers_are_reported_by_the_block() -> None:
     app = ConsumerApp(bootstrap_servers="127.0.0.1:1", group_id="g", commit_timeout_ms=500)
 
     @app.handler("t", dead_letter_topic="d")
@@ -367,10 +369,10 @@ async def test_nobody_there_is_reported_at_once() -> None:
             pass
 
 
-# --- holding, losing, leaving --------------------------------------------------------------------
+# --- pauses, seeks, revocations and stops --------------------------------------------------------
 
 
-async def test_a_paused_partition_begins_nothing(kafka: KafkaHandle) -> None:
+async def test_no_handler_is_called_for_a_paused_partition(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=2)
     seen: list[int] = []
     app = make_app(kafka, group_id=kafka.group())
@@ -390,7 +392,7 @@ async def test_a_paused_partition_begins_nothing(kafka: KafkaHandle) -> None:
         await until(lambda: seen.count(0) == 50)
 
 
-async def test_seeking_forgets_what_was_finished(kafka: KafkaHandle) -> None:
+async def test_a_seek_back_repeats_finished_records(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(20))
     seen: list[int] = []
@@ -408,7 +410,7 @@ async def test_seeking_forgets_what_was_finished(kafka: KafkaHandle) -> None:
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 20
 
 
-async def test_a_handler_may_seek_in_its_own_partition(kafka: KafkaHandle) -> None:
+async def test_a_handler_can_seek_its_own_partition(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(10))
     seen: list[int] = []
@@ -418,7 +420,7 @@ async def test_a_handler_may_seek_in_its_own_partition(kafka: KafkaHandle) -> No
     async def handle(value: bytes) -> None:
         seen.append(int(value))
         if len(seen) == 8:
-            app.consumer.seek(TopicPartition(topic, 0), 2)  # and nothing is awaited after it
+            app.consumer.seek(TopicPartition(topic, 0), 2)  # with no await after it
 
     async with app:
         await until(lambda: len(seen) == 16)
@@ -428,7 +430,7 @@ async def test_a_handler_may_seek_in_its_own_partition(kafka: KafkaHandle) -> No
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_what_runs_is_finished_before_its_partition_goes(
+async def test_a_revocation_waits_until_running_handlers_are_finished(
     kafka: KafkaHandle, protocol: str
 ) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
@@ -454,7 +456,7 @@ async def test_what_runs_is_finished_before_its_partition_goes(
             hold.cancel()
             await until(lambda: len(first.consumer.assignment) == 1)
             await until(lambda: len(second.consumer.assignment) == 1)
-    assert Counter(value for _, value in begun) == Counter(range(40))  # nothing twice
+    assert Counter(value for _, value in begun) == Counter(range(40))  # none is repeated
     assert {name for name, _ in begun} == {"first", "second"}
     assert sum((await offsets(kafka, group)).values()) == 40
 
@@ -481,7 +483,7 @@ async def test_a_signal_drains_commits_and_leaves(kafka: KafkaHandle) -> None:
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 3
 
 
-async def test_a_second_signal_cuts_short(kafka: KafkaHandle) -> None:
+async def test_a_second_signal_cancels_running_handlers(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(3), keys=3)
     app = make_app(kafka, group_id=group, shutdown_grace_ms=60_000)
@@ -498,7 +500,7 @@ async def test_a_second_signal_cuts_short(kafka: KafkaHandle) -> None:
     assert (await offsets(kafka, group))[TopicPartition(topic, 0)] == 1
 
 
-async def test_draining_commits_while_the_block_goes_on(kafka: KafkaHandle) -> None:
+async def test_drain_finishes_running_calls_and_commits(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(10), keys=10)
     begun: list[int] = []
@@ -517,7 +519,7 @@ async def test_draining_commits_while_the_block_goes_on(kafka: KafkaHandle) -> N
     assert len(begun) == 4
 
 
-async def test_an_app_without_handlers_does_not_open() -> None:
+async def test_an_app_without_handlers_is_refused() -> None:
     with pytest.raises(ConfigError, match="no handler"):
         async with ConsumerApp(bootstrap_servers="k:1", group_id="g"):
             pass

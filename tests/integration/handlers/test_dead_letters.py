@@ -15,7 +15,7 @@ from tests.support.helpers import until
 from tests.support.real_apps import make_app, offsets, read, send
 
 
-async def test_a_dead_letter_is_the_record_and_what_went_wrong(kafka: KafkaHandle) -> None:
+async def test_a_dead_letter_has_the_record_and_the_failure(kafka: KafkaHandle) -> None:
     dead = await kafka.topic()
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     nothing = Record("t", 3, 8, timestamp=5, headers=[("empty", None)])
@@ -31,7 +31,7 @@ async def test_a_dead_letter_is_the_record_and_what_went_wrong(kafka: KafkaHandl
     assert len(dict(second.headers)["dlt.error.message"]) == 1000
 
 
-async def test_what_the_topic_does_not_take_is_not_committed_until_it_does(
+async def test_a_record_is_committed_after_its_dead_letter_is_written(
     kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()

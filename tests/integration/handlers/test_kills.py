@@ -1,4 +1,4 @@
-"""Members in processes of their own, which are killed: small counts of what the programs do."""
+"""Short runs of the programs in `tests/support/kills` that kill members."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.support.kills.ordering import Line, keep_order
 from tests.support.kills.transactions import kill_members
 
 
-async def test_a_killed_process_loses_nothing_and_repeats_nothing_that_was_committed(
+async def test_a_killed_process_repeats_only_uncommitted_records(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     results = await kill_at_random(kafka, tmp_path, runs=3, records=600, seed=3)
@@ -20,7 +20,7 @@ async def test_a_killed_process_loses_nothing_and_repeats_nothing_that_was_commi
 
 
 @pytest.mark.parametrize("store", ["sqlite", "handlers", "transaction"])
-async def test_what_keeps_offsets_with_its_results_does_each_record_exactly_once(
+async def test_offsets_stored_with_results_give_exactly_once_results(
     kafka: KafkaHandle, tmp_path: Path, store: str
 ) -> None:
     results = await kill_at_random(kafka, tmp_path, runs=2, records=200, seed=4, store=store)
@@ -28,7 +28,7 @@ async def test_what_keeps_offsets_with_its_results_does_each_record_exactly_once
     assert results.at_work
 
 
-async def test_every_key_keeps_its_order_though_members_come_go_and_are_killed(
+async def test_keys_keep_their_order_though_members_are_killed(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     results = await keep_order(
@@ -41,7 +41,7 @@ async def test_every_key_keeps_its_order_though_members_come_go_and_are_killed(
 
 
 @pytest.mark.fast
-def test_what_is_out_of_order_is_seen() -> None:
+def test_judge_counts_calls_that_are_out_of_order() -> None:
     fine = [Line("a", "k", 0, 1, 2), Line("a", "k", 1, 3, 4), Line("b", "k", 1, 5, 6)]
     assert order.judge(fine, 2) == (3, 0, 1, 0, 0, 2, 0, 0)
     assert order.judge(fine, 2).wrong == 0

@@ -112,7 +112,7 @@ async def test_results_are_published_with_the_key_of_their_record(
     assert await end_of(kafka, billed) == len(expected)
 
 
-async def test_results_may_name_topic_key_headers_and_serializer(kafka: KafkaHandle) -> None:
+async def test_results_can_set_topic_key_headers_and_serializer(kafka: KafkaHandle) -> None:
     topic, billed, other = await kafka.topic(), await kafka.topic(), await kafka.topic()
     await produce(kafka, topic, [b"1"], key=b"k")
     app = app_for(kafka)
@@ -131,7 +131,7 @@ async def test_results_may_name_topic_key_headers_and_serializer(kafka: KafkaHan
         assert (record.key, record.value, record.headers) == (b"o", b"<2>", (("h", b"1"),))
 
 
-async def test_a_batch_publishes_several_results(kafka: KafkaHandle) -> None:
+async def test_a_batch_handler_publishes_several_results(kafka: KafkaHandle) -> None:
     topic, billed = await kafka.topic(), await kafka.topic()
     await produce(kafka, topic, [b"%d" % n for n in range(10)], key=b"k")
     app = app_for(kafka)
@@ -146,7 +146,7 @@ async def test_a_batch_publishes_several_results(kafka: KafkaHandle) -> None:
 
 
 async def test_a_record_is_committed_after_its_result_is_written(kafka: KafkaHandle) -> None:
-    """The topic of the results does not accept them, so the record counts as failed."""
+    """Check a result that its topic does not accept. The record counts as failed."""
     topic, billed = await kafka.topic(), await kafka.topic(config={"max.message.bytes": "1000"})
     dead = await kafka.topic()
     await produce(kafka, topic, [b"x" * 2000, b"small"])

@@ -37,7 +37,7 @@ async def shop(kafka: KafkaHandle) -> Shop:
     return shop
 
 
-async def test_what_is_sent_back_is_handled_and_not_sent_again(shop: Shop) -> None:
+async def test_replayed_dead_letters_are_handled_and_not_replayed_again(shop: Shop) -> None:
     kind = ReplayOutcome(shop.topic, "Shop.app.<locals>.sell", "builtins.ValueError")
     replayed = Replayed(Counter({kind: 2}), 0)
     assert await replay(shop.app(), send=False) == replayed
@@ -52,7 +52,7 @@ async def test_what_is_sent_back_is_handled_and_not_sent_again(shop: Shop) -> No
     ]
 
 
-async def test_dead_letters_of_others_stay_where_they_are(shop: Shop) -> None:
+async def test_dead_letters_of_another_group_are_not_replayed(shop: Shop) -> None:
     shop.group = shop.kafka.group()
     assert await replay(shop.app(), send=True) == Replayed(Counter(), 2)
 
@@ -69,8 +69,8 @@ async def forge(shop: Shop, **reported: object) -> None:
         await producer.send_and_wait(shop.dead, b"pay mallory", headers=list(texts.items()))
 
 
-async def test_only_partitions_that_the_app_reads_are_written_to(shop: Shop) -> None:
-    """A writer of dead letters must not gain the rights of the replaying app."""
+async def test_replay_writes_only_to_partitions_that_the_app_reads(shop: Shop) -> None:
+    """Check that forged dead letters cannot choose a topic with the rights of the app."""
     payments = await shop.kafka.topic()
     await forge(shop, topic=payments)
     await forge(shop, topic=shop.dead)
@@ -86,7 +86,7 @@ async def test_only_partitions_that_the_app_reads_are_written_to(shop: Shop) -> 
     assert list(ends.values()) == [0]
 
 
-async def test_on_the_command_line(shop: Shop, tmp_path: Path) -> None:
+async def test_the_replay_command_sends_only_with_yes(shop: Shop, tmp_path: Path) -> None:
     names = {"topic": shop.topic, "dead": shop.dead, "group": shop.group}
     module = SHOP.format(servers=shop.kafka.bootstrap_servers, **names)
     (tmp_path / "shop.py").write_text(module)

@@ -13,7 +13,7 @@ from tests.support.real_apps import make_app, offsets, read
 
 
 class Sales:
-    """A topic with a retry topic, and apps whose handler fails when a test says so."""
+    """A topic with a retry topic, and apps whose handler fails for the values in `bad`."""
 
     def __init__(self, kafka: KafkaHandle, topic: str, waiting: str, dead: str) -> None:
         self.kafka, self.topic, self.waiting, self.dead = kafka, topic, waiting, dead
@@ -38,7 +38,7 @@ class Sales:
         return app
 
     async def send(self, *values: bytes) -> None:
-        """The first character is the key."""
+        """Send values with their first character as key."""
         for value in values:
             await send_keyed(self.kafka, self.topic, value)
 
@@ -57,8 +57,8 @@ async def sales(kafka: KafkaHandle) -> Sales:
     return Sales(kafka, await kafka.topic(), await kafka.topic(), await kafka.topic())
 
 
-async def test_what_waits_in_the_retry_topic_is_not_left_undone_at_the_end(sales: Sales) -> None:
-    """The record failed again in the retry topic and waits there: it is not lost."""
+async def test_a_record_in_the_retry_topic_is_processed_by_the_next_app(sales: Sales) -> None:
+    """Check that a record that failed again and waits in the retry topic is not lost."""
     sales.bad = {b"a1"}
     await sales.send(b"a1", b"b1", b"a2")
     app = make_app(sales.kafka, group_id=sales.group)
@@ -81,7 +81,7 @@ async def test_what_waits_in_the_retry_topic_is_not_left_undone_at_the_end(sales
         await until(lambda: sales.seen == [b"b1", b"a1", b"a2"])
 
 
-async def test_what_waits_holds_up_its_key_and_nothing_else(sales: Sales) -> None:
+async def test_a_waiting_record_delays_only_records_of_its_key(sales: Sales) -> None:
     sales.bad = {b"a1"}
     await sales.send(b"a1", b"b1", b"a2", b"b2", b"a3")
     async with sales.app():
@@ -101,7 +101,7 @@ async def test_what_waits_holds_up_its_key_and_nothing_else(sales: Sales) -> Non
     assert retained == {TopicPartition(sales.topic, 0): 8, TopicPartition(sales.waiting, 0): 4}
 
 
-async def test_the_handler_sees_the_record_as_it_was(sales: Sales) -> None:
+async def test_a_retried_record_has_its_original_offset_and_headers(sales: Sales) -> None:
     sales.bad = {b"a1"}
     await sales.send(b"b1", b"a1")
     async with sales.app():
@@ -111,7 +111,7 @@ async def test_the_handler_sees_the_record_as_it_was(sales: Sales) -> None:
         assert (record.key, record.value, record.headers) == (b"a", b"a1", (("h", b"1"),))
 
 
-async def test_after_the_last_attempt_it_is_a_dead_letter_and_its_key_goes_on(
+async def test_a_record_becomes_a_dead_letter_after_the_last_attempt(
     sales: Sales,
 ) -> None:
     sales.bad = {b"a1"}
@@ -125,7 +125,7 @@ async def test_after_the_last_attempt_it_is_a_dead_letter_and_its_key_goes_on(
     assert len(sales.failed) == 3
 
 
-async def test_who_takes_over_knows_what_waits(sales: Sales) -> None:
+async def test_the_next_member_keeps_the_order_of_keys_with_waiting_records(sales: Sales) -> None:
     sales.bad = {b"a1"}
     await sales.send(b"a1", b"b1")
     async with sales.app(delay_ms=60_000):
@@ -136,13 +136,13 @@ async def test_who_takes_over_knows_what_waits(sales: Sales) -> None:
     async with sales.app(delay_ms=60_000):
         await until(lambda: sales.seen == [b"b1", b"b2"])
         await until(lambda: sales.committed_is(4))
-        assert b"a2" not in sales.seen  # it waits behind the first
+        assert b"a2" not in sales.seen  # waits for the first record of its key
     async with sales.app(delay_ms=0):
         await until(lambda: len(sales.seen) == 4)
     assert sales.seen == [b"b1", b"b2", b"a1", b"a2"]
 
 
-async def test_what_others_wrote_to_the_retry_topic_is_given_up_as_it_is(sales: Sales) -> None:
+async def test_a_foreign_record_in_the_retry_topic_becomes_a_dead_letter(sales: Sales) -> None:
     await send_keyed(sales.kafka, sales.waiting, b"a1")
     await sales.send(b"a2")
     async with sales.app():
@@ -151,7 +151,7 @@ async def test_what_others_wrote_to_the_retry_topic_is_given_up_as_it_is(sales: 
     assert dead_letter.value == b"a1"
 
 
-# --- several partitions, and members that come and go --------------------------------------------
+# --- several partitions, and members that join and leave -----------------------------------------
 
 KEYS, OF_EACH = 12, 8
 GROUPS: dict[str, dict[str, Any]] = {
@@ -161,7 +161,7 @@ GROUPS: dict[str, dict[str, Any]] = {
 }
 
 
-class Kept:
+class KeyedWork:
     """The work of the apps of one group on records in order of key."""
 
     def __init__(self, kafka: KafkaHandle, topic: str, retry: Retry, how: dict[str, Any]) -> None:
@@ -201,27 +201,27 @@ class Kept:
     [*((how, [300]) for how in GROUPS.values()), (GROUPS["cooperative"], [200, 500])],
     ids=[*GROUPS, "two retry topics"],
 )
-async def test_keys_keep_their_order_though_members_come_and_go_while_records_wait(
+async def test_keys_keep_their_order_during_rebalances_with_waiting_records(
     kafka: KafkaHandle, how: dict[str, Any], delays_ms: list[int]
 ) -> None:
     topic = await kafka.topic(partitions=3)
     waiting = {await kafka.topic(partitions=3): delay_ms for delay_ms in delays_ms}
-    stored = Kept(kafka, topic, Retry(10, backoff_ms=10, topic=waiting), how)
-    await stored.send(range(2))
-    async with stored.app():
-        await until(lambda: len(stored.failed) == KEYS)  # all wait
-        async with stored.app() as two:
-            await stored.send(range(2, 5))
+    work = KeyedWork(kafka, topic, Retry(10, backoff_ms=10, topic=waiting), how)
+    await work.send(range(2))
+    async with work.app():
+        await until(lambda: len(work.failed) == KEYS)  # all wait
+        async with work.app() as two:
+            await work.send(range(2, 5))
             await until(lambda: bool(two.consumer.assignment))
-            await stored.send(range(5, 6))
-            await until(lambda: any(stored.failed[key, 5] for key in stored.done))
-        await stored.send(range(6, OF_EACH))
-        await until(stored.is_all_done)
-    assert stored.too_early == []
-    assert sum(stored.failed.values()) >= KEYS * 2 * 2
+            await work.send(range(5, 6))
+            await until(lambda: any(work.failed[key, 5] for key in work.done))
+        await work.send(range(6, OF_EACH))
+        await until(work.is_all_done)
+    assert work.too_early == []
+    assert sum(work.failed.values()) >= KEYS * 2 * 2
 
 
-async def test_the_context_counts_the_attempts_before_the_retry_topic(sales: Sales) -> None:
+async def test_context_attempt_counts_attempts_of_both_topics(sales: Sales) -> None:
     seen: list[tuple[str, bytes | None, int]] = []
     await sales.send(b"a1", b"b1", b"a2")
     app = make_app(sales.kafka, group_id=sales.group)

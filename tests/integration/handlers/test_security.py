@@ -1,4 +1,4 @@
-"""Dead letters, retry topics and replay on brokers that want a login: no log has a secret."""
+"""Dead letters, retry topics and replay on brokers that require a login: no log has a secret."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ def secured() -> Iterator[Kafka]:
 @pytest.mark.parametrize(
     "listener", [SASL_PLAIN, SASL_SCRAM, SASL_OAUTH], ids=lambda listener: listener.name
 )
-async def test_no_log_has_a_secret(
+async def test_no_log_of_an_app_contains_a_secret(
     secured: Kafka, listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -65,7 +65,7 @@ async def test_no_log_has_a_secret(
     assert (await replay(make(), send=True)).counts.total() == 1
     assert len(seen) == 2
     shown = [f"{record.getMessage()} {record.args!r} {record!r}" for record in caplog.records]
-    assert len(shown) > 10, "nothing was logged, so nothing was looked at"
+    assert len(shown) > 10, "nothing was logged, so no log was checked"
     text = "\n".join(shown)
     for form in forms(secret):
         assert form not in text

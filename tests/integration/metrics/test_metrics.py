@@ -1,4 +1,4 @@
-"""Metrics of consumers, apps, connectors and feeders on real servers, as Prometheus reads them."""
+"""Metrics of consumers, apps, connectors and feeders on real servers, as read by Prometheus."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.support.real_apps import make_app
 from tests.support.real_consumer import make_consumer, send, take
 
 
-async def test_a_consumer_measures_what_it_reads(kafka: KafkaHandle) -> None:
+async def test_a_consumer_has_metrics_of_reads_commits_and_rebalances(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     await send(kafka, topic, range(300), 2)
     consumer = make_consumer(kafka, topic, group_id=group)
@@ -82,7 +82,7 @@ async def test_a_revoked_partition_has_no_series(kafka: KafkaHandle) -> None:
             )
 
 
-async def test_an_app_measures_its_handlers(kafka: KafkaHandle) -> None:
+async def test_an_app_has_metrics_of_its_handlers(kafka: KafkaHandle) -> None:
     topic, dead, group = await kafka.topic(), await kafka.topic(), kafka.group()
     app = make_app(kafka, group_id=group)
 
@@ -115,11 +115,11 @@ async def test_an_app_measures_its_handlers(kafka: KafkaHandle) -> None:
 
 async def test_a_record_that_a_handler_processes_counts_as_lag(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
-    app, go_on = make_app(kafka, group_id=group), asyncio.Event()
+    app, proceed = make_app(kafka, group_id=group), asyncio.Event()
 
     @app.handler(topic)
     async def wait(record: Record) -> None:
-        await go_on.wait()
+        await proceed.wait()
 
     registry = app.metrics.register()
     async with app:
@@ -127,11 +127,11 @@ async def test_a_record_that_a_handler_processes_counts_as_lag(kafka: KafkaHandl
         await until(lambda: scrape(registry)("handler_running") == 3)
         assert scrape(registry)("lag_records") == 3
         await until(lambda: (scrape(registry)("lag_seconds") or 0) > 0.2)
-        go_on.set()
+        proceed.set()
         await until(lambda: scrape(registry)("lag_seconds") == 0)
 
 
-async def test_metrics_are_read_from_another_thread(kafka: KafkaHandle) -> None:
+async def test_metrics_can_be_read_from_another_thread(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(5))
     async with make_consumer(kafka, topic, group_id=group) as consumer:
@@ -156,7 +156,7 @@ async def test_a_failed_fetch_is_counted_by_its_error(kafka: KafkaHandle) -> Non
         assert await reading == [0]
 
 
-async def test_a_connector_has_metrics(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_a_connector_has_metrics_of_reads_and_commits(kafka_zk: KafkaWithZooKeeper) -> None:
     topic, group = await kafka_zk.topic(), kafka_zk.group()
     connector = connector_of(kafka_zk, group, "a")
     registry = connector.metrics.register()
@@ -175,7 +175,7 @@ async def test_a_connector_has_metrics(kafka_zk: KafkaWithZooKeeper) -> None:
         assert (scrape(registry)("commit_duration_seconds_count") or 0) >= 1
 
 
-async def test_a_feeder_has_metrics(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_a_feeder_has_metrics_of_writes_and_lag(kafka: KafkaHandle, tmp_path: Path) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(100))
     async with make_feeder(kafka, topic, group, LandingFolder(tmp_path)) as feeder:

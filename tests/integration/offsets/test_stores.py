@@ -43,15 +43,15 @@ def offsets_of(zk: ZooKeeperSession, group: str) -> ZooKeeperOffsets:
 @asynccontextmanager
 async def kafka_offsets(kafka: KafkaWithZooKeeper, group: str) -> AsyncIterator[KafkaOffsets]:
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
-    async with KafkaClient(config, patience_ms=10_000) as way:
-        coordinator = Coordinator(group, way.brokers, way.cluster)
+    async with KafkaClient(config, patience_ms=10_000) as client:
+        coordinator = Coordinator(group, client.brokers, client.cluster)
         yield KafkaOffsets(coordinator, patience_ms=10_000, randomness=Random(0))
 
 
 # --- ZooKeeper -----------------------------------------------------------------------------------
 
 
-async def test_nodes_are_those_of_the_classic_consumer(zookeeper: ZooKeeperHandle) -> None:
+async def test_offset_znodes_are_those_of_the_classic_consumer(zookeeper: ZooKeeperHandle) -> None:
     group = zookeeper.group()
     root = f"/consumers/{group}/offsets"
     async with session(zookeeper.connect) as zk:
@@ -63,12 +63,12 @@ async def test_nodes_are_those_of_the_classic_consumer(zookeeper: ZooKeeperHandl
         assert {node.stat.ephemeral_owner for node in nodes} == {0}
         await offsets.commit({P0: 251, P1: 7})
         assert await offsets_of(zk, group).load([P0, P1, P2]) == {P0: 251, P1: 7, P2: None}
-        assert (await zk.get(f"{root}/t/1")).stat.version == 0  # it was not written again
+        assert (await zk.get(f"{root}/t/1")).stat.version == 0  # not written again
 
 
 @pytest.mark.parametrize("opcode", [CREATE, SET])
 @pytest.mark.parametrize("applied", [True, False])
-async def test_a_commit_outlives_a_broken_connection(
+async def test_a_commit_succeeds_though_its_connection_broke(
     zookeeper: ZooKeeperHandle, opcode: int, applied: bool
 ) -> None:
     group = zookeeper.group()
@@ -83,7 +83,7 @@ async def test_a_commit_outlives_a_broken_connection(
         assert zk.epoch == 1
 
 
-async def test_a_commit_dies_with_its_session(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_commit_fails_after_its_session_expired(zookeeper: ZooKeeperHandle) -> None:
     group = zookeeper.group()
     async with session(zookeeper.connect) as zk:
         offsets = offsets_of(zk, group)
@@ -98,7 +98,9 @@ async def test_a_commit_dies_with_its_session(zookeeper: ZooKeeperHandle) -> Non
         assert await offsets_of(zk, group).load([P0]) == {P0: 10}
 
 
-async def test_one_node_that_we_may_not_write_stops_no_other(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_commit_without_write_permission_names_the_partition(
+    zookeeper: ZooKeeperHandle,
+) -> None:
     group = zookeeper.group()
     root = f"/consumers/{group}/offsets"
     async with session(zookeeper.connect, auth="alice:x") as alice:
@@ -120,13 +122,18 @@ async def test_one_node_that_we_may_not_write_stops_no_other(zookeeper: ZooKeepe
 # --- Kafka, and both -----------------------------------------------------------------------------
 
 
-async def test_one_topic_that_is_not_there_stops_no_other(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_a_commit_for_a_missing_topic_stores_the_other_offsets(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
     group, good = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
     missing = TopicPartition("no-such-topic", 0)
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
-    async with KafkaClient(config, patience_ms=0) as way, kafka_offsets(kafka_zk, group) as patient:
-        assert await patient.load([good]) == {good: None}  # and there is a coordinator now
-        coordinator = Coordinator(group, way.brokers, way.cluster)
+    async with (
+        KafkaClient(config, patience_ms=0) as client,
+        kafka_offsets(kafka_zk, group) as patient,
+    ):
+        assert await patient.load([good]) == {good: None}  # there is a coordinator now
+        coordinator = Coordinator(group, client.brokers, client.cluster)
         offsets = KafkaOffsets(coordinator, patience_ms=0, randomness=Random(0))
         with pytest.raises(PartlyCommitted) as excinfo:
             await offsets.commit({missing: 1, good: 1})
@@ -138,13 +145,13 @@ async def test_one_topic_that_is_not_there_stops_no_other(kafka_zk: KafkaWithZoo
             await offsets.commit({missing: 1})
 
 
-async def test_what_is_not_claimed_is_not_committed(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_a_commit_without_a_claim_raises(kafka_zk: KafkaWithZooKeeper) -> None:
     group, tp = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
     claims = iter((NO_MEMBER, None))
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
-    async with KafkaClient(config, patience_ms=0) as way:
+    async with KafkaClient(config, patience_ms=0) as client:
         offsets = KafkaOffsets(
-            Coordinator(group, way.brokers, way.cluster),
+            Coordinator(group, client.brokers, client.cluster),
             patience_ms=10_000,
             randomness=Random(0),
             identity=lambda: next(claims),
@@ -155,20 +162,20 @@ async def test_what_is_not_claimed_is_not_committed(kafka_zk: KafkaWithZooKeeper
         assert await offsets.load([tp]) == {tp: 1}
 
 
-async def test_a_group_moves_from_zookeeper_to_kafka_and_back(
+async def test_a_group_migrates_from_zookeeper_to_kafka_and_back(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     group, topic = kafka_zk.group(), await kafka_zk.topic(partitions=3)
     tp, other, third = (TopicPartition(topic, number) for number in range(3))
     async with session(kafka_zk.zookeeper_connect) as zk, kafka_offsets(kafka_zk, group) as kafka:
         classic = offsets_of(zk, group)
-        await classic.commit({tp: 100, other: 7})  # a group that knows ZooKeeper only
+        await classic.commit({tp: 100, other: 7})  # by a member with `offsets.storage=zookeeper`
         dual = DualOffsets(kafka, offsets_of(zk, group))
         assert await dual.load([tp, other, third]) == {tp: 100, other: 7, third: None}
         await dual.commit({tp: 120})
         assert await kafka.load([tp, other]) == {tp: 120, other: None}
         assert await offsets_of(zk, group).load([tp, other]) == {tp: 120, other: 7}
-        await kafka.commit({tp: 150, other: 9})  # by a member that knows Kafka only
+        await kafka.commit({tp: 150, other: 9})  # by a member with `offsets.storage=kafka`
         assert await dual.load([tp, other]) == {tp: 150, other: 9}
         await dual.commit({tp: 151, other: 10, third: 1})
         back = DualOffsets(offsets_of(zk, group), kafka)
@@ -182,23 +189,23 @@ async def test_a_group_moves_from_zookeeper_to_kafka_and_back(
         assert await consumer.committed(tp) == 160
 
 
-async def test_a_member_that_the_group_went_on_without_commits_as_who_it_is_by_then(
+async def test_a_refused_commit_is_repeated_with_the_current_member_id(
     kafka_zk: KafkaWithZooKeeper,
 ) -> None:
     group, tp = kafka_zk.group(), TopicPartition(await kafka_zk.topic(), 0)
-    fenced = MemberIdentity("somebody-of-old", 3)
-    # for the message, for the error, for the next message
+    fenced = MemberIdentity("a-former-member", 3)
+    # the identity for the request, after the error, and for the next request
     asked = iter((fenced, fenced, NO_MEMBER))
     config = ConnectionConfig(bootstrap_servers=kafka_zk.bootstrap_servers)
-    async with KafkaClient(config, patience_ms=0) as way:
-        coordinator = Coordinator(group, way.brokers, way.cluster)
+    async with KafkaClient(config, patience_ms=0) as client:
+        coordinator = Coordinator(group, client.brokers, client.cluster)
         offsets = KafkaOffsets(
             coordinator,
             patience_ms=10_000,
             randomness=Random(0),
             identity=lambda: next(asked),
         )
-        await offsets.load([tp])  # and there is a coordinator now
+        await offsets.load([tp])  # there is a coordinator now
         await offsets.commit({tp: 7})
         assert await offsets.load([tp]) == {tp: 7}
         hopeless = KafkaOffsets(

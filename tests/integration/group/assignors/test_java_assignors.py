@@ -21,16 +21,16 @@ from tests.support.classic_groups import ASSIGNORS, TOPICS, Rebalance, wild
 from tests.support.java_assignors import REFUSED, ask_java, refused
 
 MANY_TOPICS = (*TOPICS, *(f"topic-{n}" for n in range(30)))
-STORIES = 60
-"""Of each assignor; with six rebalances each."""
+SEQUENCES = 60
+"""Sequences of six rebalances for each assignor."""
 WILD = 200
-"""For each sticky assignor."""
+"""Random groups for each sticky assignor."""
 RACKED = 40
-"""Stories with racks of each assignor, and as many wild groups for each sticky one."""
+"""Sequences with racks for each assignor, and as many random groups for each sticky one."""
 
 
 def wrong_in_java() -> Iterator[Rebalance]:
-    """Groups that the Java assignors do not divide soundly."""
+    """Yield groups for which the Java assignors compute unbalanced or unstable assignments."""
     p = TopicPartition
     smaller = {
         "m1": MemberSubscription(("t", "u"), None, [p("t", 0), p("t", 9)], 1),
@@ -44,24 +44,24 @@ def wrong_in_java() -> Iterator[Rebalance]:
     for topics, members in (({"t": 2, "u": 2}, smaller), ({"t": 6, "u": 1, "v": 1}, unread)):
         assignment = CooperativeStickyAssignor().assign(topics, members)
         yield Rebalance("cooperative-sticky", topics, members, assignment)
-    yield wild(Random("xsticky2028"), "sticky")  # Java moves partitions to and fro, without an end
+    yield wild(Random("xsticky2028"), "sticky")  # Java's assignor does not terminate
 
 
-async def test_assignments_are_those_of_the_java_client() -> None:
-    rebalances, wrong = list(observed(STORIES, WILD)), list(wrong_in_java())
-    answers = await ask_java([question(rebalance) for rebalance in (*rebalances, *wrong)])
+async def test_assignments_equal_those_of_the_java_client() -> None:
+    rebalances, divergent = list(observed(SEQUENCES, WILD)), list(wrong_in_java())
+    answers = await ask_java([question(rebalance) for rebalance in (*rebalances, *divergent)])
 
     agreed = Counter[str]()
     for rebalance, answer in zip(rebalances, answers, strict=False):
         agreed[rebalance.assignor] += agree(rebalance, answer)
     assert agreed.keys() == ASSIGNORS.keys()
-    assert agreed["range"] == agreed["roundrobin"] == STORIES * 6
+    assert agreed["range"] == agreed["roundrobin"] == SEQUENCES * 6
     assert sum(agreed.values()) >= len(rebalances) * 0.99
-    for rebalance, answer in zip(wrong, answers[len(rebalances) :], strict=True):
+    for rebalance, answer in zip(divergent, answers[len(rebalances) :], strict=True):
         assert not agree(rebalance, answer)
 
 
-async def test_so_are_those_that_depend_on_racks() -> None:
+async def test_rack_aware_assignments_equal_those_of_the_java_client() -> None:
     rebalances = list(observed(RACKED, RACKED, seed="racks "))
     answers = await ask_java([question(rebalance) for rebalance in rebalances])
 
@@ -76,7 +76,7 @@ async def test_so_are_those_that_depend_on_racks() -> None:
 
 
 def random_partitions(random: Random) -> list[TopicPartition]:
-    if random.random() < 0.2:  # as many topics as just fill a HashMap, or one more
+    if random.random() < 0.2:  # numbers of topics at which a HashMap grows
         topics = random.sample(MANY_TOPICS, random.choice((12, 13, 14, 24, 25)))
         return [TopicPartition(topic, 0) for topic in topics]
     return [
@@ -114,7 +114,7 @@ def writing(random: Random) -> Iterator[tuple[dict[str, Any], str]]:
         yield {"ask": "user data", "assignor": assignor.name, **asked}, data.hex()
 
 
-def as_java_tells(data: bytes) -> dict[str, Any]:
+def decode_as_java(data: bytes) -> dict[str, Any]:
     try:
         subscription = ConsumerProtocolSubscription.decode(data)
     except MalformedConsumerProtocol:
@@ -128,8 +128,8 @@ def as_java_tells(data: bytes) -> dict[str, Any]:
     }
 
 
-def spoiled(random: Random, data: bytes) -> bytes:
-    """Cut off, longer, or with another byte somewhere."""
+def malformed(random: Random, data: bytes) -> bytes:
+    """Return the bytes truncated, extended, or with one byte changed."""
     match random.randrange(4):
         case 0:
             return data[: random.randrange(len(data) + 1)]
@@ -142,13 +142,13 @@ def spoiled(random: Random, data: bytes) -> bytes:
             return data[:where] + bytes((random.choice((0, 1, 127)),)) + data[where + 1 :]
 
 
-async def test_bytes_are_those_of_the_java_client() -> None:
+async def test_encoded_bytes_equal_those_of_the_java_client() -> None:
     random = Random("bytes")
     written = [pair for _ in range(60) for pair in writing(random)]
     reported = [
         bytes.fromhex(data) for asked, data in written if asked["ask"] == "write subscription"
     ]
-    received = [*reported, *(spoiled(random, data) for data in reported for _ in range(8))]
+    received = [*reported, *(malformed(random, data) for data in reported for _ in range(8))]
     never_assigned = {"ask": "user data", "assignor": "sticky", "partitions": None}
     answers = iter(
         await ask_java(
@@ -165,9 +165,9 @@ async def test_bytes_are_those_of_the_java_client() -> None:
     assert StickyAssignor().user_data([], [], -1) is None
     refusals = 0
     for metadata, answer in zip(received, answers, strict=True):
-        # Java decodes any bytes as text; this client refuses invalid UTF-8
+        # Java decodes invalid UTF-8 with replacement characters, and this client refuses it
         refusal = refused(answer) or "\ufffd" in str(answer)
         refusals += refusal
         theirs = {REFUSED: ""} if refusal else answer
-        assert as_java_tells(metadata) == theirs, (metadata.hex(), answer)
+        assert decode_as_java(metadata) == theirs, (metadata.hex(), answer)
     assert 20 < refusals < len(received) / 2

@@ -11,7 +11,7 @@ def coordinator_of(following: Following, cluster: KafkaCluster) -> Broker:
     return next(broker for broker in cluster.brokers.values() if broker.address() == str(address))
 
 
-async def test_a_coordinator_that_is_killed_costs_no_rebalance(
+async def test_killing_the_coordinator_causes_no_rebalance(
     kafka_cluster: KafkaCluster,
 ) -> None:
     topic, group = await kafka_cluster.topic(partitions=4), kafka_cluster.group()
@@ -33,7 +33,7 @@ async def test_a_coordinator_that_is_killed_costs_no_rebalance(
         for place, following in enumerate((member, two)):
             await until(lambda: following.membership.deadline > deadlines[place])  # noqa: B023
             assert coordinator_of(following, kafka_cluster) is not broker
-        await broker.start()  # and has its old place back, sooner or later
+        await broker.start()  # it becomes the coordinator again later
         deadlines = member.membership.deadline, two.membership.deadline
         for place, following in enumerate((member, two)):
             await until(lambda: following.membership.deadline > deadlines[place])  # noqa: B023

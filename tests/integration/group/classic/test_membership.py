@@ -45,17 +45,19 @@ async def test_two_members_split_a_topic(
         await member.leave()
 
 
-async def test_a_member_that_dies_is_missed_after_its_session(kafka: KafkaHandle) -> None:
+async def test_partitions_of_a_dead_member_are_reassigned_after_its_session(
+    kafka: KafkaHandle,
+) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     async with open_member(kafka.bootstrap_servers, group, topic) as member:
         async with open_member(kafka.bootstrap_servers, group, topic) as two:
             await until_divided([member, two], {topic: 2})
-        assert len(member.owned) == 1  # nobody knows yet
+        assert len(member.owned) == 1  # the session has not expired yet
         await until(lambda: member.numbers == {0, 1})
         await member.leave()
 
 
-async def test_a_member_whose_place_was_taken_away_loses_everything_and_comes_back(
+async def test_a_removed_member_loses_its_partitions_and_rejoins(
     kafka: KafkaHandle,
 ) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
@@ -73,7 +75,7 @@ async def test_a_member_whose_place_was_taken_away_loses_everything_and_comes_ba
         await member.leave()
 
 
-async def test_a_static_member_comes_back_without_a_rebalance(kafka: KafkaHandle) -> None:
+async def test_a_static_member_returns_without_a_rebalance(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=4), kafka.group()
     servers = kafka.bootstrap_servers
     async with open_member(servers, group, topic, group_instance_id="a") as member:
@@ -81,7 +83,7 @@ async def test_a_static_member_comes_back_without_a_rebalance(kafka: KafkaHandle
             await until_divided([member, two], {topic: 4})
             had = two.owned
             generation = the_generation(two)
-            await two.leave()  # nothing is said: it is expected back
+            await two.leave()  # sends no LeaveGroup request
             assert two.membership.lost
         before = list(member.history)
         async with open_member(servers, group, topic, group_instance_id="b") as again:
@@ -97,7 +99,7 @@ async def test_a_static_member_comes_back_without_a_rebalance(kafka: KafkaHandle
                 assert again.membership.identity is None
 
 
-async def test_a_static_leader_comes_back_and_still_notices_growth(kafka: KafkaHandle) -> None:
+async def test_a_returned_static_leader_notices_added_partitions(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     servers = kafka.bootstrap_servers
     async with open_member(servers, group, topic, group_instance_id="a") as member:
@@ -111,7 +113,7 @@ async def test_a_static_leader_comes_back_and_still_notices_growth(kafka: KafkaH
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS, ids=lambda assignor: assignor.name)
-async def test_partitions_added_while_a_static_leader_was_away_are_assigned_after_its_return(
+async def test_partitions_added_during_the_absence_of_a_static_leader(
     kafka: KafkaHandle, assignor: Callable[[], Assignor]
 ) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
@@ -139,7 +141,7 @@ async def test_partitions_added_while_a_static_leader_was_away_are_assigned_afte
                 await until_divided([returned, follower], {topic: 4})
 
 
-async def test_new_partitions_are_noticed_and_fresh(kafka: KafkaHandle) -> None:
+async def test_added_partitions_are_assigned_as_fresh(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     async with (
         open_member(kafka.bootstrap_servers, group, topic) as member,
@@ -155,7 +157,7 @@ async def test_new_partitions_are_noticed_and_fresh(kafka: KafkaHandle) -> None:
         await member.leave()
 
 
-async def test_a_pattern_takes_new_topics_and_lets_go_of_deleted_ones(kafka: KafkaHandle) -> None:
+async def test_a_pattern_assigns_new_topics_and_revokes_deleted_ones(kafka: KafkaHandle) -> None:
     first, group = await kafka.topic(partitions=1), kafka.group()
     pattern = PatternSubscription(re.escape(first.rpartition("-")[0]) + r"-\d+")
     async with open_member(kafka.bootstrap_servers, group, pattern) as member:
@@ -185,8 +187,8 @@ async def test_a_subscription_can_be_changed(
         await member.leave()
 
 
-async def test_a_group_moves_from_eager_to_cooperative_one_by_one(kafka: KafkaHandle) -> None:
-    """Kafka's way: first all can do both, and do as eager ones do; then all are cooperative."""
+async def test_a_group_migrates_from_eager_to_cooperative_rebalances(kafka: KafkaHandle) -> None:
+    """Check Kafka's migration: first all members support both protocols, then only cooperative."""
     topic, group, servers = await kafka.topic(partitions=4), kafka.group(), kafka.bootstrap_servers
     both = [CooperativeStickyAssignor(), RangeAssignor()]
     async with (
@@ -203,7 +205,7 @@ async def test_a_group_moves_from_eager_to_cooperative_one_by_one(kafka: KafkaHa
         await new.leave()
 
 
-async def test_a_group_of_another_protocol_is_refused(kafka: KafkaHandle) -> None:
+async def test_a_member_without_a_common_assignor_is_refused(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=1), kafka.group()
     async with open_member(kafka.bootstrap_servers, group, topic, [RangeAssignor()]) as member:
         await until(lambda: member.numbers == {0})
@@ -213,8 +215,8 @@ async def test_a_group_of_another_protocol_is_refused(kafka: KafkaHandle) -> Non
         await member.leave()
 
 
-async def test_a_java_client_and_this_client_share_a_group(kafka: KafkaHandle) -> None:
-    """aiokafka speaks as Java does, and leads."""
+async def test_a_member_of_aiokafka_as_leader_shares_partitions(kafka: KafkaHandle) -> None:
+    """Check a group whose leader is a member of aiokafka, which has Java's assignors."""
     topic, group = await kafka.topic(partitions=4), kafka.group()
     theirs = AIOKafkaConsumer(
         topic,
@@ -234,7 +236,7 @@ async def test_a_java_client_and_this_client_share_a_group(kafka: KafkaHandle) -
             await tested.leave()
 
 
-async def test_what_others_give_up_is_not_waited_for_until_a_heartbeat_is_due(
+async def test_revoked_partitions_are_assigned_before_a_heartbeat_is_due(
     kafka: KafkaHandle,
 ) -> None:
     topic, group = await kafka.topic(partitions=4), kafka.group()
@@ -248,11 +250,11 @@ async def test_what_others_give_up_is_not_waited_for_until_a_heartbeat_is_due(
         await until(lambda: member.numbers == {0, 1, 2, 3})
         async with joining() as two:
 
-            def met() -> bool:
-                member.membership.rejoin("somebody may be there")
+            def has_joined() -> bool:
+                member.membership.rejoin("a member may have joined")
                 return bool(two.history)
 
-            await until(met)
+            await until(has_joined)
             await until_divided([member, two], {topic: 4})
             await two.leave()
         await member.leave()

@@ -9,10 +9,10 @@ from tests.support.helpers import until
 from tests.support.real_classic_group import open_member
 
 NEAR = {1: {1, 4}, 2: {2, 3}, 3: {0, 5}}
-"""The partitions of each broker, which is alone in its rack."""
+"""The partitions of each broker. Each broker has a rack of its own."""
 
 
-async def test_everybody_reads_what_is_in_their_rack(kafka_cluster: KafkaCluster) -> None:
+async def test_members_get_partitions_of_their_rack(kafka_cluster: KafkaCluster) -> None:
     topic, group = kafka_cluster.group(), kafka_cluster.group()
     places = {number: [node] for node, numbers in NEAR.items() for number in numbers}
     async with admin_of(kafka_cluster) as admin:

@@ -14,11 +14,11 @@ JAVA = {"group.protocol": "consumer"}
 
 
 def divided(topic: str, count: int, *members: Reading | JavaConsumer) -> bool:
-    """Whether each partition has one owner, and shares are even."""
-    shares = [set(member.owned) for member in members]
+    """Return whether each partition has one owner, and the counts differ by at most 1."""
+    assignments = [set(member.owned) for member in members]
     everything = {TopicPartition(topic, number) for number in range(count)}
-    sizes = [len(share) for share in shares]
-    together: set[TopicPartition] = set().union(*shares)
+    sizes = [len(assignment) for assignment in assignments]
+    together: set[TopicPartition] = set().union(*assignments)
     return together == everything and sum(sizes) == count and max(sizes) - min(sizes) <= 1
 
 
@@ -36,7 +36,7 @@ def twice(values: Counter[bytes]) -> set[bytes]:
     return {value for value, count in values.items() if count > 1}
 
 
-async def test_members_of_both_kinds_come_and_go_and_nothing_is_lost(
+async def test_rebalances_with_java_members_lose_no_record(
     kafka: KafkaHandle, java_consumers: JavaConsumers
 ) -> None:
     topic, group, servers = await kafka.topic(partitions=6), kafka.group(), kafka.bootstrap_servers
@@ -66,5 +66,5 @@ async def test_members_of_both_kinds_come_and_go_and_nothing_is_lost(
         await all_have(list(sent), reader, other, third, two)
     everybody = received(reader, other, third, two)
     assert set(everybody) >= set(sent)
-    # again came only what the one that was killed had not committed
+    # only uncommitted records of the killed member were redelivered
     assert twice(everybody) <= {record.value for record in other.records}

@@ -26,7 +26,9 @@ from tests.support.kip848_members import Follower, open_member, partitions, spli
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range", None])
-async def test_members_share_a_topic_come_and_go(kafka: KafkaHandle, assignor: str | None) -> None:
+async def test_partitions_are_divided_when_members_join_and_leave(
+    kafka: KafkaHandle, assignor: str | None
+) -> None:
     topic, group, servers = await kafka.topic(partitions=5), kafka.group(), kafka.bootstrap_servers
     async with open_member(servers, group, [topic], group_remote_assignor=assignor) as member:
         await until(lambda: split(topic, 5, member))
@@ -34,7 +36,7 @@ async def test_members_share_a_topic_come_and_go(kafka: KafkaHandle, assignor: s
         before = set(member.has)
         async with open_member(servers, group, [topic], group_remote_assignor=assignor) as two:
             await until(lambda: split(topic, 5, member, two))
-            # only revoked partitions were taken away; the others were in every assignment
+            # partitions that were not revoked were in every assignment
             assert all(
                 member.has <= set(assignment.partitions) <= before
                 for assignment in member.assignments
@@ -47,7 +49,7 @@ async def test_members_share_a_topic_come_and_go(kafka: KafkaHandle, assignor: s
         await until(lambda: split(topic, 5, member))
 
 
-async def test_what_is_taken_away_is_kept_from_others_until_there_is_a_receipt(
+async def test_a_revoked_partition_is_assigned_after_its_acknowledgement(
     kafka: KafkaHandle,
 ) -> None:
     topic, group, servers = await kafka.topic(partitions=2), kafka.group(), kafka.bootstrap_servers
@@ -58,28 +60,30 @@ async def test_what_is_taken_away_is_kept_from_others_until_there_is_a_receipt(
             await until(lambda: len(member.has) == 1)
             await until(lambda: two.membership.identity is not None)
             deadline = member.membership.deadline
-            await until(lambda: member.membership.deadline > deadline + 1)  # it lives on meanwhile
+            await until(lambda: member.membership.deadline > deadline + 1)  # its session is renewed
             assert not two.has
             member.willing.set()
             await until(lambda: split(topic, 2, member, two))
 
 
-async def test_a_member_that_died_is_missed_after_a_session(kafka: KafkaHandle) -> None:
+async def test_partitions_of_a_dead_member_are_reassigned_after_its_session(
+    kafka: KafkaHandle,
+) -> None:
     topic, group, servers = await kafka.topic(partitions=2), kafka.group(), kafka.bootstrap_servers
     async with open_member(servers, group, [topic]) as member:
         async with open_member(servers, group, [topic], leave=False) as two:
             await until(lambda: split(topic, 2, member, two))
             session = two.membership.deadline - asyncio.get_running_loop().time()
-            assert session < 6  # as the broker tells, which waits for 45 s by default
+            assert session < 6  # the broker's setting; its default is 45 s
         await until(lambda: split(topic, 2, member))
 
 
-async def test_who_was_given_up_loses_everything_and_joins_again(kafka: KafkaHandle) -> None:
+async def test_a_fenced_member_loses_its_partitions_and_rejoins(kafka: KafkaHandle) -> None:
     topic, group, servers = await kafka.topic(partitions=2), kafka.group(), kafka.bootstrap_servers
     async with open_member(servers, group, [topic], rebalance_timeout_ms=1000) as member:
         await until(lambda: split(topic, 2, member))
         first = member.membership.identity
-        member.willing.clear()  # so it does not revoke in time
+        member.willing.clear()  # so that the member does not revoke in time
         async with open_member(servers, group, [topic]) as two:
             await until(lambda: len(member.has) == 1)
             fenced_at = member.membership.deadline
@@ -96,7 +100,7 @@ async def test_who_was_given_up_loses_everything_and_joins_again(kafka: KafkaHan
             assert again.member_id == first.member_id
 
 
-async def test_a_static_member_comes_back_to_what_it_had(
+async def test_a_static_member_returns_to_its_partitions_without_a_rebalance(
     kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, group, servers = await kafka.topic(partitions=4), kafka.group(), kafka.bootstrap_servers
@@ -117,33 +121,35 @@ async def test_a_static_member_comes_back_to_what_it_had(
         assert (member.epoch, len(member.assignments)) == (epoch, reported)
 
 
-async def test_another_takes_over_from_a_static_member_that_is_away(kafka: KafkaHandle) -> None:
+async def test_a_second_static_member_replaces_one_that_left_temporarily(
+    kafka: KafkaHandle,
+) -> None:
     topic, group, servers = await kafka.topic(partitions=1), kafka.group(), kafka.bootstrap_servers
     async with open_member(servers, group, [topic], group_instance_id="i", leave=False) as member:
         await until(lambda: split(topic, 1, member))
         async with open_member(servers, group, [topic], group_instance_id="i") as two:
-            await _go_away(member)
+            await _leave_temporarily(member)
             await until(lambda: split(topic, 1, two))
             await until(lambda: member.error is not None)
         assert isinstance(member.error, FencedInstanceId)
         assert member.membership.lost
 
 
-async def _go_away(follower: Follower) -> None:
-    """Say for it that it leaves for a while; it does not know."""
+async def _leave_temporarily(follower: Follower) -> None:
+    """Send the temporary leave of a static member, which does not know about it."""
     identity = follower.membership.identity
     assert identity is not None
     async with follower.coordinator.reached(Traffic.GROUP) as connection:
-        farewell = ConsumerGroupHeartbeatRequest(
+        leave = ConsumerGroupHeartbeatRequest(
             follower.coordinator.group_id,
             identity.member_id,
             STATIC_LEAVE_EPOCH,
             instance_id=identity.instance_id,
         )
-        assert (await connection.request(farewell)).error_code == 0
+        assert (await connection.request(leave)).error_code == 0
 
 
-async def test_a_pattern_takes_topics_that_come_later_and_partitions_that_are_added(
+async def test_a_pattern_assigns_later_topics_and_added_partitions_as_fresh(
     kafka: KafkaHandle,
 ) -> None:
     group, servers = kafka.group(), kafka.bootstrap_servers
@@ -161,7 +167,7 @@ async def test_a_pattern_takes_topics_that_come_later_and_partitions_that_are_ad
         assert not member.lost
 
 
-async def test_a_pattern_takes_internal_topics_only_if_they_are_not_excluded(
+async def test_a_pattern_assigns_internal_topics_unless_they_are_excluded(
     kafka: KafkaHandle,
 ) -> None:
     group, servers = kafka.group(), kafka.bootstrap_servers
@@ -179,19 +185,19 @@ async def test_a_pattern_takes_internal_topics_only_if_they_are_not_excluded(
 
 async def test_a_subscription_can_change(kafka: KafkaHandle) -> None:
     group, servers = kafka.group(), kafka.bootstrap_servers
-    here, existing = await kafka.topic(partitions=2), await kafka.topic(partitions=1)
-    async with open_member(servers, group, [here]) as member:
-        await until(lambda: member.has == partitions(here, 0, 1))
-        member.membership.subscribe(TopicSubscription([here, existing]))
-        await until(lambda: member.has == partitions(here, 0, 1) | partitions(existing, 0))
-        member.membership.subscribe(PatternSubscription(existing))
-        await until(lambda: member.has == partitions(existing, 0))
-        member.membership.subscribe(TopicSubscription([here]))
-        await until(lambda: member.has == partitions(here, 0, 1))
+    old_topic, new_topic = await kafka.topic(partitions=2), await kafka.topic(partitions=1)
+    async with open_member(servers, group, [old_topic]) as member:
+        await until(lambda: member.has == partitions(old_topic, 0, 1))
+        member.membership.subscribe(TopicSubscription([old_topic, new_topic]))
+        await until(lambda: member.has == partitions(old_topic, 0, 1) | partitions(new_topic, 0))
+        member.membership.subscribe(PatternSubscription(new_topic))
+        await until(lambda: member.has == partitions(new_topic, 0))
+        member.membership.subscribe(TopicSubscription([old_topic]))
+        await until(lambda: member.has == partitions(old_topic, 0, 1))
         assert not member.lost
 
 
-async def test_a_topic_that_is_recreated_is_fresh(kafka: KafkaHandle) -> None:
+async def test_partitions_of_a_re_created_topic_are_assigned_as_fresh(kafka: KafkaHandle) -> None:
     topic, group, servers = await kafka.topic(partitions=1), kafka.group(), kafka.bootstrap_servers
     async with open_member(servers, group, [topic]) as member:
         await until(lambda: member.has == partitions(topic, 0))
@@ -202,7 +208,9 @@ async def test_a_topic_that_is_recreated_is_fresh(kafka: KafkaHandle) -> None:
         assert member.assignments[-1].fresh == member.has
 
 
-async def test_what_a_broker_refuses_for_good_is_raised(kafka: KafkaHandle) -> None:
+async def test_errors_of_the_coordinator_that_are_not_retriable_are_raised(
+    kafka: KafkaHandle,
+) -> None:
     topic, group, servers = await kafka.topic(), kafka.group(), kafka.bootstrap_servers
     async with open_member(servers, group, [topic], group_remote_assignor="fair") as member:
         await until(lambda: member.error is not None)
@@ -214,7 +222,9 @@ async def test_what_a_broker_refuses_for_good_is_raised(kafka: KafkaHandle) -> N
     assert "`(` is not a valid regular expression" in str(two.error)
 
 
-async def test_an_old_broker_does_not_know_the_protocol(kafka_zk: KafkaWithZooKeeper) -> None:
+async def test_a_broker_without_kip848_raises_consumer_protocol_unsupported(
+    kafka_zk: KafkaWithZooKeeper,
+) -> None:
     topic, group = await kafka_zk.topic(), kafka_zk.group()
     async with open_member(kafka_zk.bootstrap_servers, group, [topic]) as member:
         await until(lambda: member.error is not None)
@@ -222,7 +232,7 @@ async def test_an_old_broker_does_not_know_the_protocol(kafka_zk: KafkaWithZooKe
     assert 'Set `group_protocol="classic"`' in str(member.error)
 
 
-async def test_commits_are_those_of_a_member(kafka: KafkaHandle) -> None:
+async def test_a_member_commits_with_its_id_and_epoch(kafka: KafkaHandle) -> None:
     topic, group, servers = await kafka.topic(), kafka.group(), kafka.bootstrap_servers
     tp = TopicPartition(topic, 0)
     async with open_member(servers, group, [topic]) as member:
@@ -240,7 +250,7 @@ async def test_commits_are_those_of_a_member(kafka: KafkaHandle) -> None:
         assert await offsets(None).load([tp]) == {tp: 7}
 
 
-async def test_the_coordinator_restarts_and_nobody_rebalances(kafka_cluster: KafkaCluster) -> None:
+async def test_restarting_the_coordinator_causes_no_rebalance(kafka_cluster: KafkaCluster) -> None:
     topic, group = await kafka_cluster.topic(partitions=4), kafka_cluster.group()
     servers = kafka_cluster.bootstrap_servers
     async with (
@@ -258,17 +268,17 @@ async def test_the_coordinator_restarts_and_nobody_rebalances(kafka_cluster: Kaf
         )
         await broker.restart()
 
-        def notified_elsewhere(follower: Follower) -> bool:
+        def uses_another_coordinator(follower: Follower) -> bool:
             beat = follower.membership.heartbeat
             return beat is not None and beat[0] != where
 
-        await until(lambda: notified_elsewhere(member) and notified_elsewhere(two))
+        await until(lambda: uses_another_coordinator(member) and uses_another_coordinator(two))
         assert (member.epoch, two.epoch) == epochs
         assert (len(member.assignments), len(two.assignments)) == reported
         assert split(topic, 4, member, two)
 
 
-async def test_a_session_timeout_that_acls_hide_is_assumed_with_a_warning(
+async def test_a_session_timeout_hidden_by_acls_is_assumed_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Kafka(listeners=[SASL_PLAIN_UNENCRYPTED], acls=True) as kafka:

@@ -25,7 +25,7 @@ from tests.support.zookeeper_nodes import nodes_of
 
 
 def beginning_with(ensemble: ZooKeeper, node: ZooKeeperNode) -> Environment:
-    """The order of servers is drawn: draw until it begins with that one."""
+    """Return an environment whose random order of servers begins with `node`."""
     addresses = ZooKeeperConfig(zookeeper_connect=ensemble.connect).addresses
     for seed in count():
         if str(Random(seed).sample(addresses, len(addresses))[0]) == node.address:
@@ -43,7 +43,7 @@ def server(tested: OwnMember) -> str:
     return str(connection.address)
 
 
-async def test_a_group_does_not_move_while_servers_fail_and_come_back(kafka: KafkaHandle) -> None:
+async def test_failing_zookeeper_servers_cause_no_rebalance(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=4), kafka.group()
     async with ZooKeeper(nodes=3) as ensemble:
         leader = await ensemble.leader()
@@ -82,14 +82,14 @@ async def test_a_group_does_not_move_while_servers_fail_and_come_back(kafka: Kaf
                 for member in (first, second)
             ]
 
-            async def all_is_well() -> None:
+            async def all_is_delivered() -> None:
                 requested = list(sent)
                 await until(lambda: all_of(requested, first, second))
 
             assert (server(first), server(second)) == (follower.address, leader.address)
             follower.pause()
             await until(lambda: server(first) != follower.address)
-            await all_is_well()
+            await all_is_delivered()
             follower.resume()
             await until(follower.is_serving)
 
@@ -98,7 +98,7 @@ async def test_a_group_does_not_move_while_servers_fail_and_come_back(kafka: Kaf
             await until(
                 lambda: all(session(member).connected.is_set() for member in (first, second))
             )
-            await all_is_well()
+            await all_is_delivered()
             await leader.start()
 
             await together(leader.kill(), other.kill())
@@ -109,7 +109,7 @@ async def test_a_group_does_not_move_while_servers_fail_and_come_back(kafka: Kaf
             await until(
                 lambda: all(session(member).connected.is_set() for member in (first, second))
             )
-            await all_is_well()
+            await all_is_delivered()
 
             after = [
                 (member.connector.rebalances, session(member).epoch, session(member).session_id)

@@ -1,4 +1,4 @@
-"""The roster of a group: it reads only changes."""
+"""The roster registration_of a group, which reads only changes."""
 
 import asyncio
 from random import Random
@@ -23,12 +23,12 @@ def session_on(connect: str) -> ZooKeeperSession:
     return ZooKeeperSession(ZooKeeperConfig(zookeeper_connect=connect), randomness=Random(1))
 
 
-def of(topic: str) -> bytes:
+def registration_of(topic: str) -> bytes:
     return registration.write(StreamSubscription({topic: 1}), 0)
 
 
 class Group:
-    """Registrations, as their members would write them."""
+    """Registrations, as members write them."""
 
     def __init__(self, session: ZooKeeperSession, name: str) -> None:
         self.existing: dict[str, str] = {}
@@ -44,7 +44,7 @@ class Group:
         await self._session.delete(self._ids)
 
     async def join(self, name: str, topic: str) -> None:
-        await self._session.create(f"{self._ids}/{name}", of(topic))
+        await self._session.create(f"{self._ids}/{name}", registration_of(topic))
         self.existing[name] = topic
 
     async def leave(self, name: str) -> None:
@@ -56,7 +56,7 @@ def found(members: dict[str, StreamSubscription]) -> dict[str, str]:
     return {name: next(iter(subscription.streams)) for name, subscription in members.items()}
 
 
-async def test_only_those_who_came_are_read(
+async def test_a_roster_reads_only_new_registrations(
     zookeeper: ZooKeeperHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     name, wakeup = zookeeper.group(), asyncio.Event()
@@ -65,7 +65,7 @@ async def test_only_those_who_came_are_read(
         assert await roster.read() == {}
 
         async def reads() -> int:
-            """Return the number of requests after it was notified of a change."""
+            """Read the roster after a change, and return the number registration_of requests."""
             await session.sync()
             before = session.requests
             assert found(await roster.read()) == group.existing
@@ -95,7 +95,7 @@ async def test_only_those_who_came_are_read(
         await until(wakeup.is_set)
 
 
-async def come_between(patch: pytest.MonkeyPatch) -> None:
+async def join_during_a_read(patch: pytest.MonkeyPatch) -> None:
     zookeeper = FakeZooKeeper(randomness=Random(1))
     config = ZooKeeperConfig(zookeeper_connect=zookeeper.connect)
     async with (
@@ -115,16 +115,16 @@ async def come_between(patch: pytest.MonkeyPatch) -> None:
 
         with patch.context() as now:
             now.setattr(session, "exists", late)
-            await roster.read()  # what it counts has happened after it read the names
+            await roster.read()  # members joined between the names and their count
         await group.leave("m")
-        await group.join("m", "b")  # and now the count alone does not tell
+        await group.join("m", "b")  # the count alone does not show the change
         assert found(await roster.read()) == group.existing
 
 
-def test_what_comes_between_two_reads_is_not_counted_as_seen(
+def test_members_that_join_during_a_read_do_not_hide_a_later_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run(come_between(monkeypatch))
+    run(join_during_a_read(monkeypatch))
 
 
 async def churn(seed: int) -> None:
@@ -139,7 +139,7 @@ async def churn(seed: int) -> None:
         roster = Roster(session, "g", wakeup)
         await group.begin()
 
-        async def come_and_go() -> None:
+        async def change_members() -> None:
             for _ in range(40):
                 name = f"m{chance.randrange(4)}"
                 if name in group.existing:
@@ -151,7 +151,7 @@ async def churn(seed: int) -> None:
 
         last: dict[str, str] = {}
 
-        async def look() -> None:
+        async def follow() -> None:
             while True:
                 wakeup.clear()
                 last.clear()
@@ -159,14 +159,14 @@ async def churn(seed: int) -> None:
                 await wakeup.wait()
 
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(look())
-            await come_and_go()
+            following = tasks.create_task(follow())
+            await change_members()
             await asyncio.sleep(1)
             assert last == group.existing
-            looking.cancel()
+            following.cancel()
 
 
-def test_no_change_is_missed() -> None:
+def test_a_roster_misses_no_change_of_members() -> None:
     for seed in range(150):
         try:
             run(churn(seed), seed=seed, limit=1000)

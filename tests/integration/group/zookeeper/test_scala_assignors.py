@@ -36,7 +36,7 @@ TEXTS = (
 async def ask(
     program: str, kafka: str, questions: Iterable[str], *arguments: str, scala: str = "2.12"
 ) -> list[str]:
-    """The lines that a release's classes answer."""
+    """Return the lines that the classes of a release print."""
     java, source = find_java(), Path(__file__).with_name(f"{program}.java")
     coordinates = (LOGGING, f"org.apache.kafka:kafka_{scala}:{kafka}")
     jars = await maven.class_path(f"Kafka {kafka}", coordinates)
@@ -92,7 +92,7 @@ def theirs(lines: Iterator[str]) -> OwnerByPartition | str:
         ("0.9.0.1", "2.11", "roundrobin-0.8", 20),
     ],
 )
-async def test_assignments_are_those_of_kafkas_own_classes(
+async def test_assignments_equal_those_of_kafkas_own_classes(
     zookeeper: ZooKeeperHandle, kafka: str, scala: str, strategy: str, count: int
 ) -> None:
     random = Random(kafka)
@@ -106,7 +106,7 @@ async def test_assignments_are_those_of_kafkas_own_classes(
         for member in group.members:
             question = f"assign\trange\t{name}\t{member.consumer_id}"
             expected[question] = restricted_to(member, by_range(group))
-        # every member works out the same round, so one is asked
+        # all members compute the same assignment, so one is enough
         question = f"assign\troundrobin\t{name}\t{member.consumer_id}"
         expected[question] = assignment_of(STRATEGIES[strategy], group)
 
@@ -121,7 +121,7 @@ async def test_assignments_are_those_of_kafkas_own_classes(
     assert len(refused) < len(groups)
 
 
-async def test_hashes_orders_and_fetchers_are_javas() -> None:
+async def test_hashes_string_orders_and_fetcher_ids_equal_those_of_java() -> None:
     pairs = [(text, other) for text in TEXTS for other in TEXTS]
     lowest = -(2**31) - 31 * string_hash("orders")  # their sum has no absolute value in Java
     lowest = (lowest + 2**31) % 2**32 - 2**31

@@ -35,7 +35,7 @@ SHORT_SESSION = {"zookeeper.session.timeout.ms": "3000"}
 
 
 @pytest.mark.parametrize(("strategy", "rule"), [("range", by_range), ("roundrobin", round_robin)])
-async def test_they_divide_partitions_as_two_scala_members_would(
+async def test_assignments_are_those_of_two_scala_members(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers, strategy: str, rule: Any
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=8), kafka_zk.group()
@@ -50,7 +50,7 @@ async def test_they_divide_partitions_as_two_scala_members_would(
             await until(lambda: equal(nodes.owners(), expected))
             await send(kafka_zk, topic, 80, 80)
             await until(lambda: all_of(numbers(topic, 160), scala, tested))
-        # after this member left, its partitions go back and continue at the committed offsets
+        # after this member left, the other one continues at its committed offsets
         everything = [TopicPartition(topic, n) for n in range(8)]
         await scala.until_owning(everything)
         await send(kafka_zk, topic, 80, 160)
@@ -80,7 +80,7 @@ async def test_a_killed_scala_member_is_replaced_and_nothing_is_lost(
         assert max(received(tested).values()) == 1
 
 
-async def test_wildcards_take_topics_that_appear_later(
+async def test_a_white_list_assigns_topics_that_are_created_later(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     group = kafka_zk.group()
@@ -109,7 +109,7 @@ async def test_wildcards_take_topics_that_appear_later(
         await until(lambda: all_of(numbers(later, 50), scala, tested))
 
 
-async def test_partitions_that_are_added_are_divided_too(
+async def test_added_partitions_are_divided(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
@@ -131,7 +131,7 @@ async def test_partitions_that_are_added_are_divided_too(
         await until(lambda: all_of(numbers(topic, 60), scala, tested))
 
 
-async def test_both_stores_have_what_either_side_committed(
+async def test_a_scala_member_continues_at_offsets_of_a_dual_commit(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
@@ -148,22 +148,25 @@ async def test_both_stores_have_what_either_side_committed(
         assert set(received(scala)) == set(numbers(topic, 10, 40))
 
 
-async def test_several_streams_of_several_topics_are_shared_by_both_sides(
+async def test_both_members_share_several_streams_of_several_topics(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     group = kafka_zk.group()
     wide, narrow = await kafka_zk.topic(partitions=7), await kafka_zk.topic(partitions=3)
-    ones = {wide: 2, narrow: 1}
-    others = {wide: 3, narrow: 2}
-    scala = await scala_consumers.start(group, ones, name="s")
+    scala_streams = {wide: 2, narrow: 1}
+    own_streams = {wide: 3, narrow: 2}
+    scala = await scala_consumers.start(group, scala_streams, name="s")
     async with (
         nodes_of(kafka_zk.zookeeper_connect, group) as nodes,
-        open_member(kafka_zk, group, others, "o") as tested,
+        open_member(kafka_zk, group, own_streams, "o") as tested,
     ):
-        members = [GroupMemberInfo(scala.consumer_id, ones), GroupMemberInfo(tested.id, others)]
+        members = [
+            GroupMemberInfo(scala.consumer_id, scala_streams),
+            GroupMemberInfo(tested.id, own_streams),
+        ]
         expected = by_range(GroupInfo(members, {wide: range(7), narrow: range(3)}))
         await until(lambda: equal(nodes.owners(), expected))
-        for topic in ones:
+        for topic in scala_streams:
             await send(kafka_zk, topic, 70)
         sent = [*numbers(wide, 70), *numbers(narrow, 70)]
         await until(lambda: all_of(sent, scala, tested))
@@ -172,7 +175,7 @@ async def test_several_streams_of_several_topics_are_shared_by_both_sides(
         assert max(received(tested, scala).values()) == 1
 
 
-async def test_of_a_black_list_both_sides_read_what_it_leaves(
+async def test_both_members_read_the_topics_that_a_black_list_leaves(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     group = kafka_zk.group()
@@ -194,7 +197,7 @@ async def test_of_a_black_list_both_sides_read_what_it_leaves(
         assert received(tested)
 
 
-async def test_a_console_consumer_is_a_member_like_any_other(
+async def test_a_console_consumer_shares_partitions_of_a_topic(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
@@ -218,7 +221,7 @@ def _with_console(console: ScalaConsole, tested: OwnMember) -> set[bytes]:
     return set(received(tested)) | {value.encode() for value in console.values}
 
 
-async def test_a_member_of_this_client_that_is_killed_is_replaced_by_a_scala_one(
+async def test_a_scala_member_replaces_a_killed_member_of_this_client(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
@@ -244,7 +247,7 @@ def delivered_ms(consumer: OwnConsumer, tp: TopicPartition) -> list[int]:
     return [record.at_ms for record in consumer.records if (record.topic, record.partition) == tp]
 
 
-async def test_a_member_of_this_client_that_stood_still_does_nothing_with_what_it_lost(
+async def test_a_frozen_member_delivers_and_commits_no_lost_partition(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
@@ -252,7 +255,7 @@ async def test_a_member_of_this_client_that_stood_still_does_nothing_with_what_i
     tested = OwnConsumer(
         kafka_zk.zookeeper_connect, group, {topic: 1}, name="o", properties=SHORT_SESSION
     )
-    tested.pause = 0.01  # so that there is always something before it that was fetched already
+    tested.pause = 0.01  # so that fetched records are always buffered
     async with nodes_of(kafka_zk.zookeeper_connect, group) as nodes, tested:
         both = shares(topic, 4, (scala.consumer_id, 1), (tested.consumer_id, 1))
         mine = [member for member, name in both.items() if name.startswith(tested.consumer_id)]
@@ -267,7 +270,7 @@ async def test_a_member_of_this_client_that_stood_still_does_nothing_with_what_i
             tested.thaw()
             await until(lambda: equal(nodes.owners(), both))
             regained_ms = await nodes.claimed_ms()
-            # It reads on: what is sent must not end before it had its share of it again.
+            # Records must be sent until the member has read from its partitions again.
             await until(
                 lambda: all(
                     delivered_ms(tested, member)[-1] >= regained_ms[member] for member in mine
