@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 class Sent:
     """The published results of one handler call, which the brokers have not acknowledged yet.
 
-    The object is its own callback: a delivery that is done calls it. There may be many of these
-    objects, so each refers to few others, which saves the garbage collector work.
+    When a delivery (a sent result) is done, it calls this object. Many of these objects may exist,
+    so each refers to few others to spare the garbage collector.
     """
 
     __slots__ = ("_deliveries", "_done", "_on_sent", "has_failed", "item", "work")
 
     def __init__(self, deliveries: Sequence[RecordDelivery]) -> None:
         self._deliveries = deliveries
-        self._done = 0  # deliveries at the beginning that are done
-        self.has_failed = False  # one of the results could not be written
+        self._done = 0  # how many deliveries, from the first on, are done
+        self.has_failed = False  # whether a result could not be written
         self._on_sent: Callable[[Sent], object]
         self.work: PartitionWork
         self.item: Item
@@ -35,17 +35,18 @@ class Sent:
             await delivery
 
     def begin(self, work: PartitionWork, item: Item, on_sent: "Callable[[Sent], object]") -> None:
-        """Call ``then(self)`` when all results of an item are written or have failed.
+        """Call ``on_sent(self)`` when all results of `item` are written or have failed.
 
-        If they are done already, `on_sent` is called at once.
+        If that is so already, `on_sent` is called before this method returns.
         """
         self.work, self.item, self._on_sent = work, item, on_sent
         self()
 
     def __call__(self) -> None:
-        """Have the next unfinished delivery call this object. If all are done, call `on_sent`.
+        """Register this object with the next unfinished delivery, which will then call it again.
 
-        The deliveries of a producer batch are done together, so one callback suffices for them.
+        If all deliveries are done, call `on_sent`. The deliveries of a producer batch are done
+        together, so one callback suffices for them.
         """
         deliveries = self._deliveries
         while self._done < len(deliveries):
@@ -61,11 +62,11 @@ class Sent:
 class Acknowledgements:
     """The items (records or batches) of a work queue whose results are not acknowledged yet.
 
-    Such an item needs no worker, so the number of workers does not limit the results on their way
-    to the brokers. The item remains in flight: it counts for the limits of its queue, and records
-    with its key wait for it. Its partition is not idle.
+    Such an item occupies no worker, so the number of workers does not limit the results that are on
+    their way to the brokers. The item remains in flight: it counts toward the limits of its queue,
+    and records with its key wait for it.
 
-    `deal_with` is called with results of which at least one could not be written.
+    `deal_with` is called with a `Sent` of which at least one result could not be written.
     """
 
     def __init__(self, queue: "WorkQueue", deal_with: Callable[[Sent], object]) -> None:
@@ -75,7 +76,7 @@ class Acknowledgements:
         self._done: list[Sent] = []
 
     def wait_for(self, work: PartitionWork, item: Item, sent: Sent) -> None:
-        """Return at once, and finish an item later, when its results are written.
+        """Mark an item as processed later, when its results are written. Return at once.
 
         If a result cannot be written, `deal_with` is called instead.
         """
@@ -83,13 +84,13 @@ class Acknowledgements:
         sent.begin(work, item, self._note)
 
     def _note_done(self, sent: Sent) -> None:
-        """Note that results are done, and finish their items in the next iteration of the loop."""
+        """Schedule `_finish` for the next iteration of the event loop, because results are done."""
         if not self._done:
             asyncio.get_running_loop().call_soon(self._finish)
         self._done.append(sent)
 
     def _finish(self) -> None:
-        """Finish the items whose results are done, except those that were cancelled meanwhile."""
+        """Mark the items whose results are done as processed, except those cancelled meanwhile."""
         queue, done = self._queue, self._done
         self._done = []
         finished: defaultdict[PartitionWork, list[Item]] = defaultdict(list)

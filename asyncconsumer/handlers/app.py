@@ -144,8 +144,8 @@ class ConsumerApp(Declarations, WebMixin):
     def from_config(cls, path: StrPath | None, **options: Unpack[AppKeywords]) -> Self:
         """Return an app with options from a TOML file or a Java properties file.
 
-        Keywords override environment variables, which override the file. None stands for the path
-        in ``ASYNCCONSUMER_CONFIG``, as in `from_env`.
+        Keywords override environment variables, which override the file. If `path` is None, it is
+        read from ``ASYNCCONSUMER_CONFIG``, as in `from_env`.
         """
         external = ExternalOptions.read(options, path)
         with external.named_in_errors():
@@ -159,7 +159,7 @@ class ConsumerApp(Declarations, WebMixin):
     def set_worker_number(self, number: int) -> None:
         """Append the worker number to `group_instance_id` and `transactional_id`, if they are set.
 
-        Processes must not share these names, because a broker stops the older user of a name.
+        Processes must not share these ids, because brokers fence the earlier user of an id.
         """
         self._settings = self._settings.for_worker(number)
         if (name := self._options.get("group_instance_id")) is not None:
@@ -225,7 +225,7 @@ class ConsumerApp(Declarations, WebMixin):
         self._start(self._follow(routes), "partitions")
 
     def _transactions(self) -> ExactlyOnce | None:
-        """Return a new object that runs the app's transactions; None without `exactly_once`."""
+        """Return a new object that runs the app's transactions, or None without `exactly_once`."""
         settings, environment = self._settings, self._context.environment
         if not settings.exactly_once:
             return None
@@ -255,7 +255,7 @@ class ConsumerApp(Declarations, WebMixin):
         self._scope.start(guarded(), name)
 
     async def _follow(self, routes: PartitionRoutes[HandlerStream]) -> None:
-        """Start a reading task for each partition when it is assigned."""
+        """Start a task for each partition when it is assigned. The task reads its stream."""
         async for partition, stream in routes.opened():
             self._start(self._read(partition, stream), f"read {partition}")
 

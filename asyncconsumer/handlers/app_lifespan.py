@@ -10,7 +10,8 @@ from asyncconsumer.web.mixin import Lifespan
 async def enter_lifespan(lifespan: Lifespan, app: object, stack: AsyncExitStack) -> Any:  # noqa: ANN401
     """Enter the context manager that `lifespan` returns for `app`. Return the state that it yields.
 
-    `stack` exits the context manager. An exception of its entry gets a note that names `lifespan`.
+    `stack` exits the context manager. If entering raises an exception, the exception gets a note
+    that names `lifespan`.
     """
     opened: object = lifespan(app)
     if not (hasattr(opened, "__aenter__") and hasattr(opened, "__aexit__")):

@@ -18,21 +18,21 @@ from asyncconsumer.serdes import Deserializer, make_deserializer
 from asyncconsumer.serdes.models import without_none
 from asyncconsumer.streams.messages import Message
 
-_OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # no names for a value
+_OF_A_RECORD: Final = ("topic", "partition", "offset", "timestamp")  # never the value
 _SUPPORTED: Final = "Use Depends, State, Header, Key, Value or a deserializer"
 _as_it_is: Final = PartReader("record")
 _PLAIN_JSON: Final = (dict, list, dict[str, Any], list[Any], Any)  # read with the standard library
 
 
 class Parameter(enum.Enum):
-    """The reason why a parameter gets the value of a record."""
+    """The reason why the argument of a handler's parameter is the value of the record."""
 
     EXPLICITLY = enum.auto()  # by `Value`, or a Deserializer
     BY_DEFAULT = enum.auto()  # no marker, and no rule gives it another argument
 
 
 class Inject(enum.Enum):
-    """An argument that comes from the handler call, not from its record or a dependency."""
+    """An argument that is an object of the handler call, not a part of the record."""
 
     CONTEXT = enum.auto()
 
@@ -40,8 +40,9 @@ class Inject(enum.Enum):
 class RecordPart(NamedTuple):
     """The part of a record that an argument is read from.
 
-    `kind` is the annotated type. `deserializer` is the one that the annotation names, or None. For
-    a header, `name` is its name, and `required` says whether each record must have it.
+    `kind` is the type in the parameter's annotation. `deserializer` is the object that the
+    annotation names, or None. For a header, `name` is its name, and `required` says whether every
+    record must have it.
     """
 
     part: Literal["key", "value", "header"]
@@ -52,10 +53,10 @@ class RecordPart(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """An argument of a handler, and the function `read` that takes it from a record.
+    """An argument of a handler, and the function `read` that returns it for a record.
 
-    With `waits`, `read` may return a coroutine. With `inject`, the argument is not read from the
-    record. With `keyword`, it is passed by that name.
+    If `waits` is true, `read` may return a coroutine. If `inject` is set, the argument is not read
+    from the record. If `keyword` is set, the argument is passed by that name.
     """
 
     read: Callable[[Record], Any]
@@ -68,7 +69,7 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dependency:
-    """A function or class whose result is an argument of a handler, with its own arguments."""
+    """A function or class whose result is an argument of a handler. It has arguments of its own."""
 
     function: Callable[..., Any]
     arguments: Sequence[Argument]
@@ -76,7 +77,7 @@ class Dependency:
 
     @property
     def kind(self) -> Callable[..., Any]:
-        """The function whose code shows whether the dependency is a generator or async.
+        """The function to inspect, to find out whether the dependency is a generator or async.
 
         For an object with ``__call__``, it is that method.
         """
@@ -90,7 +91,7 @@ class Dependency:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the qualified name of a function, for a partial that of the function it calls."""
+    """Return the qualified name of a function. A `partial` has that of its wrapped function."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__qualname__", None) or type(function).__qualname__
@@ -301,7 +302,10 @@ def _reader(
 
 
 def _split(kind: Any) -> tuple[Any, list[object]]:  # noqa: ANN401
-    """Return the type and the markers in an annotation. `Key` alone stands for the key's bytes."""
+    """Return the type and the markers in an annotation.
+
+    ``Key`` alone means ``Annotated[bytes, Key]``.
+    """
     kind = getattr(kind, "__value__", kind)  # an alias, `type Name = ...`
     if get_origin(kind) is Annotated:
         kind, *markers = get_args(kind)

@@ -121,7 +121,7 @@ def document(
 
 
 def _operations(handler: Handler) -> Iterator[_ChannelOperation]:
-    """Yield one operation for each topic that a handler reads or writes."""
+    """Yield one operation for each topic that a handler reads, and for each that it writes."""
     name, options = handler.name.rpartition(".")[2], handler.handling
     read = _read(handler)
     topics = sorted(handler.topics)

@@ -65,7 +65,10 @@ class BatchQueues(Unordered):
                 self._look(work, number, queue, ready)
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Let the queue of a processed batch make its next batch."""
+        """Make the next batch of the queue that the processed batch `item` came from.
+
+        If the queue has too few records, start its timer.
+        """
         assert isinstance(item, list)
         number = self._number_of(item[0])
         queue: _BatchQueue | None = work.busy.get(number)
@@ -86,7 +89,7 @@ class BatchQueues(Unordered):
     ) -> None:
         """Make a batch of `queue` ready if it is full. Otherwise start the timer of the queue.
 
-        When the timer ends, the records that wait become a smaller batch.
+        When the timer ends, the waiting records become a smaller batch.
         """
         if len(queue.waiting) >= self._batch.max_records:
             self._make(work, queue, ready)

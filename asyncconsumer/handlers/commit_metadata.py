@@ -23,8 +23,8 @@ LONGEST: Final = 3_500
 
 _VERSION: Final = "asyncconsumer:1:"
 _RUNS, _BITS, _DEFLATED = 0, 1, 2  # `_DEFLATED` is added to either of the others
-_MOST_RANGES: Final = 4_096  # ranges in one text
-_MOST_BYTES: Final = 2**16  # of a text, after decompression
+_MOST_RANGES: Final = 4_096  # the maximum of ranges in one text
+_MOST_BYTES: Final = 2**16  # the maximum size of a text after decompression
 
 
 class OffsetWithRanges(Offset):

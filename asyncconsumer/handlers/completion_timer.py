@@ -3,14 +3,14 @@
 from collections import deque
 from typing import Final
 
-_ENDS: Final = 3  # completions in time, after which a handler counts as healthy
+_ENDS: Final = 3  # how many intervals are kept
 
 
 class CompletionTimer:
-    """The seconds between the last completions of handler calls, while items are processed.
+    """The last intervals between completions of handler calls, in seconds.
 
-    Several intervals are kept. With one, the health of a slow handler would change with every
-    record.
+    Time without a record to process does not count. Several intervals are kept, because with a
+    single one, the health of a slow handler would change with every record.
     """
 
     __slots__ = ("_last", "_since")
@@ -20,11 +20,11 @@ class CompletionTimer:
         self._last: deque[float] = deque([0.0] * _ENDS, maxlen=_ENDS)
 
     def begin(self, now: float) -> None:
-        """Start to measure at `now`, when an item becomes ready and no other one is running."""
+        """Start to measure at `now`, because an item became ready while none was running."""
         self._since = now
 
     def end(self, now: float, count: int = 1) -> None:
-        """Note that `count` handler calls have completed since the last call, successful or not."""
+        """Note that `count` handler calls have ended since the last call of this method."""
         if count == 1:
             self._last.append(now - self._since)
         else:
@@ -32,5 +32,5 @@ class CompletionTimer:
         self._since = now
 
     def longest(self, now: float) -> float:
-        """Return the longest of the last intervals and of the current, incomplete interval."""
+        """Return the longest of the kept intervals and the current, incomplete one, in seconds."""
         return max(now - self._since, *self._last)

@@ -13,7 +13,7 @@ from asyncconsumer.handlers.dead_letter_queue import DeadLetterFilter, DeadLette
 from asyncconsumer.web.pages import Asgi
 from asyncconsumer.web.status import Status
 
-_AT_ONCE: Final = 500  # records to send before they are marked as done
+_AT_ONCE: Final = 500  # records sent before they are marked as done
 _LIMIT: Final = 10_000
 
 OptionsSource = Callable[[], Mapping[str, Any]]
@@ -49,7 +49,7 @@ class ReplayActions:
 
 
 class DashboardApp(Protocol):
-    """The interface of an app for its dashboard."""
+    """The methods of an app that its dashboard calls."""
 
     @property
     def consumer(self) -> Consumer:

@@ -52,7 +52,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Conditions for dead letters, all of which must be met. A condition of None is always met."""
+    """Conditions that a dead letter must meet. A condition of None is always met."""
 
     error: str | None = None  # a regular expression, searched in "type: message"
     handler: str | None = None
@@ -76,7 +76,7 @@ class DeadLetterFilter:
 
 
 class DeadLetterQueue(AsyncResource):
-    """The dead letters of one topic, open for its ``async with`` block."""
+    """The dead letters of one topic. Use it in an ``async with`` block."""
 
     def __init__(self, topic: str, **options: Any) -> None:  # noqa: ANN401 - of a connection
         self._topic = topic
@@ -124,9 +124,10 @@ class DeadLetterQueue(AsyncResource):
         await send_all(self._producer, records, topic)
 
     async def finish(self, dead_letters: Iterable[DeadLetter]) -> int:
-        """Mark dead letters as done. Return how many do not fit into the metadata of the commit.
+        """Mark dead letters as done. Return how many of them could not be marked.
 
-        The next `read` returns those again.
+        The number of marks is limited by the maximum size of commit metadata. The next `read`
+        returns dead letters without a mark again.
         """
         offsets = defaultdict(set)
         for dead_letter in dead_letters:
@@ -155,7 +156,7 @@ class DeadLetterQueue(AsyncResource):
         for tp in partitions:
             start = await self._simple.offsets_before(*tp, EARLIEST)
             stored = committed[tp]
-            offset = Offset.of(0 if stored is None else stored)  # 0 may have metadata, too
+            offset = Offset.of(0 if stored is None else stored)  # a stored 0 may have metadata
             ranges = decode(offset, offset.metadata)
             self._done[tp] = max(int(offset), start), [each for each in ranges if each[1] > start]
 

@@ -33,7 +33,7 @@ class Drained(NamedTuple):
 
 
 class Draining:
-    """The draining of an app, which happens once. It keeps the result."""
+    """The draining of an app, which happens only once. The object keeps its result."""
 
     def __init__(self) -> None:
         self.result: Drained | None = None
@@ -48,7 +48,7 @@ class Draining:
         return self.result
 
     def cut_short(self, queues: Collection[WorkQueue]) -> None:
-        """Cancel the handler calls that are running. The result of `run` has their offsets."""
+        """Cancel the handler calls that are running. The result of `run` then has their offsets."""
         for queue in queues:
             self._note(queue.cancel())
 
@@ -59,7 +59,10 @@ class Draining:
 
 
 async def drain(queues: Collection[WorkQueue], grace: float) -> Drained:
-    """Stop the work queues, wait for running items, and cancel them after `grace` seconds."""
+    """Stop the work queues, and wait for running handler calls.
+
+    After `grace` seconds, cancel the calls that are still running.
+    """
     for queue in queues:
         queue.stop()
     cut: dict[TopicPartition, list[int]] = {}
@@ -99,7 +102,7 @@ async def _cut_short(
 def _with_pending_retries(
     cut: dict[TopicPartition, list[int]], queues: Collection[WorkQueue]
 ) -> dict[TopicPartition, list[int]]:
-    """Return `cut` with the offsets of records that failed and wait for a retry in a queue.
+    """Return `cut` extended by the offsets of records that failed and wait for a retry in a queue.
 
     They are added because this process will not retry these records.
     """

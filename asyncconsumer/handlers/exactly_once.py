@@ -1,8 +1,8 @@
 """Exactly-once handlers: outputs and offsets are committed in the same transaction.
 
 An app has one transactional producer. The outputs of a handler call are kept until the call is
-finished. They are then part of the next transaction, which commits the offsets, too. There is no
-barrier between transactions: a record that finishes during a commit belongs to the next one.
+finished. The next transaction writes them and commits the offsets. There is no barrier between
+transactions: if a call ends during a commit, its outputs belong to the next transaction.
 """
 
 import asyncio
@@ -57,9 +57,9 @@ _MAX_BUFFERED_BYTES: Final = 32 * 2**20
 _SECONDS_BETWEEN_TRIES: Final = 1.0
 _REPEATED: Final = (
     DeliveryTimedOut,
-    # a fenced member: later transactions commit the partitions that it still owns
+    # The member was fenced. Later transactions commit the partitions that it still owns.
     IllegalGeneration, UnknownMemberId, FencedMemberEpoch,
-    # the next transaction has a new epoch
+    # The next transaction has a new producer epoch.
     InvalidProducerIdMapping, InvalidTransactionState, TransactionAbortable, OutOfOrderSequence,
     UnknownProducerId,
 )  # fmt: skip
@@ -83,7 +83,7 @@ class TransactionOptions(NamedTuple):
 
 
 class Collected:
-    """A delivery that is done at once, because a later transaction writes the record."""
+    """A result of `send_now` that need not be awaited. A later transaction writes the record."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return
@@ -94,7 +94,7 @@ _COLLECTED: Final = Collected()
 
 
 class OutputCollector:
-    """A sender that keeps records as outputs of the current handler call, and writes none."""
+    """A sender that writes no records. It keeps them as outputs of the current handler call."""
 
     def send_now(self, topic: str, key: bytes | None, value: bytes | None) -> Collected:
         """Keep a record without headers as an output of the current handler call."""
@@ -145,7 +145,7 @@ class CollectedDeadLetters:
 class ExactlyOnce(AsyncResource):
     """The transactional producer of an app, and the outputs of its handlers until they are written.
 
-    `fail` is called with an error that stops the app.
+    `fail` is called with an error that must stop the app.
     """
 
     def __init__(
@@ -186,10 +186,10 @@ class ExactlyOnce(AsyncResource):
         return self._options
 
     def call(self, call: CallHandler, queue: WorkQueue, give_up: GiveUp) -> CallHandler:
-        """Return a handler call that makes `call` and keeps the records that the handler sends.
+        """Return a function that calls the handler by `call` and keeps the records that it sends.
 
-        The transaction that commits the offsets of the item writes them. `give_up` is called for
-        each record of an item if a topic rejects the item's outputs.
+        The transaction that commits the offsets of the processed item writes these records. If a
+        topic rejects one of them, `give_up` is called for each record of the item.
         """
         self._queues[queue] = None
 
@@ -202,7 +202,7 @@ class ExactlyOnce(AsyncResource):
             outputs = Outputs(work, item, refused)
             _current.set(outputs)
             if work.outputs:
-                work.outputs.pop(outputs.first, None)  # outputs of a failed attempt
+                work.outputs.pop(outputs.first, None)  # the outputs of a failed attempt
             result = await call(item)
             if not outputs.records:
                 return result
@@ -216,10 +216,7 @@ class ExactlyOnce(AsyncResource):
     async def _give_up(
         self, outputs: Outputs, error: Exception, queue: WorkQueue, give_up: GiveUp
     ) -> None:
-        """Apply the failure policy to the records whose outputs were rejected by a topic.
-
-        The records' outputs are dropped.
-        """
+        """Drop outputs that a topic rejected, and call `give_up` for each record of their item."""
         first = first_of(outputs.item)
         work = queue.partitions.get(TopicPartition(first.topic, first.partition))
         if work is None or work.outputs.get(first.offset) is not outputs:
@@ -231,7 +228,7 @@ class ExactlyOnce(AsyncResource):
             for record in records:
                 await give_up(record, error, 1)
         except Exception as failure:  # noqa: BLE001 - it stops the app
-            work.outputs[first.offset] = outputs  # the records are not processed
+            work.outputs[first.offset] = outputs  # the records count as unprocessed
             self.fail(failure)
 
     # --- the size of the outputs -----------------------------------------------------------------
@@ -243,7 +240,7 @@ class ExactlyOnce(AsyncResource):
                 queue.block()
 
     def measure(self) -> None:
-        """Compute the size of the kept outputs again. If it is below the limit, accept records."""
+        """Compute the size of the kept outputs. If it is below the limit, accept records again."""
         partitions = [
             work
             for queue in self._queues
@@ -256,13 +253,13 @@ class ExactlyOnce(AsyncResource):
                 queue.unblock()
 
     def work(self, tp: TopicPartition) -> PartitionWork | None:
-        """Return the `PartitionWork` of a partition's last assignment; None if there was none."""
+        """Return the `PartitionWork` of a partition's last assignment, or None without one."""
         return next(
             (queue.partitions[tp] for queue in self._queues if tp in queue.partitions), None
         )
 
     def store(self, stored: OffsetStore, identity: FindIdentity) -> OffsetStore:
-        """Return an offset store that commits in transactions, and loads from `stored`.
+        """Return an offset store that commits in transactions, and loads offsets from `stored`.
 
         `identity` returns the member that commits, or None if this app is not a member.
         """
@@ -295,9 +292,9 @@ class _Attempt(NamedTuple):
 class TransactionalOffsets:
     """An offset store whose commits are transactions with the outputs of the processed records.
 
-    The group coordinator checks the member of each transaction. The transaction of a member that
-    has lost partitions therefore fails. The next transaction contains the outputs of the partitions
-    that the member still has.
+    The group coordinator checks the member of each transaction. If the member has lost partitions,
+    the transaction fails. The next one has only the outputs of the partitions that the member still
+    owns.
     """
 
     def __init__(self, parts: ExactlyOnce, stored: OffsetStore, identity: FindIdentity) -> None:
@@ -307,16 +304,16 @@ class TransactionalOffsets:
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
         self._longest = LONGEST
         self._running: asyncio.Task[ConsumerError | None] | None = None
-        self._in_doubt: _Attempt | None = None  # its commit has no result
-        self._tracks = False  # the next transaction finds the record that its topic refuses
+        self._in_doubt: _Attempt | None = None  # a transaction whose commit got no response
+        self._tracks = False  # whether the next transaction looks for the rejected record
         self._began = 0.0
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """Return the committed offset of each partition, or None for a partition without one.
 
-        Wait for the transactions of this app first. If the member was lost and has returned in the
-        same generation, one of them may still commit. `stored` waits for other open transactions
-        that might change the offsets.
+        First wait for the transactions of this app, because one of them may still change the
+        offsets. That happens if the member was lost and has returned in the same generation.
+        `stored` waits for the open transactions of other producers.
         """
         while True:
             try:
@@ -339,7 +336,7 @@ class TransactionalOffsets:
         A transaction continues if this call is cancelled, and the next call waits for it.
         """
         await self._settle()
-        # partitions and member belong together, so there is no await from here to the task
+        # No await from here to the task: the offsets and the member must be of one assignment.
         if (attempt := self._plan(offsets)) is None:
             return
         if (member := self._identity()) is None:
@@ -348,7 +345,7 @@ class TransactionalOffsets:
         await self._in_task(self._run(attempt, group), "commit a transaction")
 
     async def _settle(self) -> None:
-        """Wait until no transaction is running, and the result of the last transaction is known."""
+        """Wait until no transaction is running, and the outcome of the last one is known."""
         while self._running is not None or self._in_doubt is not None:
             if self._running is not None:
                 await asyncio.wait({self._running})
@@ -430,10 +427,10 @@ class TransactionalOffsets:
             self._parts.fail(cause)
 
     def _note_begin(self) -> None:
-        """Note the time at which a transaction begins.
+        """Store the time at which a transaction begins.
 
-        If the producer has an unfinished transaction, keep the earlier time, because that
-        transaction may have timed out.
+        If the producer has an unfinished transaction, keep the time of that one, because it may
+        have timed out.
         """
         if not self._parts.producer.has_unfinished_transaction:
             self._began = asyncio.get_running_loop().time()
@@ -441,9 +438,9 @@ class TransactionalOffsets:
     def _take_over(self, error: ConsumerError) -> bool:
         """Use a new producer epoch for the next transaction, and return True.
 
-        This is safe if a transaction timed out, or if no other process can have the transactional
-        id. Otherwise another process may have taken over, so stop the app with `error`, and return
-        False.
+        This is safe if the transaction has timed out, or if no other process can have the
+        transactional id. Otherwise another process may have taken over. Then stop the app with
+        `error`, and return False.
         """
         seconds = asyncio.get_running_loop().time() - self._began
         options = self._parts.options
@@ -454,14 +451,15 @@ class TransactionalOffsets:
         return True
 
     async def _resolve(self, attempt: _Attempt) -> ConsumerError | None:
-        """Find out whether a transaction without a result was committed.
+        """Find out whether a transaction whose commit got no response was committed.
 
-        An empty transaction with a new epoch ends it. Then the committed offsets show whether it
-        was committed. If another member has committed a partition since, the outputs count as not
-        written. The group coordinator rejects their repetition, because this member no longer owns
-        the partition.
+        First run an empty transaction with a new producer epoch, which ends the other one. Then the
+        committed offsets show whether that one was committed. Outputs that were not written are
+        written by the next transaction. If another member has committed a partition since, its
+        outputs count as not written. The coordinator rejects their repetition, because this member
+        no longer owns the partition.
 
-        Return None, or the error of the empty transaction or of the load.
+        Return None, or the error of the empty transaction or of loading the offsets.
         """
         loaded: Mapping[TopicPartition, int | None] | None = None
         while loaded is None:

@@ -41,7 +41,7 @@ _SECONDS_UNTIL_IT_IS_MENDED: Final = 1.0
 
 
 class Failures:
-    """The failure policy of one handler. A failed record is retried, and then given up.
+    """The failure policy of one handler: retry a failed record, and finally give it up.
 
     A record that is given up becomes a dead letter, is skipped, or stops the app.
     """
@@ -75,13 +75,14 @@ class Failures:
         self._tracebacks = RateLimitedLogger(_log)
 
     async def deal_with(self, work: PartitionWork, item: Item, error: BaseException) -> bool:
-        """Handle a failed item. Return True if it is finished, and False if it is tried again.
+        """Handle a failed item (a record or a batch).
 
-        Raise `HandlerFailed` if the app must stop.
+        Return True if it is finished, and False if it will be retried. Raise `HandlerFailed` if the
+        app must stop.
         """
         first = first_of(item)
         if isinstance(error, NotDue):
-            work.attempts[first.offset] = Attempts(attempts_of(first), None)  # waits only once
+            work.attempts[first.offset] = Attempts(attempts_of(first), None)  # to wait only once
             self._queue.retry(work, item, error.seconds)
             return False
         if isinstance(error, BehindRetry):
@@ -97,7 +98,10 @@ class Failures:
         return await self._failed(work, item, error)
 
     async def _failed(self, work: PartitionWork, item: Item, error: BaseException) -> bool:
-        """Retry an item on which a handler or a deserializer failed, or give up its records."""
+        """Retry an item on which a handler or a deserializer failed, or give up its records.
+
+        Return True if the item is finished, and False if this partition will retry it.
+        """
         first = first_of(item)
         topics = self._retry_topics
         current = None if topics is None else topics.find(first.topic)
@@ -130,7 +134,7 @@ class Failures:
     async def _park(
         self, record: Record, topic: RetryTopic, error: BaseException, attempts: int
     ) -> None:
-        """Write a record of the source topic or of a retry topic to a retry topic."""
+        """Write a record from the source topic or a retry topic to the retry topic `topic`."""
         assert self._retry_topics is not None
         if self._retry_topics.find(record.topic) is not None:
             record = original(record)
@@ -222,9 +226,10 @@ class Failures:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the text of an error for logs and events.
+    """Return an error as text, for logs and events.
 
-    For a handler's exception, this is only its type, because its message may quote the record.
+    For an exception of a handler, the text is only its type, because its message may quote the
+    record.
     """
     return str(error) if isinstance(error, ConsumerError) else type(error).__name__
 

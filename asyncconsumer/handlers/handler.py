@@ -21,7 +21,7 @@ from asyncconsumer.handlers.retry import Retry
 OrderingName: TypeAlias = Literal["key", "partition", "none"]
 OnError: TypeAlias = Literal["stop", "skip"]
 
-_MORE_THAN_CAN_RUN: Final = 10  # times as many: most waiting records may have the same keys
+_MORE_THAN_CAN_RUN: Final = 10  # times: the keys of most waiting records may be busy
 _LEAST_IN_FLIGHT: Final = 1_000
 
 
@@ -30,9 +30,9 @@ class HandlerOptions:
     """The options of one handler.
 
     `ordering` is "key", "partition" or "none". Records of one key, or of one partition, are
-    processed one after the other. `concurrency` is the number of handler calls at once.
+    processed one after the other. `concurrency` is the maximum number of concurrent handler calls.
 
-    `on_error` applies to a record that still fails after its retries, without a
+    `on_error` applies to a record that still fails after its retries, if there is no
     `dead_letter_topic`. "stop" ends the app, and "skip" continues without the record.
 
     `publish` is the topic to which the values that the handler returns are written, or a `Publish`
@@ -40,8 +40,9 @@ class HandlerOptions:
     return one value, several in a list or tuple, `Outgoing` records, or None. It may be a
     generator.
 
-    `max_in_flight` and `max_in_flight_bytes` limit the records that wait or are processed. One
-    partition may use as much of these limits as the others leave free.
+    `max_in_flight` and `max_in_flight_bytes` limit the records that wait or are processed. A
+    partition gets more records only while it has fewer in flight than the limits leave free. One
+    partition alone therefore gets about half.
 
     `priorities` maps topics of the handler to numbers. Records of a higher priority are started
     first. Other topics have the priority 0. `max_in_flight` and `max_in_flight_bytes` apply to each
@@ -99,7 +100,7 @@ class HandlerOptions:
 
     @property
     def limit(self) -> int:
-        """The maximum number of records in flight.
+        """The maximum number of records in flight, by default a multiple of the concurrency.
 
         One partition alone gets about half of a large limit, so that others have room.
         """
@@ -170,7 +171,7 @@ class Handler:
             )
 
     def included(self, prefix: str, middlewares: Sequence[Middleware]) -> "Handler":
-        """Return a copy with `prefix` before all of its topics, and with more middlewares.
+        """Return a copy with `prefix` before the names of its topics, and with more middlewares.
 
         `middlewares` are called around the handler's own middlewares.
         """

@@ -42,13 +42,13 @@ class HandlerHealth:
     parked: int  # written to the retry topic
 
     def with_that_of(self, other: "HandlerHealth") -> "HandlerHealth":
-        """Return the sum of this health and `other`, for handlers with the same name."""
+        """Return the sum of this health and `other`, which is of a handler with the same name."""
         return HandlerHealth(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
 class AppHealth:
-    """The health of an app. `reason` says why the app failed or that it is paused, or is None."""
+    """The health of an app. `reason` is None unless the app has failed or is paused."""
 
     state: AppState
     reason: str | None
@@ -80,13 +80,13 @@ def health_of(
 
 
 def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
-    """Return why one of the handlers is stuck, or None if none is.
+    """Return the reason why one of the handlers is stuck, or None if none is.
 
-    A handler is stuck if a call runs and the time since the last completion is `timeout_ms` or
-    more. The last 3 intervals between completions count as well.
+    A handler is stuck if a call is running and the last completion was `timeout_ms` ago or earlier.
+    The last 3 intervals between completions are compared with `timeout_ms` as well.
 
-    A handler also counts as stuck while its dead letters cannot be written, because every failed
-    record waits for that.
+    A handler also counts as stuck while records cannot be written to its retry or dead letter
+    topic, because every failed record waits for that.
     """
     now = asyncio.get_running_loop().time()
     for runtime in handlers:
@@ -103,7 +103,10 @@ def stuck(handlers: Iterable[HandlerRuntime], timeout_ms: int) -> str | None:
 def with_in_flight(
     lag: Mapping[str, Mapping[str, int | None]], handlers: Iterable[HandlerRuntime]
 ) -> dict[str, dict[str, int | None]]:
-    """Return the lag with the records in flight added, because they are not processed yet."""
+    """Return the lag of each partition, increased by its records in flight.
+
+    Records in flight are not processed yet.
+    """
     behind = {topic: dict(of_topic) for topic, of_topic in lag.items()}
     for runtime in handlers:
         for (topic, number), work in runtime.queue.partitions.items():

@@ -37,9 +37,9 @@ def caller(
     threads: HandlerThreads | None,
     context_of: Callable[[Item], Context] | None = None,
 ) -> CallHandler:
-    """Return the function to call with each item.
+    """Return the function that calls a handler with an item (a record or a batch).
 
-    It contains only the steps that this handler needs, because it is called for each record.
+    The function has only the steps that this handler needs, because it runs for each record.
     """
     run: Callable[..., Awaitable[Any]] = function
     if threads is not None:
@@ -70,7 +70,7 @@ def _with_batch(run: Callable[..., Awaitable[Any]], reads: list[Read]) -> CallHa
 def _waiting(
     run: Callable[..., Awaitable[Any]], reads: list[Read], *, batch: bool
 ) -> Callable[[Any], Awaitable[Any]]:
-    """Return a function that awaits deserializers before it calls the handler.
+    """Return a function that awaits the deserialized arguments before it calls the handler.
 
     A deserializer may have to wait, for example for a schema registry.
     """

@@ -13,11 +13,11 @@ class Ledger:
     """The processed and unprocessed offsets of one partition, from the committed offset on.
 
     The ledger keeps the unprocessed offsets. All other offsets below `position` count as processed.
-    This includes offsets without a record, after compaction or in transactions.
+    These include offsets without a record, after compaction or in transactions.
 
-    Records are added in blocks and started in the order of their offsets. A record that is started
-    and processed at once only moves the index of its block. A record that waits, in a handler or
-    for another record, is kept by its offset until it is processed.
+    Records are added in blocks, and started in the order of their offsets. If a record is started
+    and processed at once, only the index of its block moves. If a record has to wait, its offset is
+    kept until it is processed.
     """
 
     def __init__(self, start: int) -> None:
@@ -33,20 +33,20 @@ class Ledger:
         self._before_epoch = committed.leader_epoch  # the leader epoch of `_before`
 
     def drop_if_truncated(self, leader_epoch: int) -> None:
-        """Drop the ranges that the last owner processed, unless `leader_epoch` keeps them valid.
+        """Drop the ranges that the last owner processed, unless `leader_epoch` proves them valid.
 
-        `leader_epoch` is that of the next records. A leader elected after the commit may have
-        truncated the log and written other records at the processed offsets. It is better to
-        process records twice than to lose these. An unknown leader epoch counts as a later one.
+        `leader_epoch` is that of the records read next. A leader elected after the commit may have
+        truncated the log and written other records at the processed offsets. Such records must not
+        be skipped. An unknown leader epoch counts as a later one.
         """
         if not 0 <= leader_epoch <= self._before_epoch:
             self._before = []
 
     def advance_position(self, position: int, leader_epoch: int) -> None:
-        """Set the position. All records before it were added, or do not exist.
+        """Set the position, which is the next offset to read. All records before it were added.
 
-        Drop the ranges of the last owner that end before the position, because they are no longer
-        needed.
+        Drop the last owner's processed ranges that end before the position, because they are no
+        longer needed.
         """
         self.position = position
         self.leader_epoch = leader_epoch
@@ -71,22 +71,22 @@ class Ledger:
         return bool(self._before)
 
     def add(self, block: RecordBlock) -> None:
-        """Add records to process, in the order of their offsets."""
+        """Add records to process, whose offsets follow those of all earlier records."""
         if records := block.records:
             self.unstarted.append(block)
             self._times.append((records[0].offset, records[0].timestamp))
             self._drop_times(next(self._unfinished()))
 
     def _drop_times(self, first: int) -> None:
-        """Drop the timestamps of blocks before the one with the first unprocessed record."""
+        """Drop the timestamps of blocks that end before `first`, the first unprocessed offset."""
         while len(self._times) > 1 and self._times[1][0] <= first:
             self._times.popleft()
 
     @property
     def oldest_timestamp(self) -> int | None:
-        """The timestamp of the oldest unprocessed record, or None if all are processed.
+        """The timestamp in ms of the oldest unprocessed record, or None if all are processed.
 
-        It is only as precise as a block: it is the timestamp of the first record in the block.
+        It is approximate: it is the timestamp of the first record in the same block.
         """
         first = next(self._unfinished(), None)
         if first is None:
@@ -95,9 +95,9 @@ class Ledger:
         return self._times[0][1]
 
     def start_next(self, *, in_run: bool = False) -> Record:
-        """Mark the next record that is not started as started, and return it.
+        """Mark the next unstarted record as started, and return it.
 
-        With `in_run`, a block without unstarted records is kept, because the worker that iterates
+        With `in_run`, keep a block that has no unstarted records left. The worker that iterates
         over the block removes it later.
         """
         block = self.unstarted[0]
@@ -121,17 +121,17 @@ class Ledger:
             self.unstarted.popleft()
 
     def drop_unstarted(self) -> None:
-        """Free the memory of records that are not started. Keep their offsets as unprocessed."""
+        """Free the memory of unstarted records. Keep their offsets as unprocessed."""
         for block in self.unstarted:
             self._started.update(dict.fromkeys(_offsets(block), 0))
         self.unstarted.clear()
 
     def finish(self, offset: int) -> int:
-        """Mark the started record at `offset` as processed. Return its size."""
+        """Mark the started record at `offset` as processed. Return its size in bytes."""
         return self._started.pop(offset)
 
     def is_unfinished(self, offset: int) -> bool:
-        """Return whether a record at this offset was added and is not processed."""
+        """Return whether the record at this offset was added and is not processed."""
         return offset in self._started or any(offset in _offsets(block) for block in self.unstarted)
 
     @property
@@ -162,7 +162,7 @@ class Ledger:
         return OffsetWithRanges(first, leader_epoch=epoch, metadata=metadata)
 
     def _beyond(self) -> Iterator[tuple[int, int]]:
-        """Yield the processed ranges between the first unprocessed record and the position."""
+        """Yield the processed ranges between the first unprocessed offset and the position."""
         assert self.position is not None
         for offset, following in pairwise(chain(self._unfinished(), [self.position])):
             if following > offset + 1:

@@ -71,7 +71,7 @@ class State:
 
 
 class MissingHeader(Exception):
-    """A record has no header with the name that a handler's parameter asks for."""
+    """An error for a record without a header that a parameter of the handler needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _conversion(kind: Any) -> Callable[[bytes], Any]:  # noqa: ANN401
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:  # noqa: ANN401
-    """Return a type without its None, and whether it allowed None."""
+    """Return a type without None, and whether it included None, as in ``str | None``."""
     if get_origin(kind) not in (Union, types.UnionType):
         return kind, False
     others = [each for each in get_args(kind) if each is not types.NoneType]

@@ -64,7 +64,10 @@ def around_publish(middlewares: Iterable[Middleware]) -> list[PublishMiddleware]
 def with_middlewares(
     call: CallHandler, middlewares: Sequence[Middleware], context_of: Callable[[Item], Context]
 ) -> CallHandler:
-    """Return a handler call with middlewares around it. The first one is the outermost."""
+    """Return a function that calls the middlewares around the handler call `call`.
+
+    The first middleware is the outermost.
+    """
     if not middlewares:
         return call
 

@@ -12,20 +12,20 @@ Ready: TypeAlias = Callable[[tuple[PartitionWork, Item]], None]
 
 
 class Ordering(Protocol):
-    """A policy that decides which items may be started. Its methods do not block.
+    """A policy that decides which records or batches may be started. Its methods do not block.
 
-    Added records are started in the order of their offsets, unless `add` starts them all. A record
-    whose predecessor is in flight waits in `busy` of its partition.
+    Records are started in the order of their offsets, unless `add` starts them all at once. If a
+    record must wait for another one in flight, it is kept in `busy` of its partition.
 
-    With `is_serial`, at most one record of a partition is in flight.
+    If `is_serial` is true, at most one record of a partition is in flight.
     """
 
     is_serial: ClassVar[bool]
 
     def add(self, work: PartitionWork, records: Sequence[Record], ready: Ready) -> None:
-        """Call `ready` for the records added to a partition that may start at once.
+        """Call `ready` for those of the added records that may start at once.
 
-        Other records are started later, by workers or by `done`.
+        Workers, or calls of `done`, start the other records later.
         """
 
     def may_start(self, work: PartitionWork) -> bool:
@@ -34,17 +34,17 @@ class Ordering(Protocol):
     def follows_each(self, work: PartitionWork) -> bool:
         """Return whether `start` and `done` must be called for every record of a partition.
 
-        Otherwise they are not called for a record whose handler never waits.
+        Otherwise they are not called for a record whose handler returns without a wait.
         """
 
     def start(self, work: PartitionWork, record: Record) -> None:
         """Note that a record of the partition is being processed."""
 
     def postpone(self, work: PartitionWork, record: Record) -> None:
-        """Keep a record, whose key is in `busy`, until the record before it is processed."""
+        """Keep a record until the earlier record of its key, which is in `busy`, is processed."""
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
-        """Call `ready` for the items that waited for `item`, which is processed now."""
+        """Call `ready` for the items that waited for `item`, because it is processed."""
 
 
 class Unordered:

@@ -28,14 +28,14 @@ _OF_A_RECORD: Final = (
 
 
 def is_of_a_record(error: ConsumerError) -> bool:
-    """Return whether an error means that a topic rejects a record, and not the others."""
+    """Return whether an error means that a topic rejected one record, and may accept others."""
     return isinstance(error, _OF_A_RECORD)
 
 
 class OutputSender:
-    """The records that were sent in one transaction.
+    """A sender of the outputs in one transaction.
 
-    With `tracked`, each record has a delivery, which takes four times as long.
+    With `tracked`, the error of each record is known, but sending takes four times as long.
     """
 
     def __init__(self, producer: Producer[Any, Any], *, tracked: bool) -> None:
@@ -45,7 +45,7 @@ class OutputSender:
         self._sent: list[tuple[Outputs, RecordDelivery]] = []
 
     async def send(self, each: Iterable[Outputs]) -> None:
-        """Send all records of the outputs, those of a partition in order."""
+        """Send all records of the outputs. Records of a partition are sent in order."""
         producer = self._producer
         if not self._tracked:
             await send_bulk(producer, chain.from_iterable(outputs.records for outputs in each))
@@ -60,7 +60,8 @@ class OutputSender:
     def refused(self, error: ConsumerError) -> Outputs | None:
         """Return the outputs with a record that its topic rejected, or None if there is none.
 
-        `error` is the error that ended the transaction. Records that are not tracked are not found.
+        `error` is the error that ended the transaction. Without `tracked`, the rejected record
+        cannot be found.
         """
         if is_of_a_record(error):
             return self._current

@@ -21,8 +21,7 @@ _BYTES_OF_A_RECORD: Final = 200  # the memory of a record, without key and value
 class Outputs:
     """The outputs of one item, which is a record or a batch of the partition of `work`.
 
-    There may be many of these objects, so each refers to few others, for the sake of the garbage
-    collector.
+    Many of these objects may exist, so each refers to few others to spare the garbage collector.
     """
 
     __slots__ = ("first", "item", "records", "refused", "size", "work")
@@ -61,7 +60,7 @@ Refused = Callable[[Outputs, Exception], object]
 class CommitPlan(NamedTuple):
     """An offset to commit, and the outputs to write in the same transaction.
 
-    The outputs belong to the records that the offset and its metadata mark as processed.
+    The offset and its metadata mark records as processed. The outputs are those of these records.
     """
 
     offset: Offset

@@ -37,7 +37,10 @@ class WorkState(enum.Enum):
 
 
 class PartitionWork:
-    """The state of an assigned partition, changed by a `WorkQueue` and its `Ordering`."""
+    """The state of an assigned partition in one handler.
+
+    A `WorkQueue` and its `Ordering` change it.
+    """
 
     def __init__(
         self,
@@ -49,13 +52,13 @@ class PartitionWork:
     ) -> None:
         self.partition = partition
         self.fence = fence
-        self.level = level  # limits of the topic's priority
+        self.level = level  # counts and limits of the topic's priority
         self.ledger = Ledger(start)
         self.state = WorkState.OPEN
         self.count = 0  # records in flight
         self.size = 0  # their bytes
-        self.busy: dict[Any, Any] = {}  # in flight and waiting records, as the `Ordering` needs
-        self.parked: deque[Item] = deque()  # items that became ready while held
+        self.busy: dict[Any, Any] = {}  # records in flight and waiting, as `Ordering` needs
+        self.parked: deque[Item] = deque()  # items that became ready during a hold
         self.attempts: dict[int, Attempts] = {}  # by first offset of the item
         self.timers: set[asyncio.TimerHandle] = set()
         self.wakeup = asyncio.Event()  # set when there is room or an item has ended
@@ -82,16 +85,19 @@ class PartitionWork:
         return [offset for offset in offsets if self.ledger.is_unfinished(offset)]
 
     def forget_former(self) -> None:
-        """Drop the reference to the partition's earlier assignment, whose items have all ended."""
+        """Drop the reference to the partition's earlier assignment.
+
+        Call this when no handler call of that assignment is running any more.
+        """
         self.former = None
 
     def hold(self) -> None:
-        """Start no more items until `release`."""
+        """Start no more handler calls for this partition until `release`."""
         if self.state is WorkState.OPEN:
             self.state = WorkState.HELD
 
     def release(self) -> list[Item]:
-        """Allow items to start again. Return those that became ready during the hold."""
+        """Allow handler calls again. Return the items that became ready during the hold."""
         if self.state is not WorkState.HELD:
             return []
         self.state = WorkState.OPEN
@@ -101,7 +107,10 @@ class PartitionWork:
         return items
 
     def end(self) -> None:
-        """Drop all items that are not running, because the partition is no longer assigned."""
+        """Drop all waiting records, because the partition is no longer assigned.
+
+        Handler calls that are running are not affected.
+        """
         self.state = WorkState.OVER
         for timer in self.timers:
             timer.cancel()
@@ -113,9 +122,9 @@ class PartitionWork:
 
 
 class WorkerState:
-    """The partition and the item that a worker is processing.
+    """The partition and the item (record or batch) that a worker is processing.
 
-    `sent` are the results of its call, if it published any.
+    `sent` has the results of its call, if the call published any.
 
     During a run (see `WorkQueue`), `item` is None. The worker then processes the next unstarted
     record in the ledger of its partition.

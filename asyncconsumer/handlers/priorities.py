@@ -24,7 +24,7 @@ class Load:
 
 @dataclass(slots=True)
 class Level:
-    """The records in flight of the topics with one priority, and their limits."""
+    """The number and bytes of the records in flight of one priority, and their limits."""
 
     priority: int
     max_count: int
@@ -34,10 +34,10 @@ class Level:
 
 
 class Levels:
-    """The priorities of the topics of a handler. Topics without a priority have the priority 0.
+    """The priorities of the topics of a handler. A topic without a priority has the priority 0.
 
-    Each priority has the limits `max_count` and `max_size` for itself. So records of a lower
-    priority, which wait longer, take no room from those of a higher one.
+    The limits `max_count` and `max_size` apply to each priority separately. Otherwise waiting
+    records of lower priorities could use up the limits.
     """
 
     def __init__(self, max_count: int, max_size: int, priorities: Mapping[str, int]) -> None:
@@ -48,7 +48,7 @@ class Levels:
         self._choices = Counter[int]()  # by priority: how often it was chosen or left out
 
     def of(self, topic: str) -> Level:
-        """Return the level of a topic: the records in flight and the limits of its priority."""
+        """Return the records in flight and the limits of the priority that a topic has."""
         priority = self._priorities.get(topic, 0)
         if (level := self._levels.get(priority)) is None:
             level = self._levels[priority] = Level(priority, *self._limits)
@@ -61,10 +61,10 @@ class Levels:
         return Load(sum(each.count for each in levels), sum(each.size for each in levels))
 
     def choose(self, priorities: Collection[int]) -> int:
-        """Return the priority, one of `priorities`, whose records are next.
+        """Return the element of `priorities` whose records are processed next.
 
-        This is the highest one in nine of ten choices. The tenth choice is made among the lower
-        ones, by the same rule, so that no priority waits forever.
+        Nine of ten choices select the highest priority. The tenth is made among the lower ones, by
+        the same rule, so that no priority waits forever.
         """
         *higher, lowest = sorted(priorities, reverse=True)
         for priority in higher:
@@ -76,9 +76,9 @@ class Levels:
     def next_of(
         self, works: Collection[PartitionWork], priority: int | None
     ) -> PartitionWork | None:
-        """Return the first partition of `works` with a priority, or None if there is none.
+        """Return the first partition in `works` of this priority, or None if there is none.
 
-        If `priority` is None, `choose` selects one.
+        If `priority` is None, `choose` selects the priority.
         """
         if not self._priorities or not works:
             return next(iter(works), None)
@@ -88,10 +88,10 @@ class Levels:
 
 
 class PrioritizedItems:
-    """The ready items of a handler with priorities. It has the methods of a deque.
+    """The ready items of a handler that has priorities. The class has the methods of a deque.
 
-    `startable` are the partitions with unstarted records. ``start(priority)`` makes some unstarted
-    records of a priority ready, unless they wait for others.
+    `startable` has the partitions with unstarted records. ``start(priority)`` makes some of the
+    unstarted records of a priority ready.
     """
 
     def __init__(

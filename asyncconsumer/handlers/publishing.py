@@ -112,9 +112,10 @@ class RecordSender(Protocol):
     def send_now(
         self, topic: str, key: bytes | None, value: bytes | None
     ) -> Awaitable[object] | None:
-        """Send a record at once and return its delivery. Return None if a wait is necessary.
+        """Send a record without a wait, and return its delivery.
 
-        The caller then awaits `send_bytes`, because the record was not sent.
+        Return None if a wait is necessary. The record was then not sent, and the caller awaits
+        `send_bytes` instead.
         """
 
     async def send_bytes(
@@ -155,15 +156,15 @@ class ResultPublisher:
             ) from error
 
     def use(self, producer: RecordSender) -> None:
-        """Set the producer, when the app is opened."""
+        """Set the producer that sends the results. The app calls this when it is opened."""
         around = self._middlewares
         self._producer = SenderWithMiddlewares(producer, around) if around else producer
 
     def sent(self, call: CallHandler) -> CallHandler:
-        """Return a handler call that ends when the results of `call` are sent by a producer.
+        """Return a function that makes the handler call `call` and sends its results.
 
-        The handler call returns the results as `Sent`, or None without results. It must be the
-        outermost one: a middleware around it would not learn of results that cannot be written.
+        It returns a `Sent` before the results are written, or None without results. No middleware
+        may be around it, because that middleware would not learn of results that cannot be written.
         """
 
         async def send(item: Item) -> Sent | None:
@@ -180,7 +181,10 @@ class ResultPublisher:
         return send
 
     def written(self, call: CallHandler) -> CallHandler:
-        """Return a handler call that ends when all in-sync replicas have the results of `call`."""
+        """Return a function that makes the handler call `call` and writes its results.
+
+        It returns when all in-sync replicas have the results.
+        """
 
         async def publish(item: Item) -> Any:  # noqa: ANN401 - what the handler returns
             result = await call(item)
@@ -207,9 +211,9 @@ class ResultPublisher:
         return deliveries
 
     def _send(self, result: Any, source_key: bytes | None) -> Awaitable[object]:  # noqa: ANN401
-        """Send a result. Return its delivery, or a coroutine that waits and returns it.
+        """Send a result. Return its delivery, or a coroutine that returns the delivery.
 
-        Most results need no wait, and a coroutine for each of them takes time.
+        Most results can be sent without a wait. A coroutine for each of them would be slow.
         """
         producer, place = self._producer, self._place
         assert producer is not None
@@ -236,7 +240,7 @@ class ResultPublisher:
         key: bytes | None,
         place: RecordContext,
     ) -> Awaitable[object]:
-        """Send a result whose value is serialized, or is awaited here."""
+        """Send a result. `value` is the serialized result, or an awaitable that returns it."""
         if not (value is None or isinstance(value, bytes)):
             value = await value
         if self._key is not None:
@@ -263,7 +267,7 @@ async def open_publishers(
     connection: ConnectionConfig,
     network: dict[str, Any],
 ) -> None:
-    """Open one producer for the handlers that publish, if there are any."""
+    """Open one producer for all handlers that publish. Without such handlers, open none."""
     needed = [publisher for publisher in publishers if publisher is not None]
     if needed:
         config = ProducerConfig(connection, SendConfig())
@@ -273,9 +277,9 @@ async def open_publishers(
 
 
 def result_types(function: Callable[..., Any]) -> list[Any]:
-    """Return the types that one result may have by the return annotation, without None.
+    """Return the types of a single result that the return annotation names, without None.
 
-    A list, a tuple or a generator is replaced by the types of its items. The list is empty if the
+    For a list, a tuple or a generator, these are the types of its items. The list is empty if the
     annotation names no type.
     """
     kind = inspect.signature(function, eval_str=True).return_annotation

@@ -34,20 +34,20 @@ _MUCH_IN_FLIGHT: Final = 128  # records of one partition
 
 
 class WorkQueue:
-    """The records that one handler has to process.
+    """The records that one handler has to process. All changes are synchronous.
 
-    All changes are synchronous. Workers wait in `wait_for_work`.
+    Records and batches that were started, or are ready to start, are called items.
 
     A worker processes the unstarted records of a partition one after the other, which is called a
-    run. If the handler waits, its record is marked as started, and another worker continues with
-    the next record. At most one worker is in a run, because a run that waits is interrupted before
+    run. If the handler waits, its record becomes an item, and another worker continues with the
+    next record. At most one worker is in a run, because a run that waits is interrupted before
     another one begins.
 
-    A partition may add records while it has less in flight than the limits leave free. One stuck
-    partition therefore holds at most half and leaves the rest to others.
+    A partition may add records only while it has fewer in flight than the limits leave free. One
+    stuck partition therefore holds at most half.
 
-    `priorities` maps topics to their priorities. Records of a higher priority are started first,
-    except that lower ones have a small share. The limits apply to each priority separately.
+    Records of a higher priority are started first, but one start in ten is for lower ones. The
+    limits apply to each priority separately.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class WorkQueue:
         priorities: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.finished = 0  # items processed without a failure
-        self.startable: Final[dict[PartitionWork, None]] = {}  # partitions, in turn
+        self.startable: Final[dict[PartitionWork, None]] = {}  # with records to start, in turn
         self._levels = levels = Levels(max_count, max_size, priorities)
         self.ready: Final[deque[tuple[PartitionWork, Item]] | PrioritizedItems] = (
             PrioritizedItems(levels, self.startable, self.start_some) if priorities else deque()
-        )  # records that are started, and batches
+        )  # items that no worker has taken yet
         self.running: Final[dict[asyncio.Task[Any], WorkerState]] = {}
-        self.cut: Final[set[asyncio.Task[Any]]] = set()  # cancelled by `cancel`
+        self.cut: Final[set[asyncio.Task[Any]]] = set()  # tasks whose call `cancel` has cancelled
         self.partitions: Final[dict[TopicPartition, PartitionWork]] = {}
         self.stopped = False  # no more items are started
         self.completions: Final = CompletionTimer()
@@ -91,20 +91,20 @@ class WorkQueue:
         return work
 
     def hold(self, work: PartitionWork) -> None:
-        """Start no more items of a partition."""
+        """Start no more handler calls for records of a partition, until `release`."""
         self._interrupt_run_of(work)
         work.hold()
         self._update_startable(work)
 
     def release(self, work: PartitionWork) -> None:
-        """Start items of a held partition again."""
+        """Allow handler calls for records of a held partition again."""
         for item in work.release():
             self.ready.append((work, item))
         self._update_startable(work)
         self.wake()
 
     def end(self, work: PartitionWork) -> None:
-        """Drop the waiting items of a partition, and cancel the running ones."""
+        """Drop the waiting records of a partition, and cancel its running handler calls."""
         self._interrupt_run_of(work)
         self._count(work, -work.count, -work.size)
         work.end()
@@ -114,9 +114,10 @@ class WorkQueue:
         self._room_waiters.notify_soon()
 
     def cancel(self, work: PartitionWork | None = None) -> dict[TopicPartition, list[int]]:
-        """Cancel the running items of a partition, or of all partitions. Return their offsets.
+        """Cancel the running handler calls for a partition, or for all partitions.
 
-        Results that are sent may still be written, but their items do not count as processed.
+        Return the offsets of their records. Results that were sent already may still be written,
+        but the records count as unprocessed.
         """
         self._interrupt_run_of(work)
         cancelled: dict[TopicPartition, list[int]] = {}
@@ -142,19 +143,19 @@ class WorkQueue:
         return {work.partition: offsets for work in assigned if (offsets := work.pending_retries)}
 
     async def wait_idle(self, work: PartitionWork) -> None:
-        """Wait until no item of a partition is running."""
+        """Wait until no handler call for a partition is running or awaits acknowledgements."""
         while self.is_running(work):
             work.wakeup.clear()
             await work.wakeup.wait()
 
     def is_running(self, work: PartitionWork) -> bool:
-        """Return whether items of a partition are running, or wait for an acknowledgement."""
+        """Return whether handler calls for a partition are running or await acknowledgements."""
         runs = any(state.work is work for state in self.running.values())
         return runs or bool(work.unacknowledged)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no item is running, and none waits for an acknowledgement."""
+        """Whether no handler call is running, and none awaits an acknowledgement."""
         return not (self.running or any(work.unacknowledged for work in self.partitions.values()))
 
     # --- adding records --------------------------------------------------------------------------
@@ -171,17 +172,17 @@ class WorkQueue:
         )
 
     def _has_much_room(self, work: PartitionWork) -> bool:
-        """Return whether a partition that had no room has enough room to continue.
+        """Return whether a partition that had to wait for room has enough room to continue.
 
-        Without this check, a block would be added for each processed record, which is slow.
+        Without a minimum, a block would be added for each processed record, which is slow.
         """
         count, _ = self.room(work)
         return self.has_room(work) and 4 * count >= min(work.count, _MUCH_IN_FLIGHT)
 
     def room(self, work: PartitionWork) -> tuple[int, int]:
-        """Return how many records and bytes of a partition may be submitted, if it has room.
+        """Return how many more records and bytes of a partition may be submitted, if it has room.
 
-        Afterwards the partition has at most as much in flight as the limits leave free.
+        With these, the partition has at most as much in flight as the limits leave free.
         """
         level = work.level
         return (
@@ -207,9 +208,9 @@ class WorkQueue:
     async def wait_for_room(self, work: PartitionWork) -> bool:
         """Wait until more records of a partition may be submitted. Return True.
 
-        Return False if the partition is no longer assigned. If the partition was assigned before,
-        also wait until the items of that assignment have ended. Otherwise two records of a key
-        might be processed at once.
+        Return False if the partition is no longer assigned. If an earlier assignment of the
+        partition still has running handler calls, wait for these, too. Otherwise two records of a
+        key might be processed concurrently.
         """
         if work.former is not None:
             await self.wait_idle(work.former)
@@ -234,7 +235,7 @@ class WorkQueue:
     def submit(self, work: PartitionWork, block: RecordBlock) -> None:
         """Add records of a partition, except those that its last owner has processed.
 
-        Call `wait_for_room` before, which checks the limits.
+        The limits are not checked here, so call `wait_for_room` before.
         """
         ledger = work.ledger
         if ledger.knows_finished:
@@ -267,7 +268,7 @@ class WorkQueue:
     # --- for workers -----------------------------------------------------------------------------
 
     async def wait_for_work(self) -> None:
-        """Wait until an item can be started. Wake more workers if there are several items."""
+        """Wait until a record or batch can be started. If several are ready, wake more workers."""
         while self.stopped or not (self.ready or self.startable):
             waiting = asyncio.get_running_loop().create_future()
             self._idle.append(waiting)
@@ -281,7 +282,7 @@ class WorkQueue:
             self.wake()
 
     def wake(self, limit: int = _WOKEN_AT_ONCE) -> None:
-        """Wake up to `limit` idle workers, as many as there is work for."""
+        """Wake up to `limit` idle workers, and not more than are needed for the ready records."""
         if self.is_idle:
             self.completions.begin(asyncio.get_running_loop().time())
         idle = self._idle
@@ -292,10 +293,8 @@ class WorkQueue:
     def next_partition(self, priority: int | None = None) -> PartitionWork | None:
         """Return a partition whose unstarted records a worker may process now, or None.
 
-        Only partitions of this priority are considered. If `priority` is None, one is chosen.
-
-        Only one worker can be in a run (see `WorkQueue`). If another worker is in one, its handler
-        is waiting, and the run is interrupted.
+        The partition has this priority. If `priority` is None, one is chosen. If another worker is
+        in a run (see `WorkQueue`), its handler is waiting, so its run is interrupted.
         """
         self._interrupt_waiting_run()
         startable = self.startable
@@ -318,7 +317,7 @@ class WorkQueue:
     def _check_run(self) -> None:
         """Interrupt the current run (see `WorkQueue`), because its handler waits.
 
-        Each run schedules this call. The event loop can make it before the end of the run only if
+        `begin_run` schedules this call. The event loop makes it before the end of the run only if
         the handler waits.
         """
         self._run_checked = False
@@ -333,7 +332,7 @@ class WorkQueue:
         """Make the current record of this worker's run an item, and let the run continue.
 
         Return the record, which is in flight until `finish`. Return None if the run (see
-        `WorkQueue`) ends after this record, because it was interrupted or the ordering is serial.
+        `WorkQueue`) ends after this record.
         """
         if self._run is not state:
             return None
@@ -352,7 +351,7 @@ class WorkQueue:
     def interrupt_run(self) -> None:
         """Make the current record of the run an item, so that other workers can take the next ones.
 
-        The run (see `WorkQueue`) ends after this record. Do nothing if no worker is in a run.
+        The run (see `WorkQueue`) ends after this record. If no worker is in a run, do nothing.
         """
         if (state := self._run) is not None:
             work = state.work
@@ -369,9 +368,10 @@ class WorkQueue:
             self.interrupt_run()
 
     def start_some(self, priority: int | None = None) -> None:
-        """Make items of some unstarted records of a partition, instead of processing them in a run.
+        """Make items of the next unstarted records of a partition.
 
-        A handler that waits would interrupt each run (see `WorkQueue`) at its first record.
+        Workers call this instead of starting a run (see `WorkQueue`) if their handler mostly waits,
+        because each run would be interrupted at its first record.
         """
         if (work := self.next_partition(priority)) is None:
             return
@@ -391,12 +391,12 @@ class WorkQueue:
             self.wake()
 
     def postpone_next(self, work: PartitionWork) -> None:
-        """Keep the next record of a run until its predecessor with the same key is processed."""
+        """Keep the next record of a run until the earlier record with the same key is processed."""
         self.count_finished()
         self.order.postpone(work, work.ledger.start_next(in_run=True))
 
     def end_run(self, task: asyncio.Task[Any], work: PartitionWork) -> None:
-        """End a run (see `WorkQueue`), whose records were all processed or postponed."""
+        """End a run (see `WorkQueue`), because its records were all processed or postponed."""
         self.count_finished()
         self._run = None
         work.ledger.drop_empty_block()
@@ -417,10 +417,10 @@ class WorkQueue:
             self._room_waiters.notify_soon()
 
     async def may_begin(self, work: PartitionWork, item: Item) -> bool:
-        """Return whether an item may be started. Otherwise keep it on hold, requeue it or drop it.
+        """Return whether a handler may be called with `item`. Wait while the deadline has passed.
 
-        After the deadline of the partition, wait until the deadline is extended, because another
-        member may own the partition by then.
+        After the deadline another member may own the partition, unless the deadline is extended. If
+        the result is False, the item was kept on hold, put back into the queue, or dropped.
         """
         while True:
             if work.state is WorkState.HELD:
@@ -435,7 +435,7 @@ class WorkQueue:
             await asyncio.sleep(POLL_SECONDS)  # rare; no event signals a new deadline
 
     def retry(self, work: PartitionWork, item: Item, seconds: float) -> None:
-        """Make an item ready again after `seconds`. It keeps its place in the order."""
+        """Make an item ready again after `seconds`. Records that wait for the item still wait."""
 
         def ready() -> None:
             work.timers.discard(timer)
@@ -479,7 +479,7 @@ class WorkQueue:
         self.note_end(work)
 
     def note_end(self, work: PartitionWork) -> None:
-        """Note that an item has ended. Wake the tasks that wait until nothing is running."""
+        """Wake the tasks that wait until nothing is running, because a handler call has ended."""
         if work.state is not WorkState.OPEN:
             work.wakeup.set()
         if self.stopped:
@@ -488,12 +488,12 @@ class WorkQueue:
     # --- stopping --------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Start no more items."""
+        """Start no more handler calls."""
         self.stopped = True
         self.interrupt_run()
 
     async def wait_all_idle(self) -> None:
-        """Wait until no item is running."""
+        """Wait until no handler call is running or awaits acknowledgements."""
         while not self.is_idle:
             self._item_ended.clear()
             await self._item_ended.wait()

@@ -72,7 +72,7 @@ async def replay(app: ConsumerApp, *, send: bool) -> Replayed:
 class _Known:
     """A check whether the handlers of an app read a partition.
 
-    The check is necessary because the headers of a dead letter can name any partition.
+    The check is necessary because the headers of a dead letter may name any partition.
     """
 
     def __init__(self, app: ConsumerApp, reader: Consumer) -> None:

@@ -86,7 +86,7 @@ class Retry:
         return replace(self, topic={prefix + name: delay for name, delay in self.topic.items()})
 
     def wait(self, attempts: int, error: BaseException, randomness: Random) -> float | None:
-        """Return the seconds until the next attempt, or None if no attempt is left for this error.
+        """Return the seconds until the next attempt, or None if this error is not retried any more.
 
         `attempts` is the number of attempts so far.
         """

@@ -46,7 +46,7 @@ _SECONDS_BETWEEN_TRIES: Final = 1.0
 
 
 class BehindRetry(Exception):
-    """A record must wait in a retry topic, because earlier records of its key wait there."""
+    """An error for a record that must wait in a retry topic behind earlier records of its key."""
 
     def __init__(self, topic: "RetryTopic") -> None:
         super().__init__(topic.topic)
@@ -54,7 +54,7 @@ class BehindRetry(Exception):
 
 
 class NotDue(Exception):
-    """A record of the retry topic may not be tried yet, because its delay has not passed."""
+    """An error for a record of a retry topic that was read before its delay has passed."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -63,7 +63,7 @@ class NotDue(Exception):
 
 @dataclass(slots=True)
 class _Waiting:
-    """The waiting records of one key: their offsets in the retry topic, and writes in flight."""
+    """The offsets of the waiting records of one key in a retry topic, and its pending writes."""
 
     offsets: set[int] = field(default_factory=set)
     writing: int = 0
@@ -88,20 +88,20 @@ class RetryTopic:
         return record.key is not None and record.key in self._waiting(record.partition)
 
     def begin(self, record: Record) -> None:
-        """Keep the attempts of a record of this topic for its handler call.
+        """Set the number of earlier attempts for the handler call with a record of this topic.
 
-        Raise `NotDue` if the record's delay is not over.
+        Raise `NotDue` if the record's delay has not passed.
         """
         if (wait := self._wait(record)) > 0:
             raise NotDue(wait)
         attempts_elsewhere.set(self._attempts(record))
 
     def _wait(self, record: Record) -> float:
-        """Return the seconds until a record may be tried, at most the delay of the topic.
+        """Return the seconds until a record may be tried. Zero or less means now.
 
-        The maximum limits the effect of a wrong clock on the machine that wrote the timestamp. The
-        result is 0 for a record that has waited once, and for one that only follows others of its
-        key.
+        The result is at most the delay of the topic, in case the clock of the machine that wrote
+        the timestamp is wrong. It is 0 for a record that has waited once. It is also 0 for a record
+        that has no failed attempt and is in this topic only to follow others of its key.
         """
         work = self._work(record.partition)
         if not attempts_of(record) or (work is not None and record.offset in work.attempts):
@@ -138,7 +138,7 @@ class RetryTopic:
                 keys.setdefault(record.key, _Waiting()).offsets.add(record.offset)
 
     def remove(self, record: Record) -> None:
-        """Remove a processed record of the retry topic from the waiting ones."""
+        """Note that a record of the retry topic is processed and no longer waits."""
         keys = self._waiting(record.partition)
         if record.key is not None and record.key in keys:
             keys[record.key].offsets.discard(record.offset)
@@ -260,13 +260,16 @@ class KeyOrderWithRetries(KeyOrder):
             topic.add(records)
 
     def follows_each(self, work: PartitionWork) -> bool:
-        """Return whether the partition belongs to a retry topic, which notes processed records."""
+        """Return whether the partition belongs to a retry topic.
+
+        A `RetryTopic` must be notified of each processed record.
+        """
         return self._topics.find(work.partition.topic) is not None
 
     def done(self, work: PartitionWork, item: Item, ready: Ready) -> None:
         """Make the next record of the same key ready.
 
-        Note that a processed record of a retry topic no longer waits.
+        If the processed record is from a retry topic, note that it no longer waits.
         """
         if (topic := self._topics.find(work.partition.topic)) is not None:
             assert not isinstance(item, list)

@@ -101,8 +101,8 @@ class HandlerRuntime:
     ) -> CallHandler:
         """Return the function to call with each item: the handler with the steps around it.
 
-        The steps are publishing, middlewares, spans, retry topics and transactions, as far as they
-        are used. The last one is the outermost.
+        The steps are publishing, middlewares, spans, retry topics and transactions, if they are
+        used. The last one is the outermost.
         """
         call = self._caller(function)
         if self.publisher is not None:
@@ -136,9 +136,9 @@ class HandlerRuntime:
         )
 
     def _context_of(self, item: Item) -> Context:
-        """Return the context for a call with `item`. Call this in the task that makes the call.
+        """Return the context for a call with `item`. Call this in the task that calls the handler.
 
-        The number of attempts of a record of a retry topic is in a context variable of that task.
+        In that task, a context variable has the number of attempts of a record from a retry topic.
         """
         assert self._app is not None
         first = first_of(item)
@@ -154,7 +154,7 @@ class HandlerRuntime:
         return next((trouble for writer in self._writers if (trouble := writer.trouble)), None)
 
     def start(self, start: StartTask) -> None:
-        """Start the workers. `start` runs a coroutine in the background."""
+        """Start the workers. `start` runs a coroutine as a background task."""
         self.workers.start(start, self.handler.handling.concurrency)
 
     async def close(self) -> None:

@@ -95,24 +95,27 @@ class HandlerStream(Stream):
         return super().oldest_timestamp(partition) if oldest is None else oldest
 
     def hold(self, partitions: Collection[TopicPartition]) -> None:
-        """Start no more items of these partitions until `release`. Running items continue."""
+        """Start no more handler calls for these partitions until `release`.
+
+        Running calls continue.
+        """
         super().hold(partitions)
         for queue, work in self._of(partitions):
             queue.hold(work)
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Start items of these partitions again."""
+        """Allow handler calls for these partitions again."""
         super().release(partitions)
         for queue, work in self._of(partitions):
             queue.release(work)
 
     async def settled(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait until no item of these partitions is running."""
+        """Wait until no handler call for these partitions is running."""
         for queue, work in self._of(partitions):
             await queue.wait_idle(work)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop all items of a partition that is no longer assigned. Cancel its running items."""
+        """Drop the records of a partition that is no longer assigned. Cancel its handler calls."""
         super().forget(partition)
         if (entry := self._work.pop(partition, None)) is not None:
             queue, work = entry
@@ -124,7 +127,10 @@ class HandlerStream(Stream):
     # --- reading ---------------------------------------------------------------------------------
 
     async def pump(self, *, skip_corrupt: SkipCorrupt, seek: Seek) -> None:
-        """Submit records whenever there is room, until the partition is no longer assigned."""
+        """Submit records to the work queue until the partition is no longer assigned.
+
+        Wait whenever the work queue has no room.
+        """
         refetch = RefetchPolicy(self.position, lambda offsets: _seek_all(seek, offsets))
         async for records in self.chunks():
             chunk = self._delivery.chunk
@@ -153,10 +159,10 @@ class HandlerStream(Stream):
     async def _fetches_again(
         self, error: CorruptRecords, chunk: Chunk, refetch: RefetchPolicy
     ) -> bool:
-        """Fetch corrupt records again, when all records before them are processed.
+        """Fetch corrupt records again, after all records before them are processed.
 
-        Return False if they were already fetched as often as `refetch` allows. Return True also if
-        the partition was revoked meanwhile.
+        Return False if they were already fetched as often as `refetch` allows. Otherwise return
+        True, also if the partition was revoked meanwhile.
         """
         queue, work = self._work[chunk.partition]
         # the seek of `refetch` drops records that are not processed
@@ -165,10 +171,11 @@ class HandlerStream(Stream):
         return refetch.recover(error)
 
     def _went_back(self, chunk: Chunk, seek: Seek) -> bool:
-        """Handle a chunk after a log truncation. Return whether to drop it because of a seek.
+        """Handle a chunk that begins before the position, because the log was truncated.
 
-        After a truncation, other records follow at the same offsets, so all items in flight are
-        dropped. If a record before the chunk is not processed either, seek back to that record.
+        New records follow at the same offsets, so all records in flight are dropped. If a record
+        before the chunk is not processed, seek back to that record. Return True after such a seek,
+        so that the caller drops the chunk.
         """
         queue, work = self._work[chunk.partition]
         position = work.ledger.position
@@ -185,9 +192,9 @@ class HandlerStream(Stream):
         return False
 
     async def _opened(self, records: Records) -> bool:
-        """Wait until the next record is decompressed. A large body is decompressed in a thread.
+        """Wait until the next record is decompressed, and return True.
 
-        Always return True, so that the call can be part of a condition.
+        A large body is decompressed in a thread. The result allows a call within a condition.
         """
         await open_next(records)
         return True
@@ -197,9 +204,8 @@ class HandlerStream(Stream):
     ) -> bool:
         """Submit some of the records. Return whether there are more.
 
-        Records of which the partition's last owner may have processed some are submitted one by
-        one. The leader epoch of each is then known, although the batches of a chunk may have
-        different ones.
+        If the partition's last owner may have processed some of the records, submit one record. Its
+        leader epoch is then known, although the batches of a chunk may have different ones.
         """
         max_count, max_size = queue.room(work)
         block, is_known = RecordBlock(), work.ledger.knows_finished

@@ -63,7 +63,7 @@ def _options_for(
 
 
 class OpenableApp(AbstractAsyncContextManager[object, None], Protocol):
-    """The interface of an app under test: a context manager with a consumer."""
+    """The methods of an app that a test of it calls: a context manager with a consumer."""
 
     @property
     def consumer(self) -> Consumer:
@@ -132,7 +132,10 @@ class AppUnderTest(AsyncResource):
                 )
 
     def _create_topics(self) -> None:
-        """Create the topics that the app reads. A retry topic gets the partitions of its source."""
+        """Create the topics that the app reads.
+
+        A retry topic gets as many partitions as its source topic.
+        """
         if not self._kafka.auto_create_topics:
             return
         retries = retry_topics(self._handlers)
@@ -144,7 +147,7 @@ class AppUnderTest(AsyncResource):
     # --- for `settled` ---------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise the error of the app, if it failed. Later calls do not raise the error again."""
+        """Raise the error of the app if it failed. Later calls do not raise the error again."""
         if self._error is not None and not self._raised:
             self._raised = True
             raise self._error

@@ -51,7 +51,7 @@ class HandlerThreads:
     async def run(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         """Call the function in a thread, and return its result.
 
-        A result that is awaitable is awaited, because a plain decorator may hide an `async def`.
+        An awaitable result is awaited, because a plain decorator may hide an `async def`.
         """
         if named:
             function = partial(function, **named)

@@ -21,7 +21,7 @@ _DEFAULT: Final = -1  # the number of partitions that the brokers are configured
 
 
 class NeededTopic(NamedTuple):
-    """A topic that a handler writes to. It needs as many partitions as `source`, if set."""
+    """A topic that a handler writes to. It needs as many partitions as `source`, if that is set."""
 
     name: str
     handler: str
@@ -32,8 +32,8 @@ class NeededTopic(NamedTuple):
 async def create_topics(handlers: Sequence[Handler], admin: Admin) -> None:
     """Create the missing topics that handlers name, to read from them or to write to them.
 
-    A retry topic gets the partitions of its source topic, also if it exists with fewer partitions.
-    Others get the number of partitions that the brokers are configured with.
+    A retry topic gets as many partitions as its source topic, even if it exists with fewer. Other
+    topics get the brokers' default number of partitions.
     """
     existing = set(await admin.topics())
     sources = {topic for handler in handlers for topic in handler.topics}
@@ -94,7 +94,7 @@ def _needed_topics(handlers: Iterable[Handler]) -> Iterator[NeededTopic]:
 
 
 async def _problem(topic: NeededTopic, consumer: AppConsumer) -> str | None:
-    """Return why a topic cannot be used, or None."""
+    """Return the reason why a topic cannot be used, or None if it can."""
     count = len(await consumer.partitions_for(topic.name))
     needed = 1
     if topic.source is not None:

@@ -32,7 +32,7 @@ _ITEMS_PER_TURN: Final = 64
 _RECORDS_PER_TURN: Final = 256
 _SECONDS_PER_TURN: Final = 0.005
 _OTHER_CLOCK: Final = 1.0  # seconds by which a simulated clock differs from the real one
-_SINGLE_CALLS: Final = 32  # outside of runs, after a call that waited: a run would wait, too
+_SINGLE_CALLS: Final = 32  # calls without runs after a call that waited
 _THE_END: Final = (SystemExit, KeyboardInterrupt, GeneratorExit)  # not failures of a record
 
 
@@ -57,7 +57,7 @@ class Workers:
         self._acknowledgements = Acknowledgements(queue, self._deal_with_undelivered)
         self._permit = _StartPermit()
         self._start: StartTask
-        self._latest: WorkerState | None = None  # of the worker that made the last call
+        self._latest: WorkerState | None = None  # the state of the worker that made the last call
         self._logs_results = not publishes  # until the first result without a topic
         self._single_calls = 0  # calls that must end without a wait before the next run
 
@@ -99,7 +99,7 @@ class Workers:
     async def _process_ready(
         self, task: "asyncio.Task[object]", state: WorkerState, clock: Callable[[], float]
     ) -> int:
-        """Process items that are ready. Return their number, which is at most `_ITEMS_PER_TURN`."""
+        """Process ready items, at most `_ITEMS_PER_TURN`. Return the number of items taken."""
         queue = self._queue
         ready, running, call, permit = queue.ready, queue.running, self._call, self._permit
         for count in range(_ITEMS_PER_TURN):
@@ -137,8 +137,8 @@ class Workers:
     ) -> int:
         """Process unstarted records of the partition `work` one after the other, with a `BlockRun`.
 
-        Return the number of items to count before the worker yields to the event loop. It is
-        `_ITEMS_PER_TURN` at the regular end, so that the worker yields at once. It is 0 if a call
+        Return a number to add to the count after which the worker yields to the event loop. It is
+        `_ITEMS_PER_TURN` after a complete run, so that the worker yields at once. It is 0 if a call
         had to wait or failed, because other tasks have run meanwhile.
         """
         queue = self._queue
@@ -176,9 +176,9 @@ class Workers:
         return _ITEMS_PER_TURN
 
     def _call_apart(self, queue: WorkQueue, record: Record) -> Awaitable[Any]:
-        """Make the current record of the run an item of the queue, and start its handler call.
+        """End the run after its current record, `record`, and call the handler with it.
 
-        The run ends after this record.
+        The record becomes an item of the queue.
         """
         queue.interrupt_run()
         return self._call(record)
@@ -197,10 +197,10 @@ class Workers:
     async def _end_interrupted(
         self, task: "asyncio.Task[object]", state: WorkerState, work: PartitionWork, record: Record
     ) -> None:
-        """Finish the last call of a `BlockRun` that ended early. The handler has returned.
+        """Finish the last handler call of a `BlockRun` that ended early. The call has returned.
 
-        The run ended because other code took the call's record out of it, for example because the
-        handler had to wait.
+        Such a run has ended because its current record became an item of the queue, for example
+        while the handler waited.
         """
         queue = self._queue
         if state.waited:
@@ -210,11 +210,11 @@ class Workers:
         self._end_call(task, state, record, now, is_whole=is_whole)
 
     def _take_result(self, state: WorkerState, result: object) -> bool:
-        """Handle what a handler call has returned.
+        """Handle the return value of a handler call.
 
         If the handler published results, its record is in flight until they are acknowledged.
-        Return True if the call belongs to a `BlockRun` that continues with the next record
-        meanwhile. Otherwise return False.
+        Return True if a `BlockRun` made the call and continues with the next record meanwhile.
+        Otherwise return False.
         """
         if type(result) is not Sent:
             self._log_unpublished(result)
@@ -236,7 +236,7 @@ class Workers:
         *,
         is_whole: bool,
     ) -> None:
-        """Finish the item of a call, now or when its results are acknowledged.
+        """Mark the item of a call as processed, now or when its results are acknowledged.
 
         Drop the item if the handler was cancelled (not `is_whole`), because the handler may not
         have processed all of it.
@@ -302,7 +302,7 @@ class Workers:
             queue.stop_running(task, work)
 
     def _log_unpublished(self, result: object) -> None:
-        """Log an error, once, about a handler that returns results and has no topic for them."""
+        """Log once that a handler returned a result although `publish` names no topic."""
         if self._logs_results:
             self._logs_results = False
             _log.error(
@@ -315,9 +315,8 @@ class Workers:
     def _is_to_end(self, task: "asyncio.Task[object]") -> bool:
         """Return whether this worker was cancelled because its queue is stopped.
 
-        Otherwise the cancellation comes from the handler, because some libraries leave one after a
-        timeout. This method undoes such a cancellation. Without that, the worker would end
-        unnoticed.
+        If the queue is not stopped, the cancellation comes from the handler, because some libraries
+        leave one after a timeout. Then undo it, so that the worker continues.
         """
         if not self._queue.stopped:
             while task.cancelling():
@@ -335,7 +334,7 @@ class Workers:
     async def _go_on_without(
         self, bad: Record, work: PartitionWork, batch: list[Record], error: BaseException
     ) -> None:
-        """Give up `bad`, which cannot be deserialized, and retry the rest of its batch."""
+        """Give up the record `bad`, which cannot be deserialized, and retry the other records."""
         await self._failures.give_up(bad, error, 1)
         self._queue.finish_some(work, [bad])
         if len(batch) == 1:
@@ -345,11 +344,12 @@ class Workers:
             self._queue.retry(work, batch, 0)
 
     async def _take_back(self, task: "asyncio.Task[object]") -> bool:
-        """Undo the cancellation of an item. Return True if it had not reached the handler yet.
+        """Undo the cancellation of a handler call that has ended.
 
-        A handler that seeks its own partition cancels itself, and may return before the
-        `CancelledError` is raised. The error must not be raised in the call for the next record. A
-        handler that did get the error and returned may not have processed its record.
+        Return True if the handler did not get the `CancelledError`. Otherwise it may have returned
+        without processing its record. The error must not be raised in the next call. A handler that
+        seeks its own partition cancels itself, for example, and may return before the error is
+        raised.
         """
         self._queue.cut.discard(task)
         met_here = False
@@ -362,11 +362,11 @@ class Workers:
 
 
 class _StartPermit:
-    """The permission to start items of a partition until its deadline.
+    """A cached permission to call the handler with records of a partition until its deadline.
 
-    Reading the deadline takes longer than the other work for an item. A permit is therefore valid
-    until the next iteration of the event loop, but for at most `_SECONDS_PER_TURN`. It uses the
-    clock of `_run_clock`.
+    Reading the deadline takes longer than the other work for a record. The permission is therefore
+    kept until the next iteration of the event loop, but at most for `_SECONDS_PER_TURN`. That time
+    is measured by the clock of `_run_clock`.
     """
 
     __slots__ = ("_clock", "_until", "_work")
@@ -377,7 +377,7 @@ class _StartPermit:
         self._clock: Callable[[], float] | None = None
 
     def allows(self, work: PartitionWork, now: float) -> bool:
-        """Return whether an item of a partition may be started at the loop time `now`."""
+        """Return whether a handler call for a partition may start at the loop time `now`."""
         if self._clock is None:
             self._clock = _run_clock() or boot_clock
         if work is self._work and self._clock() < self._until:
@@ -395,28 +395,28 @@ class _StartPermit:
 
 
 def _clock() -> Callable[[], float]:
-    """Return the fastest function for the loop's time.
+    """Return the fastest function that returns the loop's time.
 
-    If the loop uses `monotonic`, that function is returned, because this saves a call.
+    If the loop uses `monotonic`, that function is returned, because calling it directly is faster.
     """
     loop = asyncio.get_running_loop()
     return monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
 def _run_clock() -> Callable[[], float] | None:
-    """Return the clock that limits the time of a `BlockRun`, or None for its own clock.
+    """Return the clock that limits the time of a `BlockRun`, or None for the default clock.
 
-    If the loop's clock is simulated, return that. The own clock counts the time for which the
-    machine is suspended. It also advances while the event loop is blocked, unlike uvloop's clock.
+    If the loop's clock is simulated, return that. The default clock includes the time for which the
+    machine is suspended. Unlike uvloop's clock, it advances while the event loop is blocked.
     """
     loop = asyncio.get_running_loop()
     return loop.time if abs(loop.time() - monotonic()) > _OTHER_CLOCK else None  # of a simulation
 
 
 def _bad_one(batch: list[Record], error: BaseException) -> Record | None:
-    """Return the record of a batch that cannot be deserialized, or None.
+    """Return the record of the batch that cannot be deserialized.
 
-    None also means that a retry may succeed, or that the batch failed for another reason.
+    Return None if the batch failed for another reason, or if a retry may succeed.
     """
     if not isinstance(error, DeserializationFailed) or error.retriable:
         return None
