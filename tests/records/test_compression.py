@@ -29,7 +29,11 @@ def inflated(
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-@pytest.mark.parametrize("data", [b"", b"x", TEXT, b"\0" * 5_000_000, os.urandom(100_000)])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"x", TEXT, b"\0" * 5_000_000, os.urandom(100_000)],
+    ids=["empty", "byte", "text", "zeros", "random"],
+)
 def test_every_codec_gives_back_what_was_compressed(codec: int, data: bytes) -> None:
     assert inflated(codec, compress(codec, data)) == data
 
@@ -112,7 +116,11 @@ def test_gzip_that_claims_what_it_cannot_hold_takes_no_room() -> None:
 MIXED = b"".join(os.urandom(40) + bytes([i % 256]) * (i % 700) for i in range(3000))
 
 
-@pytest.mark.parametrize("data", [b"x", TEXT, b"\0" * 5_000_000, os.urandom(100_000), MIXED])
+@pytest.mark.parametrize(
+    "data",
+    [b"x", TEXT, b"\0" * 5_000_000, os.urandom(100_000), MIXED],
+    ids=["byte", "text", "zeros", "random", "mixed"],
+)
 def test_lz4_is_measured_without_inflating_it(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr(compression, "_MOST_SEQUENCES", 1_000_000)
     source = memoryview(compress(3, data))
