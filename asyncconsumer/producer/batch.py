@@ -67,7 +67,11 @@ class ProducerBatch:
         self.withdrawn: frozenset[int] = frozenset()  # indexes of records not to send again
 
     def written(self, base_offset: int, timestamp_ms: int) -> None:
-        """Set the offset of the first record, and call the functions that wait for this batch."""
+        """Store the result of a successful write, and call the functions that wait for this batch.
+
+        `base_offset` is the offset of the first record, or -1 if it is unknown. `timestamp_ms` is
+        the timestamp that the broker set, or -1 if the records keep theirs.
+        """
         self.base_offset, self.timestamp_ms = base_offset, timestamp_ms
         self._wake()
 
@@ -100,7 +104,7 @@ class ProducerBatch:
     def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
         """Return the metadata of the record at `index`, or raise the error of this batch.
 
-        `timestamp_ms` is the record's timestamp, unless the broker has set another one.
+        The metadata has `timestamp_ms`, unless the broker has set another timestamp.
         """
         if self.error is not None:
             raise copy.copy(self.error) from self.error  # raising extends the traceback
@@ -153,10 +157,7 @@ class RecordDelivery:
         return batch.metadata(self._index, self._timestamp_ms)
 
     def _current(self) -> ProducerBatch:
-        """Return the batch that has the record now.
-
-        After a split it is one of the smaller batches.
-        """
+        """Return the batch that has the record now, which is another one after a split."""
         while parts := self._batch.parts:
             self._batch, self._index = parts[self._index], 0
         return self._batch
@@ -173,10 +174,10 @@ def withdraw(delivery: RecordDelivery) -> ProducerBatch:
 
 
 def call_when_done(delivery: RecordDelivery, call: Callable[[], object]) -> bool:
-    """Let the sender of the producer call a function when a record is written, or has failed.
+    """Call a function as soon as the record of a delivery is written or has failed.
 
-    Return True. If the delivery of the record is done already, return False, and do not call the
-    function. The function must not use the producer or raise an exception.
+    Return False, without a call, if the record is written or has failed already. Otherwise return
+    True. The function must not use the producer or raise an exception.
     """
     batch = delivery._current()  # noqa: SLF001 - of the same module
     if batch.done:

@@ -15,7 +15,7 @@ from asyncconsumer.types import TopicPartition
 BulkRecord: TypeAlias = tuple[str, bytes | None, bytes | None, Headers, int | None]
 """Topic, key, value, headers and partition of a record to send."""
 
-_CHUNK: Final = 1_000  # records between two looks at the limit of the buffer
+_CHUNK: Final = 1_000  # records between two checks of the limit of the buffer
 _Groups: TypeAlias = dict[TopicPartition, list[tuple[bytes | None, bytes | None, Headers]]]
 
 
@@ -39,10 +39,10 @@ class BulkDelivery:
 
 
 async def send_bulk(producer: Producer[Any, Any], records: Iterable[BulkRecord]) -> BulkDelivery:
-    """Add serialized records to batches, and return their common delivery.
+    """Add serialized records to batches of the producer, and return their common delivery.
 
-    This takes a quarter of the time of one `send` for each record. It waits for room in the buffer
-    and for the partitions of new topics, as `Producer.send` does.
+    Calling `Producer.send` for each record would take four times as long. Like `send`, this waits
+    for room in the buffer and for the partitions of new topics.
     """
     delivery, remaining = BulkDelivery(), iter(records)
     while chunk := list(islice(remaining, _CHUNK)):

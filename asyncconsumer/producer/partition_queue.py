@@ -1,4 +1,4 @@
-"""The batches of one partition, with the sequence numbers that let the broker drop repetitions."""
+"""The batches of one partition, with the sequence numbers of an idempotent producer."""
 
 import asyncio
 from bisect import bisect_left
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 NOT_IDEMPOTENT: Final = BatchProducer()
-"""The producer fields if a broker issues no producer id."""
+"""The producer fields of batches that are written without idempotence."""
 
 _MAX_IN_FLIGHT: Final = 5  # batches; brokers remember the sequence numbers of as many
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 1.0
@@ -75,19 +75,19 @@ class PartitionQueue:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether this queue has a batch that is not in flight."""
+        """Whether this queue has a batch that is not in flight."""
         return self._open is not None or bool(self._waiting)
 
     @property
     def has_open(self) -> bool:
-        """Return whether there is a batch that takes more records."""
+        """Whether there is a batch to which records may be added."""
         return self._open is not None
 
     @property
     def lacks_id(self) -> bool:
-        """Return whether this queue needs a producer id now.
+        """Whether this queue needs a producer id now.
 
-        Batches then wait for the id, and no batch with an earlier id is in flight.
+        If so, batches wait for the id, and no batch with an earlier id is in flight.
         """
         return self.producer is None and self.is_waiting and not self._in_flight
 
@@ -113,8 +113,8 @@ class PartitionQueue:
     ) -> tuple[RecordDelivery, int, bool]:
         """Append a record, given as key, value and headers, to the open batch.
 
-        Return its delivery and its size in bytes. The third value says whether the sender must look
-        at this queue, because the batch is new or full.
+        Return the record's delivery, the record's size in bytes, and whether the sender must check
+        this queue now. It must if the batch is new or full.
         """
         key, value, headers = record
         batch, limit = self._open, self._config.max_batch_bytes
@@ -141,7 +141,7 @@ class PartitionQueue:
     ) -> tuple[list[ProducerBatch], int]:
         """Append many records as `append` does.
 
-        Return the batches to which they were added, and the bytes that they added.
+        Return the batches to which the records were added, and the size of the records in bytes.
         """
         batch, limit = self._open, self._config.max_batch_bytes
         before = 0 if batch is None else batch.size
@@ -191,9 +191,10 @@ class PartitionQueue:
         return batch
 
     def due(self, now: float, *, flush: bool) -> float:
-        """Return the loop time at which to call `take` or `expire` again, or `inf` without batches.
+        """Return the loop time at which to call `take` and `expire` again.
 
-        A response may make a call necessary earlier. With `flush`, no batch waits for more records.
+        Return `inf` if no batch waits to be sent. A response may require an earlier call. With
+        `flush`, no batch waits for more records.
         """
         oldest = self._waiting[0] if self._waiting else self._open
         if oldest is None:
@@ -319,7 +320,7 @@ class PartitionQueue:
         if self.producer == NOT_IDEMPOTENT or batch.attempts or self._in_flight[-1].attempts > 1:
             return False
         if not self._written_sequence:
-            return False  # a broker takes any batch first of a producer id that it does not know
+            return False  # a broker accepts any batch as the first one of a new producer id
         return len(self._in_flight) < _MAX_IN_FLIGHT
 
     def _encode(self, batch: ProducerBatch, producer: BatchProducer) -> None:
@@ -343,10 +344,11 @@ class PartitionQueue:
         self._waiting.insert(bisect_left(self._waiting, batch.number, key=_by_number), batch)
 
     def _split(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """Replace a batch by batches of one record each, and return these.
+        """Replace a batch by batches of one record each, and return the new batches.
 
         They are sent one by one, so that only the record that the broker refuses fails. In a
-        transaction they keep their sequence numbers, because the producer id must not change.
+        transaction, the records keep their sequence numbers, because the producer id must not
+        change.
         """
         producer = self.producer
         if not batch.data:

@@ -34,7 +34,7 @@ class TopicPartitioner:
         return numbers[(murmur2(key) & _POSITIVE) % len(numbers)]
 
     def move_on(self) -> int:
-        """Choose another partition as the sticky one, if the topic has several. Return it."""
+        """Choose another sticky partition if the topic has several. Return the sticky partition."""
         others = [number for number in self._candidates if number != self.sticky]
         if others:
             self.sticky = self._randomness.choice(others)

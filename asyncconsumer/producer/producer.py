@@ -262,8 +262,9 @@ class Producer(AsyncResource, Generic[K, V]):
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Return an async context manager of a transaction, which commits at the end of its block.
 
-        All records sent in the block are written, or none is. If the block raises an exception, or
-        if a record fails, the transaction is aborted. A producer has one transaction at a time.
+        Either all records sent in the block are committed, or none. If the block raises an
+        exception, or if a record fails, the transaction is aborted. A producer has one transaction
+        at a time.
 
         Raise ProducerFenced if another producer has the same `transactional_id`,
         TransactionAborted if a record or an offset failed, and TransactionInDoubt if the commit was
@@ -284,7 +285,7 @@ class Producer(AsyncResource, Generic[K, V]):
         return self._transactions is not None and self._transactions.is_unfinished
 
     def take_over(self) -> None:
-        """Let the next transaction begin with a new epoch, even if this producer was fenced.
+        """Begin the next transaction with a new epoch, even if this producer was fenced.
 
         The new epoch fences the other producer. Use this after a transaction has timed out, if no
         other producer can have the same `transactional_id`.
@@ -386,7 +387,7 @@ class Producer(AsyncResource, Generic[K, V]):
         return delivery
 
     async def _find_partitions(self, topic: str) -> TopicPartitioner:
-        """Return the partitioner of a topic, from new metadata if it is not known.
+        """Return the partitioner of a topic. Request the topic's metadata if it is not known.
 
         A broker with automatic topic creation creates the topic.
         """
@@ -422,7 +423,7 @@ class Producer(AsyncResource, Generic[K, V]):
 
 
 class _TransactionSender:
-    """The sender as the transactions of a producer use it."""
+    """The `BatchSender` of a producer, for its transactions."""
 
     def __init__(self, producer: Producer[Any, Any]) -> None:
         self._producer = producer
@@ -435,7 +436,7 @@ class _TransactionSender:
         self._sender.give_up_all(error)
 
     def activate(self, tp: TopicPartition) -> None:
-        """Let the sender look at the queue of a partition, because its batches may be sent now."""
+        """Wake the sender, because batches of a partition may be sent now."""
         self._sender.activate(self._sender.queue(*tp))
 
     @property

@@ -24,7 +24,7 @@ class SendBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the next record must wait: for room, or for callers that came before."""
+        """Whether the next record must wait, for room or for callers that wait already."""
         return self.used >= self._limit or bool(self._waiting)
 
     def open(self) -> None:

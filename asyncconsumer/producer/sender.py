@@ -33,7 +33,7 @@ _SECONDS_BETWEEN_IDS: Final = 0.2
 
 
 class Gate(Protocol):
-    """The interface with which a transaction decides what the sender may send."""
+    """The interface of a transaction, which decides the partitions that the sender may send to."""
 
     @property
     def transactional_id(self) -> str:
@@ -54,7 +54,8 @@ _log: Final = logging.getLogger(__name__)
 class Sender(AsyncResource):
     """The queues of all partitions, and the task that sends their batches.
 
-    `on_free` is called with the number of bytes of each batch that was written or has failed.
+    `on_free` is called with the number of bytes that batches free in the send buffer, when they are
+    written or have failed.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Sender(AsyncResource):
         self._new_queue = partial(PartitionQueue, config=config, randomness=randomness)
         self._on_free = on_free
         self._ids = ProducerIds(cluster)
-        # queues that may send or have a time to wait for; the others wait for a response
+        # queues that may send now or at a later time; the other queues wait for a response
         self._active: dict[PartitionQueue, None] = {}
         self._requests: Counter[Address] = Counter()  # number of requests in flight to each broker
         self._stale = StaleTopics(cluster)
@@ -107,7 +108,7 @@ class Sender(AsyncResource):
         return not any(self._requests.values())
 
     def activate(self, queue: PartitionQueue) -> None:
-        """Let the sending task look at a queue that may have a batch to send."""
+        """Wake the sending task, because `queue` may have a batch to send."""
         self._active[queue] = None
         self._wakeup.set()
 
@@ -188,9 +189,9 @@ class Sender(AsyncResource):
         return due
 
     def _collect(self, now: float) -> tuple[float, dict[Address, _Batches]]:
-        """Return the loop time of the next check, and the batches to send, by the leader's address.
+        """Return the loop time of the next check, and the batches to send to each leader.
 
-        There is at most one batch of each partition.
+        A leader gets at most one batch of each partition.
         """
         due, flush = inf, self.flushing > 0
         requests: dict[Address, _Batches] = {}
@@ -201,7 +202,7 @@ class Sender(AsyncResource):
                 self._note_failure(queue.last_error)
             if self.gate is not None and queue.is_waiting and not self.gate.admits(queue.tp):
                 due = min(due, queue.due(now, flush=flush))
-                continue  # until the partition is added to the transaction
+                continue  # the partition is not yet part of the transaction
             address = self._free_leader(queue, sizes)
             batch = None if address is None else queue.take(now, flush=flush)
             if batch is not None and address is not None:
@@ -214,9 +215,10 @@ class Sender(AsyncResource):
         return due, requests
 
     def _free_leader(self, queue: PartitionQueue, sizes: Counter[Address]) -> Address | None:
-        """Return the leader of a partition, or None if no batch can be sent to it now.
+        """Return the address of a partition's leader, or None if no batch can be sent to it now.
 
-        If the leader is unknown, also let the metadata of the topic be requested.
+        If the leader is unknown, request the metadata of the topic. `sizes` has the bytes that are
+        about to be sent to each leader.
         """
         leader = self._cluster.metadata.find_leader(queue.tp)
         if leader is None:

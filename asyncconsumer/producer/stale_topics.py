@@ -10,7 +10,7 @@ from asyncconsumer.errors import ConsumerError
 from asyncconsumer.net.cluster import Cluster
 
 _SECONDS_BETWEEN: Final = 0.1
-# after this time all topics are refreshed, because they may have grown
+# after this time all topics are refreshed, because they may have more partitions
 _MAX_AGE_SECONDS: Final = 300.0
 
 _log: Final = logging.getLogger(__name__)
@@ -27,12 +27,12 @@ class StaleTopics:
         self._log = RateLimitedLogger(_log)
 
     def add(self, topic: str) -> None:
-        """Let the task request the metadata of a topic now."""
+        """Wake the task that runs `run`, so that it requests the metadata of a topic."""
         self._topics.add(topic)
         self._added.set()
 
     async def run(self, refreshed: Callable[[], None]) -> None:
-        """Request the metadata of added topics, and regularly that of all topics in use.
+        """Request the metadata of added topics, and that of all topics in use every 5 minutes.
 
         Call `refreshed` after each request, even after a failed one. This ends only by
         cancellation.

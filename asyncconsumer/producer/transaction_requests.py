@@ -33,7 +33,7 @@ from asyncconsumer.protocol.transactions import (
 from asyncconsumer.records.batch_encoder import BatchProducer
 from asyncconsumer.types import GroupMetadata, TopicPartition
 
-_SECONDS_TO_COMPLETE: Final = 0.02  # between tries while the last transaction is completed
+_SECONDS_TO_COMPLETE: Final = 0.02  # between tries while brokers complete the last transaction
 
 
 class TransactionRequests:
@@ -97,7 +97,7 @@ class TransactionRequests:
     ) -> None:
         """Commit offsets of a group as a part of the open transaction.
 
-        `is_new` says that the transaction does not include the group yet.
+        `is_new` means that these are the first offsets of the group in the transaction.
         """
         if is_new:
             announcement = AddOffsetsRequest(self._known, group.group_id)

@@ -109,9 +109,10 @@ class ProducerTransactions:
         return self._requests.transactional_id
 
     def check_open(self) -> None:
-        """Raise an error if no transaction is open, or if the open one must be aborted.
+        """Raise an error if no record can be added to the open transaction.
 
-        Records cannot be added then.
+        The error is ConfigError if no transaction is open, and TransactionAborted if the open one
+        has failed.
         """
         if self._state is not TransactionState.OPEN:
             raise ConfigError(
@@ -125,8 +126,8 @@ class ProducerTransactions:
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Return an async context manager of a transaction, which commits at the end of its block.
 
-        If the block raises an exception, or if a record or an offset fails, it aborts the
-        transaction.
+        If the block raises an exception, or if a record or an offset fails, the transaction is
+        aborted.
         """
         await self._begin()
         try:
@@ -156,7 +157,7 @@ class ProducerTransactions:
         """Return whether records of a partition may be sent now.
 
         If the partition is not yet part of the transaction, begin to add it and return False. The
-        sender is activated when that is done.
+        sender is woken when the partition was added.
         """
         if tp in self._partitions:
             return True
