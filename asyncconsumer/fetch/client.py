@@ -42,8 +42,9 @@ class KafkaClient(AsyncResource):
     def stream(self, open_reader: Callable[[int], Awaitable[PartitionReader]]) -> PartitionStream:
         """Return a stream that reads one partition over its own connections.
 
-        `open_reader` creates its reader, with the slot of these connections as the argument. The
-        connections are closed when the stream ends or is garbage-collected.
+        `open_reader` creates the reader of the partition. Its argument is the number of a new slot
+        in the connection pool, so the reader shares no connection. The connections are closed when
+        the stream ends or is garbage-collected.
         """
         slot = self.brokers.new_slot()
         close = functools.partial(self.brokers.close_slot, slot)

@@ -26,10 +26,10 @@ class FetchTarget(NamedTuple):
     """A partition to fetch, with its channel, start offset and optional end offset.
 
     If `epoch` or `channel` changes, the fetch manager starts again from `offset`. If both stay the
-    same, reading continues where it is, even if `offset` or `end` changes.
+    same, reading continues at its position, even if `offset` or `end` changes.
     """
 
-    channel: Channel
+    channel: Channel  # the buffer to which the records are added
     offset: int  # an offset, EARLIEST or LATEST
     epoch: int = 0
     end: int | None = None  # the offset after the last record to fetch
@@ -38,7 +38,7 @@ class FetchTarget(NamedTuple):
 
 
 class ReplicaPlacement(NamedTuple):
-    """The broker from which a partition is read, with its address and the leader epoch."""
+    """The broker from which a partition is read, and the leader epoch of the partition."""
 
     node_id: int
     address: Address
@@ -57,7 +57,8 @@ class OffsetState(enum.Enum):
 class Cursor:
     """The fetch position and fetch state of one partition.
 
-    The fetch manager creates and removes cursors. The current fetcher of a cursor advances it.
+    The fetch manager creates and removes cursors. A fetcher, which sends requests to one broker,
+    advances its cursors.
 
     `version` changes whenever the cursor is removed from a fetcher or a lookup. The sender of a
     request compares versions to detect that the response is stale.
@@ -94,7 +95,7 @@ class Cursor:
 
     @property
     def finished(self) -> bool:
-        """Return whether everything up to the end offset of the target was fetched."""
+        """Whether everything up to the end offset of the target was fetched."""
         end = self.target.end
         return end is not None and 0 <= end <= self.offset
 
@@ -115,12 +116,12 @@ class Cursor:
 
     @property
     def high_watermark(self) -> int:
-        """Return the last known high watermark, or -1 if none is known."""
+        """The last known high watermark, or -1 if none is known."""
         return self.log_end[0]
 
     @property
     def last_stable_offset(self) -> int:
-        """Return the last known last stable offset, or -1 if none is known."""
+        """The last known last stable offset, or -1 if none is known."""
         return self.log_end[1]
 
     def advance(self, offset: int, read_epoch: int) -> None:
@@ -144,7 +145,7 @@ class Cursor:
         self.offset_state = OffsetState.OUT_OF_RANGE
 
     def switch_topic(self, topic_id: UUID | None) -> None:
-        """Switch to `topic_id`, the id of the re-created topic."""
+        """Switch to `topic_id`, the id of the re-created topic, or None if it is unknown."""
         self.topic_ids, self.refused_by = self.topic_ids.switch(topic_id), None
         self.replica = NO_REPLICA
 

@@ -39,10 +39,7 @@ class PartitionFetch(NamedTuple):
 
 
 class PartitionResponse(NamedTuple):
-    """The part of a Fetch response for one partition.
-
-    Its records are not decoded yet. They are in the response buffer.
-    """
+    """The part of a Fetch response for one partition. Its records are not decoded yet."""
 
     partition: TopicPartition
     offset: int  # the requested offset
@@ -59,7 +56,7 @@ class PartitionResponse(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Return the offset after the last complete record batch, at which the next fetch starts.
+        """The offset after the last complete record batch, at which the next fetch starts.
 
         If the response has no complete record batch, this is the requested offset.
         """
@@ -67,7 +64,7 @@ class PartitionResponse(NamedTuple):
 
     @property
     def end(self) -> tuple[int, int]:
-        """Return the next offset to fetch, and the leader epoch of the last complete record batch.
+        """The next offset to fetch, and the leader epoch of the last complete record batch.
 
         Without a complete record batch, these are the requested offset and -1.
         """
@@ -128,7 +125,7 @@ def build_request(
     topics: dict[FetchTopic, list[FetchPartition]] = {}
     last, rows = FetchTopic(""), list[FetchPartition]()
     for (topic, partition), (offset, size, epoch, topic_id, read_epoch) in fetches.items():
-        # Neighbours mostly belong to one topic, and hashing a UUID is slow.
+        # Consecutive partitions mostly belong to one topic, and hashing a UUID is slow.
         if topic != last.name or topic_id is not last.topic_id:
             last = FetchTopic(topic, topic_id)
             rows = topics.setdefault(last, [])
@@ -148,9 +145,9 @@ def build_request(
 def check_size(raw: RawResponse, response: decoding.FetchAnswer, limit: int) -> None:
     """Raise `MalformedResponse` if a response has far more than `limit` bytes of records.
 
-    A broker may exceed the limit by one record batch, which it always sends completely. A larger
-    response would use memory that is not reserved. Some brokers stop only after the limit is
-    exceeded. They are allowed twice the limit, or the limit plus an ordinary batch.
+    A broker may exceed the limit by one record batch, which it always sends completely. Some
+    brokers stop only after the limit is exceeded. They may send twice the limit, or 1 MiB more than
+    the limit if that is larger. A larger response would use memory that is not reserved.
     """
     sizes = [part.end - part.start for part in response.partitions]
     if sum(sizes) <= limit:
@@ -175,9 +172,9 @@ def parse_response(
 ) -> list[PartitionResponse]:
     """Return the part of the response for each requested partition.
 
-    Raise an error if the broker refused the whole request. A partition that the response does not
-    name has no records. A broker that throttles the client names none at all. `max_bytes` is the
-    requested limit for all partitions together.
+    Raise an error if the broker refused the whole request. The part of a partition that is not in
+    the response has no records. If the broker throttles the client, no partition is in the
+    response. `max_bytes` is the requested limit for all partitions together.
     """
     response = decoding.fetch_answer(raw.body, raw.version)
     if response.error_code:
@@ -205,7 +202,7 @@ def throttle_seconds(response: decoding.FetchAnswer) -> float:
 def empty_response(
     tp: TopicPartition, offset: int, error: BrokerError | None = None
 ) -> PartitionResponse:
-    """Return a response without records, for a partition that the broker did not name."""
+    """Return a response without records, for a partition that is not in the broker's response."""
     return PartitionResponse(tp, offset, error, -1, -1, -1, None, -1, memoryview(b""))
 
 
@@ -217,7 +214,8 @@ def parse_partition(
 ) -> PartitionResponse:
     """Return the response for `part`, one partition of the response `raw`.
 
-    `names` maps the bytes of topic ids to topic names.
+    `fetches` has the requested partitions. `names` maps the bytes of topic ids to topic names.
+    Raise `MalformedResponse` if the partition was not requested.
     """
     topic = names.get(part.topic) if isinstance(part.topic, bytes) else part.topic
     tp = TopicPartition(topic or "", part.partition)

@@ -34,7 +34,7 @@ class FetchResponse(NamedTuple):
 
 
 class FetchSession:
-    """The partitions to fetch from one broker, and those that the broker remembers.
+    """A fetch session: the partitions to fetch from a broker, and those that it remembers.
 
     A broker may grant no session, because it is too old or has no free slots. Then each request
     contains all partitions and asks for a session again.
@@ -45,9 +45,9 @@ class FetchSession:
         self._number = 0  # epoch of the next fetch within the session; 0 starts a new session
         # the partitions in the order of the next request
         self._fetches: dict[TopicPartition, PartitionFetch] = {}
-        # what the broker remembers since the last request
+        # the partitions that the broker remembers since the last request
         self._remembered: dict[TopicPartition, PartitionFetch] = {}
-        self._changed: dict[TopicPartition, None] = {}  # partitions in which those two may differ
+        self._changed: dict[TopicPartition, None] = {}  # where the two dicts above may differ
         self._topic_names: dict[bytes, str] = {}  # topic names by the bytes of the topic id
         self._refused = 0  # refused sessions in a row
         self._max_bytes = 0  # the byte limit of the last request
@@ -75,9 +75,10 @@ class FetchSession:
         max_bytes: int,
         rack: str,
     ) -> FetchRequest:
-        """Return the next Fetch request.
+        """Return the next Fetch request, and count it as sent.
 
-        The session counts it as sent. A caller that does not send it must call `reset`.
+        A caller that does not send the request must call `reset`. `versions` has the lowest and
+        highest version of each request that the broker supports, by API key.
         """
         sent: Mapping[TopicPartition, PartitionFetch]
         forgotten: Mapping[FetchTopic, Sequence[int]] = {}

@@ -1,6 +1,6 @@
 """The fetcher, which sends one fetch request at a time to one broker.
 
-A request contains the partitions whose channels have room.
+A request contains the partitions whose channels (the buffers of streams) have room.
 """
 
 import asyncio
@@ -89,31 +89,31 @@ class FetcherContext:
     reports: "asyncio.Queue[Report]"
     expects_cursors: Callable[[], bool]  # whether partitions may be added at any moment
     fetchers: Callable[[], int]  # number of fetchers
-    # move the cursors of its express fetcher to this fetcher
+    # moves the cursors of the express fetcher for the same broker to this fetcher
     take_back: Callable[["Fetcher"], None]
 
     @property
     def max_request_bytes(self) -> int:
-        """Return how many bytes of the budget one Fetch request may reserve for its response.
+        """The most bytes of the memory budget that one Fetch request may reserve for its response.
 
-        The share is such that all fetchers can have a request in flight.
+        The limit lets all fetchers have a request in flight at the same time.
         """
         return self.budget.limit // max(8, 2 * self.fetchers())
 
     @property
     def min_free_bytes(self) -> int:
-        """Return the bytes of free budget below which only channels without data are fetched.
+        """The bytes that must be free in the memory budget for a usual request.
 
-        Without this minimum, requests for ever fewer bytes would be sent while the budget is nearly
-        full.
+        With fewer free bytes, only records for channels without data are fetched. Otherwise
+        requests for fewer and fewer bytes would be sent while the budget is nearly used up.
         """
         return min(self.config.max_partition_fetch_bytes, self.max_request_bytes)
 
     @property
     def response_bytes(self) -> int:
-        """Return how many bytes the response to the next request may have.
+        """The most bytes that the response to the next request may have.
 
-        While little of the budget is free, this is the share of one channel.
+        If less than `min_free_bytes` is free, these are the bytes kept for one channel.
         """
         if self.budget.free < self.min_free_bytes:
             return self.budget.share
@@ -121,10 +121,10 @@ class FetcherContext:
 
 
 class _InFlightFetch(NamedTuple):
-    """A Fetch request in flight.
+    """A Fetch request in flight, with the bytes that are reserved for the response.
 
-    `reserved` is the part of the budget that is reserved for the response. `due` is the time by
-    which the broker should answer, if only with an empty response.
+    `sent` and `due` are loop times. The broker is expected to respond by `due`, with an empty
+    response if there are no records.
     """
 
     reserved: int
@@ -142,9 +142,12 @@ class _FetchPause(NamedTuple):
 class Fetcher:
     """A task that fetches records for its cursors into their channels, until it is cancelled.
 
-    A fetcher never waits for a reader: a partition whose channel has no room is left out of the
-    request. A cursor with an error is removed, and the error is reported to the `PartitionPlacer`.
-    An error of the whole request concerns all cursors.
+    A cursor is the fetch position of one partition, and a channel is the buffer of its stream. A
+    fetcher never waits for a reader: a partition whose channel has no room is left out of the
+    request.
+
+    A cursor with an error is removed, and the error is reported to the `PartitionPlacer`. An error
+    of the whole request concerns all cursors.
     """
 
     # limit of the wait at the broker, if below the configured one
@@ -168,17 +171,17 @@ class Fetcher:
 
     @property
     def cursors(self) -> list[Cursor]:
-        """Return the cursors of this fetcher."""
+        """The cursors of this fetcher."""
         return self._plan.cursors
 
     @property
     def idle_poll(self) -> bool:
-        """Return whether a long poll is in flight although the fetcher has no cursors left."""
+        """Whether a long poll is in flight although the fetcher has no cursors left."""
         return not self._plan and self.in_long_poll
 
     @property
     def in_long_poll(self) -> bool:
-        """Return whether the broker may delay its response to the request in flight for long.
+        """Whether the broker may delay its response to the request in flight for long.
 
         A request on a new connection would then be answered sooner.
         """
@@ -188,7 +191,7 @@ class Fetcher:
 
     @property
     def blocked_reason(self) -> str | None:
-        """Return why the fetcher sends no request at the moment, or None if it is not blocked."""
+        """The reason why the fetcher sends no request now, or None if it may send requests."""
         if self._pause is None:
             return None
         return f"the broker {self.node_id} at {self.address} {self._pause.reason}"
@@ -216,7 +219,7 @@ class Fetcher:
         cursor.detach()
 
     def refresh(self, cursor: Cursor) -> None:
-        """Include a cursor in later requests, or exclude it, after it was resumed or paused."""
+        """Check again whether requests include a cursor, because it was paused or resumed."""
         self._plan.mark_changed(cursor)
         self._wakeup.set()
 
@@ -337,10 +340,9 @@ class Fetcher:
             self._process(raw)
 
     def _process(self, raw: RawResponse) -> None:
-        """Process a response without awaiting.
+        """Process a response without awaiting: push its records to their channels.
 
-        Afterwards its records are in the channels, and the reservation for the response is
-        released.
+        The bytes that were reserved for the response are free again afterwards.
         """
         recorder = self._context.recorder
         if self._in_flight is not None:
@@ -364,7 +366,7 @@ class Fetcher:
     def _deliver(self, response: FetchResponse) -> None:
         """Push the records of a response to their channels, and report the errors of partitions.
 
-        The method awaits nothing, because a cancellation between two partitions would lose records.
+        This awaits nothing, because a cancellation between two partitions would lose records.
         """
         requested = self._plan.requested
         unconfirmed, self._unconfirmed = (
@@ -404,7 +406,7 @@ class Fetcher:
             room[:] = part.data
             part = part._replace(data=room)
         records = part.records(self._context.config, cursor.target.end, self._context.budget.bodies)
-        if cursor.target.end is not None:  # records from there on are not delivered
+        if cursor.target.end is not None:  # records from the end offset on are not delivered
             end = min(end, cursor.target.end)
         size = len(part.data)
         chunk = Chunk(

@@ -18,7 +18,7 @@ from asyncconsumer.types import Address, TopicPartition
 
 
 class LeaderInfo(NamedTuple):
-    """The leader of a partition, with its address and epoch and the topic id."""
+    """The leader of a partition, with the leader epoch and the topic id."""
 
     node_id: int
     address: Address
@@ -27,10 +27,10 @@ class LeaderInfo(NamedTuple):
 
 
 class LeaderClient:
-    """A client that finds the leaders of partitions, connects to them, and retries.
+    """A client that finds the leaders of partitions and connects to them.
 
-    A leader marked as stale is looked up again before its next use. Retries wait 50 ms to 1 s, and
-    stop after `patience_ms` without success.
+    A leader marked as stale is looked up again before its next use. Callers retry with
+    `retry_deadline`: they wait 50 ms to 1 s before each attempt, and give up after `patience_ms`.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class LeaderClient:
 
     @property
     def brokers(self) -> BrokerPool:
-        """Return the connections to brokers."""
+        """The connections to brokers."""
         return self._brokers
 
     @property
     def metadata(self) -> Metadata:
-        """Return the cached cluster metadata."""
+        """The cached cluster metadata."""
         return self._cluster.metadata
 
     @property
     def connection(self) -> ConnectionConfig:
-        """Return the connection settings."""
+        """The connection settings."""
         return self._brokers.config
 
     async def connect(

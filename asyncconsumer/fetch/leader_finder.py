@@ -21,10 +21,10 @@ _MAX_BACKOFF_FACTOR: Final = (
 
 
 class LeaderFinder:
-    """A task that requests metadata for cursors without a broker.
+    """A task that requests metadata while a partition has no broker to fetch from.
 
-    It chooses no broker. The `PartitionPlacer` chooses one, from the metadata that `responses`
-    yields.
+    A cursor is the fetch position of one partition. The `PartitionPlacer` chooses the broker of
+    each cursor, from the metadata that `responses` yields.
     """
 
     def __init__(self, cluster: Cluster, backoff_ms: int, randomness: Random) -> None:
@@ -37,7 +37,7 @@ class LeaderFinder:
 
     @property
     def metadata(self) -> Metadata:
-        """Return the cached metadata, which may be old."""
+        """The cached metadata, which may be old."""
         return self._cluster.metadata
 
     def add(self, cursor: Cursor) -> None:

@@ -104,7 +104,8 @@ def _with(
 ) -> LogEnds | BrokerError:
     """Return `ends` with the offset in `listed` as its earliest or latest offset.
 
-    `timestamp` says which: EARLIEST or LATEST. If `listed` is an error, return the error.
+    `timestamp` is EARLIEST or LATEST, and selects the one to replace. If `listed` is an error,
+    return the error.
     """
     if isinstance(listed, BrokerError):
         return listed

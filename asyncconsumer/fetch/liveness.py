@@ -29,7 +29,7 @@ class Liveness:
         silent: Iterable[Address],
         now: float,
     ) -> None:
-        """Store the brokers that are used and those that are silent, as of the loop time `now`.
+        """Store which brokers are in use and which are overdue, as of the loop time `now`.
 
         If a reader took records since the last call, set `last_moved` to `now`.
         """

@@ -1,4 +1,4 @@
-"""The fetch manager, which reads the requested partitions into their channels."""
+"""The fetch manager, which fetches partitions into channels, the buffers of streams."""
 
 import asyncio
 import weakref
@@ -69,8 +69,8 @@ class FetchManager(AsyncResource):
         self.recorder = recorder or Recorder()
         self.budget = Budget(config.max_buffered_bytes)
         self._cursors: dict[TopicPartition, Cursor] = {}
-        # Partitions by channel, without those that reached their end. A scan of all cursors would
-        # be too slow.
+        # The partitions of each channel that have not reached their end. A scan of all cursors
+        # would be too slow.
         self._unfinished: defaultdict[Channel, set[TopicPartition]] = defaultdict(set)
         # log end and time of removal of partitions that are no longer read, the oldest first
         self._last_ends: dict[TopicPartition, tuple[int, float]] = {}
@@ -125,7 +125,7 @@ class FetchManager(AsyncResource):
         self._placer.owner = owner
 
     def channel(self) -> Channel:
-        """Return a new channel that shares the budget."""
+        """Return a new channel, which buffers records of a stream within the memory budget."""
         channel = Channel(self.budget)
         self._channels.add(channel)
         self.budget.divide(len(self._channels))
@@ -134,9 +134,8 @@ class FetchManager(AsyncResource):
     def reconcile(self, targets: Mapping[TopicPartition, FetchTarget]) -> None:
         """Read exactly the partitions in `targets` from now on.
 
-        A partition that is already read into the same channel and in the same epoch is not
-        disturbed. After this call, no records are delivered of partitions that are not in
-        `targets`.
+        A partition that is already read, with the same channel and epoch, continues at its
+        position. After this call, no records of partitions that are not in `targets` are delivered.
         """
         self._scope.check_open()
         for cursor in [cursor for tp, cursor in self._cursors.items() if tp not in targets]:
@@ -181,9 +180,10 @@ class FetchManager(AsyncResource):
         cursor.target.channel.reopen()  # the partition may be added again
 
     def _mark_finished(self, cursor: Cursor) -> None:
-        """Note that a cursor has reached its end offset or is no longer read.
+        """Remove a cursor from the unfinished cursors of its channel.
 
-        Its channel then waits for one partition less until it is finished.
+        The cursor has reached its end offset, or is no longer read. A channel without unfinished
+        cursors can be finished.
         """
         unfinished = self._unfinished[cursor.target.channel]
         unfinished.discard(cursor.partition)
@@ -231,12 +231,12 @@ class FetchManager(AsyncResource):
 
     @property
     def connections(self) -> ConnectionCounts:
-        """Return the counts of connections to brokers: opened, broken and failed to open."""
+        """The counts of connections to brokers: opened, broken and failed to open."""
         return self._context.brokers.counts
 
     @property
     def last_received(self) -> float:
-        """Return the loop time at which a broker last sent response data."""
+        """The loop time at which a broker last sent response data."""
         return self._pool.last_received
 
     def _pause(self, cursor: Cursor, *, paused: bool) -> None:

@@ -1,4 +1,4 @@
-"""The decisions from which broker each partition is read, and at which offset."""
+"""The choice of the broker and of the offset from which each partition is fetched."""
 
 import asyncio
 from collections import defaultdict
@@ -49,9 +49,9 @@ _MAX_SHARED: Final = 1_000  # shared `ReplicaPlacement` objects
 
 
 class TargetOwner(Protocol):
-    """The component that sets the fetch targets of a manager: the rebalancer.
+    """The interface of the rebalancer, which sets the partitions to fetch.
 
-    This is the only synchronous call from the fetch engine to a higher layer. The cursor, the
+    Its method is called synchronously, unlike other reports to higher layers. The cursor, the
     stream, the commits and the fetch target must change to a re-created topic in one step. With a
     queued report, the old offset could be committed for the new topic. The stream could also drop
     the first records of the new topic when it processes the report.
@@ -65,10 +65,11 @@ class TargetOwner(Protocol):
 
 
 class PartitionPlacer:
-    """The component that decides from which broker each cursor is fetched.
+    """The component that decides from which broker each partition is fetched.
 
-    A cursor waits in the leader finder, is fetched by a fetcher, or waits for an offset lookup. A
-    cursor with a permanent error is in none of these states, and its reader gets the error.
+    The cursor of a partition is in one of three places. The `LeaderFinder` has it while it needs a
+    leader, an offset lookup while it needs an offset, and a fetcher while it is fetched. A cursor
+    with a permanent error is in no place, and the partition's reader gets the error.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class PartitionPlacer:
         self.owner: TargetOwner | None = None
 
     def detach(self, cursor: Cursor) -> None:
-        """Remove a cursor from wherever it is: a fetcher or the leader finder."""
+        """Remove a cursor from its fetcher, from the leader finder, or from an offset lookup."""
         if (fetcher := cursor.fetcher) is not None:
             fetcher.remove(cursor)
         else:
@@ -104,8 +105,8 @@ class PartitionPlacer:
     def place_known(self, cursors: Iterable[Cursor]) -> None:
         """Place new cursors at once if the cached metadata has their leader.
 
-        This saves a metadata request after a rebalance. If the leader has changed, the broker
-        refuses the fetch and the finder asks for metadata.
+        This saves a metadata request after a rebalance. If the leader has changed, the former
+        leader refuses the fetch, and metadata is requested then.
         """
         metadata = self._finder.metadata
         placeable = [cursor for cursor in cursors if metadata.find_leader(cursor.partition)]
@@ -120,7 +121,7 @@ class PartitionPlacer:
                 self._fail(cursor, error)
 
     def on_metadata(self, metadata: Metadata, cursors: Iterable[Cursor]) -> None:
-        """Choose a broker for cursors that have none, and move those whose leader has changed."""
+        """Choose a broker for each cursor that has none, or whose leader has changed."""
         unresolved: dict[Address, list[tuple[Cursor, int]]] = defaultdict(list)
         for cursor in cursors:
             if cursor.partition in self._finder.unplaced:
@@ -140,8 +141,8 @@ class PartitionPlacer:
     def _has_moved(self, cursor: Cursor, metadata: Metadata) -> bool:
         """Return whether a cursor must leave its broker.
 
-        The reasons are another leader, a new address, or a preferred read replica that has
-        expired, so that the leader must be asked again.
+        The reasons are another leader, a new address of the broker, or an expired preferred read
+        replica. After it has expired, the leader names one again.
         """
         if not metadata.has_leader(cursor.partition):
             return False
@@ -227,9 +228,9 @@ class PartitionPlacer:
         return True
 
     def _put(self, cursor: Cursor, broker: ReplicaPlacement) -> None:
-        """Set the broker of a cursor. Start fetching if the cursor's offset is known.
+        """Set the broker of a cursor, and start to fetch if the cursor's offset is known.
 
-        Otherwise the caller has to look up the offset.
+        If it is not known, the caller has to look up the offset.
         """
         self._finder.discard(cursor)
         cursor.broker = broker
@@ -251,8 +252,8 @@ class PartitionPlacer:
     async def _look_up(self, address: Address, versions: list[tuple[Cursor, int]]) -> None:
         """Look up the offsets of cursors at a broker, then start to fetch them.
 
-        Each cursor has the version that it had when the lookup was requested. A cursor whose
-        version has changed since is ignored, because it was removed or moved.
+        `versions` has each cursor with its version at the time of the call. A cursor whose version
+        has changed since is ignored, because it was removed or moved.
         """
         epochs: dict[TopicPartition, int] = {}
         timestamps: set[int] = set()
@@ -362,7 +363,7 @@ class PartitionPlacer:
         return used
 
     def _on_divergence(self, cursor: Cursor, report: Divergence) -> None:
-        """Continue at the offset up to which the log still has the records that were read.
+        """Continue at the first offset whose record may differ from the record that was read.
 
         The log was truncated there. A cursor with an end offset fails, because the log may never
         reach that offset again.
@@ -382,7 +383,7 @@ class PartitionPlacer:
     # --- errors ----------------------------------------------------------------------------------
 
     def _requeue(self, cursor: Cursor, error: ConsumerError) -> None:
-        """Let the leader finder look for the leader of a cursor again, after an error.
+        """Look up the leader of a cursor again, because of an error.
 
         The broker that refused the cursor is used again only after the next metadata response.
         """

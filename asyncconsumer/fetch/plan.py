@@ -1,4 +1,4 @@
-"""The plan of a fetcher's next request. It is updated step by step, so that a request is cheap."""
+"""The plan of a fetcher's next request: the partitions that it includes."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 class FetchPlan:
-    """The cursors of one fetcher, and which of them the next request includes.
+    """The cursors of one fetcher, and the choice of those that the next request includes.
 
-    With thousands of partitions, updating a request costs only as much as the partitions that
-    changed. No method scans all cursors, except when a channel of many cursors gains or loses room.
+    A request includes a partition if its channel (the buffer of its stream) has room. With
+    thousands of partitions, only changed cursors are checked before a request. A channel that gains
+    or loses room changes all of its cursors.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -36,7 +37,7 @@ class FetchPlan:
 
     @property
     def cursors(self) -> list[Cursor]:
-        """Return all cursors."""
+        """All cursors."""
         return list(self._cursors.values())
 
     def add(self, cursor: Cursor) -> None:
@@ -98,9 +99,9 @@ class FetchPlan:
         return bool(self.requested)
 
     def _has_room(self, min_free: int) -> Mapping[Channel, bool]:
-        """Return for each channel whether it has room.
+        """Return whether each channel has room.
 
-        Store the channels without room, and whether one of them was read since the last call.
+        Also store the channels without room, and whether one of them was read since the last call.
         """
         enough = self._budget.free >= min_free
         has_room = {
@@ -117,5 +118,5 @@ class FetchPlan:
 
     @property
     def held_back(self) -> bool:
-        """Return whether a channel had no room at the last call of `apply_to`."""
+        """Whether a channel had no room at the last call of `apply_to`."""
         return bool(self._held_back)

@@ -1,4 +1,4 @@
-"""The handling of fetch errors that the managed and the direct engine share. No I/O."""
+"""Rules for errors of fetches, and for preferred replicas. This module performs no I/O."""
 
 from math import inf
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ from asyncconsumer.errors import (
 from asyncconsumer.protocol.messages import EARLIEST, LATEST
 from asyncconsumer.types import TopicPartition
 
-_REPLICA_SECONDS: Final = 300.0  # after this time the leader is asked again for a preferred replica
+_REPLICA_SECONDS: Final = 300.0  # after this time the leader must name a preferred replica again
 _LEADER_SECONDS: Final = 30.0  # reading from the leader after a replica failed
 _MAX_CORRUPT_RESPONSES: Final = 3
 
@@ -44,7 +44,7 @@ class PreferredReplica(NamedTuple):
         return cls(node_id, now + _REPLICA_SECONDS)
 
     def is_expired(self, now: float) -> bool:
-        """Return whether the leader has to be asked again for a preferred replica."""
+        """Return whether the use of the replica has ended, so that the leader must name one."""
         return self.node_id is not None and now >= self.until
 
     def is_avoided(self, now: float) -> bool:
@@ -54,8 +54,8 @@ class PreferredReplica(NamedTuple):
     def failed(self, now: float) -> "PreferredReplica":
         """Return the value to use after a failed fetch.
 
-        If the fetch was from another replica than the leader, only the leader is used for 30 s. The
-        leader does not notice that the replica fails, and would redirect to it again.
+        If the fetch was from a follower, only the leader is used for 30 s. The leader may not know
+        that the follower fails, and would redirect to it again.
         """
         return self if self.node_id is None else PreferredReplica(None, now + _LEADER_SECONDS)
 
@@ -71,7 +71,7 @@ class OffsetReset(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Return the start for a re-created topic, which is EARLIEST or LATEST."""
+        """The start for a re-created topic, which is EARLIEST or LATEST."""
         return EARLIEST if self.policy == "earliest" else LATEST
 
     def choose(self, ends: LogEnds) -> int:
@@ -113,9 +113,10 @@ class FetchErrors(NamedTuple):
     def final_corruption(
         self, tp: TopicPartition, offset: int, error: ConsumerError
     ) -> CorruptRecords | None:
-        """Return the error to raise if `error` is one corrupt response too many, otherwise None.
+        """Return the error to raise if `error` is the third corrupt response, otherwise None.
 
-        With None, the caller fetches again, because another replica may become the leader.
+        If the result is None, the caller fetches again, because another replica may become the
+        leader.
         """
         if self.corrupt_responses + 1 < _MAX_CORRUPT_RESPONSES:
             return None

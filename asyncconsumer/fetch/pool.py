@@ -14,7 +14,7 @@ from asyncconsumer.types import Address
 _IDLE_SECONDS: Final = 5.0  # a fetcher without cursors is closed after this time
 _SECONDS_BETWEEN_FETCHERS: Final = 5.0  # limits new fetchers when seeks or rebalances are frequent
 _LATE_SECONDS: Final = 1.0  # seconds after the requested wait until a broker is suspected
-# beyond the requested wait without a byte, until the connection is closed
+# seconds without a byte after the requested wait, until the connection is closed
 _SILENT_SECONDS: Final = 5.0
 
 
@@ -33,10 +33,10 @@ class _Running(NamedTuple):
 
     @property
     def is_stuck(self) -> bool:
-        """Return whether this fetcher should be replaced, so that a cursor is fetched sooner.
+        """Whether this fetcher should be replaced, so that a new cursor is fetched sooner.
 
-        A fetcher is replaced if it has no cursors left and its long poll is still in flight. One
-        that was started recently is not replaced, which limits the rate of new fetchers.
+        A fetcher is replaced if it has no cursors left and its long poll is still in flight. A
+        fetcher that was started less than 5 s ago is not replaced, to limit the rate of new ones.
         """
         if not self.fetcher.idle_poll:
             return False
@@ -66,9 +66,9 @@ class FetcherPool:
             cursor.fetcher.refresh(cursor)
 
     def take_back(self, fetcher: Fetcher) -> None:
-        """Move the cursors of the express fetcher to `fetcher`, which is about to send a request.
+        """Move the cursors of an express fetcher to `fetcher`, which is about to send a request.
 
-        Both are fetchers of the same broker and fetcher id.
+        The express fetcher is the one with the same broker and fetcher id. Without one, do nothing.
         """
         for key, (express, *_) in list(self._running.items()):
             usual = self._running.get(key._replace(express=False))
@@ -78,11 +78,13 @@ class FetcherPool:
                     fetcher.add(cursor)
 
     def fetcher_for(self, cursor: Cursor, broker: ReplicaPlacement) -> tuple[Fetcher, list[Cursor]]:
-        """Return the fetcher for a cursor at a broker, and the cursors of a replaced fetcher.
+        """Return the fetcher for a cursor at a broker, and the cursors of a fetcher it replaces.
 
         A fetcher is replaced if the broker has another address, or if it lost all cursors during a
-        long poll. During a long poll for other cursors, an express fetcher is returned. So a
-        rebalance or a seek does not wait for the end of the poll.
+        long poll. The caller must place the cursors of the replaced fetcher again.
+
+        During a long poll for other cursors, an express fetcher is returned. So a rebalance or a
+        seek does not wait for the end of the poll.
         """
         key = self._key(cursor, broker)
         running = self._running.get(key)
@@ -99,7 +101,7 @@ class FetcherPool:
 
     @property
     def last_received(self) -> float:
-        """Return the loop time at which a broker last sent data to any fetcher, or -inf."""
+        """The loop time at which a broker last sent data to any fetcher, or -inf."""
         connections = (fetcher.connection for fetcher in self)
         return max((each.last_received for each in connections if each is not None), default=-inf)
 

@@ -13,9 +13,10 @@ _MOST_FETCHES: Final = 3  # fetches after the first one
 
 
 class RefetchPolicy:
-    """A counter of how often one stream has fetched the same corrupt records again.
+    """A limit of how often one stream fetches the same corrupt records again.
 
-    `position` returns the offset to which the stream must go back, and `seek` goes there.
+    `position` returns the offset of the first record to fetch again, or None if it is that of the
+    corrupt records. `seek` sets the fetch positions of partitions.
     """
 
     def __init__(
@@ -30,14 +31,14 @@ class RefetchPolicy:
         self._log = RateLimitedLogger(_log)
 
     def recover(self, error: Exception) -> bool:
-        """Seek back to corrupt records, to fetch them again. Return whether this was done.
+        """Seek back to corrupt records, so that they are fetched again. Return whether it did.
 
         Return False for errors other than `CorruptRecords`, and after 3 fetches. The count then
         restarts, because a reader may continue after the error.
 
         Also return False if the length of the corrupt records is corrupt, so that their end is
-        unknown. If the log itself is corrupt there, a broker answers a fetch at that offset without
-        records, and the reader would wait forever.
+        unknown. If the log of the broker is corrupt there, its fetch responses have no records, and
+        the reader would wait forever.
         """
         if not isinstance(error, CorruptRecords) or error.resume is None:
             return False
@@ -51,7 +52,7 @@ class RefetchPolicy:
             "%s; fetching the records again (attempt %d of %d)", error, tries + 1, _MOST_FETCHES
         )
         self._tries[place] = error.offset, tries + 1
-        # the seek drops records collected for a batch, so start at the first of these
+        # the seek drops records that were collected for a batch, so start at the first of them
         position = self._position(place)
         self._seek({place: error.offset if position is None else min(position, error.offset)})
         return True

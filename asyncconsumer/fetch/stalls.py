@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Observation(NamedTuple):
-    """A cursor at the time of a check. Its fetcher is None while it has no broker."""
+    """The state of a partition at the time of a check. Without a broker it has no fetcher."""
 
     cursor: Cursor
     fetcher: Fetcher | None
@@ -24,8 +24,8 @@ def suspects(
 ) -> Iterator[Observation]:
     """Yield an observation of each cursor that should make progress or is in `stalled`.
 
-    `late` are the fetchers whose broker is overdue. Consecutive cursors that share a channel share
-    one look at its state, because a check may cover thousands of partitions.
+    `late` are the fetchers whose broker is overdue. The state of a channel is read once for
+    consecutive cursors that share it, because a check may cover thousands of partitions.
     """
     channel, is_calm = None, False
     for cursor in cursors:
@@ -90,7 +90,10 @@ class Stalls:
 
 
 def _reason(observation: Observation) -> str | None:
-    """Return why a partition makes no progress, or None if it is paused or has read all."""
+    """Return why a partition makes no progress, or None if it needs to make none.
+
+    It needs to make none if it is paused, or if all of its records were read.
+    """
     cursor, fetcher, late = observation
     if cursor.paused or cursor.finished:
         return None

@@ -1,4 +1,4 @@
-"""A reader of one partition without a group. One fetch request is always in flight ahead of it."""
+"""A reader of one partition without a group. It sends each fetch before its records are needed."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,8 @@ _EMPTY_BEFORE_CHECK: Final = 3  # empty responses in a row after which the log e
 class ReadPolicy:
     """The options of a partition reader that are not part of `FetchConfig`."""
 
-    # "none" raises `OffsetUnavailable`; "earliest" and "latest" reset the position
+    # for a position that the log does not have: "none" raises `OffsetUnavailable`; "earliest" and
+    # "latest" reset the position
     auto_offset_reset: str = "none"
     on_skip: Callable[[Skipped], None] | None = None
     end_existed: bool = False  # the end existed when reading began, so it is not waited for
@@ -65,7 +66,7 @@ class ReadPolicy:
 
     @property
     def reset(self) -> OffsetReset:
-        """Return the `OffsetReset` for the option `auto_offset_reset`."""
+        """The `OffsetReset` for the option `auto_offset_reset`."""
         return OffsetReset(self.auto_offset_reset)
 
 
@@ -161,10 +162,10 @@ class PartitionReader:
         return None
 
     def recover(self, error: Exception) -> bool:
-        """Fetch corrupt records again. Return whether the reader has gone back to them.
+        """Set the position back to corrupt records, so that they are fetched again.
 
-        `error` was raised when the records that `next` returned were decoded. Return False if it
-        cannot be resolved, or after 3 attempts.
+        `error` was raised when the records that `next` returned were decoded. Return False, and do
+        nothing, for errors of other kinds and after 3 attempts.
         """
         return self._refetch.recover(error)
 
@@ -257,7 +258,7 @@ class PartitionReader:
         return _InFlight(fetch, connection.send_raw(self._request(fetch)), connection)
 
     async def _connect(self) -> tuple[BrokerConnection, LeaderInfo]:
-        """Return a connection to the leader or the preferred replica, and the leader's LeaderInfo.
+        """Return a connection to the leader or the preferred replica, and data about the leader.
 
         Raise `TopicRecreated` if the topic id has changed.
         """

@@ -38,7 +38,7 @@ class _RecordSource:
         self._close()
 
     def recover(self, error: Exception) -> bool:
-        """Let the reader fetch corrupt records again, up to 3 times. Return whether it does so."""
+        """Fetch corrupt records again, up to 3 times. Return whether they will be fetched again."""
         return not self._closed and self.reader is not None and self.reader.recover(error)
 
     async def next(self) -> decoding.Records | None:
@@ -101,7 +101,7 @@ class PartitionStream:
 
     @property
     def high_watermark(self) -> int:
-        """Return the high watermark in the last response, or -1 before the first response."""
+        """The high watermark in the last response, or -1 before the first response."""
         reader = self._source.reader
         return reader.high_watermark if reader is not None else -1
 
