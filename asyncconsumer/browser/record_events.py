@@ -19,7 +19,10 @@ BUFFER_BYTES: Final = 2**20
 
 
 class RecordEvent(NamedTuple):
-    """A value for a client, and the positions after it. The first event has only positions."""
+    """A value for a client, and the positions in the topic after it.
+
+    The first event has positions and no value.
+    """
 
     id: str
     value: Any
@@ -46,11 +49,11 @@ async def record_events(
     *,
     encode: Encode,
 ) -> AsyncIterator[AsyncIterator[RecordEvent]]:
-    """Return an async context manager that opens a topic and yields its events.
+    """Return an async context manager that opens a topic and yields an iterator over its events.
 
-    Reading starts at `positions`, or at the end of the topic for None. If only some partitions have
-    a position, the others were added later and start at their beginning. A position outside the log
-    becomes its first or last offset.
+    Reading starts at `positions`, which maps partitions to offsets, or at the end of the topic for
+    None. Partitions without a position were added later, so they are read from their beginning. A
+    position outside the log becomes its first or last offset.
     """
     async with Consumer(**{"max_buffered_bytes": BUFFER_BYTES, **options}) as consumer:
         partitions = await consumer.partitions_for(topic)

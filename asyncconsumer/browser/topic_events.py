@@ -160,7 +160,10 @@ class TopicEvents:
     # --- both ------------------------------------------------------------------------------------
 
     def _positions(self, scope: AsgiScope, header: str | None) -> dict[int, int] | None:
-        """Return the positions that the client has reached, or those at which new clients start."""
+        """Return the positions at which a client starts. None means the end of the topic.
+
+        A client that reconnects sends the positions that it has reached.
+        """
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         text = header or query.get("last", [""])[0]
         return parse_positions(text) if text else self._start
@@ -207,7 +210,7 @@ class TopicEvents:
 
 
 async def _quiet(work: Awaitable[None]) -> None:
-    """Wait for `work`. Ignore an OSError or a timeout, because the client has disconnected."""
+    """Wait for `work`. Ignore an OSError or a timeout, which mean that the client has left."""
     with suppress(OSError, TimeoutError):
         await work
 

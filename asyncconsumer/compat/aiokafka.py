@@ -233,7 +233,7 @@ class AIOKafkaConsumer:
         changing.result()
 
     def _soon(self, operation: Callable[[], None]) -> None:
-        """Call `operation` now, or if a change of the subscription is in progress, after it."""
+        """Call `operation` now. During a change of the subscription, call it after the change."""
         if self._started and self._changing is None:
             with translated():
                 operation()
@@ -463,7 +463,7 @@ class AIOKafkaConsumer:
         return self._consumer.highwater(*converted([partition]))
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """Return the last stable offset, or -1 with ``isolation_level="read_uncommitted"``."""
+        """Return the last stable offset: None before a fetch, and -1 for "read_uncommitted"."""
         if self.highwater(partition) is None:
             return None
         offset = self._consumer.last_stable_offset(*converted([partition]))
@@ -471,7 +471,7 @@ class AIOKafkaConsumer:
         return offset if committed_only and offset is not None else -1
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """Return the time of the last fetch from the broker in ms since 1970, or None."""
+        """Return the time of the partition's last fetch in ms since 1970, or None before it."""
         assert partition in self.assignment(), _NOT_ASSIGNED
         progress = self._consumer.progress().get(*converted([partition]))
         if progress is None or progress.last_fetch is None:

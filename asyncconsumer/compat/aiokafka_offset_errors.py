@@ -10,7 +10,7 @@ from asyncconsumer.errors import NoCommittedOffset, OffsetUnavailable
 
 
 class OffsetErrors:
-    """The errors of partitions that need a seek, by partition.
+    """The errors of partitions that have no valid offset until a seek, by partition.
 
     A `Consumer` raises each of them once. aiokafka raises them for every call that reads the
     partition.
@@ -21,7 +21,10 @@ class OffsetErrors:
 
     @contextmanager
     def noticed(self) -> Iterator[None]:
-        """Return a context manager that remembers such an error when it passes."""
+        """Return a context manager that stores such an error if its block raises one.
+
+        The error is raised as well.
+        """
         try:
             yield
         except (NoOffsetForPartitionError, OffsetOutOfRangeError) as error:

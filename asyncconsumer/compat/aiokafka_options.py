@@ -65,7 +65,7 @@ class AIOKafkaOptions(TypedDict, total=False):
 
 
 def consumer_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a `Consumer` for those of aiokafka.
+    """Return the options of a `Consumer` that are equivalent to these options of aiokafka.
 
     Raise TypeError for unknown names.
     """
@@ -105,7 +105,7 @@ def given_loop(loop: object) -> asyncio.AbstractEventLoop:
 
 
 def plain_function(deserializer: Callable[[Any], Any] | None) -> Callable[[bytes], Any] | None:
-    """Return a deserializer as a function of bytes. It may be a class such as `str`."""
+    """Return a deserializer as a function of bytes, also if it is a class such as `str`."""
     if not isinstance(deserializer, type):
         return deserializer
     return lambda data: deserializer(data)

@@ -119,7 +119,7 @@ class CircuitBreaker:
         self._paused.clear()
 
     def _pause(self, context: Context) -> None:
-        """Pause the partition of a call's record, unless the user has paused it already."""
+        """Pause the partition of a call's record, unless it is paused already."""
         consumer, record = context.app.consumer, context.record
         tp = TopicPartition(record.topic, record.partition)
         if tp in consumer.assignment and tp not in consumer.paused:

@@ -57,7 +57,10 @@ class Deduplicate:
                 ended.set()
 
     async def _begin(self, key: str, begun: dict[str, asyncio.Event]) -> None:
-        """Add a key to `begun`, unless it was processed. Wait while another call has this key."""
+        """Add a key to `begun`, unless a record with this key was processed.
+
+        First wait while another call processes a record with this key.
+        """
         while (other := self._running.get(key)) is not None:
             await other.wait()
         begun[key] = self._running[key] = asyncio.Event()
@@ -69,7 +72,7 @@ class Deduplicate:
 def _new_records(
     records: Sequence[Record], keys: Sequence[str | None], new_keys: Collection[str]
 ) -> list[Record]:
-    """Return the first record of each new key, and all records without a key."""
+    """Return the first record of each new key, and all records whose key is None."""
     remaining = set(new_keys)
     new = []
     for record, key in zip(records, keys, strict=True):

@@ -15,10 +15,10 @@ class DeduplicationStore(Protocol):
     """The interface of a store that keeps keys for a limited time."""
 
     async def contains(self, key: str) -> bool:
-        """Return whether a key was added and its time is not over."""
+        """Return whether a key was added and has not expired."""
 
     async def add(self, key: str, seconds: float) -> None:
-        """Keep a key for `seconds`."""
+        """Add a key that expires after `seconds`."""
 
 
 class RedisClient(Protocol):
@@ -32,7 +32,7 @@ class RedisClient(Protocol):
 
 
 class MemoryStore:
-    """A store in the memory of this process. Beyond `max_keys` keys, the oldest are dropped."""
+    """A store in the memory of this process. It keeps the newest `max_keys` keys."""
 
     def __init__(self, max_keys: int = 100_000) -> None:
         whole_number("max_keys", max_keys, 1)
@@ -40,12 +40,12 @@ class MemoryStore:
         self._ends: OrderedDict[str, float] = OrderedDict()
 
     async def contains(self, key: str) -> bool:
-        """Return whether a key was added and its time is not over."""
+        """Return whether a key was added and has not expired."""
         end = self._ends.get(key)
         return end is not None and asyncio.get_running_loop().time() < end
 
     async def add(self, key: str, seconds: float) -> None:
-        """Keep a key for `seconds`."""
+        """Add a key that expires after `seconds`."""
         self._ends[key] = asyncio.get_running_loop().time() + seconds
         self._ends.move_to_end(key)
         while len(self._ends) > self._max_keys:
@@ -65,11 +65,11 @@ class SqliteStore:
         self._database.execute("CREATE INDEX IF NOT EXISTS seen_end ON seen (end)")
 
     async def contains(self, key: str) -> bool:
-        """Return whether a key was added and its time is not over."""
+        """Return whether a key was added and has not expired."""
         return await asyncio.to_thread(self._contains, key)
 
     async def add(self, key: str, seconds: float) -> None:
-        """Keep a key for `seconds`, and delete keys whose time is over."""
+        """Add a key that expires after `seconds`, and delete expired keys."""
         await asyncio.to_thread(self._add, key, seconds)
 
     def close(self) -> None:
@@ -94,9 +94,9 @@ class RedisStore:
         self._prefix = prefix
 
     async def contains(self, key: str) -> bool:
-        """Return whether a key was added and its time is not over."""
+        """Return whether a key was added and has not expired."""
         return bool(await self._client.exists(self._prefix + key))
 
     async def add(self, key: str, seconds: float) -> None:
-        """Keep a key for `seconds`."""
+        """Add a key that expires after `seconds`."""
         await self._client.set(self._prefix + key, b"", px=max(1, round(seconds * 1000)))

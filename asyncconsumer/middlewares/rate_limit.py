@@ -21,7 +21,7 @@ class RateLimit:
                 "`per_second` must be more than 0 and `burst` at least 1, got "
                 f"{per_second!r} and {burst!r}"
             )
-        self._seconds = 1 / per_second  # of each record
+        self._seconds = 1 / per_second  # between two records
         self._ahead = (burst - 1) * self._seconds
         self._due = 0.0  # the time at which the next record is due without a burst
 

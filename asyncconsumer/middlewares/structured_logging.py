@@ -17,9 +17,9 @@ class StructuredLogging:
     """A middleware that logs a line for each call, with fields for a JSON formatter.
 
     The fields are attributes of the log record: handler, topic, partition, offset, records,
-    attempt, seconds, outcome and error, the type of an exception. Keys, values and headers are not
-    logged. `fields` is a function that returns more fields of a record. These may reveal the
-    record's data.
+    attempt, seconds, outcome and error. `error` is the type of an exception. Keys, values and
+    headers are not logged. `fields` is a function that returns more fields for a record. These may
+    reveal the record's data.
 
     For a record that the handler publishes, a line is logged when the producer has accepted it. Its
     fields are handler, topic, bytes, attempt, outcome and error.

@@ -10,7 +10,7 @@ from asyncconsumer.handlers.middleware import CallNext
 
 
 class Timeout:
-    """A middleware that limits the time of a call, including its inner middlewares.
+    """A middleware that limits the time of a call, including the middlewares inside of it.
 
     A call that takes longer is cancelled and fails with `HandlerTimedOut`. The option
     `handler_timeout_ms` limits only the handler and its dependencies.

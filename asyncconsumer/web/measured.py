@@ -92,7 +92,7 @@ class Measured(abc.ABC):
         """Return health and lag as plain values."""
 
     def status_by_worker(self) -> Mapping[str, Status]:
-        """Return the status of each worker by name. One process has the only key ``""``."""
+        """Return the status of each worker by name. A single process has the name ``""``."""
         return {"": self.status()}
 
     @cached_property

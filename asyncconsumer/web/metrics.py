@@ -1,4 +1,4 @@
-"""The metrics of one status, and of the workers of a supervisor."""
+"""The metrics of statuses, as samples and in the text format of Prometheus."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -30,7 +30,11 @@ STATES: Final = (
 
 
 def metrics(parts: Mapping[str, Status]) -> str:
-    """Return the metrics of workers, given by name, in the text format of Prometheus."""
+    """Return the metrics of workers in the text format of Prometheus.
+
+    `parts` has the status of each worker by its name. Raise ConfigError if prometheus-client is not
+    installed.
+    """
     try:
         from asyncconsumer.metrics.prometheus import text_of
     except ModuleNotFoundError as error:
@@ -47,7 +51,10 @@ def needs_prometheus() -> ConfigError:
 
 
 def samples_of(parts: Mapping[str, Status]) -> Iterator[Sample]:
-    """Yield the samples of workers, given by name. An empty name adds no `worker` label."""
+    """Yield the samples of workers, whose statuses are given by worker name.
+
+    A worker with an empty name gets no label `worker`.
+    """
     for worker, status in parts.items():
         labels = {"worker": worker, "group": status.group}
         common = {name: value for name, value in labels.items() if value}
@@ -55,7 +62,7 @@ def samples_of(parts: Mapping[str, Status]) -> Iterator[Sample]:
 
 
 def _measurements(status: Status) -> Measurements:
-    """Return the measurements in a status, and its other values as measurements."""
+    """Return the measurements in a status, and its health, lag and counters in the same form."""
     rows: dict[str, list[SampleRow]] = {
         "live": [(status.live,)],
         "ready": [(status.ready,)],

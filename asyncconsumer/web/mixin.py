@@ -131,7 +131,8 @@ class WebMixin(AsyncResource, Measured):
     def status_by_worker(self) -> Mapping[str, Status]:
         """Return the status for health pages, even while opening is retried and after a failure.
 
-        The only key is ``""``, because this is one process. A supervisor has a key per worker.
+        The only key is ``""``, because this is one process. A supervisor of workers has one key for
+        each.
         """
         status, lifespan = self.status(), self._web_lifespan
         if lifespan is None or lifespan.error is None:
@@ -146,8 +147,8 @@ class WebMixin(AsyncResource, Measured):
 class _RetryingLifespan:
     """A context manager that enters and leaves another context manager in a separate task.
 
-    If the consumer fails, the task in its block is cancelled. That must not be a task of the web
-    server, because the server would stop.
+    If the consumer fails, the task that entered its context manager is cancelled. A cancelled task
+    of the web server would stop the server, so a separate task is needed.
     """
 
     def __init__(self, block: AbstractAsyncContextManager[object], *, retry: bool) -> None:
@@ -167,7 +168,10 @@ class _RetryingLifespan:
         return running and not self._opened and not self._failed
 
     def end(self, task: asyncio.Task[None]) -> None:
-        """Close the block that `task` runs. If the block is not open yet, cancel the attempt."""
+        """Have `task`, which executes `run`, leave the other context manager.
+
+        If that is not entered yet, cancel the attempt to enter it.
+        """
         self.stop.set()
         if not self._opened:
             task.cancel()

@@ -41,9 +41,10 @@ class Page(NamedTuple):
 def page(
     method: str, path: str, source: StatusSource, readiness: Readiness = Readiness.WORK
 ) -> Page:
-    """Return the response for a health page's path. `source` returns the status by worker.
+    """Return the response for the path of a health page.
 
-    The status code of ``/started``, ``/live`` and ``/ready`` is 200 or 503.
+    `source` returns the status of each worker. The status code of ``/started``, ``/live`` and
+    ``/ready`` is 200 or 503.
     """
     render = _PAGES.get(path.rstrip("/"))
     if render is None:
@@ -61,7 +62,7 @@ def asgi(
 ) -> Asgi:
     """Return the health pages as an ASGI app that any framework can mount.
 
-    `others` responds to all other paths.
+    `others` is an ASGI app for all other paths.
     """
 
     async def app(scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -98,7 +99,10 @@ def _ready(parts: Mapping[str, Status]) -> Page:
 
 
 def _ready_for_traffic(parts: Mapping[str, Status]) -> Page:
-    """Return 200 unless a process is ending or has failed, because requests do not need Kafka."""
+    """Return status code 503 if a process is ending or has failed, otherwise 200.
+
+    Kafka may be unavailable, because web requests do not need it.
+    """
     total = _total(parts)
     return _probe(total, "ready", passed=total.live and total.state not in _ENDING)
 

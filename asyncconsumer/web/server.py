@@ -30,8 +30,8 @@ async def serving(
 ) -> AsyncIterator[int]:
     """Return an async context manager that serves an ASGI app. It yields the port.
 
-    `before_stop` is called before the server stops. It ends responses that would last as long as
-    their clients.
+    `before_stop` is called before the server stops. It has to end responses that otherwise last
+    until their clients disconnect.
     """
     listener = _listen(host, port)
     config = uvicorn.Config(
@@ -60,7 +60,7 @@ async def serving(
 def _listen(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raise ConfigError if the port is not available.
 
-    If uvicorn opened the socket, it would end the program in that case.
+    The socket is not opened by uvicorn, because uvicorn exits if the port is not available.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

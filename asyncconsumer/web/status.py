@@ -43,7 +43,7 @@ class Status:
         return values
 
     def as_message(self) -> dict[str, Any]:
-        """Return the status with its measurements, for `from_dict` in another process."""
+        """Return the status and its measurements as a dict, for `from_dict` in another process."""
         return {**self.as_dict(), "measurements": self.measurements}
 
     @classmethod
@@ -74,7 +74,7 @@ StatusSource = Callable[[], Mapping[str, Status]]
 
 
 def combine(parts: Mapping[str, Status]) -> Status:
-    """Return the status of all workers together. It is ready or started if all workers are.
+    """Return one status for all workers. It is ready, or started, if all workers are.
 
     Its `reason` is that of the first worker that is not live or not ready.
     """

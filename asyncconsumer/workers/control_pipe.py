@@ -28,7 +28,7 @@ class ControlPipe:
         return cls(*await asyncio.open_connection(sock=end, limit=_MAX_LINE_BYTES))
 
     def send(self, **message: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Send a message. Drop it if the other end is closed or 1 MiB is unsent."""
+        """Send a message. Drop it if the other end is closed, or if 1 MiB is not sent yet."""
         transport = self._writer.transport
         if not transport.is_closing() and transport.get_write_buffer_size() < _MAX_UNSENT_BYTES:
             self._writer.write(json.dumps(message).encode() + b"\n")

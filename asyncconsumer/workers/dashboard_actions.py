@@ -8,7 +8,10 @@ from asyncconsumer.workers.supervisor import Supervisor
 
 
 class WorkerActions:
-    """The actions of the dashboard on the workers of a supervisor. `replay` performs replays."""
+    """The actions of the dashboard on the workers of a supervisor.
+
+    `replay` replays dead letters. It is None if the connection to the cluster is not known.
+    """
 
     def __init__(self, supervisor: Supervisor, replay: Actions | None) -> None:
         self._supervisor: Final = supervisor
@@ -16,7 +19,7 @@ class WorkerActions:
 
     @property
     def available(self) -> tuple[str, ...]:
-        """The names of the actions. Without a cluster, "replay" is missing."""
+        """The names of the actions: "pause", "resume", and "replay" if it is possible."""
         return ("pause", "resume", *(() if self._replay is None else self._replay.available))
 
     @property
@@ -25,9 +28,9 @@ class WorkerActions:
         return tuple(sorted(self._supervisor.paused_topics))
 
     async def perform(self, name: str, topic: str) -> str:
-        """Pause or resume a topic in all workers, or replay its dead letters.
+        """Perform the action `name` on a topic: "pause" or "resume" in all workers, or "replay".
 
-        `name` is the action. Return a text about what was done.
+        Return a text about what was done.
         """
         if name not in ("pause", "resume") and self._replay is not None:
             return await self._replay.perform(name, topic)

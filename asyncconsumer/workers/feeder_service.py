@@ -19,9 +19,9 @@ _SECONDS_BETWEEN_LINES: Final = 10.0
 
 @runtime_checkable
 class Feeder(AbstractAsyncContextManager[object], Protocol):
-    """The interface of a `SparkFeeder` for a worker.
+    """The methods of a `SparkFeeder` that a worker calls.
 
-    Because of this interface, only workers that run a feeder import Spark.
+    Because of this protocol, only workers that run a feeder import Spark.
     """
 
     @property

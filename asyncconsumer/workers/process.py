@@ -67,7 +67,7 @@ class WorkerProcess:
         self.started: Final = asyncio.get_running_loop().time()
         self.up_or_ended = asyncio.Event()
         self.ended = asyncio.Event()
-        self._reported: dict[str, Any] = {}  # the last reports, except the status
+        self._reported: dict[str, Any] = {}  # the last report of each kind, except the status
         self.status: Status | None = None
         self.silent_seconds = 0  # seconds without a report, counted by the `Slot`
         self.reason: str | None = None  # why the process ended
@@ -152,13 +152,13 @@ class WorkerProcess:
         return self._reported.get("member")
 
     def usage(self, now: float) -> Usage:
-        """Return the resources that the worker has used until `now`, in loop time."""
+        """Return the resources that the worker has used until the loop time `now`."""
         records, memory = (self._reported.get(name, 0) for name in ("records", "memory"))
         return Usage(now - self.started, records, memory)
 
     @property
     def unfinished(self) -> str | None:
-        """The started records that were not processed, as text, or None if all were processed."""
+        """The records that were started and not processed, as text, or None if there are none."""
         return self._reported.get("unfinished")
 
     @property
@@ -208,7 +208,10 @@ class WorkerProcess:
         self._pipe.send(stop_now=True)
 
     def kill(self, reason: str | None = None) -> None:
-        """Kill the process. `reason` says why in messages, unless the process reported a reason."""
+        """Kill the process.
+
+        `reason` says why in messages, unless the process has reported a reason itself.
+        """
         self.reason = self.reason or reason
         with suppress(ProcessLookupError):
             self._process.kill()

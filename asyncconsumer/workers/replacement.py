@@ -1,7 +1,8 @@
 """The replacement of workers while the app runs: on reload, and one by one at a recycling limit.
 
-New workers join the group before the old ones are drained. A static member is drained first.
-Otherwise the new member with its id would fence it, and it could not commit.
+New workers join the group before the old ones are drained. If the workers are static members, each
+old worker is drained first. Otherwise the new member with its instance id would fence it, and it
+could not commit.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ class Replacement:
         self._reload_requested.set()
 
     async def run(self) -> None:
-        """Replace workers on request, and when they exceed a limit."""
+        """Replace all workers after each `reload`, and replace a worker that exceeds a limit."""
         while True:
             if await wait_set(self._reload_requested, _SECONDS_BETWEEN_CHECKS):
                 self._reload_requested.clear()
@@ -130,9 +131,9 @@ class Replacement:
         return [worker for worker in old if worker is not None]
 
     async def _restart(self, slot: Slot, worker: WorkerProcess) -> str | None:
-        """Drain a worker, and wait until its slot has started a new one that joins the group.
+        """Drain a worker, and wait until its slot has started another one that joins the group.
 
-        Return None. If the new worker does not join, return the reason.
+        Return None, or a reason if the new worker does not join.
         """
         await self._drain([worker])
         try:
@@ -143,9 +144,9 @@ class Replacement:
         return await self._startup_error([new])
 
     async def _startup_error(self, workers: Collection[WorkerProcess]) -> str | None:
-        """Wait until the workers have joined the group. Return None.
+        """Wait until the workers have joined the group.
 
-        If one of them does not join, return the reason.
+        Return None, or a reason if one of them does not join.
         """
         try:
             async with asyncio.timeout(_SECONDS_TO_COME_UP):

@@ -11,7 +11,7 @@ _MAX_IN_A_ROW: Final = 5
 
 
 class Restarts:
-    """The backoff of a worker's restarts, so that a worker that always fails uses few resources."""
+    """The backoff of the restarts of a worker, which may fail each time at once."""
 
     def __init__(self, randomness: Random) -> None:
         self._randomness = randomness
@@ -20,7 +20,7 @@ class Restarts:
 
     @property
     def failing(self) -> bool:
-        """Whether the worker ended at least 5 times in a row."""
+        """Whether the worker has ended 5 times or more, with runs of less than 30 s in between."""
         return self.in_a_row >= _MAX_IN_A_ROW
 
     def next_delay(self, lived: float) -> float:

@@ -101,7 +101,7 @@ class Supervisor:
         self._replacement.reload()
 
     def pause_only(self, topics: Collection[str]) -> None:
-        """Pause these topics in all workers, also in workers that start later. Resume others."""
+        """Pause these topics in all workers, also in those that start later. Resume all others."""
         self.paused_topics = frozenset(topics)
         for worker in self._alive:
             worker.pause_only(topics)
@@ -115,7 +115,7 @@ class Supervisor:
             self._echo(message)
 
     def status_by_worker(self) -> Mapping[str, Status]:
-        """Return the status of each worker, by its number."""
+        """Return the status of each worker by its number, as text."""
         statuses = {str(slot.number): slot.status() for slot in self._slots}
         if self._stopping.is_set():
             reason = "the app is stopping"
@@ -154,11 +154,10 @@ class Supervisor:
             self._stopping.set()
 
     def _remove(self, member_id: str) -> None:
-        """Ask workers, which have connections to brokers, to remove a dead member from the group.
+        """Ask two workers to remove a dead member from the group.
 
-        Workers that have joined the group are asked first, because they are connected already. Two
-        are asked, because one of them may be dying as well. If no worker is alive, the next one is
-        asked when it starts.
+        Workers have connections to brokers, and the supervisor has none. Two are asked, because one
+        of them may be dying as well. If no worker is alive, the next one is asked when it starts.
         """
         workers = sorted(self._alive, key=lambda worker: not worker.up)[:_WORKERS_TO_REMOVE]
         for worker in workers:

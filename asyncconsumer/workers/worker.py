@@ -90,9 +90,9 @@ class WorkerRuntime:
         self._stop()
 
     async def _pause_only(self, topics: frozenset[str]) -> None:
-        """Pause these topics, and resume all other topics that were paused individually.
+        """Pause these topics, and resume all other topics that were paused by name.
 
-        Wait first until the app is open. A pause of all topics at once stays.
+        Wait first until the app is open. A pause of the whole app is not changed.
         """
         await self._opened.wait()
         with suppress(ConsumerError):  # the app is closed already
