@@ -2,8 +2,8 @@
 
 `FakeKafka` is a cluster within the test process, and `FakeRegistry` a schema registry. `servers`
 starts real Kafka and ZooKeeper. `proxy` injects network faults between a client and a server.
-`virtual_time` runs asyncio on virtual time; `fake_kafka` and `fake_zookeeper` run there. `plugin`
-is the pytest plugin.
+`virtual_time` runs asyncio on virtual time, and `fake_kafka` and `fake_zookeeper` are servers for
+it. `plugin` is the pytest plugin.
 """
 
 from typing import TYPE_CHECKING, Any

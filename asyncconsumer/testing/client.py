@@ -1,4 +1,4 @@
-"""The network of one client of a fake cluster."""
+"""A client of a fake cluster with its own network."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -17,9 +17,10 @@ _SECONDS_TO_REFUSE: Final = 0.01
 
 
 class FakeClient(AsyncResource):
-    """A network of its own for some clients of a test, as for another process.
+    """A network for some clients of a test, which can fail apart from that of the other clients.
 
-    Consumers, producers and apps that are created in its ``async with`` block use this network.
+    Consumers, producers and apps that are created in its ``async with`` block use this network, as
+    if they ran in another process.
     """
 
     def __init__(self, cluster: CompleteCluster, randomness: Random) -> None:

@@ -1,4 +1,4 @@
-"""A reader for tests: the records of a real cluster, and those that groups have not committed."""
+"""A reader of a real cluster for tests, which also lists records that are not committed yet."""
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping
@@ -47,10 +47,10 @@ class ClusterReader(AsyncResource):
         return list(heapq.merge(*partitions, key=attrgetter("timestamp")))
 
     async def behind(self, topics: Iterable[str], groups: Collection[str]) -> list[str]:
-        """Return a line for each partition with records that a group has not committed.
+        """Return a line of text for each partition with records that a group has not committed.
 
-        A group counts as a reader of a topic if it has committed an offset there. A topic without a
-        reader in `groups` gets a line of its own.
+        Only the topics in which a group has committed an offset are checked for the group. A topic
+        in which none of the `groups` has committed an offset also gets a line.
         """
         return [line for topic in sorted(topics) for line in await self._behind(topic, groups)]
 
@@ -98,7 +98,7 @@ class ClusterReader(AsyncResource):
         return {tp: offset for tp, offset in loaded.items() if offset is not None}
 
     async def _read(self, tp: TopicPartition, start: int, end: int) -> list[PublishedRecord]:
-        """Return the records of a partition from `start` on and before `end`."""
+        """Return the records of a partition from the offset `start` on and before `end`."""
         if start >= end:
             return []
 

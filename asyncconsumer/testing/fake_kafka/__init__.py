@@ -10,9 +10,9 @@ async def test_nothing_is_lost_when_leaders_move() -> None:
             cluster.kill(cluster.leader(TopicPartition("orders", 0)))
 ```
 
-The production code runs on it unchanged, `Connection` included: only the socket is fake. A test
-compares its responses with those of a real broker. Further APIs are further modules with one
-Handler per API, passed as `handlers={**HANDLERS, 11: JOIN_GROUP}`.
+The production code runs on it unchanged, because only the socket is fake. A test compares the
+responses of the fake with those of a real broker. More APIs are added as `Handler` objects by API
+key: `handlers={**HANDLERS, 11: JOIN_GROUP}`.
 """
 
 from asyncconsumer.testing.fake_kafka.broker import FakeBroker, Fate, Handler, Request, State

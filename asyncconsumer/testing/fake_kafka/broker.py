@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class State(enum.Enum):
-    """The state of a broker's process. The values describe the members."""
+    """The state of a broker's process. Each value is a description of the state."""
 
     UP = "it handles requests"
     FROZEN = "it handles no request; its system still accepts connections and bytes"
@@ -27,25 +27,25 @@ class State(enum.Enum):
 
 
 class Fate(enum.Enum):
-    """A fault that a test injects into a request. The values describe the members."""
+    """A fault that a test injects into a request. Each value is a description of the fault."""
 
     LOST_BEFORE = "the connection breaks before the request is handled"
     LOST_AFTER = "the connection breaks before the response is sent"
 
 
 class Request(NamedTuple):
-    """A request, the broker that handles it, and the transport that it came over."""
+    """A request, the broker that handles it, and the transport that received it."""
 
     broker: "FakeBroker"
     received: ReceivedRequest
-    start: int  # the index of its body
+    start: int  # the index of the request's body in the received data
     code: int  # an error code that a test injects; 0 for none
     transport: FakeTransport
     header: bytes  # the response header after the correlation id
     loses_answer: bool
 
     def answer(self, body: bytes, *, pause: float = 0.0) -> None:
-        """Send the response, or break the connection if the test injected the loss of the response.
+        """Send the response `body`, or break the connection if a test injected `Fate.LOST_AFTER`.
 
         `pause` is the delay in seconds before the next request of the connection is handled.
         """
@@ -64,7 +64,7 @@ class Handler(NamedTuple):
 
 
 class Rules:
-    """The settings and injected faults that all brokers of a cluster share."""
+    """The request handlers, settings and injected faults that all brokers of a cluster share."""
 
     def __init__(
         self,
@@ -83,14 +83,17 @@ class Rules:
         self.create_topic: Callable[[str], object] | None = None  # for missing topics
 
     def versions(self) -> dict[int, tuple[int, int]]:
-        """Return the first and the last version of each API, as in ApiVersions."""
+        """Return the first and the last supported version of each API, by API key."""
         return {
             key: (handler.versions[0], handler.versions[-1])
             for key, handler in self.handlers.items()
         }
 
     def trouble(self, api: int, node_id: int) -> int:
-        """Remove and return the next injected error code for an API at a broker, or return 0."""
+        """Return and remove the next injected error code of an API at a broker, or return 0.
+
+        `api` is the API key.
+        """
         for index, (key, code, node) in enumerate(self.troubles):
             if key == api and node in (None, node_id):
                 del self.troubles[index]
@@ -98,7 +101,10 @@ class Rules:
         return 0
 
     def fate(self, api: int) -> Fate | None:
-        """Remove and return the next injected `Fate` for an API, or return None."""
+        """Return and remove the next injected `Fate` of an API, or return None.
+
+        `api` is the API key.
+        """
         for index, (key, fate) in enumerate(self.fates):
             if key == api:
                 del self.fates[index]
@@ -173,19 +179,19 @@ class FakeBroker:
         self._wires.pop(transport, None)
 
     def drop(self, transport: FakeTransport) -> None:
-        """Break a connection."""
+        """Close the connection of `transport` with an error, as seen by the client."""
         self.on_disconnect(transport)
         transport.end()
 
     def cut(self, *, politely: bool = False) -> None:
-        """Close all connections. `politely` closes them without an error, as a shutdown does."""
+        """Close all connections with an error, or without an error if `politely`."""
         for transport in list(self._wires):
             transport.end(politely=politely)
         if self.reachable:
             self._wires.clear()
 
     def turn(self, state: State) -> None:
-        """Change the process state.
+        """Set the state of the broker's process.
 
         DOWN closes all connections and fetch sessions. UP handles the requests that arrived while
         the broker was frozen.
@@ -204,7 +210,7 @@ class FakeBroker:
                 transport.serve()
 
     def link(self, *, reachable: bool) -> None:
-        """Break or restore the link to the clients. A broken link delays frames."""
+        """Break or restore the link to the clients. A broken link delays frames until restored."""
         self.reachable = reachable
         self._door.set()
         if reachable:

@@ -1,4 +1,4 @@
-"""A fake cluster that answers every request of consumers, producers and transactions."""
+"""A fake cluster that supports all requests of consumers, producers and transactions."""
 
 import asyncio
 import sys
@@ -31,9 +31,9 @@ _TRANSACTION: Final = 1  # the key type of a transactional id in FindCoordinator
 class CompleteCluster(GroupCluster):
     """A GroupCluster that also serves producers, transactions and KIP-848 groups.
 
-    A client's first request for a missing topic creates the topic with `topic_partitions`
-    partitions. With None, no topic is created in this way. On a loop with real time, the time of
-    day is that of the system.
+    A client's first metadata request for a missing topic creates the topic with `topic_partitions`
+    partitions. If that is None, no topic is created automatically. On an event loop with real time,
+    records get the system's time of day as their timestamp.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class CompleteCluster(GroupCluster):
         super().close()
 
     def now_ms(self) -> int:
-        """Return the time of day in milliseconds."""
+        """Return the time of day in milliseconds, which is virtual on a virtual event loop."""
         if getattr(asyncio.get_running_loop(), "virtual_time", False):
             return super().now_ms()
         return int(datetime.now(UTC).timestamp() * 1000)
@@ -78,7 +78,7 @@ class CompleteCluster(GroupCluster):
         )
 
     def topics_by_group(self) -> dict[str, set[str]]:
-        """Return the topics that each group has subscribed or committed."""
+        """Return, by group, the topics to which it is subscribed or has committed an offset."""
         topics: dict[str, set[str]] = {}
         for name, offsets in self.storage.offsets.items():
             topics[name] = {topic for topic, _ in offsets}
@@ -175,14 +175,14 @@ class CompleteCluster(GroupCluster):
 
 
 class _ConsumerGroupsOf(ConsumerGroups):
-    """The KIP-848 groups of a cluster that chooses the coordinator of each group itself."""
+    """KIP-848 groups whose coordinators are chosen by the cluster, with the function passed."""
 
     def __init__(self, randomness: Random, coordinator: Callable[[str], int]) -> None:
         super().__init__(randomness, interval=1.0)
         self._coordinator_of = coordinator
 
     def coordinator(self, view: View, group_id: str) -> int:
-        """Return the id of the node that coordinates a group, or -1."""
+        """Return the id of the broker that coordinates a group, or -1 if there is none."""
         return self._coordinator_of(group_id)
 
     def expire(self, group_id: str) -> int:

@@ -30,7 +30,7 @@ class Member:
     previous_epoch: int = 0
     topics: frozenset[str] = frozenset()
     regex: str = ""
-    subscribed: bool = False  # whether the member has raised the group epoch
+    subscribed: bool = False  # the group epoch was raised for the member's first subscription
     rebalance_timeout: float = 0.0
     state: State = State.STABLE
     assigned: Partitions = NOTHING
@@ -38,9 +38,9 @@ class Member:
 
     @property
     def holds(self) -> Partitions:
-        """The assigned and the revoking partitions of the member.
+        """The member's assigned partitions, and those whose revocation it has not confirmed yet.
 
-        No other member may get them before the member has confirmed their revocation.
+        No other member may get any of them.
         """
         return self.assigned | self.revoking
 
@@ -56,7 +56,10 @@ class Group:
     seen: Mapping[str, Partitions] = field(default_factory=dict)  # topics at the last `divide`
 
     def holder(self, partition: tuple[UUID, int]) -> str | None:
-        """Return the id of the member that has a partition assigned or revokes it, or None."""
+        """Return the id of the member that has a partition and did not confirm its revocation.
+
+        Return None if there is no such member.
+        """
         return next(
             (member_id for member_id, member in self.members.items() if partition in member.holds),
             None,
@@ -69,7 +72,7 @@ class Group:
         return next((m for m in self.members.values() if m.instance_id == instance_id), None)
 
     def subscribed(self, names: Iterable[str]) -> set[str]:
-        """Return the names, of those in `names`, to which at least one member is subscribed."""
+        """Return those of the topics `names` to which at least one member is subscribed."""
         return {
             name
             for name in names
@@ -78,18 +81,15 @@ class Group:
         }
 
     def remove(self, member: Member) -> None:
-        """Remove a member, so that its partitions can be assigned to others.
-
-        Increment the group epoch.
-        """
+        """Remove a member, and increment the group epoch, so that others get its partitions."""
         del self.members[member.member_id]
         self.target.pop(member.member_id, None)
         self.epoch += 1
 
     def replace(self, old: Member, member_id: str) -> Member:
-        """Replace a static member, and return the new member.
+        """Replace the static member `old` by a new one with the id `member_id`, and return it.
 
-        The new member has another member id and the same assignment.
+        The new member has the same instance id, subscription and assignment.
         """
         del self.members[old.member_id]
         new = Member(member_id, old.instance_id, 0, 0, old.topics, old.regex)
@@ -101,8 +101,8 @@ class Group:
     def divide(self, topics: Mapping[str, Partitions], matches: Callable[[str, str], bool]) -> None:
         """Compute a new target assignment if members, subscriptions or topics have changed.
 
-        `topics` maps names to partitions. `matches` returns whether a regular expression matches a
-        name.
+        `topics` has the partitions of each topic. `matches(regex, topic)` returns whether a
+        subscribed regular expression matches a topic.
         """
         subscriptions = {
             member_id: frozenset(
@@ -120,10 +120,11 @@ class Group:
             self.target_epoch = self.epoch
 
     def reconcile(self, member: Member, owned: Partitions | None) -> None:
-        """Move the assignment of a member towards its target.
+        """Change the assignment of a member to its target, in the steps that KIP-848 allows.
 
-        `owned` are the partitions that the member reports, or None if the heartbeat has none. The
-        member must first confirm revocations by leaving the revoked partitions out of `owned`.
+        `owned` are the partitions that the member's heartbeat reports, or None if it reports none.
+        First, the member must confirm revocations: `owned` must lack the revoked partitions. Then
+        the member gets the target partitions that no other member has.
         """
         if member.state is State.UNREVOKED:
             if owned is None or owned & member.revoking:
@@ -158,7 +159,10 @@ def uniform(
     subscriptions: Mapping[str, Iterable[str]],
     before: Mapping[str, Partitions],
 ) -> dict[str, Partitions]:
-    """Return an even assignment that keeps as many current partitions as possible."""
+    """Return an even assignment that changes the assignment `before` as little as possible.
+
+    `topics` has the partitions of each topic, and `subscriptions` the topics of each member id.
+    """
     assignments: dict[str, set[tuple[UUID, int]]] = {
         member_id: set() for member_id in subscriptions
     }

@@ -60,7 +60,7 @@ class _Refused(Exception):
 
 
 class ConsumerGroups(Coordinators):
-    """The KIP-848 groups of a cluster. A change of the coordinator keeps their state.
+    """The KIP-848 groups of a cluster. They keep their state when their coordinator changes.
 
     A member is removed if it sends no heartbeat for `session_timeout` seconds, or if it does not
     revoke partitions within its own rebalance timeout.
@@ -83,9 +83,10 @@ class ConsumerGroups(Coordinators):
         return {**super().handlers, 68: handler(CONSUMER_GROUP_HEARTBEAT, self._answer)}
 
     def holder(self, group_id: str, view: View, tp: TopicPartition) -> str | None:
-        """Return the id of the member that has a partition assigned or revokes it, or None.
+        """Return the id of the member that has a partition and did not confirm its revocation.
 
-        `view` is the cluster state that maps topic names to ids.
+        Return None if there is no such member. `view` is the cluster state, which has the topic
+        ids.
         """
         topic = view.topics.get(tp.topic)
         if topic is None or group_id not in self.groups:
@@ -175,10 +176,10 @@ class ConsumerGroups(Coordinators):
     # --- timeouts --------------------------------------------------------------------------------
 
     def _wait_for(self, group_id: str, member: Member, *, restart: bool = True) -> None:
-        """Restart the session timer of a member.
+        """Restart the session timer of a member, and start or stop its rebalance timer.
 
-        The rebalance timer runs only while the member must revoke partitions. With `restart`, it
-        starts again at its full time.
+        The rebalance timer runs while the member must revoke partitions. `restart` says whether a
+        running rebalance timer starts again.
         """
         self._start("session", group_id, member, self._session_timeout)
         if member.state is not State.UNREVOKED:
@@ -213,7 +214,7 @@ class ConsumerGroups(Coordinators):
     # --- commits ---------------------------------------------------------------------------------
 
     def refusal(self, group_id: str, member_id: str, generation: int) -> int:
-        """Return the error code for an OffsetCommit of a member, or 0 to accept it."""
+        """Return the error code for a member's OffsetCommit, or 0 if it is accepted."""
         members = self.groups[group_id].members if group_id in self.groups else {}
         if generation < 0 and not members:
             return NONE
@@ -223,7 +224,7 @@ class ConsumerGroups(Coordinators):
 
 
 def _check(received: Row) -> None:
-    """Raise `_Refused` for a heartbeat that is invalid in any state of the group."""
+    """Raise `_Refused` if a heartbeat is invalid, whatever the state of the group."""
     joining = received["member_epoch"] == JOIN_EPOCH
     if received["rack_id"] == "":
         raise _Refused(INVALID_REQUEST, "RackId can't be empty.")
@@ -242,7 +243,10 @@ def _check(received: Row) -> None:
 
 
 def _member(group: Group, received: Row) -> Member:
-    """Return the member that sent a heartbeat. Raise `_Refused` if it is unknown or fenced."""
+    """Return the member that sent the heartbeat `received`.
+
+    Raise `_Refused` if the member is unknown or fenced.
+    """
     member_id, instance = received["member_id"], received["instance_id"]
     if instance is not None:
         static = group.static(instance)
@@ -256,9 +260,10 @@ def _member(group: Group, received: Row) -> Member:
 
 
 def _joined(group: Group, received: Row) -> Member:
-    """Return the member that sent a heartbeat with epoch 0, and add it to the group if it is new.
+    """Return the member that sent a heartbeat with epoch 0, which means that it joins.
 
-    Raise `_Refused` if a live member has the same instance id.
+    Add the member to the group if it is new. Raise `_Refused` if a live member has the same
+    instance id.
     """
     member_id, instance = received["member_id"], received["instance_id"]
     static = group.static(instance)
@@ -281,7 +286,7 @@ def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
 
 
 def _subscribe(member: Member, received: Row) -> bool:
-    """Store the subscription of a heartbeat. Return whether it is new or has changed."""
+    """Store the subscription in a heartbeat. Return whether the member's subscription changed."""
     before = (member.topics, member.regex) if member.subscribed else None
     member.subscribed = True
     if received["subscribed_topic_names"] is not None:

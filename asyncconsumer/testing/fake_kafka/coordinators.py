@@ -1,4 +1,4 @@
-"""Coordinators of groups, and the offsets committed in each group."""
+"""Fake group coordinators that only store committed offsets."""
 
 import enum
 from collections import defaultdict
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Fate(enum.Enum):
-    """The fault of one group request, or DONE. The values describe the members."""
+    """The outcome of one group request: a fault, or DONE. Each value is a description of it."""
 
     DONE = "the request is answered"
     LOST_BEFORE = "the connection breaks before the request is handled"
@@ -30,10 +30,10 @@ class Fate(enum.Enum):
 
 
 class Coordinators:
-    """The coordinator of each group, and committed offsets.
+    """The coordinator of each group, and the committed offsets of groups without members.
 
-    `fates` are the outcomes of the next requests; the last item is used first. `on_commit` is
-    called with each offset before it is committed.
+    `fates` are the outcomes of the next commits and heartbeats. The last item is used first.
+    `on_commit` is called with each offset before it is committed.
     """
 
     def __init__(self, randomness: Random) -> None:
@@ -66,9 +66,9 @@ class Coordinators:
         self._nodes[group_id] = node_id
 
     def refusal(self, group_id: str, member_id: str, generation: int) -> int:
-        """Return the error code for an OffsetCommit of a member, or 0 to accept it.
+        """Return the error code for a member's OffsetCommit, or 0 if it is accepted.
 
-        This class accepts all commits, because its groups have no members.
+        This class accepts all commits. A subclass with members may refuse some.
         """
         return NONE
 
@@ -77,7 +77,7 @@ class Coordinators:
     def lose_before(self, request: Request) -> bool:
         """Take the next outcome from `fates`. If it is LOST_BEFORE, break the connection.
 
-        Return whether the connection was broken, so that the caller must not handle the request.
+        Return True if the connection was broken. Then the caller must not handle the request.
         """
         self._fate = self.fates.pop() if self.fates else Fate.DONE
         if self._fate is Fate.LOST_BEFORE:
@@ -85,7 +85,7 @@ class Coordinators:
         return self._fate is Fate.LOST_BEFORE
 
     def lose_after(self, request: Request) -> None:
-        """Break the connection before the response if the outcome of this request is LOST_AFTER."""
+        """Break the connection before the response is sent, if this request is to be LOST_AFTER."""
         if self._fate is Fate.LOST_AFTER:
             request.transport.end()
 

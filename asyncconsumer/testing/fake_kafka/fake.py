@@ -29,16 +29,16 @@ _PORT: Final = 9092
 
 
 class FakeCluster(Topics, AsyncResource):
-    """A cluster with the brokers 1 to `brokers`. Pass `open` as the opener of a client.
+    """A cluster with the brokers 1 to `brokers`. Pass its method `open` as the opener of a client.
 
-    All methods for faults are plain functions that take effect at once, so that a schedule can
-    call them at any moment. The client sees the effect after a latency.
+    All methods for faults are plain functions that take effect at once, so a test can call them at
+    any moment. The client sees the effect after a latency.
 
     `latency` is the minimum and the maximum latency of a frame, in seconds. `failover` is the time
-    until the cluster notices a dead broker. `racks` has one rack per broker; with racks, a leader
-    redirects clients to the replica in their rack. `versions` has the last supported version of
-    an API, and `sessions` the number of fetch sessions of a broker. All randomness comes from
-    `randomness`.
+    in seconds until the cluster notices a dead broker. `racks` has one rack per broker. With racks,
+    a leader redirects clients to the replica in their rack. `versions` has the last supported
+    version of an API. `sessions` is the maximum number of fetch sessions of a broker. All random
+    numbers come from `randomness`.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class FakeCluster(Topics, AsyncResource):
             broker.turn(State.UP)
 
     def freeze(self, node_id: int) -> None:
-        """Freeze a running broker. It answers no request until `thaw`."""
+        """Freeze a running broker. It answers no request until `thaw` is called."""
         broker = self._broker(node_id)
         if broker.state is State.UP:
             broker.turn(State.FROZEN)
@@ -162,7 +162,7 @@ class FakeCluster(Topics, AsyncResource):
         self._broker(node_id).sessions.clear()
 
     def slow(self, node_id: int, seconds: float) -> None:
-        """Add `seconds` of latency to each frame to or from a broker. 0 ends this."""
+        """Add `seconds` of latency to each frame to or from a broker. Pass 0 to end the fault."""
         self._broker(node_id).slowness = seconds
 
     def throttle(self, node_id: int, seconds: float) -> None:
@@ -170,7 +170,7 @@ class FakeCluster(Topics, AsyncResource):
         self._broker(node_id).throttled.append(seconds)
 
     def go_stale(self, node_id: int) -> None:
-        """Stop the propagation of cluster changes to a broker until `catch_up`.
+        """Stop the propagation of cluster changes to a broker until `catch_up` is called.
 
         The broker returns old metadata, still acts as the leader of partitions that moved, and does
         not know new partitions. As a replica it lags.
@@ -178,7 +178,7 @@ class FakeCluster(Topics, AsyncResource):
         self._broker(node_id).view = self.view.copy()
 
     def catch_up(self, node_id: int) -> None:
-        """Give a stale broker the current cluster state, and wake the fetches that wait there."""
+        """Give a stale broker the current cluster state, and check its waiting fetches."""
         broker = self._broker(node_id)
         old, broker.view = broker.view, self.view
         for view in (old, self.view):
@@ -187,8 +187,8 @@ class FakeCluster(Topics, AsyncResource):
     def fail_next(self, api: int, code: int, *, node_id: int | None = None, times: int = 1) -> None:
         """Answer the next `times` requests of an API with an error code, at one broker or at any.
 
-        The code is set for each partition or topic of the response. Error codes of fetch sessions
-        are set for the whole response.
+        `api` is the API key. The code is set for each partition or topic of the response, or for
+        the whole response if it is an error code of fetch sessions.
         """
         self._rules.troubles += [(api, code, node_id)] * times
 
@@ -197,7 +197,7 @@ class FakeCluster(Topics, AsyncResource):
         self._rules.troubles.clear()
 
     def lose_next(self, api: int, fate: Fate) -> None:
-        """Break the connection at the next request of an API.
+        """Break the connection at the next request of an API, whose key is `api`.
 
         `fate` says whether the connection breaks before or after the request is handled.
         """

@@ -34,7 +34,7 @@ _OF_THE_WHOLE: Final = (
 def answer_fetch(request: Request) -> None:
     """Handle a Fetch request.
 
-    Send the response at once, when `min_bytes` are available, or after `max_wait`.
+    Send the response when its `min_bytes` are available, or after its `max_wait` at the latest.
     """
     fetch = decode(request.received.data, request.start, request.received.version)
     broker = request.broker
@@ -63,10 +63,9 @@ class Fetch:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Read the logs. Send the response if it has enough bytes or may not wait.
+        """Read the logs, and send the response if it has `min_bytes` or if `max_wait` is 0.
 
-        Otherwise send it after a change of the partitions that yields enough bytes, or after
-        `max_wait`.
+        Otherwise send the response when enough bytes are available, or after `max_wait`.
         """
         self._sort()
         parts = self._read()
@@ -195,17 +194,20 @@ class Fetch:
         self._request.answer(encode(version, 0, (error, session), changed, endpoints))
 
     def _throttle(self, seconds: float) -> None:
-        """Send a response without records. Handle the next request after the throttle time."""
+        """Send a response without records, with `seconds` as its throttle time.
+
+        Handle the next request of the connection after this time.
+        """
         context = self._context._replace(wants_session=False)
         error, session, _ = self._broker.sessions.finish(context, {}, by_id=False)
         body = encode(self._fetch.version, int(seconds * 1000), (error, session), {}, [])
         self._request.answer(body, pause=seconds)
 
     def _tell_leaders(self, parts: dict[Key, Part]) -> tuple[dict[Key, Part], list[BrokerEndpoint]]:
-        """Return the partitions to send, and the addresses of the leaders in them.
+        """Return the partitions of the response, and the addresses of the leaders named in them.
 
-        A partition contains its leader only if the leader has moved and the version of the request
-        allows it (KIP-951).
+        A partition names its leader only if its error says that this broker is not the leader, and
+        if the version of the request allows it (KIP-951).
         """
         if self._fetch.version < _TELLS_LEADERS:
             return {key: part._replace(leader=None) for key, part in parts.items()}, []
@@ -228,7 +230,11 @@ def epoch_trouble(partition: Partition, epoch: int) -> int:
 
 
 def near_replica(broker: FakeBroker, partition: Partition, rack: str) -> int:
-    """Return the in-sync replica in the rack of a client, or -1 for the leader."""
+    """Return the id of an in-sync replica in the client's rack.
+
+    Return -1 if the client must read from the leader, because there is no such replica, or because
+    the leader is in that rack as well.
+    """
     if not (rack and broker.rules.rack_aware):
         return -1
     endpoints = broker.view.endpoints

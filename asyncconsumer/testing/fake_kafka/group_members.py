@@ -13,7 +13,8 @@ from asyncconsumer.testing.fake_kafka.tables import Reply
 class GroupMember:
     """A member of a classic group.
 
-    `join` and `sync` send the responses to its pending JoinGroup and SyncGroup requests.
+    `join` and `sync` are functions that send the responses to its pending JoinGroup and SyncGroup
+    requests, or None if no such request is pending.
     """
 
     id: str
@@ -51,34 +52,41 @@ class GroupMember:
             self.timer = None
 
     def join_again(self, received: "GroupMember", reply: Reply) -> None:
-        """Store a pending JoinGroup request.
+        """Store a JoinGroup request of this member, which is answered later.
 
-        `received` has the protocols and timeout of the request. `reply` sends the response.
+        `received` has the protocols and the rebalance timeout of the request. `reply` sends the
+        response.
         """
         self.protocols, self.rebalance, self.join = received.protocols, received.rebalance, reply
 
     def wait_for_share(self, reply: Reply) -> None:
-        """Store a pending SyncGroup request. `reply` sends its response."""
+        """Store a SyncGroup request, which is answered later. `reply` sends the response."""
         self.sync = reply
 
     def tell_joined(self, values: dict[str, Any]) -> None:
-        """Send the response to the pending JoinGroup request, if there is one."""
+        """Send the response to the pending JoinGroup request, if there is one.
+
+        `values` are the fields of the response.
+        """
         reply, self.join = self.join, None
         if reply is not None:
             reply(values)
 
     def tell_share(self, values: dict[str, Any]) -> None:
-        """Send the response to the pending SyncGroup request, if there is one."""
+        """Send the response to the pending SyncGroup request, if there is one.
+
+        `values` are the fields of the response.
+        """
         reply, self.sync = self.sync, None
         if reply is not None:
             reply(values)
 
     def get(self, assignment: bytes) -> None:
-        """Set the assignment that the leader has computed for this member."""
+        """Store the assignment that the group leader has computed for this member."""
         self.assignment = assignment
 
     def refuse(self, code: int) -> None:
-        """Answer pending JoinGroup and SyncGroup requests with an error code."""
+        """Answer the member's pending JoinGroup and SyncGroup requests with an error code."""
         self.tell_joined(join_answer(code, member_id=self.id))
         self.tell_share(sync_answer(code))
 
@@ -88,7 +96,7 @@ class GroupMember:
 
 
 class Stored(NamedTuple):
-    """The stored state of a group, which the next coordinator loads."""
+    """The state of a group after its last rebalance, which the next coordinator loads."""
 
     generation: int = 0
     protocol: str = ""
@@ -98,7 +106,10 @@ class Stored(NamedTuple):
 
 @dataclass(slots=True)
 class CoordinatorStorage:
-    """The state of groups that outlives a change of the coordinator: members and offsets."""
+    """The members and offsets of groups, as Kafka stores them in the topic `__consumer_offsets`.
+
+    A new coordinator of a group loads them.
+    """
 
     groups: dict[str, Stored] = field(default_factory=dict)
     loaded: dict[str, object] = field(default_factory=dict)
@@ -119,7 +130,7 @@ NOT_DESCRIBED: Final[Mapping[str, Any]] = {
 
 
 def join_answer(code: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as the fields declare them
-    """Return the fields of a JoinGroup response."""
+    """Return the fields of a JoinGroup response with the error `code` and the fields `more`."""
     empty: dict[str, Any] = {
         "throttle_time_ms": 0,
         "error_code": code,

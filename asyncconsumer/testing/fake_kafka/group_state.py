@@ -35,7 +35,7 @@ _FIRST_WITH_IDS: Final = 4  # since this version of JoinGroup, new members get a
 
 
 class Phase(enum.Enum):
-    """The state of a group."""
+    """The state of a classic group. Each value is a description of the state."""
 
     EMPTY = "has no members"
     PREPARING = "waits for all members to join"
@@ -53,7 +53,7 @@ _STATE_NAMES: Final = {
 
 
 class FakeGroup:
-    """A group at the broker that coordinates it. It begins with the state in the storage."""
+    """A classic group at the broker that coordinates it, with the state loaded from `storage`."""
 
     def __init__(
         self, name: str, broker: FakeBroker, storage: CoordinatorStorage, randomness: Random
@@ -75,7 +75,7 @@ class FakeGroup:
     def unload(self) -> None:
         """Answer pending requests with an error, and ignore all timers from then on.
 
-        This is called when another broker becomes the coordinator.
+        The caller does this when another broker becomes the coordinator of the group.
         """
         for member in self.members.values():
             member.rest()
@@ -88,7 +88,10 @@ class FakeGroup:
     # --- joining ---------------------------------------------------------------------------------
 
     def join(self, fields: Mapping[str, Any], version: int, reply: Reply) -> None:
-        """Handle a JoinGroup request. `reply` sends the response, maybe later."""
+        """Handle a JoinGroup request with these fields and this version.
+
+        Call `reply` with the response, now or later.
+        """
         member_id, instance = fields["member_id"], fields.get("group_instance_id")
         protocols = {row["name"]: row["metadata"] for row in fields["protocols"]}
         received = GroupMember(
@@ -140,10 +143,10 @@ class FakeGroup:
         self._prepare()
 
     def _replace(self, old: GroupMember, new: GroupMember, version: int, reply: Reply) -> None:
-        """Replace a static member, `old`, by `new` with a new member id, and fence `old`.
+        """Replace the static member `old` by `new`, which gets a new member id. Fence `old`.
 
-        The new member keeps the assignment, and the leadership if `old` was the leader. In a stable
-        group no rebalance follows.
+        The new member keeps the assignment of `old`. If `old` was the group leader, the new member
+        becomes the leader. If the group is stable, there is no rebalance.
         """
         old.refuse(FENCED_INSTANCE_ID)
         old.rest()
@@ -225,7 +228,10 @@ class FakeGroup:
     # --- other requests --------------------------------------------------------------------------
 
     def sync(self, fields: Mapping[str, Any], reply: Reply) -> None:
-        """Handle a SyncGroup request. `reply` sends the response, maybe later."""
+        """Handle a SyncGroup request with these fields.
+
+        Call `reply` with the response, now or later.
+        """
         member_id, generation = fields["member_id"], fields["generation"]
         if code := self._trouble(member_id, fields.get("group_instance_id"), generation):
             reply(sync_answer(code))
@@ -251,7 +257,7 @@ class FakeGroup:
             member.tell_share(sync_answer(NONE, member.assignment, self.protocol))
 
     def heartbeat(self, fields: Mapping[str, Any]) -> int:
-        """Handle Heartbeat and return the error code."""
+        """Handle a Heartbeat request with these fields, and return the error code."""
         member_id, generation = fields["member_id"], fields["generation"]
         if code := self._trouble(member_id, fields.get("group_instance_id"), generation):
             return code
@@ -259,7 +265,10 @@ class FakeGroup:
         return REBALANCE_IN_PROGRESS if self.phase is Phase.PREPARING else NONE
 
     def leave(self, member_id: str, instance: str | None) -> int:
-        """Handle LeaveGroup of one member and return the error code."""
+        """Remove a member that sent LeaveGroup, and return the error code.
+
+        A static member may be given by its instance id only, with "" as the member id.
+        """
         if member_id in self._pending:
             self._not_joined(member_id)
             return NONE
@@ -292,7 +301,7 @@ class FakeGroup:
         }
 
     def may_commit(self, fields: Mapping[str, Any]) -> int:
-        """Return the error code of an OffsetCommit, or 0 if the commit is accepted."""
+        """Return the error code for an OffsetCommit with these fields, or 0 if it is accepted."""
         member_id, generation = fields["member_id"], fields["generation"]
         if self.phase is Phase.EMPTY and generation < 0:
             return NONE
@@ -306,7 +315,7 @@ class FakeGroup:
     # --- members ---------------------------------------------------------------------------------
 
     def subscribed(self) -> set[str]:
-        """Return the topics that the members read."""
+        """Return the topics to which the members are subscribed."""
         return {
             topic
             for member in self.members.values()
@@ -323,7 +332,10 @@ class FakeGroup:
         return len(members)
 
     def _trouble(self, member_id: str, instance: str | None, generation: int | None = None) -> int:
-        """Return the error code for a request of a wrong member or generation, otherwise 0."""
+        """Return the error code for a request of an unknown or fenced member, otherwise 0.
+
+        If `generation` is given, a generation that is not the current one is an error, too.
+        """
         if instance is not None and (holder := self._holder(instance)) and holder != member_id:
             return FENCED_INSTANCE_ID
         if member_id not in self.members:
@@ -333,7 +345,7 @@ class FakeGroup:
         return NONE
 
     def _holder(self, instance: str | None) -> str:
-        """Return the member id that belongs to an instance id, or ""."""
+        """Return the id of the static member with this instance id, or "" if there is none."""
         if instance is None:
             return ""
         return next(
@@ -345,7 +357,10 @@ class FakeGroup:
         return set(protocols).intersection(*others)
 
     def _chosen(self) -> str:
-        """Return the protocol with the most votes among those that all members support."""
+        """Return the protocol for the next generation, by a vote of the members.
+
+        Each member votes for its first protocol that all members support.
+        """
         common = set.intersection(*(set(member.protocols) for member in self.members.values()))
         votes = [
             next(name for name in member.protocols if name in common)
@@ -403,9 +418,9 @@ class FakeGroup:
     def _after(
         self, seconds: float, step: Callable[..., None], *args: object
     ) -> asyncio.TimerHandle:
-        """Call `step` after `seconds`.
+        """Call `step` after `seconds`, unless `unload` is called before. Return the timer.
 
-        A frozen broker delays the call, and `unload` prevents it.
+        If the broker is frozen then, `step` is called after the broker is thawed.
         """
 
         def act() -> None:

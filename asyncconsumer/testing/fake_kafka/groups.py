@@ -59,10 +59,10 @@ FIND_COORDINATOR: Final = Api(
 
 
 class GroupCluster(FakeCluster):
-    """A FakeCluster that coordinates classic groups. A killed coordinator loses its memory.
+    """A FakeCluster that also coordinates classic groups.
 
-    `storage` has the state that the next coordinator loads: committed offsets, and groups as of the
-    last completed rebalance.
+    If a coordinator is killed, another broker loads the state of the group from `storage`. This is
+    the state after the last completed rebalance, and the committed offsets.
     """
 
     def __init__(
@@ -86,7 +86,10 @@ class GroupCluster(FakeCluster):
     # --- faults ----------------------------------------------------------------------------------
 
     def coordinator(self, group: str) -> int:
-        """Return the id of the node that coordinates a group, or -1."""
+        """Return the id of the broker that coordinates a group.
+
+        Return -1 if that broker was killed and no other has replaced it yet.
+        """
         if group not in self._homes:
             self._settle(group, self.randomness.choice(sorted(self.view.endpoints)))
         return self._homes[group]
@@ -94,7 +97,7 @@ class GroupCluster(FakeCluster):
     def move_coordinator(
         self, group: str, node_id: int | None = None, *, loading: float = 0.0
     ) -> int:
-        """Move a group to another coordinator, by default a random one, and return its node id.
+        """Make another broker the coordinator of a group, by default a random one. Return its id.
 
         Requests get an error for `loading` seconds, until the new coordinator has loaded the group.
         """
@@ -164,7 +167,10 @@ class GroupCluster(FakeCluster):
         }
 
     def _refusal(self, request: Request, group: str) -> int:
-        """Return the error code if this broker does not coordinate or still loads a group, or 0."""
+        """Return the error code if the requested broker cannot serve a group, or 0.
+
+        A broker cannot serve a group that it does not coordinate, or that it still loads.
+        """
         if request.code:
             return request.code
         if self.coordinator(group) != request.broker.node_id:
@@ -225,11 +231,14 @@ class GroupCluster(FakeCluster):
         reply({"throttle_time_ms": 0, "topics": topics})
 
     def _may_commit(self, group: str, received: dict[str, Any]) -> int:
-        """Return the error code of a commit, or 0 if the commit is accepted."""
+        """Return the error code for an OffsetCommit, or 0 if it is accepted.
+
+        `received` has the fields of the request.
+        """
         return self.groups[group].may_commit(received)
 
     def _is_pending(self, group: str, tp: TopicPartition) -> bool:
-        """Return whether an open transaction has an offset of a partition."""
+        """Return whether an open transaction has an uncommitted offset of the group for `tp`."""
         return False
 
     def _keep(

@@ -21,7 +21,10 @@ _REMEMBERED: Final = 5  # batches of a producer, in which a repeated one is foun
 
 
 class RecordPayload(NamedTuple):
-    """The value of a record, which identifies the record. The leader epoch makes it unique."""
+    """The contents of a test record's value, which are unique to the record.
+
+    They are unique even after records were lost, because they contain the leader epoch.
+    """
 
     topic: str
     partition: int
@@ -39,7 +42,7 @@ class RecordPayload(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """An encoded record batch. Without `stamps`, its records are one millisecond apart."""
+    """An encoded record batch. Without `stamps`, its timestamps are one millisecond apart."""
 
     base: int
     next: int  # the offset after the last record
@@ -55,7 +58,7 @@ class Batch(NamedTuple):
         return self.stamps or range(self.timestamp, self.timestamp + self.next - self.base)
 
     def moved(self, base: int, epoch: int) -> Self:
-        """Return the batch with the base offset and the leader epoch that a leader assigns."""
+        """Return the batch with another base offset and leader epoch, as a leader assigns them."""
         data = bytearray(self.data)
         _BASE_OFFSET.pack_into(data, 0, base)
         _LEADER_EPOCH.pack_into(data, _LEADER_EPOCH_AT, epoch)
@@ -64,7 +67,7 @@ class Batch(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """The fields that all records of a batch share."""
+    """The fields of a test batch that its records have in common."""
 
     topic: str
     partition: int
@@ -78,8 +81,8 @@ class Writer(NamedTuple):
 def make_batch(writer: Writer, base: int, count: int, timestamp: int, size: int = 0) -> Batch:
     """Return a batch of `count` records with `RecordPayload` values, from offset `base` on.
 
-    The first record has the timestamp `timestamp`, and each later one a millisecond more. A value
-    with less than `size` bytes is padded with spaces.
+    The first record has the timestamp `timestamp` in milliseconds, and each later one a millisecond
+    more. A value with less than `size` bytes is padded with spaces.
     """
     records = []
     for delta in range(count):
@@ -94,7 +97,7 @@ def make_batch(writer: Writer, base: int, count: int, timestamp: int, size: int 
 
 
 def make_marker(writer: Writer, base: int, timestamp: int, *, commit: bool) -> Batch:
-    """Return the control batch at the end of a transaction."""
+    """Return the control batch that ends a transaction, for a commit or an abort."""
     key, value = struct.pack(">hh", 0, commit), struct.pack(">hi", 0, 0)
     body = b"\0\0\0" + _varint(len(key)) + key + _varint(len(value)) + value + b"\0"
     record = _varint(len(body)) + body
@@ -128,7 +131,7 @@ def _varint(value: int) -> bytes:
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction."""
+    """The offsets of an aborted transaction in the log of a partition."""
 
     producer: int
     first: int
@@ -136,7 +139,7 @@ class Aborted(NamedTuple):
 
 
 class WrittenBatch(NamedTuple):
-    """A batch that a producer wrote: its sequence numbers and its offset."""
+    """The first and last sequence number of a batch that a producer wrote, and its offset."""
 
     first: int
     last: int
@@ -151,11 +154,14 @@ class ProducerState:
         self.written = list(written)
 
     def copy(self) -> "ProducerState":
-        """Return a copy."""
+        """Return a copy, which later batches do not change."""
         return ProducerState(self.epoch, self.written)
 
     def find(self, first: int, last: int) -> WrittenBatch | None:
-        """Return the earlier batch with these first and last sequence numbers, or None."""
+        """Return the batch with these first and last sequence numbers, or None.
+
+        Only the last few batches of the producer are searched.
+        """
         return next((row for row in self.written if (row.first, row.last) == (first, last)), None)
 
     def add(self, batch: WrittenBatch) -> None:
@@ -164,7 +170,7 @@ class ProducerState:
 
 
 class Log:
-    """The log of a replica. Offsets from `start` to `high` are readable."""
+    """The log of a replica. Records from offset `start` to before `high` are readable."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -228,10 +234,10 @@ class Log:
         return self.start <= offset <= self.end
 
     def read(self, offset: int, size: int, *, at_least_one: bool, end: int | None = None) -> bytes:
-        """Return the batches from `offset` to `end`, cut off at `size` bytes.
+        """Return the batches from `offset` to before `end`, cut off at `size` bytes.
 
-        A first batch that is larger than `size` is returned whole with `at_least_one`. Otherwise
-        the result is empty.
+        If the first batch is larger than `size`, return it whole with `at_least_one`, and return
+        nothing otherwise.
         """
         batches: list[bytes] = []
         end = self.high if end is None else end
@@ -249,7 +255,10 @@ class Log:
         return batches[0] if len(batches) == 1 else b"".join(batches)
 
     def aborted_between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return producer id and first offset of each aborted transaction in a range of offsets."""
+        """Return the aborted transactions with records from `start` to before `end`.
+
+        Each is a tuple of its producer id and its first offset.
+        """
         return [
             (transaction.producer, transaction.first)
             for transaction in self.aborted
@@ -257,7 +266,10 @@ class Log:
         ]
 
     def at_time(self, timestamp: int) -> tuple[int, int, int]:
-        """Return offset, timestamp and epoch of the first record at or after a time, or -1 each."""
+        """Return the offset, timestamp and leader epoch of the first record at or after a time.
+
+        If there is none, return -1 for each.
+        """
         for batch in self.batches:
             for offset, moment in enumerate(batch.timestamps, batch.base):
                 if moment >= timestamp and self.start <= offset < self.high:
@@ -265,7 +277,10 @@ class Log:
         return UNDEFINED, UNDEFINED, UNDEFINED
 
     def newest(self) -> tuple[int, int, int]:
-        """Return offset, timestamp and epoch of the record with the largest timestamp."""
+        """Return the offset, timestamp and leader epoch of the record with the largest timestamp.
+
+        If the log is empty, return -1 for each.
+        """
         if not self.batches:
             return UNDEFINED, UNDEFINED, UNDEFINED
         last = max(self.batches, key=lambda batch: max(batch.timestamps))
@@ -277,7 +292,7 @@ class Log:
         return max((epoch for epoch, began in self.epochs if began <= offset), default=UNDEFINED)
 
     def end_of_epoch(self, requested: int) -> tuple[int, int]:
-        """Return the last epoch up to `requested`, and its end offset.
+        """Return the largest leader epoch that is at most `requested`, and its end offset.
 
         If there is no such epoch, return -1 for both.
         """

@@ -41,7 +41,7 @@ def _values(request: Request, received: dict[str, Any]) -> dict[str, Any]:
 
 
 def _create_missing(request: Request, names: list[str]) -> None:
-    """Create the requested topics that do not exist, if the cluster has `create_topic` set."""
+    """Create requested topics that do not exist, if the cluster creates topics automatically."""
     create, known = request.broker.rules.create_topic, request.broker.view.topics
     if create is None:
         return
@@ -51,7 +51,7 @@ def _create_missing(request: Request, names: list[str]) -> None:
 
 
 def _name(view: View, row: dict[str, Any]) -> str:
-    """Return the requested topic name, or the name for the requested topic id."""
+    """Return the topic name in `row`, which requests a topic by its name or by its id."""
     return row["name"] if row["name"] is not None else view.names.get(row["topic_id"].bytes, "")
 
 

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch, which only the leader of a partition answers."""
+"""The APIs ListOffsets and OffsetForLeaderEpoch, which only a partition's leader serves."""
 
 from typing import Any, Final
 
@@ -23,7 +23,11 @@ from asyncconsumer.testing.fake_kafka.tables import handler
 
 
 def _refusal(broker: FakeBroker, partition: Partition | None, epoch: int) -> int:
-    """Return the error code if this broker does not lead a partition, otherwise 0."""
+    """Return the error code if this broker does not lead a partition, otherwise 0.
+
+    A leader epoch other than the broker's is an error, too. `partition` is None if it does not
+    exist.
+    """
     if partition is None:
         return UNKNOWN_TOPIC_OR_PARTITION
     if broker.node_id not in partition.replicas:
@@ -63,7 +67,7 @@ def _offset(request: Request, name: str, row: dict[str, Any], *, committed: bool
 
 
 def _look_up(partition: Partition, moment: int, *, committed: bool) -> tuple[int, int, int]:
-    """Return offset, timestamp and leader epoch for a timestamp, EARLIEST or LATEST.
+    """Return the offset, timestamp and leader epoch for a timestamp, EARLIEST or LATEST.
 
     With `committed`, LATEST is the last stable offset.
     """

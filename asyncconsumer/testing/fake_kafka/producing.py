@@ -32,7 +32,7 @@ _SEQUENCES: Final = 2**31
 
 
 class _Refused(Exception):
-    """An error code of a partition in the Produce response."""
+    """An error that refuses a batch. `code` is the partition's error code in the response."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -110,11 +110,10 @@ class FakeProducing:
         }
 
     def _log(self, broker: FakeBroker, tp: TopicPartition) -> Log:
-        """Return the log of a partition.
+        """Return the log of a partition to which this broker may write.
 
-        Raise `_Refused` if the broker does not lead the partition.
-
-        A stale broker is refused as well, because its followers would not confirm a write.
+        Raise `_Refused` if the broker does not lead the partition. Also raise it if the broker is
+        stale, because its followers would not confirm a write.
         """
         partition = self._view.find(*tp)
         if partition is None:
@@ -124,9 +123,10 @@ class FakeProducing:
         return partition.log
 
     def _append(self, log: Log, tp: TopicPartition, data: bytes) -> int:
-        """Append a batch, unless it was written before. Return the offset of its first record.
+        """Append the batch in `data`, unless it was written before. Return its first offset.
 
-        Raise `_Refused` if the batch is too large, corrupt or out of sequence.
+        Raise `_Refused` if the batch is too large, corrupt or out of sequence, or if the partition
+        is not in the producer's transaction.
         """
         header, stamps = _parsed(tp, data)
         if len(data) > self.max_message_bytes:
@@ -164,7 +164,7 @@ def _parsed(tp: TopicPartition, data: bytes) -> tuple[_ProducedHeader, tuple[int
 
 
 def _checked(log: Log, header: _ProducedHeader) -> WrittenBatch | None:
-    """Return the earlier batch if this one repeats it, otherwise None.
+    """Return the written batch that a batch with this header repeats, or None if it is new.
 
     Raise `_Refused` if the producer epoch or the sequence number is wrong.
     """

@@ -50,7 +50,11 @@ class Cached:
     start: int = -1
 
     def news(self, part: Part) -> bool:
-        """Return whether an incremental response must include `part`, and store its offsets."""
+        """Return whether an incremental response must include `part`. Then store its offsets.
+
+        `part` is the result for this partition. It must be included if it has records or an error,
+        or if its offsets have changed.
+        """
         sent = self.high, self.start
         self.high, self.start = part.high, part.start  # -1 of an error: sent again after the error
         return bool(
@@ -63,7 +67,7 @@ class Cached:
 
 
 class Session:
-    """A fetch session. Its partitions are in the order in which they are read."""
+    """A fetch session. Its dict of partitions has the order in which they are read."""
 
     def __init__(self, number: int, *, by_id: bool, partitions: dict[Key, Cached]) -> None:
         self.id = number
@@ -72,7 +76,10 @@ class Session:
         self.partitions = partitions
 
     def update(self, asks: dict[Key, Ask], forgotten: list[Key], names: dict[bytes, str]) -> None:
-        """Apply an incremental Fetch request: add or change `asks`, and remove `forgotten`."""
+        """Apply an incremental Fetch request: add or change `asks`, and remove `forgotten`.
+
+        `names` has the topic name for each topic id.
+        """
         for key, ask in asks.items():
             if (cached := self.partitions.get(key)) is not None:
                 cached.ask = ask
@@ -109,12 +116,12 @@ def name_of(key: Key, names: dict[bytes, str]) -> str | None:
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the next session epoch, which is never 0."""
+    """Return the session epoch after `epoch`. After the largest number, it is 1."""
     return 1 if epoch == 2**31 - 1 else epoch + 1
 
 
 class Context(NamedTuple):
-    """The partitions to read for a Fetch request, and its fetch session, if it has one."""
+    """The partitions to read for a Fetch request, or an error code, and its fetch session."""
 
     error: int
     requested: dict[Key, tuple[str | None, Ask]]
@@ -146,9 +153,11 @@ class Sessions:
         forgotten: list[Key],
         names: dict[bytes, str],
     ) -> Context:
-        """Return the partitions to read for a Fetch request with this session id and epoch.
+        """Return the partitions to read for a Fetch request, which may use a fetch session.
 
-        An invalid session gives a context with an error code.
+        `session_epoch` has the session id and the epoch of the request. `asks` and `forgotten` are
+        the partitions that it adds and removes, and `names` has the topic name for each topic id.
+        If the session is invalid, the result has an error code.
         """
         number, epoch = session_epoch
         if epoch in (_INITIAL, _FINAL):
@@ -173,9 +182,10 @@ class Sessions:
     def finish(
         self, context: Context, parts: dict[Key, Part], *, by_id: bool
     ) -> tuple[int, int, dict[Key, Part]]:
-        """Return error code, session id and partitions of the Fetch response.
+        """Return the error code, the session id and the partitions of a Fetch response.
 
-        A requested session is created here. An incremental response gets only changed partitions.
+        If the request asks for a new session, create it. If it uses a session, return only the
+        partitions that have changed since the last response.
         """
         if context.error:
             return context.error, 0, {}

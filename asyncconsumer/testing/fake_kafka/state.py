@@ -23,13 +23,16 @@ class Partition:
     watchers: dict[Callable[[], None], None] = field(default_factory=dict)
 
     def copy(self) -> "Partition":
-        """Return a copy without watchers."""
+        """Return a copy of the partition and its log, without watchers."""
         return Partition(
             self.number, self.leader, self.replicas, self.isr, self.epoch, self.log.copy()
         )
 
     def led_by(self, leader: int) -> None:
-        """Set the leader's node id, or -1 for none, and start a new leader epoch."""
+        """Make the broker with the id `leader` the leader, or no broker with -1.
+
+        Start a new leader epoch.
+        """
         self.leader = leader
         self.epoch += 1
         if leader >= 0:
@@ -68,7 +71,7 @@ class View:
         self.endpoints: dict[int, BrokerEndpoint] = {}  # of live brokers
 
     def copy(self) -> "View":
-        """Return a copy of the state."""
+        """Return a copy, which later changes of this state do not affect."""
         other = View()
         other.topics = {
             name: Topic(
@@ -85,13 +88,13 @@ class View:
         self.names[topic.topic_id.bytes] = topic.name
 
     def remove(self, name: str) -> Topic:
-        """Remove a topic."""
+        """Remove a topic and return it. Raise ConfigError if it does not exist."""
         topic = self.topic(name)
         del self.topics[name], self.names[topic.topic_id.bytes]
         return topic
 
     def changed(self) -> None:
-        """Notify all waiting fetches."""
+        """Call the watchers of all partitions: the fetches that wait for records."""
         for topic in self.topics.values():
             for partition in topic.partitions:
                 partition.changed()

@@ -13,14 +13,14 @@ from asyncconsumer.protocol.schema import Api
 from asyncconsumer.testing.fake_kafka.broker import Handler, Request
 
 Reply: TypeAlias = Callable[[dict[str, Any]], None]
-"""Sends an answer, now or later; it has every field of every version."""
+"""A function that sends a response. Its argument has the fields of all versions of the response."""
 
 
 def handler(api: Api, values: Callable[[Request, dict[str, Any]], dict[str, Any]]) -> Handler:
     """Return a Handler that answers each request of an API at once.
 
-    `values` returns the fields of the response for a request and its fields. It returns the fields
-    of all versions. Fields that the version of the request lacks are left out.
+    `values` is called with a request and its fields, and returns the fields of the response, for
+    all versions of the API. Fields that the version of the request lacks are left out.
     """
     return later(api, lambda request, received, reply: reply(values(request, received)))
 
@@ -47,7 +47,7 @@ def later(api: Api, begin: Callable[[Request, dict[str, Any], Reply], None]) -> 
 
 @cache  # building them takes as long as a short test
 def _structs(api: Api) -> dict[int, type[RequestStruct]]:
-    """Return the request class of each version."""
+    """Return the request class of each version of an API."""
     return {struct.API_VERSION: struct for struct in api.structs()}
 
 
@@ -58,7 +58,7 @@ def _named(schema: Schema, data: BytesIO) -> dict[str, Any]:
 
 
 def _by_name(kind: Any, value: Any) -> Any:  # noqa: ANN401 - the schema is untyped
-    """Return a decoded value in which each row of the schema `kind` is a dictionary."""
+    """Return the decoded `value` with each row of the schema `kind` converted to a dictionary."""
     if isinstance(kind, Schema):
         pairs = zip(kind.names, kind.fields, value, strict=True)
         return {name: _by_name(field, item) for name, field, item in pairs}
@@ -68,7 +68,7 @@ def _by_name(kind: Any, value: Any) -> Any:  # noqa: ANN401 - the schema is unty
 
 
 def _arranged(kind: Any, value: Any) -> Any:  # noqa: ANN401 - the schema is untyped
-    """Return a value in which each dictionary is a row, in the field order of the schema."""
+    """Return `value` with each dictionary converted to a row, in the field order of `kind`."""
     if isinstance(kind, Schema):
         return [
             {} if name == TAGS else _arranged(field, value[name])

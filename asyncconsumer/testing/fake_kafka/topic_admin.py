@@ -44,9 +44,10 @@ def topic_handlers(topics: Topics) -> dict[int, Handler]:
 def _each(
     change: Callable[[str, dict[str, Any]], int],
 ) -> Callable[[Request, dict[str, Any]], dict[str, Any]]:
-    """Return a function that calls `change` for each topic of a request and returns the response.
+    """Return a function that handles a request by a call of `change` for each of its topics.
 
-    `change` gets the name and the row of the topic, and returns an error code.
+    The function returns the fields of the response. `change` is called with the topic's name and
+    its row in the request, and returns an error code.
     """
 
     def answer(request: Request, received: dict[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Topics:
         return topic_id
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Raise the number of partitions of a topic."""
+        """Raise the number of partitions of a topic to `total`."""
         topic = self.view.topic(name)
         if total <= len(topic.partitions):
             raise ConfigError(
@@ -98,11 +98,11 @@ class Topics:
         gap: int = 0,
         replicated: bool = True,
     ) -> range:
-        """Append records in batches and return their offsets. Their values are `RecordPayload`.
+        """Append `count` records in `batches` batches, and return their offsets.
 
-        `size` is the minimum size of a value. `gap` is the number of offsets that compaction
-        removed before the records. Records that are not `replicated` lie above the high watermark
-        and are not readable. Without a leader nothing is written.
+        The values are `RecordPayload`s with at least `size` bytes. `gap` offsets before the records
+        are left out, as if compaction had removed them. With `replicated=False` the records are
+        after the high watermark and cannot be read. If the partition has no leader, write nothing.
         """
         partition_state, writer = self._writer(topic, partition)
         log = partition_state.log
@@ -122,7 +122,10 @@ class Topics:
     def append_transaction(
         self, topic: str, partition: int, count: int, *, producer: int = 1, commit: bool
     ) -> range:
-        """Append a transaction with its control record. Return the offsets of its records."""
+        """Append a transaction of `count` records, and its control record.
+
+        Return the offsets of the records. `producer` is the producer id.
+        """
         partition_state, writer = self._writer(topic, partition)
         log, writer = partition_state.log, writer._replace(producer=producer)
         first = log.end
@@ -146,7 +149,7 @@ class Topics:
         return base
 
     def replicate(self, tp: TopicPartition) -> None:
-        """Let all replicas catch up with the leader, so that all its records are readable."""
+        """Let all replicas catch up with the leader, so that all records can be read."""
         partition = self.view.partition(tp)
         partition.log.high = partition.log.end
         partition.changed()
@@ -180,7 +183,7 @@ class Topics:
         ]
 
     def end(self, tp: TopicPartition) -> int:
-        """Return the high watermark."""
+        """Return the high watermark: the offset after the last record that can be read."""
         return self.view.partition(tp).log.high
 
     def _writer(self, name: str, number: int) -> tuple[Partition, Writer]:
@@ -201,7 +204,7 @@ class Topics:
     def move_leader(self, tp: TopicPartition, node_id: int, *, lose: int = 0) -> int:
         """Make a broker the leader of a partition. Return the log end offset.
 
-        `lose` is the number of the newest records that are lost, as after an unclean election.
+        The `lose` newest records are lost, as after an unclean election.
         """
         partition = self.view.partition(tp)
         if node_id not in self.view.endpoints:
@@ -233,7 +236,10 @@ class Topics:
                 partition.changed()
 
     def regain_replica(self, node_id: int) -> None:
-        """Add a restarted broker to the in-sync replicas. It leads partitions without a leader."""
+        """Add a restarted broker to the in-sync replicas of its partitions.
+
+        It becomes the leader of partitions that have none.
+        """
         for partition in self._partitions():
             if node_id not in partition.replicas:
                 continue

@@ -52,10 +52,10 @@ class TransactionalId:
 
 
 class FakeTransactions:
-    """The transactional ids of a cluster. A change of their coordinator keeps their state.
+    """The transactional ids of a cluster. They keep their state when their coordinator changes.
 
-    The coordinator of each id is the live broker with the smallest node id. `commit_offsets` is
-    called with a group and its offsets when a transaction commits.
+    The coordinator of all ids is the live broker with the smallest node id. When a transaction with
+    offsets is committed, `commit_offsets` is called with each group and its offsets.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class FakeTransactions:
         }
 
     def coordinator(self) -> int:
-        """Return the id of the node that coordinates transactions, or -1."""
+        """Return the id of the broker that coordinates transactions, or -1 if none is alive."""
         return min(self._view.endpoints, default=-1)
 
     def may_write(self, producer: int, tp: TopicPartition) -> bool:
@@ -89,11 +89,14 @@ class FakeTransactions:
         return any(tp in each.partitions for each in self.ids.values() if each.producer == producer)
 
     def is_pending(self, group: str, tp: TopicPartition) -> bool:
-        """Return whether an open transaction has an offset of a partition."""
+        """Return whether an open transaction has an uncommitted offset of the group for `tp`."""
         return any(tp in each.groups.get(group, {}) for each in self.ids.values())
 
     def add_offsets(self, received: Row, offsets: OffsetRows, version: int) -> int:
-        """Add offsets of a group to a transaction. Return the error code."""
+        """Add offsets of a group to an open transaction. Return the error code, or 0.
+
+        `received` has the fields of the request, and `version` is its version.
+        """
         known = self.ids.get(received["transactional_id"])
         if code := _refusal(known, received, version):
             return code
@@ -104,7 +107,7 @@ class FakeTransactions:
         return NONE
 
     def time_out(self, name: str) -> None:
-        """Abort the open transaction of a transactional id and fence its producer.
+        """Abort the open transaction of the transactional id `name`, and fence its producer.
 
         The timer of the transaction calls this method.
         """
@@ -210,7 +213,7 @@ class FakeTransactions:
             known.timer = loop.call_later(known.timeout, self.time_out, name)
 
     def _fence(self, known: TransactionalId) -> None:
-        """Raise the producer epoch, and abort the open transaction, if there is one."""
+        """Fence the producer by a new epoch, and abort its open transaction, if there is one."""
         known.epoch += 1
         if known.is_open:
             self._finish(known, commit=False)
@@ -227,7 +230,7 @@ class FakeTransactions:
                 self._commit_offsets(group, offsets)
 
     def _mark(self, known: TransactionalId, tp: TopicPartition, *, commit: bool) -> None:
-        """Write the control record of a transaction to a partition."""
+        """Write the control record that commits or aborts a transaction to a partition."""
         partition = self._view.find(*tp)
         if partition is None:
             return
@@ -245,7 +248,10 @@ class FakeTransactions:
 
 
 def _refusal(known: TransactionalId | None, received: Row, version: int) -> int:
-    """Return the error code for an unknown or fenced producer, otherwise 0."""
+    """Return the error code if the producer of a request is unknown or fenced, otherwise 0.
+
+    `known` is the state of its transactional id, or None if the id is unknown.
+    """
     if known is None or known.producer != received["producer_id"]:
         return INVALID_PRODUCER_ID_MAPPING
     if known.epoch != received["producer_epoch"]:
@@ -254,7 +260,7 @@ def _refusal(known: TransactionalId | None, received: Row, version: int) -> int:
 
 
 def _replaced(known: TransactionalId, received: Row) -> int:
-    """Return the error code if a newer producer uses the transactional id, otherwise 0."""
+    """Return the error code if another producer uses the transactional id now, otherwise 0."""
     producer, epoch = received.get("producer_id", -1), received.get("producer_epoch", -1)
     if producer < 0 or (known.producer, known.epoch) == (producer, epoch):
         return NONE

@@ -14,7 +14,7 @@ _FRAME: Final = Struct(">ii")
 
 
 class ReceivedRequest(NamedTuple):
-    """A received request. Its body begins at `start`."""
+    """A received request. The body of the request begins at the index `start` of `data`."""
 
     api: int
     version: int
@@ -101,7 +101,7 @@ class FakeTransport(asyncio.Transport):
             self._next()
 
     def on_end(self, give_up: Callable[[], None]) -> None:
-        """Call `give_up` if the connection ends before the current request is answered."""
+        """Call `give_up` if the connection is closed before the current request is answered."""
         self._give_up = give_up
 
     def serve(self) -> None:
@@ -164,7 +164,7 @@ class FakeTransport(asyncio.Transport):
         self.serve()
 
     def _idle(self) -> bool:
-        """Return whether the broker can handle another request."""
+        """Return whether the broker can handle the next request of this connection."""
         is_open = self._state is _State.OPEN and self._server.running
         return is_open and self._current is None
 
@@ -175,7 +175,7 @@ class FakeTransport(asyncio.Transport):
             self._loop.call_soon(self._connection.connection_lost, error)
 
     def _drop(self) -> None:
-        """Drop the current request, and call the callback of `on_end`."""
+        """Drop the current request, and call the callback that `on_end` has set."""
         self._current = None
         if self._give_up is not None:
             self._give_up()
