@@ -1,4 +1,4 @@
-"""The producer on real brokers: places, order, compression, faults and limits."""
+"""The producer on real brokers: offsets, order, compression, faults and limits."""
 
 import asyncio
 from collections import defaultdict
@@ -40,7 +40,7 @@ async def end_of(servers: str, topic: str) -> int:
     return sum(ends.values())
 
 
-async def test_a_record_is_at_the_place_that_is_reported(kafka: KafkaHandle) -> None:
+async def test_send_reports_partition_offset_and_timestamp_of_a_record(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=3)
     headers = (("a", b"1"), ("a", None))
     async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
@@ -68,7 +68,7 @@ async def test_a_record_is_at_the_place_that_is_reported(kafka: KafkaHandle) -> 
     assert records[place.partition, place.offset].value == b"text"
 
 
-async def test_the_time_of_the_broker_is_reported(kafka: KafkaHandle) -> None:
+async def test_send_reports_the_log_append_time(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(config={"message.timestamp.type": "LogAppendTime"})
     async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         place = await producer.send_and_wait(topic, b"v", timestamp_ms=1)
@@ -99,7 +99,7 @@ async def test_compressed_batches_are_read_by_both_clients(
         assert [record.value async for record in consumer] == values
 
 
-async def test_linger_collects_a_batch_and_flush_ends_it(kafka: KafkaHandle) -> None:
+async def test_flush_sends_a_batch_before_linger_ms_is_over(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with Producer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=600_000) as producer:
         first = await producer.send(topic, b"0")
@@ -149,7 +149,7 @@ async def test_a_large_record_is_refused_and_delays_no_other(kafka: KafkaHandle)
     assert [record.value for record in records] == [b"a", b"c", b"d" * 100, b"e"]
 
 
-async def test_a_bad_topic_partition_or_value_is_an_error_of_the_call(kafka: KafkaHandle) -> None:
+async def test_send_raises_for_an_invalid_topic_partition_or_value(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         with pytest.raises(InvalidTopic):
@@ -167,7 +167,7 @@ async def test_a_bad_topic_partition_or_value_is_an_error_of_the_call(kafka: Kaf
 async def test_records_whose_responses_are_lost_are_written_once_and_in_order(
     kafka_cluster: KafkaCluster, times: int
 ) -> None:
-    """Several batches are in flight when the connection breaks."""
+    """Check several batches that are in flight when the connection breaks."""
     topic = await kafka_cluster.topic()
     requested: set[int] = set()
     lost = 0
@@ -201,7 +201,7 @@ async def test_records_whose_responses_are_lost_are_written_once_and_in_order(
     assert [int(record.value) for record in records] == [*range(1000)]
 
 
-async def test_a_record_that_is_given_up_is_not_mistaken_for_the_next(
+async def test_a_record_after_a_timed_out_one_is_written(
     kafka_cluster: KafkaCluster,
 ) -> None:
     topic = await kafka_cluster.topic()
@@ -229,7 +229,7 @@ async def delivered(producer: Producer, topic: str, value: bytes) -> RecordMetad
             continue
 
 
-async def test_a_producer_that_the_broker_does_not_know_begins_again(kafka: KafkaHandle) -> None:
+async def test_a_wrong_sequence_number_makes_the_producer_get_a_new_id(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
         await producer.send_and_wait(topic, b"0")
@@ -242,7 +242,7 @@ async def test_a_producer_that_the_broker_does_not_know_begins_again(kafka: Kafk
         assert queue.producer.producer_id != before
 
 
-async def test_leaders_that_move_are_followed_in_order(kafka_cluster: KafkaCluster) -> None:
+async def test_keys_keep_their_order_while_leaders_move(kafka_cluster: KafkaCluster) -> None:
     topic = await kafka_cluster.topic(partitions=3)
     stop = asyncio.Event()
     sent: dict[bytes, list[int]] = defaultdict(list)
@@ -285,7 +285,7 @@ async def test_leaders_that_move_are_followed_in_order(kafka_cluster: KafkaClust
 
 
 async def test_only_allowed_hosts_are_connected(kafka: KafkaHandle) -> None:
-    """The bootstrap server is allowed, and the address that it advertises is not."""
+    """Check an allowed bootstrap server that advertises an address that is not allowed."""
     topic = await kafka.topic()
     named = f"localhost:{kafka.bootstrap_servers.rpartition(':')[2]}"
     async with Producer(bootstrap_servers=named, allowed_hosts="localhost") as producer:
@@ -294,7 +294,7 @@ async def test_only_allowed_hosts_are_connected(kafka: KafkaHandle) -> None:
     assert await end_of(kafka.bootstrap_servers, topic) == 0
 
 
-async def test_closing_is_bounded(kafka_cluster: KafkaCluster) -> None:
+async def test_close_ends_after_close_timeout_ms(kafka_cluster: KafkaCluster) -> None:
     topic = await kafka_cluster.topic()
     leader = await kafka_cluster.leader(topic)
     proxy = kafka_cluster.proxies[leader.node_id]

@@ -1,4 +1,4 @@
-"""Transactions of a producer on real brokers: what readers see, offsets, fencing and faults."""
+"""Transactions of a producer on real brokers: visible records, offsets, fencing and faults."""
 
 import asyncio
 
@@ -67,7 +67,7 @@ async def test_records_of_a_transaction_are_visible_together(kafka: KafkaHandle)
                 assert len(await committed_values(kafka, topic, count)) == count
 
 
-async def test_an_exception_aborts_and_the_next_transaction_works(kafka: KafkaHandle) -> None:
+async def test_an_exception_aborts_only_its_transaction(kafka: KafkaHandle) -> None:
     topic = await kafka.topic(partitions=2)
     async with Producer(
         bootstrap_servers=kafka.bootstrap_servers, transactional_id=topic
@@ -129,7 +129,7 @@ async def test_a_newer_producer_with_the_same_id_fences_the_older_one(kafka: Kaf
     assert await committed_values(kafka, topic, 2) == [b"newer", b"newer"]
 
 
-async def test_offsets_are_committed_with_the_records(kafka: KafkaHandle) -> None:
+async def test_offsets_are_committed_or_aborted_with_the_records(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     tp = TopicPartition(topic, 0)
     async with Producer(
@@ -196,7 +196,7 @@ async def test_a_record_that_is_too_large_aborts_the_transaction(kafka: KafkaHan
     assert len(await committed_values(kafka, topic, 1000)) == 1000
 
 
-async def test_a_timeout_that_brokers_refuse_is_an_error(kafka: KafkaHandle) -> None:
+async def test_a_transaction_timeout_that_brokers_refuse_is_an_error(kafka: KafkaHandle) -> None:
     async with Producer(
         bootstrap_servers=kafka.bootstrap_servers,
         transactional_id=await kafka.topic(),
@@ -208,7 +208,9 @@ async def test_a_timeout_that_brokers_refuse_is_an_error(kafka: KafkaHandle) -> 
 
 
 @pytest.mark.parametrize("key", [PRODUCE, END_TXN])
-async def test_lost_responses_change_nothing(kafka_cluster: KafkaCluster, key: int) -> None:
+async def test_lost_responses_neither_lose_nor_repeat_records(
+    kafka_cluster: KafkaCluster, key: int
+) -> None:
     topic = await kafka_cluster.topic(partitions=3)
     requested: set[int] = set()
     remaining = 3
@@ -241,8 +243,8 @@ async def test_lost_responses_change_nothing(kafka_cluster: KafkaCluster, key: i
     assert await committed_values(kafka_cluster, topic, len(expected)) == expected
 
 
-async def test_brokers_that_move_and_restart_are_followed(kafka_cluster: KafkaCluster) -> None:
-    """Each broker is stopped once, so the coordinator moves at least once."""
+async def test_transactions_continue_while_brokers_are_killed(kafka_cluster: KafkaCluster) -> None:
+    """Kill each broker once, so that the coordinator moves at least once."""
     topic, group = await kafka_cluster.topic(partitions=3, replication_factor=3), "moves"
     tp = TopicPartition(topic, 0)
     async with Producer(

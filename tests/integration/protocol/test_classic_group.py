@@ -31,7 +31,7 @@ APIS = (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP, DESCRIBE_GROUPS)
 MEMBER_ID_REQUIRED = 79
 
 
-def speak(connection: BrokerConnection, back: int) -> None:
+def set_versions(connection: BrokerConnection, back: int) -> None:
     """Have a connection use API versions that are `back` older than the newest, if supported."""
     for api in APIS:
         low, high = connection.versions[api.key]
@@ -40,7 +40,7 @@ def speak(connection: BrokerConnection, back: int) -> None:
 
 
 @pytest.mark.parametrize("back", range(8))
-async def test_a_member_joins_syncs_beats_and_leaves(kafka: KafkaHandle, back: int) -> None:
+async def test_a_member_joins_syncs_heartbeats_and_leaves(kafka: KafkaHandle, back: int) -> None:
     group = kafka.group()
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     async with (
@@ -52,7 +52,7 @@ async def test_a_member_joins_syncs_beats_and_leaves(kafka: KafkaHandle, back: i
 
         async def ask(request: Request) -> dict[str, Any]:
             async with coordinator.reached(Traffic.JOIN) as connection:
-                speak(connection, back)
+                set_versions(connection, back)
                 values: dict[str, Any] = (await connection.request(request)).to_object()
                 return values
 
@@ -75,32 +75,32 @@ async def test_a_member_joins_syncs_beats_and_leaves(kafka: KafkaHandle, back: i
             return bool(answer["error_code"] == 0)
 
         await until(joined)
-        me, generation = answer["member_id"], answer["generation"]
-        assert answer["leader"] == me
+        member_id, generation = answer["member_id"], answer["generation"]
+        assert answer["leader"] == member_id
         assert answer["protocol"] == "odd"
         (row,) = answer["members"]
-        assert (row["member_id"], row["metadata"]) == (me, b"subscription")
+        assert (row["member_id"], row["metadata"]) == (member_id, b"subscription")
         sync = SyncGroupRequest(
             group,
             generation,
-            me,
+            member_id,
             protocol_type="odd",
             protocol="odd",
-            assignments={me: b"share"},
+            assignments={member_id: b"assignment"},
         )
         answer = await ask(sync)
-        assert (answer["error_code"], answer["assignment"]) == (0, b"share")
-        assert (await ask(HeartbeatRequest(group, generation, me)))["error_code"] == 0
+        assert (answer["error_code"], answer["assignment"]) == (0, b"assignment")
+        assert (await ask(HeartbeatRequest(group, generation, member_id)))["error_code"] == 0
         (described,) = (await ask(DescribeGroupsRequest(group)))["groups"]
         assert (described["error_code"], described["group_id"]) == (0, group)
         assert (described["group_state"], described["protocol"]) == ("Stable", "odd")
         (row,) = described["members"]
-        assert row["member_id"] == me
-        assert (row["metadata"], row["assignment"]) == (b"subscription", b"share")
-        answer = await ask(LeaveGroupRequest(group, me, reason="enough"))
+        assert row["member_id"] == member_id
+        assert (row["metadata"], row["assignment"]) == (b"subscription", b"assignment")
+        answer = await ask(LeaveGroupRequest(group, member_id, reason="enough"))
         assert answer["error_code"] == 0
         assert [member["error_code"] for member in answer.get("members", ())] in ([], [0])
-        assert (await ask(HeartbeatRequest(group, generation, me)))["error_code"] == 25
+        assert (await ask(HeartbeatRequest(group, generation, member_id)))["error_code"] == 25
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,10 @@ async def test_a_member_joins_syncs_beats_and_leaves(kafka: KafkaHandle, back: i
     ],
     ids=lambda member: type(member).__name__,
 )
-def test_a_static_member_is_never_sent_without_its_name(
+def test_requests_of_static_members_need_versions_with_instance_ids(
     request_of_a_static_member: Request,
 ) -> None:
-    """An older version would make it a dynamic member."""
+    """Check that no version without instance ids is used. It would create a dynamic member."""
     everything = {api.key: (0, api.versions[-1]) for api in APIS}
     assert request_of_a_static_member.prepare(everything).API_VERSION > 3
     old = {api.key: (0, 2) for api in APIS}

@@ -1,4 +1,4 @@
-"""The messages of KIP-848, spoken with a real coordinator."""
+"""The messages of KIP-848, exchanged with a real coordinator."""
 
 import asyncio
 from random import Random
@@ -22,7 +22,9 @@ from tests.support.helpers import until
 
 
 @pytest.mark.parametrize("by_regex", [False, True], ids=["by name", "by pattern"])
-async def test_a_member_joins_is_assigned_and_leaves(kafka: KafkaHandle, *, by_regex: bool) -> None:
+async def test_a_member_joins_gets_an_assignment_and_leaves(
+    kafka: KafkaHandle, *, by_regex: bool
+) -> None:
     topic, group, me = await kafka.topic(partitions=3), kafka.group(), str(uuid4())
     requested: dict[str, Any] = {"topic_regex": topic} if by_regex else {"topics": [topic]}
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
@@ -40,7 +42,7 @@ async def test_a_member_joins_is_assigned_and_leaves(kafka: KafkaHandle, *, by_r
                     return Address(result["host"], result["port"])
                 await asyncio.sleep(0.05)
 
-        async def beat(epoch: int, **changes: Any) -> dict[str, Any]:
+        async def heartbeat(epoch: int, **changes: Any) -> dict[str, Any]:
             message = ConsumerGroupHeartbeatRequest(group, me, epoch, **changes)
             answer = await brokers.request(await coordinator(), Traffic.GROUP, message)
             values: dict[str, Any] = answer.to_object()
@@ -52,7 +54,7 @@ async def test_a_member_joins_is_assigned_and_leaves(kafka: KafkaHandle, *, by_r
         async def assigned() -> bool:
             nonlocal epoch, assignment
             joining = {"rebalance_timeout_ms": 5000, "owned": {}, **requested}
-            answer = await beat(epoch, **(joining if epoch == JOIN_EPOCH else {}))
+            answer = await heartbeat(epoch, **(joining if epoch == JOIN_EPOCH else {}))
             epoch = JOIN_EPOCH if answer["error_code"] else answer["member_epoch"]
             assignment = tuple(answer["assignment"][0]) if answer["assignment"] else ()
             return bool(assignment)
@@ -61,4 +63,4 @@ async def test_a_member_joins_is_assigned_and_leaves(kafka: KafkaHandle, *, by_r
         ((assigned_topic, partitions, _),) = assignment
         assert assigned_topic == topic_id
         assert sorted(partitions) == [0, 1, 2]
-        assert (await beat(LEAVE_EPOCH))["error_code"] == 0
+        assert (await heartbeat(LEAVE_EPOCH))["error_code"] == 0

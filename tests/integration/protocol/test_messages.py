@@ -28,7 +28,7 @@ from tests.support.helpers import produce, until
 async def ask(
     connection: AIOKafkaConnection, request: TableRequest, versions: range | None = None
 ) -> list[dict[str, Any]]:
-    """The answers in every version that both sides speak."""
+    """Return the responses in every version that both sides support."""
     low, high = connection._versions[request.API_KEY]
     answers = []
     for version in versions or request.API.versions:
@@ -40,7 +40,7 @@ async def ask(
 
 
 def only(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The only partition of the only topic."""
+    """Return the only partition of the only topic."""
     [topic] = answer["topics"]
     [partition] = topic["partitions"]
     assert isinstance(partition, dict)
@@ -57,7 +57,7 @@ def server(request: pytest.FixtureRequest) -> KafkaHandle:
 
 @pytest.fixture
 async def topic(server: KafkaHandle) -> str:
-    """A topic with three records."""
+    """Return the name of a topic with three records."""
     name = await server.topic()
     await produce(name, [b"a", b"b", b"c"], bootstrap_servers=server.bootstrap_servers)
     return name
@@ -71,7 +71,9 @@ async def connection(server: KafkaHandle) -> AsyncIterator[AIOKafkaConnection]:
     await opened.close()
 
 
-async def test_brokers_describe_topics(connection: AIOKafkaConnection, topic: str) -> None:
+async def test_brokers_answer_each_version_of_metadata(
+    connection: AIOKafkaConnection, topic: str
+) -> None:
     described = await ask(connection, MetadataRequest([topic]))
     assert all(only(answer)["leader"] >= 0 for answer in described)
     assert {only(answer).get("leader_epoch", 0) for answer in described} == {0}
@@ -79,7 +81,9 @@ async def test_brokers_describe_topics(connection: AIOKafkaConnection, topic: st
     assert len(ids - {Uuid.NONE}) == 1
 
 
-async def test_brokers_list_offsets(connection: AIOKafkaConnection, topic: str) -> None:
+async def test_brokers_answer_each_version_of_list_offsets(
+    connection: AIOKafkaConnection, topic: str
+) -> None:
     for timestamp, offset_ in ((LATEST, 3), (EARLIEST, 0), (1, 0)):
         rows = [ListedOffset(0, timestamp, 0)]
         answers = await ask(connection, ListOffsetsRequest({topic: rows}))
@@ -88,7 +92,9 @@ async def test_brokers_list_offsets(connection: AIOKafkaConnection, topic: str) 
     assert {(only(row)["leader_epoch"], only(row)["end_offset"]) for row in ended} == {(0, 3)}
 
 
-async def test_brokers_answer_fetches(connection: AIOKafkaConnection, topic: str) -> None:
+async def test_brokers_answer_each_version_of_fetch(
+    connection: AIOKafkaConnection, topic: str
+) -> None:
     [*_, described] = await ask(connection, MetadataRequest([topic]))
     by_id = FetchTopic(topic, described["topics"][0]["topic_id"])
     for asked, versions in ((FetchTopic(topic), range(4, 13)), (by_id, range(13, 18))):
@@ -99,19 +105,19 @@ async def test_brokers_answer_fetches(connection: AIOKafkaConnection, topic: str
             assert b"c" in answer["body"]
 
 
-async def test_brokers_keep_commits(
+async def test_brokers_answer_each_version_of_offset_commit_and_fetch(
     server: KafkaHandle, connection: AIOKafkaConnection, topic: str
 ) -> None:
     group = server.group()
 
-    async def coordinated() -> bool:
-        """The first group of a broker makes it create and load its topic of offsets."""
+    async def is_coordinated() -> bool:
+        """Return whether the broker has created and loaded its offsets topic."""
         result = await connection.send(FindCoordinatorRequest(group, 0))
         tried = await connection.send(OffsetCommitRequest(group, {topic: [Commit(0, 1)]}))
         codes = [row["error_code"] for row in tried.to_object()["topics"][0]["partitions"]]
         return bool(result.error_code == 0 and codes == [0])
 
-    await until(coordinated)
+    await until(is_coordinated)
     committed = await ask(
         connection, OffsetCommitRequest(group, {topic: [Commit(0, 2, 0, "note")]})
     )

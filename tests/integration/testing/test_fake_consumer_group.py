@@ -20,14 +20,14 @@ from asyncconsumer.testing.fake_kafka.consumer_groups import ConsumerGroups
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.virtual_time import run
 
-JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
+JOIN, LEAVE, LEAVE_TEMPORARILY = 0, -1, -2
 LOADING = {14, 15, 16}
 
 
 Log: TypeAlias = list[tuple[object, ...]]
 
 
-class Said:
+class Heartbeats:
     """A log of heartbeat responses in a form that a real and a fake coordinator share."""
 
     def __init__(self, coordinator: Coordinator, topic: str, topic_id: UUID) -> None:
@@ -38,7 +38,7 @@ class Said:
         self._epochs: dict[str, int] = {}
         self.assigned: dict[str, list[int]] = {}
 
-    async def beat(self, name: str, epoch: int | None = None, **more: Any) -> None:
+    async def send(self, name: str, epoch: int | None = None, **more: Any) -> None:
         """Send a heartbeat in the member's current epoch, or in `epoch`."""
         now = self._epochs.get(name, JOIN) if epoch is None else epoch
         if now == JOIN:
@@ -55,10 +55,10 @@ class Said:
     def owned(self, numbers: list[int]) -> Mapping[UUID, list[int]]:
         return {self._topic_id: numbers} if numbers else {}
 
-    async def has(self, name: str, numbers: list[int] | None = None, **more: Any) -> None:
-        """A heartbeat that says what it owns, all that it was given unless something is said."""
+    async def send_owned(self, name: str, numbers: list[int] | None = None, **more: Any) -> None:
+        """Send a heartbeat with the owned partitions, by default all assigned ones."""
         owned = self.assigned[name] if numbers is None else numbers
-        await self.beat(name, owned=self.owned(owned), **more)
+        await self.send(name, owned=self.owned(owned), **more)
 
     async def _ask(self, name: str, epoch: int, more: Mapping[str, Any]) -> dict[str, Any]:
         group = self._coordinator.group_id
@@ -76,103 +76,106 @@ class Said:
             await asyncio.sleep(0.1)
 
 
-Script = Callable[[Said], Awaitable[None]]
+Script = Callable[[Heartbeats], Awaitable[None]]
 
 
-async def two_share_and_one_leaves(said: Said) -> None:
-    await said.beat("a")
-    await said.has("a")
-    before = said.assigned["a"]
-    await said.beat("b")  # nothing is free
-    await said.beat("a")  # has to revoke half
-    await said.has("a", before)  # does not
-    await said.beat("b")
-    await said.beat("a")
-    await said.has("a")  # does
-    await said.beat("b")
-    await said.has("b")
-    await said.beat("a", LEAVE)
-    await said.beat("b")
-    await said.has("b")
-    await said.beat("a", LEAVE)
-    await said.beat("a", 1)
+async def two_members_share_and_leave(heartbeats: Heartbeats) -> None:
+    await heartbeats.send("a")
+    await heartbeats.send_owned("a")
+    before = heartbeats.assigned["a"]
+    await heartbeats.send("b")  # no partition is free
+    await heartbeats.send("a")  # must revoke half
+    await heartbeats.send_owned("a", before)  # without revoking
+    await heartbeats.send("b")
+    await heartbeats.send("a")
+    await heartbeats.send_owned("a")  # revoked
+    await heartbeats.send("b")
+    await heartbeats.send_owned("b")
+    await heartbeats.send("a", LEAVE)
+    await heartbeats.send("b")
+    await heartbeats.send_owned("b")
+    await heartbeats.send("a", LEAVE)
+    await heartbeats.send("a", 1)
 
 
-async def answers_are_lost(said: Said) -> None:
-    await said.beat("a")
-    await said.beat("a", JOIN)
-    first = said._epochs["a"]
-    await said.has("a")
-    await said.beat("b")
-    await said.beat("a")
-    await said.has("a")
-    later = said._epochs["a"]
+async def responses_are_lost(heartbeats: Heartbeats) -> None:
+    await heartbeats.send("a")
+    await heartbeats.send("a", JOIN)
+    first = heartbeats._epochs["a"]
+    await heartbeats.send_owned("a")
+    await heartbeats.send("b")
+    await heartbeats.send("a")
+    await heartbeats.send_owned("a")
+    later = heartbeats._epochs["a"]
     assert later > first
-    await said.beat("a", first)  # an epoch behind, and nothing is said of what it owns
-    await said.beat("a", first, owned=said.owned(said.assigned["a"]))  # then it is believed
-    await said.beat("a", first, owned=said.owned([0, 1, 2, 3]))
-    await said.beat("a", later + 1)
-    await said.beat("a", later, owned=said.owned(said.assigned["a"]))
-    await said.beat("a", JOIN)
+    await heartbeats.send("a", first)  # the previous epoch, without owned partitions
+    # the previous epoch with owned partitions is accepted
+    await heartbeats.send("a", first, owned=heartbeats.owned(heartbeats.assigned["a"]))
+    await heartbeats.send("a", first, owned=heartbeats.owned([0, 1, 2, 3]))
+    await heartbeats.send("a", later + 1)
+    await heartbeats.send("a", later, owned=heartbeats.owned(heartbeats.assigned["a"]))
+    await heartbeats.send("a", JOIN)
 
 
-async def one_is_too_slow(said: Said) -> None:
-    await said.beat("a")
-    await said.beat("b")
-    await said.beat("a")
+async def one_member_revokes_too_late(heartbeats: Heartbeats) -> None:
+    await heartbeats.send("a")
+    await heartbeats.send("b")
+    await heartbeats.send("a")
     for _ in range(12):  # a rebalance timeout of 2 s, and sessions of 6
         await asyncio.sleep(0.25)
-        await said._ask("b", said._epochs["b"], {})
-        answer = await said._ask("a", said._epochs["a"], {})
+        await heartbeats._ask("b", heartbeats._epochs["b"], {})
+        answer = await heartbeats._ask("a", heartbeats._epochs["a"], {})
         if answer["error_code"]:
             break
-    said.log.append(("a", answer["error_code"]))
-    await said.beat("b")
-    await said.beat("a", JOIN)
+    heartbeats.log.append(("a", answer["error_code"]))
+    await heartbeats.send("b")
+    await heartbeats.send("a", JOIN)
 
 
-async def one_is_silent(said: Said) -> None:
-    await said.beat("a")
-    await said.beat("b")
+async def one_member_sends_no_heartbeat(heartbeats: Heartbeats) -> None:
+    await heartbeats.send("a")
+    await heartbeats.send("b")
     for _ in range(24):
         await asyncio.sleep(0.5)
-        answer = await said._ask("b", said._epochs["b"], {"owned": said.owned(said.assigned["b"])})
-        said._epochs["b"] = answer["member_epoch"]
+        answer = await heartbeats._ask(
+            "b", heartbeats._epochs["b"], {"owned": heartbeats.owned(heartbeats.assigned["b"])}
+        )
+        heartbeats._epochs["b"] = answer["member_epoch"]
         if answer["assignment"] is not None:
-            said.assigned["b"] = sorted(n for row in answer["assignment"][0] for n in row[1])
-        if len(said.assigned["b"]) == 4:
+            heartbeats.assigned["b"] = sorted(n for row in answer["assignment"][0] for n in row[1])
+        if len(heartbeats.assigned["b"]) == 4:
             break
-    await said.beat("a")
-    await said.beat("a", JOIN)
+    await heartbeats.send("a")
+    await heartbeats.send("a", JOIN)
 
 
-async def static_members(said: Said) -> None:
-    await said.beat("a", instance_id="i")
-    await said.beat("b", instance_id="i")
-    await said.beat("a", LEAVE_FOR_A_WHILE, instance_id="i")
-    await said.beat("b", instance_id="i")
-    await said.beat("a", 2, instance_id="i")
-    await said.beat("a", 2)
-    await said.has("b", instance_id="i")
-    await said.beat("b", LEAVE, instance_id="i")
-    await said.beat("b", instance_id="i")
+async def static_members(heartbeats: Heartbeats) -> None:
+    await heartbeats.send("a", instance_id="i")
+    await heartbeats.send("b", instance_id="i")
+    await heartbeats.send("a", LEAVE_TEMPORARILY, instance_id="i")
+    await heartbeats.send("b", instance_id="i")
+    await heartbeats.send("a", 2, instance_id="i")
+    await heartbeats.send("a", 2)
+    await heartbeats.send_owned("b", instance_id="i")
+    await heartbeats.send("b", LEAVE, instance_id="i")
+    await heartbeats.send("b", instance_id="i")
 
 
-async def what_makes_no_sense(said: Said) -> None:
-    await said.beat("a", 5)  # a group that is not there
-    await said.beat("a", LEAVE)
-    await said.beat("a", topic_regex="(", topics=None)
-    await said.beat("a", server_assignor="fair")
-    await said.beat("a", owned=None)
-    await said.beat("a", owned=said.owned([0]))
-    await said.beat("a", rebalance_timeout_ms=-1)
-    await said.beat("a", rack_id="")
-    await said.beat("a", topics=[])
-    await said.beat("a", 5)
+async def invalid_requests(heartbeats: Heartbeats) -> None:
+    await heartbeats.send("a", 5)  # a group that does not exist
+    await heartbeats.send("a", LEAVE)
+    await heartbeats.send("a", topic_regex="(", topics=None)
+    await heartbeats.send("a", server_assignor="fair")
+    await heartbeats.send("a", owned=None)
+    await heartbeats.send("a", owned=heartbeats.owned([0]))
+    await heartbeats.send("a", rebalance_timeout_ms=-1)
+    await heartbeats.send("a", rack_id="")
+    await heartbeats.send("a", topics=[])
+    await heartbeats.send("a", 5)
 
 
 @asynccontextmanager
-async def real(kafka: KafkaHandle) -> AsyncIterator[Said]:
+async def real(kafka: KafkaHandle) -> AsyncIterator[Heartbeats]:
     topic = await kafka.topic(partitions=4)
     config = ConnectionConfig(bootstrap_servers=kafka.bootstrap_servers)
     async with (
@@ -181,11 +184,11 @@ async def real(kafka: KafkaHandle) -> AsyncIterator[Said]:
     ):
         topic_id = (await cluster.refresh([topic])).topics[topic].topic_id
         assert topic_id is not None
-        yield Said(Coordinator(kafka.group(), brokers, cluster), topic, topic_id)
+        yield Heartbeats(Coordinator(kafka.group(), brokers, cluster), topic, topic_id)
 
 
 @asynccontextmanager
-async def fake() -> AsyncIterator[Said]:
+async def fake() -> AsyncIterator[Heartbeats]:
     groups = ConsumerGroups(Random(1), session_timeout=6, interval=0.5)
     async with FakeCluster(Random(2), brokers=1, handlers={**HANDLERS, **groups.handlers}) as fakes:
         topic_id = fakes.add_topic("t", 4)
@@ -193,31 +196,31 @@ async def fake() -> AsyncIterator[Said]:
             BrokerPool(fakes.config(), randomness=Random(1), opener=fakes.open) as brokers,
             Cluster(brokers, randomness=Random(1)) as cluster,
         ):
-            yield Said(Coordinator("g", brokers, cluster), "t", topic_id)
+            yield Heartbeats(Coordinator("g", brokers, cluster), "t", topic_id)
         groups.close()
 
 
 @pytest.mark.parametrize(
     "script",
     [
-        two_share_and_one_leaves,
-        answers_are_lost,
-        one_is_too_slow,
-        one_is_silent,
+        two_members_share_and_leave,
+        responses_are_lost,
+        one_member_revokes_too_late,
+        one_member_sends_no_heartbeat,
         static_members,
-        what_makes_no_sense,
+        invalid_requests,
     ],
     ids=lambda script: script.__name__,
 )
-async def test_the_fake_coordinator_answers_as_kafka_does(
+async def test_the_fake_coordinator_answers_as_the_real_one(
     kafka: KafkaHandle, script: Script
 ) -> None:
     async def play_fake() -> Log:
-        async with fake() as said:
-            await script(said)
-            return said.log
+        async with fake() as heartbeats:
+            await script(heartbeats)
+            return heartbeats.log
 
-    async with real(kafka) as said:
-        await script(said)
-    # on virtual time, so on an event loop and in a thread of its own
-    assert await asyncio.to_thread(run, play_fake) == said.log
+    async with real(kafka) as heartbeats:
+        await script(heartbeats)
+    # virtual time needs an event loop, and so a thread, of its own
+    assert await asyncio.to_thread(run, play_fake) == heartbeats.log

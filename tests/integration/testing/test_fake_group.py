@@ -28,7 +28,7 @@ from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.handles import KafkaHandle
 
 ONE, TWO = (ConsumerProtocolSubscription([name]).encode() for name in ("one", "two"))
-ODD = {"odd": ONE, "even": TWO}  # Kafka looks into them
+ODD = {"odd": ONE, "even": TWO}  # valid subscriptions, because Kafka decodes them
 
 
 class Coordination:
@@ -54,7 +54,7 @@ class Coordination:
                 await asyncio.sleep(0.05)
         connection = await self._brokers.connection(address, Traffic.JOIN, slot=slot_number)
         values: dict[str, Any] = (await connection.request(request)).to_object()
-        if values.get("error_code") in (14, 15, 16):  # the first test of a run meets it loading
+        if values.get("error_code") in (14, 15, 16):  # the coordinator is still loading
             await asyncio.sleep(0.05)
             return await self.ask(name, request)
         return values
@@ -99,23 +99,23 @@ class Coordination:
         }
         self.trace.append((f"join {name}", reported))
 
-    async def sync(self, name: str, generation: int, shares: Mapping[str, bytes] = {}) -> None:
+    async def sync(self, name: str, generation: int, assignments: Mapping[str, bytes] = {}) -> None:
         request = SyncGroupRequest(
             self._group,
             generation,
             self.id(name),
             protocol_type="consumer",
             protocol="odd",
-            assignments={self.id(name): share for name, share in shares.items()},
+            assignments={self.id(name): assignment for name, assignment in assignments.items()},
         )
         answer = await self.ask(name, request)
         self.trace.append((f"sync {name}", answer["error_code"], answer["assignment"]))
 
-    async def beat(self, name: str, generation: int, *, instance: str | None = None) -> int:
+    async def heartbeat(self, name: str, generation: int, *, instance: str | None = None) -> int:
         request = HeartbeatRequest(
             self._group, generation, self.id(name), group_instance_id=instance
         )
-        code: int = (await self.ask(f"{name}'s heart", request))["error_code"]
+        code: int = (await self.ask(f"{name}'s heartbeats", request))["error_code"]
         self.trace.append((f"beat {name}", code))
         return code
 
@@ -130,11 +130,11 @@ class Coordination:
         fields = ("error_code", "group_state", "protocol_type", "protocol", "authorized_operations")
         self.trace.append(("describe", [group[field] for field in fields], sorted(members)))
 
-    async def until_it_rebalances(self, name: str, generation: int) -> None:
+    async def until_rebalance(self, name: str, generation: int) -> None:
         """Send heartbeats until the group rebalances."""
         self.trace.append(f"until {name} is notified")
         until = len(self.trace)
-        while await self.beat(name, generation) != 27:
+        while await self.heartbeat(name, generation) != 27:
             await asyncio.sleep(0.05)
         del self.trace[until:]
 
@@ -163,113 +163,115 @@ class Coordination:
         return self._names.get(member_id, member_id)
 
 
-async def alone(them: Coordination) -> None:
-    """One member, from before it joins until after it has left."""
-    await them.committed()
-    await them.commit("nobody", -1, 1)
-    await them.beat("a", 1)
-    await them.join("a", session=1)
-    await them.join("a")  # of an id that nobody gave
-    await them.join("a", {}, new=True)
-    await them.join("a", new=True)
-    await them.beat("a", 0)
-    await them.join("a")
-    await them.beat("a", 1)
-    await them.commit("a", 1, 2)
-    await them.sync("a", 7)
-    await them.sync("a", 1, {"a": b"all"})
-    await them.sync("a", 1)
-    await them.beat("a", 1)
-    await them.beat("a", 2)
-    await them.beat("stranger", 1)
-    await them.commit("a", 1, 3)
-    await them.commit("a", 0, 4)
-    await them.commit("stranger", 1, 5)
-    await them.commit("nobody", -1, 6)
-    await them.committed()
-    await them.join("stranger", {"none of these": b""}, new=True)
-    await them.leave("stranger")
-    await them.leave("a")
-    await them.leave("a")
-    await them.beat("a", 1)
-    await them.commit("nobody", -1, 7)
-    await them.committed()
+async def one_member(coordinator: Coordination) -> None:
+    """Play one member, from before it joins until after it has left."""
+    await coordinator.committed()
+    await coordinator.commit("nobody", -1, 1)
+    await coordinator.heartbeat("a", 1)
+    await coordinator.join("a", session=1)
+    await coordinator.join("a")  # an unknown member id
+    await coordinator.join("a", {}, new=True)
+    await coordinator.join("a", new=True)
+    await coordinator.heartbeat("a", 0)
+    await coordinator.join("a")
+    await coordinator.heartbeat("a", 1)
+    await coordinator.commit("a", 1, 2)
+    await coordinator.sync("a", 7)
+    await coordinator.sync("a", 1, {"a": b"all"})
+    await coordinator.sync("a", 1)
+    await coordinator.heartbeat("a", 1)
+    await coordinator.heartbeat("a", 2)
+    await coordinator.heartbeat("stranger", 1)
+    await coordinator.commit("a", 1, 3)
+    await coordinator.commit("a", 0, 4)
+    await coordinator.commit("stranger", 1, 5)
+    await coordinator.commit("nobody", -1, 6)
+    await coordinator.committed()
+    await coordinator.join("stranger", {"none of these": b""}, new=True)
+    await coordinator.leave("stranger")
+    await coordinator.leave("a")
+    await coordinator.leave("a")
+    await coordinator.heartbeat("a", 1)
+    await coordinator.commit("nobody", -1, 7)
+    await coordinator.committed()
 
 
-async def both_in(them: Coordination) -> None:
-    await them.join("a", new=True)
-    await them.join("a")
-    await them.sync("a", 1, {"a": b"all"})
-    await them.join("b", new=True)
-    await them.beat("a", 1)
+async def two_join(coordinator: Coordination) -> None:
+    await coordinator.join("a", new=True)
+    await coordinator.join("a")
+    await coordinator.sync("a", 1, {"a": b"all"})
+    await coordinator.join("b", new=True)
+    await coordinator.heartbeat("a", 1)
     async with asyncio.TaskGroup() as group:
-        group.create_task(them.join("b"))
-        await them.until_it_rebalances("a", 1)
-        await them.commit("a", 1, 10)
-        await them.sync("a", 1)
-        await them.join("a")
-    them.trace[-2:] = sorted(them.trace[-2:], key=str)  # either may be answered first
-    await them.beat("b", 1)
-    await them.beat("b", 2)
+        group.create_task(coordinator.join("b"))
+        await coordinator.until_rebalance("a", 1)
+        await coordinator.commit("a", 1, 10)
+        await coordinator.sync("a", 1)
+        await coordinator.join("a")
+    coordinator.trace[-2:] = sorted(
+        coordinator.trace[-2:], key=str
+    )  # the order of responses varies
+    await coordinator.heartbeat("b", 1)
+    await coordinator.heartbeat("b", 2)
     async with asyncio.TaskGroup() as group:
-        group.create_task(them.sync("b", 2))
+        group.create_task(coordinator.sync("b", 2))
         await asyncio.sleep(0.05)
-        await them.sync("a", 2, {"a": b"half", "b": b"other half"})
-    them.trace[-2:] = sorted(them.trace[-2:], key=str)
+        await coordinator.sync("a", 2, {"a": b"half", "b": b"other half"})
+    coordinator.trace[-2:] = sorted(coordinator.trace[-2:], key=str)
 
 
-async def two(them: Coordination) -> None:
-    """A second member comes, both join again, and one leaves."""
-    await both_in(them)
-    await them.join("b")  # a follower that joins again gets the same response
-    await them.beat("a", 2)
+async def two_members(coordinator: Coordination) -> None:
+    """Play a second member that joins. Both rejoin, and one leaves."""
+    await two_join(coordinator)
+    await coordinator.join("b")  # a follower that joins again gets the same response
+    await coordinator.heartbeat("a", 2)
     async with asyncio.TaskGroup() as group:
-        group.create_task(them.join("a"))  # the leader triggers a rebalance
-        await them.until_it_rebalances("b", 2)
-        await them.join("b")
-    them.trace[-2:] = sorted(them.trace[-2:], key=str)
+        group.create_task(coordinator.join("a"))  # the leader triggers a rebalance
+        await coordinator.until_rebalance("b", 2)
+        await coordinator.join("b")
+    coordinator.trace[-2:] = sorted(coordinator.trace[-2:], key=str)
     async with asyncio.TaskGroup() as group:
-        group.create_task(them.sync("b", 3))
+        group.create_task(coordinator.sync("b", 3))
         await asyncio.sleep(0.05)
-        await them.leave("a")  # without having divided
-    them.trace[-2:] = sorted(them.trace[-2:], key=str)
-    await them.join("b")
-    await them.sync("b", 4, {"b": b"all"})
-    await them.join("b", {"odd": TWO})
-    await them.sync("b", 5, {"b": b"all"})
+        await coordinator.leave("a")  # the leader sends no assignment
+    coordinator.trace[-2:] = sorted(coordinator.trace[-2:], key=str)
+    await coordinator.join("b")
+    await coordinator.sync("b", 4, {"b": b"all"})
+    await coordinator.join("b", {"odd": TWO})
+    await coordinator.sync("b", 5, {"b": b"all"})
 
 
-async def silent(them: Coordination) -> None:
-    """A member without heartbeats is removed, and rejoins with its old id or a new one."""
-    await both_in(them)
-    await them.until_it_rebalances("a", 2)  # the session of the other is over
-    await them.describe()
-    await them.beat("b", 2)
-    await them.commit("b", 2, 11)
-    await them.join("b")
-    await them.join("a")
-    await them.sync("a", 3, {"a": b"all"})
+async def silent_member(coordinator: Coordination) -> None:
+    """Play a member without heartbeats. It is removed, and rejoins."""
+    await two_join(coordinator)
+    await coordinator.until_rebalance("a", 2)  # the session of the other is over
+    await coordinator.describe()
+    await coordinator.heartbeat("b", 2)
+    await coordinator.commit("b", 2, 11)
+    await coordinator.join("b")
+    await coordinator.join("a")
+    await coordinator.sync("a", 3, {"a": b"all"})
 
 
-async def static(them: Coordination) -> None:
-    """A static member comes back, and another takes its name."""
-    await them.join("a", instance="i", new=True)
-    await them.sync("a", 1, {"a": b"all"})
-    first = them.id("a")
-    await them.describe()
-    await them.join("a", instance="i", new=True)
-    await them.beat("a", 1, instance="i")
-    await them.sync("a", 1)
-    await them.describe()
-    second = them.id("a")
-    them._ids["a"] = first
-    await them.beat("a", 1, instance="i")
-    await them.beat("a", 1)
-    await them.join("a", instance="i")
-    them._ids["a"] = second
-    await them.leave("a", instance="i")
-    await them.beat("a", 1, instance="i")
-    await them.describe()
+async def static_member(coordinator: Coordination) -> None:
+    """Play a static member that returns, and another with the same instance id."""
+    await coordinator.join("a", instance="i", new=True)
+    await coordinator.sync("a", 1, {"a": b"all"})
+    first = coordinator.id("a")
+    await coordinator.describe()
+    await coordinator.join("a", instance="i", new=True)
+    await coordinator.heartbeat("a", 1, instance="i")
+    await coordinator.sync("a", 1)
+    await coordinator.describe()
+    second = coordinator.id("a")
+    coordinator._ids["a"] = first
+    await coordinator.heartbeat("a", 1, instance="i")
+    await coordinator.heartbeat("a", 1)
+    await coordinator.join("a", instance="i")
+    coordinator._ids["a"] = second
+    await coordinator.leave("a", instance="i")
+    await coordinator.heartbeat("a", 1, instance="i")
+    await coordinator.describe()
 
 
 @asynccontextmanager
@@ -284,8 +286,12 @@ async def coordination(
         yield Coordination(Coordinator(group, brokers, cluster), brokers, topic)
 
 
-@pytest.mark.parametrize("script", [alone, two, silent, static], ids=lambda member: member.__name__)
-async def test_the_fake_answers_as_kafka_does(
+@pytest.mark.parametrize(
+    "script",
+    [one_member, two_members, silent_member, static_member],
+    ids=lambda member: member.__name__,
+)
+async def test_the_fake_group_coordinator_answers_as_the_real_one(
     kafka: KafkaHandle, script: Callable[[Coordination], Coroutine[Any, Any, None]]
 ) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()

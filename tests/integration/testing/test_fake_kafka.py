@@ -34,7 +34,7 @@ from asyncconsumer.types import TopicPartition
 from tests.support.helpers import delete_records, until
 from tests.support.twin_clusters import MOMENT, Both, produce_batch
 
-NOBODY = UUID(int=12345)
+UNKNOWN_ID = UUID(int=12345)
 
 
 @pytest_asyncio.fixture
@@ -60,10 +60,10 @@ def fetch(
     return FetchRequest(topics, max_wait_ms=wait, min_bytes=1, max_bytes=max_bytes, **options)
 
 
-async def test_the_fake_cluster_answers_as_kafka_does(
+async def test_the_fake_cluster_answers_as_the_real_one(
     both: Both, kafka_cluster: KafkaCluster
 ) -> None:
-    # the records are years old: Kafka would delete them
+    # without a retention, because the records are years old
     name = await kafka_cluster.topic(partitions=2, config={"retention.ms": "-1"})
     servers = kafka_cluster.bootstrap_servers
     await produce_batch(servers, name, 0, [b"a" * 50] * 3, MOMENT)
@@ -81,8 +81,8 @@ async def test_the_fake_cluster_answers_as_kafka_does(
     await compare_fetches(both, name)
     await compare_followers(both, name)
     await compare_sessions(both, name)
-    await compare_a_log_that_begins_later(both, name)
-    await compare_another_topic_of_the_name(both, name)
+    await compare_log_starts(both, name)
+    await compare_a_re_created_topic(both, name)
 
 
 async def compare_metadata(both: Both, name: str) -> None:
@@ -126,14 +126,14 @@ async def compare_fetches(both: Both, name: str) -> None:
         for offset in (0, 1, 3, 4, 8, 9, 10, 1000):
             rows = [FetchPartition(0, offset, 10**6), FetchPartition(1, 1, 10**6)]
             await both.fetched(1, version, fetch(name, by, *rows))
-        for size in (0, 1, 100, 150, 250, 300, 10**6):  # cut anywhere
+        for size in (0, 1, 100, 150, 250, 300, 10**6):  # limits at and between batches
             rows = [FetchPartition(0, 0, size), FetchPartition(1, 0, size)]
             await both.fetched(1, version, fetch(name, by, *rows))
             await both.fetched(1, version, fetch(name, by, *rows[::-1], max_bytes=size))
         rows = [FetchPartition(0, 0, 10**6), FetchPartition(5, 0, 10**6)]
         await both.fetched(1, version, fetch(name, by, *rows, isolation_level=READ_COMMITTED))
-        stranger = fetch("never-made", NOBODY if by else None, FetchPartition(0, 0, 10**6))
-        await both.fetched(1, version, stranger)
+        unknown = fetch("never-made", UNKNOWN_ID if by else None, FetchPartition(0, 0, 10**6))
+        await both.fetched(1, version, unknown)
         if version >= 9:
             for epoch in (current - 1, current, current + 1):
                 row = FetchPartition(0, 3, 10**6, epoch)
@@ -180,7 +180,7 @@ async def compare_session(both: Both, name: str, version: int) -> None:
     ids, _ = await step([0, 0], 0, *full)
     assert all(ids)
     _, seen = await step(ids, 1, FetchPartition(0, 9, 10**6), wait=wait)
-    assert len(seen) == 1  # nothing new: no partition
+    assert len(seen) == 1  # no new record, so no partition
     _, seen = await step(ids, 2, FetchPartition(0, 3, 10**6))
     assert len(seen) == 2
     await step(ids, 2, FetchPartition(0, 3, 10**6))  # 71
@@ -192,13 +192,13 @@ async def compare_session(both: Both, name: str, version: int) -> None:
     forgotten = {FetchTopic(name, by): [7, 0]}
     await step(ids, 5, FetchPartition(1, 0, 300), forgotten=forgotten)
     await step(ids, 6, FetchPartition(0, 0, 300), FetchPartition(1, 0, 300), max_bytes=200)
-    for epoch in (7, 8, 9):  # they take turns
+    for epoch in (7, 8, 9):  # the partitions take turns
         await step(ids, epoch, max_bytes=200)
     other = None if by else topic.topic_id
     mixed = [fetch(name, other, session=(session, 10)) for session in ids]
     _, seen = await both.fetched(1, 13 if other else 12, *mixed)
     assert seen[0]["code"] == 106
-    await step(ids, 10, forgotten={FetchTopic(name, by): [0, 1]})  # an empty one is over
+    await step(ids, 10, forgotten={FetchTopic(name, by): [0, 1]})  # an empty session is closed
     await step(ids, 11)  # 70
     ids, _ = await step([0, 0], 0, *full)
     await step(ids, -1, *full)
@@ -210,7 +210,7 @@ async def compare_session(both: Both, name: str, version: int) -> None:
     await step(again, 1, FetchPartition(0, 9, 10**6), wait=wait)
 
 
-async def compare_a_log_that_begins_later(both: Both, name: str) -> None:
+async def compare_log_starts(both: Both, name: str) -> None:
     topic = both.cluster.view.topic(name)
     row, other = FetchPartition(0, 9, 10**6), FetchPartition(1, 2, 10**6)
     ids, _ = await both.fetched(1, 16, fetch(name, topic.topic_id, row, other, session=(0, 0)))
@@ -228,7 +228,7 @@ async def compare_a_log_that_begins_later(both: Both, name: str) -> None:
     await compare_epochs(both, name)
 
 
-async def compare_another_topic_of_the_name(both: Both, name: str) -> None:
+async def compare_a_re_created_topic(both: Both, name: str) -> None:
     old = both.cluster.view.topic(name).topic_id
     admin = both.kafka.admin
     row = FetchPartition(0, 9, 10**6)

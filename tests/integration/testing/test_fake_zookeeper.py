@@ -17,7 +17,7 @@ from tests.testing.fake_zookeeper.test_ensemble import fake_session
 
 
 class Recorder:
-    """Plays a scenario, and writes down what can be compared between two servers."""
+    """A log of results in a form that can be compared between two servers."""
 
     def __init__(self, root: str) -> None:
         self.lines: list[str] = []
@@ -46,7 +46,7 @@ class Recorder:
 
 
 async def play(mine: ZooKeeperSession, other: ZooKeeperSession, root: str) -> list[str]:
-    """Every request, and every kind of watch."""
+    """Send every request and use every kind of watch. Return the log."""
     log = Recorder(root)
     a, b = f"{root}/a", f"{root}/a/b"
     await mine.create(root)
@@ -104,7 +104,7 @@ async def play(mine: ZooKeeperSession, other: ZooKeeperSession, root: str) -> li
     return log.lines
 
 
-async def test_the_fake_does_what_a_real_server_does(zookeeper: ZooKeeperHandle) -> None:
+async def test_the_fake_server_answers_as_the_real_one(zookeeper: ZooKeeperHandle) -> None:
     async with session(zookeeper.connect) as mine, session(zookeeper.connect) as other:
         root = zookeeper.path()
         real = await play(mine, other, root)

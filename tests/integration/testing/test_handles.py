@@ -11,7 +11,7 @@ from asyncconsumer.testing.handles import KafkaHandle
 from tests.support.real_consumer import QUICK
 
 
-async def test_a_test_sends_records_waits_and_reads_results(kafka: KafkaHandle) -> None:
+async def test_a_handle_sends_records_waits_and_reads_results(kafka: KafkaHandle) -> None:
     orders, billed = await kafka.topic(partitions=3), await kafka.topic()
     app = ConsumerApp(bootstrap_servers=kafka.bootstrap_servers, group_id=kafka.group(), **QUICK)
     kafka.group()  # a group that reads another topic
@@ -35,7 +35,7 @@ async def test_a_test_sends_records_waits_and_reads_results(kafka: KafkaHandle) 
     assert await kafka.read("no-such-topic") == []
 
 
-async def test_what_is_pending_is_described(kafka: KafkaHandle) -> None:
+async def test_not_settled_describes_pending_records(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await kafka.send(topic, "first")
     with pytest.raises(NotSettled, match=f"'{topic}' was not read by '{group}'"):
@@ -52,7 +52,7 @@ async def test_what_is_pending_is_described(kafka: KafkaHandle) -> None:
         await kafka.settled(group, timeout=0.3)
 
 
-async def test_only_records_of_committed_transactions_are_read(kafka: KafkaHandle) -> None:
+async def test_read_returns_only_records_of_committed_transactions(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     options: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers}
     async with Producer(transactional_id=group, **options) as producer:

@@ -15,7 +15,7 @@ from tests.support.helpers import until
 from tests.support.real_consumer import QUICK, make_consumer, send
 
 
-async def test_a_handler_that_fails_is_reported_by_live(
+async def test_a_failed_handler_is_reported_by_live(
     kafka: KafkaHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = await kafka.topic()
@@ -38,7 +38,7 @@ async def test_a_handler_that_fails_is_reported_by_live(
     assert "no such customer" in caplog.text
 
 
-async def test_a_consumer_in_a_lifespan(kafka: KafkaHandle) -> None:
+async def test_a_consumer_reads_and_reports_health_in_a_lifespan(kafka: KafkaHandle) -> None:
     topic = await kafka.topic()
     await send(kafka, topic, [7])
     consumer = make_consumer(kafka, topic, group_id=kafka.group())
@@ -50,7 +50,7 @@ async def test_a_consumer_in_a_lifespan(kafka: KafkaHandle) -> None:
     assert page("GET", "/live", consumer.status_by_worker).status == 503
 
 
-async def test_a_web_app_starts_before_kafka_and_connects_when_kafka_comes() -> None:
+async def test_a_web_app_starts_before_kafka_and_connects_later() -> None:
     billed: list[bytes] = []
     resources: list[str] = []
 

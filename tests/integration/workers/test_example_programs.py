@@ -1,4 +1,4 @@
-"""The examples without a web server, run as their users run them."""
+"""The examples without a web server, as programs."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ async def send(kafka: KafkaHandle, program: Program, *orders: Mapping[str, objec
     await produce(topic, values, bootstrap_servers=kafka.bootstrap_servers)
 
 
-async def test_a_service_with_a_loop(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_the_loop_example_stores_each_order_once(kafka: KafkaHandle, tmp_path: Path) -> None:
     async with open_service(kafka, tmp_path) as service:
         await service.send(100)
         service.start(sys.executable, "-m", "examples.service")
@@ -44,7 +44,7 @@ async def test_a_service_with_a_loop(kafka: KafkaHandle, tmp_path: Path) -> None
 
 
 async def stores_each_order_once(service: Service) -> None:
-    """After a restart: the end of the first process has committed."""
+    """Check that a restarted service continues at the commits of the first one."""
     await service.send(20)
     service.start(sys.executable, "-m", "examples.service")
     await service.keeps_them_all()
@@ -52,7 +52,9 @@ async def stores_each_order_once(service: Service) -> None:
     assert await service.ends() == 0, service.observed
 
 
-async def test_a_worker_with_dead_letters(kafka: KafkaHandle, program: Program) -> None:
+async def test_the_dead_letter_example_can_be_replayed(
+    kafka: KafkaHandle, program: Program
+) -> None:
     await send(kafka, program, {"number": 1, "amount": 5}, {"number": 2, "amount": 0})
     program.start(COMMAND, "run", "examples.dead_letters:app", "--create-topics")
     await program.tells("billed 1")
@@ -67,7 +69,9 @@ async def test_a_worker_with_dead_letters(kafka: KafkaHandle, program: Program) 
     assert sorted(json.loads(value)["number"] for value in values) == [1, 2, 2]
 
 
-async def test_an_exactly_once_pipeline(kafka: KafkaHandle, program: Program) -> None:
+async def test_the_exactly_once_example_writes_each_bill(
+    kafka: KafkaHandle, program: Program
+) -> None:
     await send(kafka, program, *({"number": n, "amount": 100 * n} for n in range(10)))
     program.start(COMMAND, "run", "examples.exactly_once:app", "--create-topics")
     bills = f"{program.environment['TOPIC']}.billed"
@@ -83,7 +87,9 @@ async def test_an_exactly_once_pipeline(kafka: KafkaHandle, program: Program) ->
     assert await program.ends() == 0, program.observed
 
 
-async def test_a_spark_feeder(kafka: KafkaHandle, program: Program) -> None:
+async def test_the_spark_feeder_example_writes_all_records(
+    kafka: KafkaHandle, program: Program
+) -> None:
     await send(kafka, program, *({"number": n} for n in range(20)))
     program.start(COMMAND, "run", "examples.spark_feeder:feeder")
     folder = Path(program.environment["FOLDER"])
@@ -97,7 +103,9 @@ async def test_a_spark_feeder(kafka: KafkaHandle, program: Program) -> None:
     assert await program.ends() == 0, program.observed
 
 
-async def test_a_migration_from_zookeeper(kafka_zk: KafkaWithZooKeeper, tmp_path: Path) -> None:
+async def test_the_migration_example_continues_at_the_migrated_offset(
+    kafka_zk: KafkaWithZooKeeper, tmp_path: Path
+) -> None:
     topic, group, connect = await kafka_zk.topic(), kafka_zk.group(), kafka_zk.zookeeper_connect
     servers = kafka_zk.bootstrap_servers
     await produce(topic, [b"first"], bootstrap_servers=servers)

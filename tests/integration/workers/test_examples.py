@@ -1,4 +1,4 @@
-"""The examples, run as their users run them."""
+"""The web services of the examples, as programs."""
 
 import json
 import sys
@@ -14,9 +14,9 @@ AIOHTTP = [sys.executable, "-m", "examples.aiohttp_service"]
 FASTAPI = [sys.executable, *("-m", "uvicorn", "examples.fastapi_service:api", "--workers", "2")]
 
 
-async def lives(service: Service, kafka: KafkaHandle, *command: str, workers: int) -> None:
-    """Keep orders, answer for them, stand a pause of the brokers, and drain; the rest is left."""
-    every_process = 1 if workers == 1 else 12  # connections: almost certainly some for each
+async def run_service(service: Service, kafka: KafkaHandle, *command: str, workers: int) -> None:
+    """Run a service through readiness, a pause of the broker, and a drain during traffic."""
+    every_process = 1 if workers == 1 else 12  # enough connections to reach each process
     await service.send(100)
     service.start(*command)
     await service.says("/kafka/ready", 200, every_process)
@@ -34,8 +34,8 @@ async def lives(service: Service, kafka: KafkaHandle, *command: str, workers: in
     assert await service.ends_in_the_midst() == 0, service.observed
 
 
-async def has_the_rest_kept(service: Service, kafka: KafkaHandle) -> None:
-    """By the next member of the group: nothing that was sent is lost, or there twice."""
+async def check_that_the_rest_is_stored(service: Service, kafka: KafkaHandle) -> None:
+    """Read the remaining records, and check that each order is stored once."""
     app = ConsumerApp(
         bootstrap_servers=kafka.bootstrap_servers,
         group_id=service.group,
@@ -52,13 +52,17 @@ async def has_the_rest_kept(service: Service, kafka: KafkaHandle) -> None:
     assert "Traceback" not in service.observed, service.observed
 
 
-async def test_a_fastapi_service_of_two_processes(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_the_fastapi_example_stores_each_order_once(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
     async with open_service(kafka, tmp_path) as service:
-        await lives(service, kafka, *FASTAPI, "--port", str(service.port), workers=2)
-        await has_the_rest_kept(service, kafka)
+        await run_service(service, kafka, *FASTAPI, "--port", str(service.port), workers=2)
+        await check_that_the_rest_is_stored(service, kafka)
 
 
-async def test_an_aiohttp_service(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_the_aiohttp_example_stores_each_order_once(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
     async with open_service(kafka, tmp_path) as service:
-        await lives(service, kafka, *AIOHTTP, str(service.port), workers=1)
-        await has_the_rest_kept(service, kafka)
+        await run_service(service, kafka, *AIOHTTP, str(service.port), workers=1)
+        await check_that_the_rest_is_stored(service, kafka)

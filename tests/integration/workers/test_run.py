@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from asyncconsumer import Admin
 from asyncconsumer.testing.handles import KafkaHandle
-from tests.integration.workers.test_examples import has_the_rest_kept
+from tests.integration.workers.test_examples import check_that_the_rest_is_stored
 from tests.support.example_services import Program, Service, open_service
 from tests.support.helpers import until
 
@@ -30,11 +30,13 @@ app.handler(worker.TOPIC, concurrency=4)(worker.store_order)
 
 
 def workers(service: Service) -> set[int]:
-    """Their process ids."""
+    """Return the process ids of the workers."""
     return {child.pid for child in psutil.Process(service.process.pid).children()}
 
 
-async def test_workers_are_kept_replaced_and_drained(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_workers_are_restarted_reloaded_and_drained(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
     module = tmp_path / "orders_app.py"
     module.write_text(QUICK)
     async with open_service(kafka, tmp_path) as service:
@@ -76,7 +78,7 @@ async def test_workers_are_kept_replaced_and_drained(kafka: KafkaHandle, tmp_pat
 
         assert await service.ends_in_the_midst() == 0, service.observed
         assert "draining for up to 20 s" in service.observed
-        await has_the_rest_kept(service, kafka)
+        await check_that_the_rest_is_stored(service, kafka)
 
 
 UNPAUSED = """
@@ -89,9 +91,7 @@ async def touch(value: bytes) -> None:
 TOKEN = "a token with enough characters"
 
 
-async def test_topics_are_paused_in_all_workers_while_they_are_replaced(
-    kafka: KafkaHandle, tmp_path: Path
-) -> None:
+async def test_topics_stay_paused_in_replaced_workers(kafka: KafkaHandle, tmp_path: Path) -> None:
     module, unpaused = tmp_path / "orders_app.py", await kafka.topic(partitions=2)
     source = QUICK + UNPAUSED.format(topic=unpaused, folder=str(tmp_path))
     module.write_text(source)
@@ -154,10 +154,10 @@ app.handler(worker.TOPIC, concurrency=4)(worker.store_order)
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_the_group_does_not_wait_for_a_worker_that_was_killed(
+async def test_a_killed_workers_partitions_are_reassigned_at_once(
     kafka: KafkaHandle, tmp_path: Path, protocol: str, count: int
 ) -> None:
-    """The session of the killed worker would last for 45 s or longer."""
+    """Check a worker whose session would last for 45 s or longer."""
     session = "session_timeout_ms=600_000" if protocol == "classic" else ""
     module = PATIENT.format(protocol=protocol, session=session)
     (tmp_path / "orders_app.py").write_text(module)
@@ -165,7 +165,7 @@ async def test_the_group_does_not_wait_for_a_worker_that_was_killed(
         service.start(*RUN, "orders_app:app", "--workers", str(count), "--port", str(service.port))
         await service.tells(" is up, process ", times=count)
         await service.says("/ready", 200)
-        await asyncio.sleep(1.5)  # each tells its member id once a second
+        await asyncio.sleep(1.5)  # each worker reports its member id once a second
         for child in psutil.Process(service.process.pid).children()[:1]:
             child.kill()
         await service.send(50)
@@ -200,7 +200,9 @@ async def test_missing_topics_end_the_program_or_are_created(
         assert await service.ends() == 0, service.observed
 
 
-async def test_a_second_signal_does_not_wait(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_a_second_signal_ends_the_program_without_draining(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
     async with open_service(kafka, tmp_path) as service:
         await service.send(1)
         service.start(*RUN, "tests.support.slow_app:app", "--grace", "600", "--log-format", "json")
@@ -214,7 +216,7 @@ async def test_a_second_signal_does_not_wait(kafka: KafkaHandle, tmp_path: Path)
         assert all(line["time"] and line["level"] and line["message"] for line in lines)
 
 
-async def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
+async def test_a_target_that_cannot_be_imported_is_an_error_of_one_line(tmp_path: Path) -> None:
     async with aclosing(Program(tmp_path)) as program:
         program.start(*RUN, "no_such:app")
         assert await program.ends(None) == 2

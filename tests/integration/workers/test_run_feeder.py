@@ -1,4 +1,4 @@
-"""`asyncconsumer run` with a feeder: health pages, metrics, restarts and the graceful end."""
+"""`asyncconsumer run` with a feeder: health pages, metrics, restarts and draining."""
 
 from pathlib import Path
 
@@ -40,7 +40,9 @@ async def collected(service: Service) -> None:
             return
 
 
-async def test_a_feeder_is_a_service(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_a_feeder_is_restarted_and_writes_its_batches_at_the_end(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
     folder, module = tmp_path / "landing", tmp_path / "lake.py"
     module.write_text(LAKE.format(folder=str(folder), wait_ms=200))
     async with open_service(kafka, tmp_path) as service:
@@ -67,12 +69,12 @@ async def test_a_feeder_is_a_service(kafka: KafkaHandle, tmp_path: Path) -> None
         await service.send(100)
         await collected(service)
         assert await service.ends() == 0, service.observed
-        assert landed(folder) > 400  # what was collected is written at the end
+        assert landed(folder) > 400  # collected records are written at the end
         last = f"the feeder has stopped: {landed(folder) - 400} records written in 1 batches"
         assert last in service.observed
 
 
-async def test_a_feeder_that_fails_is_restarted(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_a_failed_feeder_is_restarted(kafka: KafkaHandle, tmp_path: Path) -> None:
     folder = tmp_path / "landing"
     (tmp_path / "lake.py").write_text(
         LAKE.format(folder=str(folder), wait_ms=200)

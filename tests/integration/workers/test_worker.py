@@ -17,7 +17,7 @@ from tests.support.helpers import until
 
 
 @pytest.fixture(autouse=True)
-def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+def _root_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
@@ -38,7 +38,7 @@ async def worker(
             await until(started.ended.is_set)
 
 
-async def test_a_worker_that_loses_its_supervisor_drains(
+async def test_a_worker_drains_when_its_supervisor_is_gone(
     kafka: KafkaHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_service(kafka, tmp_path) as service:
@@ -56,7 +56,7 @@ async def test_a_worker_that_loses_its_supervisor_drains(
         assert service.kept() == Counter(range(service.sent))
 
 
-async def test_what_does_not_end_within_the_grace_is_cut_short_and_reported(
+async def test_records_that_are_unfinished_after_the_grace_are_reported(
     kafka: KafkaHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_service(kafka, tmp_path) as service:
@@ -69,14 +69,14 @@ async def test_what_does_not_end_within_the_grace_is_cut_short_and_reported(
             assert running.reason == "exit code 1"
 
 
-async def test_to_be_asked_twice_is_to_be_asked_once(
+async def test_repeated_signals_drain_a_worker_once(
     kafka: KafkaHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_service(kafka, tmp_path) as service:
         await service.send(1)
         async with worker(service, monkeypatch, "tests.support.slow_app:app") as running:
             await until(service.store.exists)
-            for _ in range(2):  # a service manager, and the supervisor that it asked as well
+            for _ in range(2):  # from a service manager and from the supervisor
                 os.kill(running.pid, signal.SIGTERM)
                 running.drain()
             await until(lambda: _state_of(running) == "draining")
@@ -85,7 +85,7 @@ async def test_to_be_asked_twice_is_to_be_asked_once(
             assert (running.reason, running.unfinished) == ("exit code 0", None)
 
 
-TELLS_ITS_NAME = """
+RAISES_ITS_INSTANCE_ID = """
 from asyncconsumer import ConfigError, ConsumerApp
 
 class App(ConsumerApp):
@@ -96,11 +96,11 @@ app = App(bootstrap_servers="k:1", group_id="g", group_instance_id="billing")
 """
 
 
-async def test_workers_of_a_static_member_have_a_name_each(
+async def test_workers_have_instance_ids_with_their_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one name for all of them each would fence the others, for ever."""
-    (tmp_path / "named.py").write_text(TELLS_ITS_NAME)
+    """Check instance ids, because workers with the same one would fence each other."""
+    (tmp_path / "named.py").write_text(RAISES_ITS_INSTANCE_ID)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     job = WorkerSpec(target="named:app", grace=1, uvloop=False)
     running = await WorkerProcess.start(7, job, lambda _: None)
@@ -109,7 +109,7 @@ async def test_workers_of_a_static_member_have_a_name_each(
 
 
 def _lag_of(running: WorkerProcess) -> int | None:
-    """Once it knows its partitions."""
+    """Return the lag, or None before the worker has partitions."""
     status = running.status
     return status.total_lag if status is not None and status.lag else None
 

@@ -1,4 +1,4 @@
-"""Small Java programs, compiled once."""
+"""Java programs that are compiled once."""
 
 import subprocess
 from pathlib import Path
@@ -37,7 +37,7 @@ async def test_a_program_is_compiled_once_and_again_when_it_changes(
         classes.rmdir()
 
 
-async def test_a_program_that_does_not_compile_is_reported_with_its_line(tmp_path: Path) -> None:
+async def test_a_compile_error_is_reported_with_its_line(tmp_path: Path) -> None:
     source = tmp_path / "Broken.java"
     source.write_text("public class Broken { int number = true; }")
     with pytest.raises(CompileFailed, match=r"(?s)Broken\.java does not compile.*number = true"):

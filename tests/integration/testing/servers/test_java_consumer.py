@@ -31,7 +31,7 @@ async def send(kafka: KafkaHandle, topic: str, count: int) -> set[bytes]:
 
 
 async def committed(kafka: KafkaHandle, group: str) -> int:
-    """The sum of the group's offsets."""
+    """Return the sum of the group's offsets."""
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
     await admin.start()
     result = await admin.list_consumer_group_offsets(group)
@@ -46,7 +46,7 @@ async def until_committed(kafka: KafkaHandle, group: str, total: int) -> None:
     await until(is_committed)
 
 
-async def test_two_divide_a_topic_and_one_takes_over_when_the_other_is_killed(
+async def test_a_consumer_takes_over_partitions_of_a_killed_one(
     kafka: KafkaHandle, java_consumers: JavaConsumers
 ) -> None:
     topic, group = await kafka.topic(partitions=4), kafka.group()
@@ -67,7 +67,7 @@ async def test_two_divide_a_topic_and_one_takes_over_when_the_other_is_killed(
 
     await consumer.kill()
     assert (consumer.state, consumer.owned, len(consumer.records)) == ("down", set(), 20)
-    await other.until_owning(everything)  # once the session of the dead one is over
+    await other.until_owning(everything)  # after the session of the killed consumer
     await send(kafka, topic, 8)
     await other.until_received(8)
     await other.stop()
@@ -76,7 +76,7 @@ async def test_two_divide_a_topic_and_one_takes_over_when_the_other_is_killed(
     assert [*consumer.failed_commits, *other.failed_commits] == []
 
 
-async def test_a_frozen_one_loses_what_it_has_and_is_reported_when_thawed(
+async def test_a_frozen_consumer_reports_lost_partitions_when_thawed(
     kafka: KafkaHandle, java_consumers: JavaConsumers
 ) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
@@ -86,7 +86,7 @@ async def test_a_frozen_one_loses_what_it_has_and_is_reported_when_thawed(
     await other.until(lambda other: len(other.owned) == 1)
     await consumer.until(lambda consumer: len(consumer.owned) == 1)
     retained, moved = frozenset(consumer.owned), frozenset(other.owned)
-    # cooperative: what stays is not revoked
+    # cooperative: partitions that stay are not revoked
     assert {change.partitions for change in consumer.changes if change.kind == "revoked"} == {moved}
 
     consumer.freeze()
@@ -98,7 +98,7 @@ async def test_a_frozen_one_loses_what_it_has_and_is_reported_when_thawed(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_a_pattern_finds_topics_in_both_protocols(
+async def test_a_pattern_matches_topics_in_both_protocols(
     kafka: KafkaHandle, java_consumers: JavaConsumers, protocol: str
 ) -> None:
     topics, group = [await kafka.topic(), await kafka.topic(partitions=2)], kafka.group()
@@ -111,18 +111,18 @@ async def test_a_pattern_finds_topics_in_both_protocols(
     for topic in topics:
         await send(kafka, topic, 3)
     await member.until_received(6)
-    assert await committed(kafka, group) == 0  # in an hour
+    assert await committed(kafka, group) == 0  # the next auto-commit is in an hour
     await member.stop()
-    assert await committed(kafka, group) == 6  # or on its way out
+    assert await committed(kafka, group) == 6  # committed by stop
     assert member.owned == set()
 
     await send(kafka, topics[0], 2)
-    await member.start()  # again: it goes on from there
+    await member.start()  # continues at the committed offsets
     await member.until_received(8)
     assert sorted(r.offset for r in member.records if r.topic == topics[0]) == [0, 1, 2, 3, 4]
 
 
-async def test_commits_come_in_their_time(
+async def test_a_consumer_commits_after_commit_ms(
     kafka: KafkaHandle, java_consumers: JavaConsumers
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -131,7 +131,7 @@ async def test_commits_come_in_their_time(
     await until_committed(kafka, group, 3)
 
 
-async def test_one_that_cannot_start_says_why_and_leaves_nothing(
+async def test_a_failed_start_reports_the_cause_and_leaves_no_file(
     kafka: KafkaHandle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

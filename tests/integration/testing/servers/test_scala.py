@@ -33,7 +33,7 @@ async def committed(nodes: GroupNodes, total: int) -> bool:
     return sum((await nodes.offsets()).values()) == total
 
 
-async def test_members_share_topics_by_range_and_free_them_when_stopped(
+async def test_members_divide_topics_by_range_and_release_them_when_stopped(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
@@ -68,21 +68,21 @@ async def test_members_share_topics_by_range_and_free_them_when_stopped(
         await send(kafka_zk, topic, 8)
         await second.until_received(8)
         await second.stop()
-        assert await committed(nodes, 28)  # committed on its way out
+        assert await committed(nodes, 28)  # committed by stop
 
 
-async def test_wildcards_go_round_over_all_topics(
+async def test_wildcards_are_divided_by_round_robin(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topics = [await kafka_zk.topic(partitions=3), await kafka_zk.topic(partitions=2)]
     group = kafka_zk.group()
     stem = topics[0].removesuffix("-1")
-    going_round = {"partition.assignment.strategy": "roundrobin"}
+    by_round_robin = {"partition.assignment.strategy": "roundrobin"}
     white = await scala_consumers.start(
-        group, {f"{stem}-.*": 2}, pattern="white_list", name="w", properties=going_round
+        group, {f"{stem}-.*": 2}, pattern="white_list", name="w", properties=by_round_robin
     )
     black = await scala_consumers.start(
-        group, {f"(?!{stem}-).*": 1}, pattern="black_list", name="b", properties=going_round
+        group, {f"(?!{stem}-).*": 1}, pattern="black_list", name="b", properties=by_round_robin
     )
     members = [
         GroupMemberInfo(white.consumer_id, dict.fromkeys(topics, 2)),
@@ -100,7 +100,7 @@ async def test_wildcards_go_round_over_all_topics(
     assert registered[black.consumer_id]["pattern"] == "black_list"
 
 
-async def test_a_frozen_member_loses_its_partitions_and_gets_some_back_when_thawed(
+async def test_a_frozen_member_loses_its_partitions_and_rejoins_when_thawed(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topic, group = await kafka_zk.topic(partitions=2), kafka_zk.group()
@@ -123,10 +123,10 @@ async def test_a_frozen_member_loses_its_partitions_and_gets_some_back_when_thaw
 
     await consumer.kill()
     assert consumer.state == "down"
-    await other.until_owning(partitions)  # once the session of the dead one is over
+    await other.until_owning(partitions)  # after the session of the killed member
 
 
-async def test_offsets_go_to_kafka_and_to_zookeeper(
+async def test_a_dual_commit_writes_to_kafka_and_zookeeper(
     kafka_zk: KafkaWithZooKeeper, scala_consumers: ScalaConsumers
 ) -> None:
     topic, group = await kafka_zk.topic(), kafka_zk.group()
@@ -146,7 +146,7 @@ async def test_offsets_go_to_kafka_and_to_zookeeper(
     assert in_zookeeper == {TopicPartition(topic, 0): 7}
 
     await send(kafka_zk, topic, 3)
-    await member.start()  # again: it goes on from there
+    await member.start()  # continues at the committed offsets
     await member.until_received(10)
     assert [record.offset for record in member.records] == list(range(10))
 
@@ -168,7 +168,7 @@ async def test_the_console_consumer_shares_a_group(
         assert await nodes.members() == {}
 
 
-async def test_one_that_cannot_start_says_why_and_leaves_nothing(
+async def test_a_failed_start_reports_the_cause_and_leaves_no_file(
     kafka_zk: KafkaWithZooKeeper, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

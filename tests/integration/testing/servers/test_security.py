@@ -1,4 +1,4 @@
-"""Secure listeners and ACLs of real brokers, seen through aiokafka."""
+"""Secure listeners and ACLs of real brokers, with clients of aiokafka."""
 
 import asyncio
 import gc
@@ -35,7 +35,7 @@ WITH_LOGIN = [SASL_PLAIN, SASL_PLAIN_UNENCRYPTED, SASL_SCRAM, SASL_OAUTH]
 
 @pytest.fixture(scope="module", params=["4.3.1", "3.9.2"])
 def secure(request: pytest.FixtureRequest, _zookeeper_server: ZooKeeper) -> Iterator[Kafka]:
-    """A secured broker on KRaft, and one in ZooKeeper mode beside the run's own."""
+    """Yield a secured broker on KRaft, and one in ZooKeeper mode beside the one of the run."""
     chroot = _zookeeper_server.connect + "/secure" if request.param.startswith("3") else None
     kafka = Kafka(request.param, listeners=SECURE, acls=True, zookeeper=chroot)
     try:
@@ -51,7 +51,9 @@ def secure(request: pytest.FixtureRequest, _zookeeper_server: ZooKeeper) -> Iter
 
 
 @pytest.mark.parametrize("listener", WORKING, ids=lambda listener: listener.name)
-async def test_a_client_with_the_right_settings_gets_in(secure: Kafka, listener: Listener) -> None:
+async def test_a_client_with_the_right_settings_produces_and_consumes(
+    secure: Kafka, listener: Listener
+) -> None:
     settings = secure.client_settings(listener)
     await produce("open", [b"value"], **settings)
     assert await consume("open", 1, **settings) == [b"value"]
@@ -80,12 +82,12 @@ async def test_a_wrong_password_is_refused(secure: Kafka, listener: Listener) ->
     await refused(secure.client_settings(listener) | {"sasl_plain_password": "guessed"})
 
 
-async def test_an_expired_token_leads_nowhere(secure: Kafka) -> None:
+async def test_a_client_with_an_expired_token_gets_no_metadata(secure: Kafka) -> None:
     expired = UnsecuredToken("alice", timedelta(minutes=-5))
     settings = secure.client_settings(SASL_OAUTH) | {"sasl_oauth_token_provider": expired}
     async with aiokafka_client(settings) as client:
-        await client.bootstrap()  # aiokafka takes the broker's polite "no" for a yes ...
-        assert not client.cluster.brokers()  # ... and then learns nothing
+        await client.bootstrap()  # aiokafka does not notice the refused token,
+        assert not client.cluster.brokers()  # and gets no metadata
 
 
 async def test_a_client_without_a_certificate_is_refused(secure: Kafka) -> None:

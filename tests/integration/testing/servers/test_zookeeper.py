@@ -14,7 +14,7 @@ from tests.support.helpers import until
 
 
 class Session:
-    """As much of a ZooKeeper client as it takes to have a session and notice its end."""
+    """A minimal ZooKeeper client, which opens a session and notices its end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -45,7 +45,7 @@ async def ensemble() -> AsyncIterator[ZooKeeper]:
         yield running
 
 
-async def test_a_session_is_expired_on_the_server(zookeeper: ZooKeeperHandle) -> None:
+async def test_expire_session_ends_a_session_on_the_server(zookeeper: ZooKeeperHandle) -> None:
     port = zookeeper.server.nodes[0].port
     session = await connected(port)
     await session.open()
@@ -57,16 +57,18 @@ async def test_a_session_is_expired_on_the_server(zookeeper: ZooKeeperHandle) ->
     await session.close()
     again = await connected(port)
     await again.open(session.id, session.password)
-    assert again.id == 0  # ZooKeeper's word for "that session has expired"
+    assert again.id == 0  # ZooKeeper's id for an expired session
     await again.close()
 
 
-async def test_a_session_that_does_not_exist_cannot_be_expired(zookeeper: ZooKeeperHandle) -> None:
+async def test_expire_session_refuses_an_unknown_session(zookeeper: ZooKeeperHandle) -> None:
     with pytest.raises(AdminFailed, match="does not know session 0xbad"):
         await zookeeper.server.expire_session(0xBAD, bytes(16))
 
 
-async def test_an_ensemble_survives_its_leader_and_takes_it_back(ensemble: ZooKeeper) -> None:
+async def test_an_ensemble_elects_a_leader_and_accepts_the_old_one_again(
+    ensemble: ZooKeeper,
+) -> None:
     assert sorted([await node.mode() for node in ensemble.nodes]) == [
         "follower",
         "follower",
@@ -85,7 +87,7 @@ async def test_an_ensemble_survives_its_leader_and_takes_it_back(ensemble: ZooKe
     assert await first.mode() == "follower"
 
 
-async def test_a_paused_node_answers_nobody_until_it_is_resumed(ensemble: ZooKeeper) -> None:
+async def test_a_paused_node_does_not_answer_until_it_is_resumed(ensemble: ZooKeeper) -> None:
     leader = await ensemble.leader()
     node = next(node for node in ensemble.nodes if node is not leader)
     node.pause()
@@ -94,7 +96,7 @@ async def test_a_paused_node_answers_nobody_until_it_is_resumed(ensemble: ZooKee
     await until(node.is_serving)
 
 
-async def test_a_node_comes_back_on_its_port(zookeeper: ZooKeeperHandle) -> None:
+async def test_a_restarted_node_keeps_its_port(zookeeper: ZooKeeperHandle) -> None:
     node = zookeeper.server.nodes[0]
     address = node.address
     await node.restart()
