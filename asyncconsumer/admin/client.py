@@ -113,7 +113,7 @@ class AdminClient(AsyncResource):
         return self._environment.randomness
 
     def coordinator(self, group: str) -> Coordinator:
-        """Return an object that finds the group's coordinator and connects to it."""
+        """Return an object that finds the group's coordinator and opens connections to it."""
         if not group:
             raise ConfigError("the group is empty. Pass the name of a group")
         return Coordinator(group, self.kafka.brokers, self.kafka.cluster)
@@ -180,7 +180,7 @@ class AdminClient(AsyncResource):
         return metadata
 
     async def existing(self, topics: set[str]) -> set[TopicPartition]:
-        """Return all partitions of the `topics`. A topic that does not exist has none."""
+        """Return the partitions of all topics in `topics` that exist."""
         metadata = await self.kafka.cluster.refresh(topics)
         return {
             TopicPartition(name, number)

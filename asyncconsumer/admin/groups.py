@@ -144,10 +144,11 @@ class GroupOperations:
         store: GroupStore | None = None,
         description: ConsumerGroupDescription | None = None,
     ) -> GroupLag:
-        """Return the lag of each partition in records. With `seconds`, return it also as an age.
+        """Return the lag of each partition in records.
 
-        The age is that of the first record that is not committed. It takes one fetch from each
-        leader. If a `description` of the group is passed, it is not requested again.
+        With `seconds`, also return the age of the first record that is not committed, in seconds.
+        That takes one fetch from each leader. If the caller passes a `description` of the group, it
+        is not requested again.
         """
         description = description or await self.describe_group(group, store=store)
         committed = await self.committed(group, store=store)
@@ -254,7 +255,10 @@ class GroupOperations:
         return await self._client.retry(ask)
 
     async def _similar(self, group: str) -> str:
-        """Return the name of the most similar group as a question, or an empty text."""
+        """Return a question with the most similar name of a group, for an error message.
+
+        Return an empty text if no name is similar.
+        """
         names = {listing.group for listing in await self.groups()} - {group}
         matches = difflib.get_close_matches(group, sorted(names), 1)
         return f" (did you mean {matches[0]!r}?)" if matches else ""
@@ -366,7 +370,7 @@ def _classic_member(row: Mapping[str, Any], *, is_consumer: bool) -> MemberDescr
     topics: tuple[str, ...] = ()
     assignment: dict[str, list[int]] = {}
     if is_consumer:
-        # members of other clients may send bytes that nobody can read
+        # members with other clients may send bytes in an unknown format
         with suppress(MalformedConsumerProtocol):
             if row["metadata"]:
                 topics = tuple(sorted(ConsumerProtocolSubscription.decode(row["metadata"]).topics))

@@ -70,7 +70,7 @@ async def partition_lags(
 async def find_offsets(
     client: AdminClient, partitions: Collection[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each partition at `timestamp`, which may be EARLIEST or LATEST.
+    """Return the offset of each partition for `timestamp`: ms since 1970, EARLIEST or LATEST.
 
     Leave out partitions whose lookup failed, for example because they have no leader. If all
     lookups failed, raise the error.

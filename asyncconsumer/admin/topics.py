@@ -122,9 +122,9 @@ class TopicOperations:
         return await self._client.retry(lambda: find_ranges(self._client, names))
 
     async def last_records(self, topics: Iterable[str]) -> list[Record]:
-        """Return the record at the last offset of each partition that has one there.
+        """Return the record at the last offset of each partition.
 
-        A partition that ends with a transaction marker or with a removed record has none.
+        Leave out a partition if a transaction marker or a removed record is at its last offset.
         """
         return await read_last(self._client, await self.log_ranges(topics))
 

@@ -7,7 +7,7 @@ from asyncconsumer.errors import ConfigError
 
 
 class Actions(Protocol):
-    """The interface of the changes that a process can make. `available` has their names."""
+    """The changes that a process can make for its dashboard. `available` has their names."""
 
     @property
     def available(self) -> tuple[str, ...]:

@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 MAX_GROUPS: Final = 100
 MAX_PARTITIONS: Final = 500  # of one group in a snapshot
 _CONCURRENT_GROUPS: Final = 4
-_DEAD_LETTER_SECONDS: Final = 5.0  # between two looks at dead letter topics
+_DEAD_LETTER_SECONDS: Final = 5.0  # between two reads of dead letter topics
 _LISTED_ONLY: Final = ("share", "streams")
 
 
 @dataclass(slots=True)
 class _DeadLetters:
-    """The dead letter topics at their last poll."""
+    """The dead letter topics, as of the monotonic time `polled`."""
 
     polled: float | None = None
     topics: list[DeadLetterTopic] = field(default_factory=list)
 
 
 class ClusterCollector:
-    """A collector that polls one cluster, and keeps the history and the timeline of the polls."""
+    """A collector that polls one cluster, and keeps the history of lag and rebalances."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class ClusterCollector:
         return self._with_workers(ClusterSnapshot(time, self.interval), ())
 
     def outdated(self, latest: ClusterSnapshot, error: str, age: float | None) -> ClusterSnapshot:
-        """Return the last snapshot with the error of a failed poll and the status of workers.
+        """Return the snapshot `latest` with the error of a failed poll and the status of workers.
 
-        `latest` is that snapshot. `age` is the age in seconds of its data, or None without data.
+        `age` is the age in seconds of its data, or None if no poll has succeeded.
         """
         reason = HealthReason("error", "cluster", f"Not reachable: {error}")
         outdated = replace(latest, error=error, age=age or 0.0)

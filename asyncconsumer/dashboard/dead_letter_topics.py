@@ -14,7 +14,7 @@ MAX_TOPICS: Final = 50
 _NAME: Final = re.compile(
     r"(?:^|[._-])(?:dlq|dlt|dead|dead[._-]?letters?)(?:$|[._-])", re.IGNORECASE
 )
-_GROUP_SUFFIX: Final = ".dlq"  # of the group that keeps which dead letters are done
+_GROUP_SUFFIX: Final = ".dlq"  # of the group whose commits mark dead letters as done
 _ERROR, _TOPIC, _PARTITION, _OFFSET = "dlt.error.type", "dlt.topic", "dlt.partition", "dlt.offset"
 
 

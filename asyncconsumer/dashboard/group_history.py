@@ -26,7 +26,7 @@ class _GroupOffsets(NamedTuple):
 
 @dataclass(slots=True)
 class _RunningRebalance:
-    """A rebalance that is running, with members and owners before it."""
+    """A rebalance that is running, with the members and owners before it."""
 
     since: float  # seconds since 1970
     began: float  # monotonic
@@ -37,13 +37,13 @@ class _RunningRebalance:
 class GroupHistory:
     """The lag, the rates and the rebalances of one group over the last polls.
 
-    The arguments `now` are monotonic time, and `time` is wall time.
+    In all methods, `now` is monotonic time and `time` is seconds since 1970.
     """
 
     def __init__(self, group: str) -> None:
         self.group: Final = group
         self.points: deque[LagPoint] = deque(maxlen=MAX_POINTS)
-        self.progress: float | None = None  # monotonic time of the last commit, or without lag
+        self.progress: float | None = None  # monotonic time of the last commit, or poll without lag
         self._offsets: deque[_GroupOffsets] = deque()
         self._members: frozenset[str] | None = None  # None before the first observation
         self._owners: Mapping[TopicPartition, str] = {}
@@ -72,7 +72,7 @@ class GroupHistory:
         return point
 
     def _rates(self) -> tuple[float | None, float | None]:
-        """Return the committed and the produced records per second, or None while unknown."""
+        """Return the committed and the produced records per second. An unknown rate is None."""
         first, last = self._offsets[0], self._offsets[-1]
         seconds = last.time - first.time
         if seconds <= 0:

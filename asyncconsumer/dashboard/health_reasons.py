@@ -9,7 +9,7 @@ from asyncconsumer.web.status import Status
 
 STALLED_SECONDS: Final = 30.0
 _LONG_REBALANCE: Final = 10.0
-_RECENT: Final = 300.0  # seconds in which a dead letter is news
+_RECENT: Final = 300.0  # seconds for which a dead letter counts as recent
 _LEVELS: Final = {"error": 0, "warning": 1, "ok": 2}
 
 

@@ -55,7 +55,10 @@ def make_site(
     actions: Actions | None = None,
     dead_letter_topics: Iterable[str] = (),
 ) -> DashboardSite:
-    """Return the dashboard of a process, with the status of its app or its workers."""
+    """Return the dashboard of a cluster, with the status of this process or of its workers.
+
+    `admin` creates admin clients. If it is None, the dashboard shows no cluster.
+    """
     if not interval >= 0.1:
         raise ConfigError(f"`interval` must be at least 0.1 s, got {interval!r}")
     collector = ClusterCollector(

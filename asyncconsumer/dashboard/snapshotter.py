@@ -24,10 +24,11 @@ AdminFactory = Callable[[], Admin]
 
 
 class Snapshotter:
-    """A poller of one cluster, which has one poll in flight at most.
+    """A poller of one cluster, which has at most one poll in flight.
 
-    Each client is a block of `connected`. One client polls for all of them, in a task of its own.
-    When that client leaves, another one continues. After the last one, the connections are closed.
+    Each client is within a block of `connected`. A task of one client polls for all clients. When
+    that client leaves, a task of another one continues. After the last client has left, the
+    connections to the cluster are closed.
 
     The pause after a poll is at least `interval` and at least the duration of the poll. A failed
     poll is published as the last state with an error, and the connections are opened again.
@@ -80,7 +81,7 @@ class Snapshotter:
                 await changed.wait()
 
     async def _take_turns(self) -> None:
-        """Poll until closed. While another client polls, wait until that client has left."""
+        """Poll for all clients until closed, but only while no other client does."""
         while not self._closed:
             changed = self._changed
             if self._polled:

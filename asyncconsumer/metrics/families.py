@@ -20,7 +20,8 @@ FamilyType = Literal["counter", "gauge", "histogram"]
 class Family(NamedTuple):
     """The definition of a metric. `group` and `worker` are labels of every metric.
 
-    If there are too many partitions, their series are merged by their sum or their maximum.
+    With too many partitions, their series are merged into one. `merge` says whether it has their
+    sum or their maximum.
     """
 
     kind: FamilyType

@@ -27,9 +27,9 @@ class Sample(NamedTuple):
 
 
 def samples(measurements: Measurements, labels: Mapping[str, str]) -> Iterator[Sample]:
-    """Yield the samples of all series, with additional labels. Skip metrics that are unknown.
+    """Yield the samples of all series. Each gets the additional `labels`.
 
-    A newer version may send metrics that this version does not know.
+    Metrics that this version does not know are skipped, because a newer version may have sent them.
     """
     for name, rows in measurements.items():
         if (family := FAMILIES.get(name)) is not None:
@@ -40,7 +40,7 @@ def samples(measurements: Measurements, labels: Mapping[str, str]) -> Iterator[S
 
 
 def _bounded(name: str, rows: Sequence[SampleRow]) -> Iterable[SampleRow]:
-    """Return the rows of a metric. If there are too many partitions, merge them by topic.
+    """Return the rows of a metric. If there are too many partitions, merge the rows of each topic.
 
     If there are also too many topics, merge all rows into one.
     """

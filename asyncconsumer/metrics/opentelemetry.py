@@ -46,10 +46,10 @@ _UNITS: Final = {"seconds": "s", "bytes": "By"}
 
 
 class InstrumentReader:
-    """A reader of samples for observable instruments, which OpenTelemetry reads one by one.
+    """A reader of samples for observable instruments, which OpenTelemetry reads one after another.
 
-    All instruments get values of the same moment. When an instrument is read again, new samples are
-    taken.
+    All instruments get values of the same moment, until one of them is read again. Then new samples
+    are taken.
     """
 
     def __init__(self, source: Callable[[], Iterable[Sample]]) -> None:

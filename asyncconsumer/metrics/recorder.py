@@ -53,7 +53,10 @@ class Histogram:
 
 
 class PartitionMeter:
-    """The counters of one partition. Each chunk has a reference, so its stream can update them."""
+    """The counters of one partition.
+
+    Each chunk (the records of one fetch) refers to them, so that its stream can update them.
+    """
 
     __slots__ = ("_latency", "_now_ms", "last_timestamp", "records", "size")
 
@@ -67,7 +70,7 @@ class PartitionMeter:
     def begin(self, timestamp: int) -> None:
         """Record the timestamp and the latency of a chunk whose delivery begins.
 
-        `timestamp` is that of the chunk's first record. If it is negative, nothing is recorded.
+        `timestamp` is that of the chunk's first record, in ms. If it is negative, record nothing.
         """
         if timestamp >= 0:
             self.last_timestamp = timestamp
@@ -87,7 +90,7 @@ class Recorder:
 
     def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.now_ms: Final = now_ms
-        self.loop: asyncio.AbstractEventLoop | None = None  # of the last opening
+        self.loop: asyncio.AbstractEventLoop | None = None  # the loop in which the consumer was opened last
         self.counts: Counter[tuple[str, ...]] = Counter()  # by metric and label values
         self.throttled_seconds = 0.0
         self.listeners: Final[list[ObserveFunction]] = []
@@ -125,9 +128,9 @@ class Recorder:
         return self._forgotten_records + sum(meter.records for meter in self._meters.values())
 
     def count_error(self, name: str, error: BaseException, *labels: str) -> None:
-        """Count an error under its class name, which is the last label of the metric `name`.
+        """Count an error in the metric `name`.
 
-        `labels` are the labels before it.
+        The label values are `labels`, followed by the class name of the error.
         """
         key = (name, *labels, type(error).__name__)
         if key not in self.counts:

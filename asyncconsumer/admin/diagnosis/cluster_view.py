@@ -6,7 +6,7 @@ from asyncconsumer.admin.topics import TopicOperations
 
 
 class ClusterView(TopicOperations, GroupOperations):
-    """The operations of `Admin`, over a client that is already open."""
+    """The operations of `Admin`, which use a client that is open already."""
 
     def __init__(self, client: AdminClient) -> None:
         self._client = client
