@@ -64,10 +64,10 @@ class ConsumerConnector(MonitoringOperations, Measured, AsyncResource):
         self._group = ZooKeeperGroup(self.config, environment)
         self._recorder = Recorder(environment.now_ms)
         self._scope = Scope("connector")
-        self._kafka: KafkaClient  # both are set within the block
+        self._kafka: KafkaClient  # set within the ``async with`` block, as is `_manager`
         self._manager: FetchManager
-        self._member: ZooKeeperMembership | None = None  # set with the first streams
-        self._runner: MembershipRunner | None = None  # from then until `shutdown`
+        self._member: ZooKeeperMembership | None = None  # set when streams are created
+        self._runner: MembershipRunner | None = None  # set until `shutdown`
 
     @classmethod
     def from_properties(

@@ -334,9 +334,9 @@ class Consumer(SubscribeOperations, MonitoringOperations, WebMixin, Generic[K, V
         return CancelSafeIterator(take)
 
     def by_partition(self, kind: StreamKind[S]) -> PartitionRoutes[S]:
-        """Return the routes from partitions to streams, one for each assigned partition.
+        """Divide this consumer into one stream for each assigned partition. Return the streams.
 
-        A call of `kind` creates each stream. `ConsumerApp` uses this with its own class of streams.
+        `kind` is called to create each stream. `ConsumerApp` passes its own class of streams.
         """
         active = self._active
         streams = PartitionRoutes(lambda: active.open_stream(kind))

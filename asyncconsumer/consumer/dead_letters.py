@@ -57,7 +57,7 @@ class _PendingDeadLetter:
 
     @property
     def is_parked(self) -> bool:
-        """Whether the record is written to a retry topic. Then its `partition` is set."""
+        """Whether the record is written to a retry topic, to a given `partition`."""
         return self.partition is not None
 
 
@@ -74,7 +74,7 @@ class _ProducerEnvironment(NamedTuple):
 
 
 class NotADeadLetter(Exception):
-    """The record has no failure headers, so another program wrote it."""
+    """An error for a record without failure headers, which another program must have written."""
 
 
 class DeadLetterWriter(Protocol):
@@ -96,10 +96,10 @@ class DeadLetterWriter(Protocol):
 
 
 class DeadLetterProducer(AsyncResource):
-    """A writer that adds failure headers to records. It opens its producer for the first record.
+    """A writer of failed records, with headers about the failure, to a topic.
 
-    A failed write is retried until it succeeds. Until then the caller waits, so the original record
-    is not acknowledged or committed.
+    The producer is opened for the first record. A failed write is retried until it succeeds. Until
+    then the caller waits, so the original record is not acknowledged or committed.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class DeadLetterProducer(AsyncResource):
         self._scope = Scope(f"dead letters to {topic}")
         # records that are not written yet; a repeated request for a record joins the first one
         self._pending: dict[_RecordIdentity, _PendingDeadLetter] = {}
-        self._to_check = False  # whether to look for the topic
+        self._to_check = False  # whether to check that the topic exists
         self._requested = asyncio.Event()
         self._opened = asyncio.Event()
         self._producer: Producer | None = None
@@ -150,9 +150,9 @@ class DeadLetterProducer(AsyncResource):
         self._connection = connection
 
     def check_topic(self) -> None:
-        """Start a check in the background for whether the topic exists.
+        """Start to check in the background whether the topic exists.
 
-        If the topic does not exist, `trouble` says so.
+        While it does not exist, `trouble` reports that.
         """
         self._to_check = True
         self._requested.set()
@@ -200,7 +200,7 @@ class DeadLetterProducer(AsyncResource):
                     await self._check(producer)
 
     async def _check(self, producer: Producer) -> None:
-        """Wait until the topic exists. While it does not, `trouble` says so."""
+        """Wait until the topic exists. Until then, `trouble` reports that it is missing."""
         for delay in self._delays():
             try:
                 await producer.partitions_for(self.topic)
@@ -261,7 +261,7 @@ class DeadLetterProducer(AsyncResource):
         self.last_error, self._to_check = None, False
 
     def _note(self, error: ConsumerError, dead_letter: _PendingDeadLetter | None = None) -> None:
-        """Keep the reason why nothing can be written to the topic, and log it."""
+        """Store `error` as the reason why no record can be written to the topic, and log it."""
         before = self.last_error
         if isinstance(error, UnknownTopicOrPartition):
             self.last_error = "the topic is not there, and the brokers do not create it: create it"

@@ -75,9 +75,10 @@ def checked(listener: object) -> object:
 
 
 def listeners(listening: Sequence[object], timeout_ms: int) -> Listeners:
-    """Return the callbacks for the rebalancer. Methods that a listener lacks are not called.
+    """Return callbacks that call these rebalance listeners, each for at most `timeout_ms`.
 
-    `listening` is read again at each rebalance, because listeners may be added later.
+    Methods that a listener does not have are not called. `listening` is read at each rebalance,
+    because listeners may be added later.
     """
 
     def of(name: str) -> Callable[[Collection[TopicPartition]], Awaitable[None]]:

@@ -52,9 +52,9 @@ class GroupMember(LeavableMembership, AbstractAsyncContextManager["GroupMember",
 
     @property
     def settles_after(self) -> float:
-        """The seconds after which an empty assignment is final.
+        """The seconds for which an empty assignment must last until it counts as final.
 
-        This assumes that other members revoke partitions without delay.
+        Before that, partitions may follow when other members have revoked them.
         """
 
     @property
@@ -69,9 +69,9 @@ class GroupMember(LeavableMembership, AbstractAsyncContextManager["GroupMember",
         """
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Note that a heartbeat was answered without an error.
+        """Note that the coordinator responded to a heartbeat without an error.
 
-        A thread sent it at `sent_at`, because the event loop was blocked.
+        A thread sent the heartbeat at the loop time `sent_at`, because the event loop was blocked.
         """
 
     def subscribe(self, subscription: Subscription) -> None:

@@ -10,7 +10,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class MonitoringOperations(ABC):
-    """A base class of `Consumer` with methods that report what its fetch manager does."""
+    """A base class of `Consumer` with methods that report events and the progress of fetches."""
 
     _scope: Scope
 

@@ -33,8 +33,9 @@ class PoisonPolicy(NamedTuple):
     async def apply(self, error: Unreadable, is_there: Callable[[], bool]) -> None:
         """Handle an unreadable record or batch for which `raises` returned False.
 
-        `is_there` returns whether the reader is still at the chunk of the error. While a dead
-        letter is written, the partition may be lost, or the user may seek.
+        The record is skipped, and written to the dead letter topic if there is one. While it is
+        written, the partition may be lost, or the user may seek. `is_there` returns whether the
+        reader is still at the records of the error.
         """
         record = _record_of(error)
         partition = TopicPartition(record.topic, record.partition)

@@ -27,8 +27,8 @@ def check_terminal() -> None:
 class Bar:
     """A progress bar that polls the positions of partitions.
 
-    The total counts offsets up to the ends of `stop_at`. Without `stop_at`, it counts up to the
-    last known high watermarks.
+    The total counts offsets up to the end offsets of the option `stop_at`. Without that option, it
+    counts offsets up to the last known high watermarks.
     """
 
     def __init__(self, title: str, rebalancer: Rebalancer, manager: FetchManager) -> None:

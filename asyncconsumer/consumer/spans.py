@@ -33,7 +33,7 @@ def check_tracing() -> None:
 
 
 def sender_context(headers: Iterable[tuple[str, bytes | None]]) -> "Context":
-    """Return the trace context that the headers of a record carry."""
+    """Return the trace context of a record's producer, from the headers of the record."""
     from opentelemetry import propagate
 
     texts = {name: text.decode("latin-1") for name, text in headers if text is not None}
@@ -86,7 +86,7 @@ class ItemSpans:
 
         self._group: Final = group
         self._tracer: Final = trace.get_tracer("asyncconsumer")
-        self._open: tuple[Span, Context] | None = None  # and what to restore
+        self._open: tuple[Span, Context] | None = None  # the span, and the context before it
 
     def begin(self, item: object) -> None:
         """Start the span of an item, and make it OpenTelemetry's current span."""
@@ -155,7 +155,7 @@ class TracedSource(ObservingSource, Generic[T]):
 
 
 class TracedStore:
-    """An offset store whose commits are spans. Each commit is a trace of its own."""
+    """An offset store that wraps another one. Each commit has a span, in a trace of its own."""
 
     def __init__(self, store: OffsetStore, group: str | None) -> None:
         from opentelemetry import trace
@@ -165,7 +165,7 @@ class TracedStore:
         self._tracer: Final = trace.get_tracer("asyncconsumer")
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return the stored offset of each partition, or None for one without."""
+        """Return the stored offset of each partition, or None for a partition without one."""
         return await self._store.load(partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

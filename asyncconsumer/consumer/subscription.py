@@ -57,14 +57,18 @@ StreamKind: TypeAlias = Callable[
 
 
 TransactionalStore: TypeAlias = Callable[[OffsetStore, FindIdentity], OffsetStore]
-"""Return an offset store that commits in transactions, and loads from the store of the group."""
+"""A function that returns an offset store whose commits are transactions.
+
+The arguments are the store of the group, from which offsets are loaded, and a function that returns
+the identity of the member.
+"""
 
 
 class OpenStream(Protocol):
     """A function that opens a stream for a subscription."""
 
     def __call__(self, kind: StreamKind[S]) -> S:
-        """Return the stream that `kind` returns for the channel and the options of the consumer."""
+        """Return a new stream of the class `kind`, with the options of the consumer."""
 
 
 class Collaborators(NamedTuple):
@@ -76,14 +80,15 @@ class Collaborators(NamedTuple):
     environment: Environment
     recorder: Recorder
     co_assigned: Mapping[str, Sequence[str]] = {}
-    """The topic whose partitions are co-assigned with those of each source topic."""
+    """The retry topics of each source topic. Members get partitions with equal numbers of both."""
     in_transactions: "TransactionalStore | None" = None
     """Returns the offset store of a consumer whose commits are transactions."""
 
     def runner(self, membership: Member) -> Membership:
-        """Return the membership for the rebalancer.
+        """Return the membership whose assignments the rebalancer applies.
 
-        If topics are co-assigned, it adds the co-assigned partitions to each assignment.
+        If there are co-assigned topics, it adds their partitions to each assignment of
+        `membership`.
         """
         if not self.co_assigned:
             return membership
@@ -117,7 +122,7 @@ class ActiveSubscription(NamedTuple):
     open_stream: OpenStream
     kind: StreamKind[BatchedStream]  # at most once, or batched
     topics: TopicCheck
-    onlookers: list[asyncio.Task[None]]  # monitoring tasks, which end first
+    onlookers: list[asyncio.Task[None]]  # monitoring tasks, which `end` stops first
     stack: AsyncExitStack  # closes the membership and the watchdog
 
     def takes(self, spec: SubscriptionSpec) -> bool:
@@ -130,7 +135,7 @@ class ActiveSubscription(NamedTuple):
         return not isinstance(self.membership, ZooKeeperMembership)
 
     def changed_to(self, spec: SubscriptionSpec) -> "ActiveSubscription":
-        """Let the membership subscribe to `spec`. Return this subscription with the new `spec`.
+        """Change the subscription of the membership. Return this object with the new `spec`.
 
         Call this only if `takes` has returned True for `spec`.
         """
@@ -182,7 +187,7 @@ async def join(
     committer = Committer(store, manager.events.counts, manager.recorder)
 
     def nothing_comes() -> bool:
-        """Return whether the consumer is healthy. Then no record means the end of the log."""
+        """Return whether the consumer is healthy. If it is, no record means the end of the log."""
         return health_of(membership, rebalancer, manager).state in _AT_REST
 
     open_stream = _opener(config, parts, connected, membership, nothing_comes)
@@ -374,7 +379,7 @@ def _store(
         patience_ms=config.member.commit_timeout_ms,
         randomness=parts.environment.randomness,
         identity=lambda: membership.identity,
-        # manual commits may be made by transactions, and a pending one changes the offsets
+        # manual commits may be made by transactions, and an open transaction changes the offsets
         stable_only=config.fetch.committed_only or manual or in_transactions is not None,
     )
     if in_transactions is None:

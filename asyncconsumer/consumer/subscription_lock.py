@@ -11,9 +11,10 @@ _SECONDS_TO_CHANGE: Final = 5.0  # to wait for a change in progress when the con
 
 
 class SubscriptionLock:
-    """A lock for a consumer's subscription.
+    """A lock for changes of a consumer's subscription.
 
-    One task at a time may change the subscription, and one may leave the group.
+    One task at a time may change the subscription. One task at a time may leave the group, also
+    while another task changes the subscription.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ _LOOKS_AFTER_CREATION: Final = 20
 
 
 class TopicCheck:
-    """The missing topics of a subscription. `run` looks for them again and again."""
+    """A check for the missing topics of a subscription. `run` repeats it."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, spec: SubscriptionSpec) -> None:
         self.missing: frozenset[str] = frozenset()  # topics that do not exist
@@ -45,7 +45,8 @@ class TopicCheck:
     async def look(self, spec: SubscriptionSpec | None = None) -> None:
         """Look up which subscribed topics do not exist.
 
-        If this consumer may not read a topic, raise its error. `spec` replaces the subscription.
+        If this consumer may not read a topic, raise its error. `spec` is the new subscription; None
+        means that it has not changed.
         """
         spec = self.spec if spec is None else spec
         if isinstance(spec, TopicSubscription):
@@ -92,7 +93,7 @@ class TopicCheck:
             await self._create()
 
     async def _create(self) -> None:
-        """Let a broker create the missing topics. Wait until they exist, up to a limit.
+        """Create the missing topics, and wait up to 2 seconds until they exist.
 
         Without the wait, the first assignment would be empty.
         """

@@ -51,7 +51,7 @@ class Transactions:
         self._manager = manager
         self._done: dict[
             tuple[TopicPartition, int], int
-        ] = {}  # offset after the last committed record, by assignment
+        ] = {}  # offset after the last committed record, by partition and `PartitionRoute.since`
         self._any = False  # whether a transaction was opened
 
     @asynccontextmanager
@@ -89,9 +89,9 @@ class Transactions:
         return GroupMetadata.of(self._group_id, NO_MEMBER if member is None else member)
 
     def back_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return `offsets`, but for each partition at most the offset of its last transaction.
+        """Return `offsets`, each reduced to the offset that the last transaction committed.
 
-        Records after the last transaction are not processed, even if they are acknowledged.
+        Records from that offset on are not processed, even if they are acknowledged.
         """
         bases = self._bases()
         if not self._any:
@@ -122,7 +122,7 @@ class Transactions:
             raise TransactionFenced(self._group_id, revoked)
 
     def _handed_out(self, bases: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the position of each partition that has delivered records since `bases`."""
+        """Return the position of each partition of which records after `bases` were delivered."""
         positions = {tp: self._rebalancer.position(tp) for tp in self._rebalancer.reading}
         return {
             tp: position
@@ -141,10 +141,10 @@ class Transactions:
         return {place[0]: self._done[place] for place in current.items() if place in self._done}
 
     def _are_done(self, done: dict[tuple[TopicPartition, int], int]) -> None:
-        """Keep `done`, the offsets of a committed transaction.
+        """Store `done`, the offsets of a committed transaction.
 
-        Its keys are partitions with the start of their assignment. Drop the offsets of partitions
-        that are not assigned any more.
+        Each key is a partition and the `since` of its route, which identifies its assignment. Drop
+        the offsets of partitions that are not assigned any more.
         """
         current = self._assignments().items()
         self._done = {
@@ -184,8 +184,7 @@ async def _add_offsets(
 class _Ended:
     """A producer's transaction whose commit is awaited even if the caller is cancelled.
 
-    The producer commits in that case, too. Records of a committed transaction must not be
-    redelivered.
+    The producer commits even then, and records of a committed transaction must not be redelivered.
     """
 
     def __init__(self, block: AbstractAsyncContextManager[Any]) -> None:

@@ -22,13 +22,16 @@ class UnsubscribedOffsets:
     async def load(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None for one without."""
+        """Return the committed offset of each partition, or None for a partition without one."""
         return await self._store.load(partitions)
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int] | Record | Message[Any, Any] | None
     ) -> dict[TopicPartition, int]:
-        """Commit these offsets, or a record and all before it. For None, commit nothing."""
+        """Commit these offsets, or the offset after a record. For None, commit nothing.
+
+        Return the committed offsets.
+        """
         if offsets is None:
             return {}
         if isinstance(offsets, Record | Message):

@@ -36,20 +36,21 @@ class Heartbeating(Protocol):
         """The coordinator's address and the heartbeat request, or None without a session."""
 
     def heartbeat_from_thread(self, sent_at: float) -> None:
-        """Note that a heartbeat was answered without an error.
+        """Note that the coordinator responded to a heartbeat without an error.
 
-        The watchdog's thread sent it at `sent_at`, because the event loop was blocked.
+        The watchdog's thread sent the heartbeat at `sent_at` (`time.monotonic`).
         """
 
 
 class Watchdog(AsyncResource):
     """A thread that watches the event loop in which its ``async with`` block runs.
 
-    The event loop and this thread each wake up every half second. While the loop is blocked, this
-    thread sends heartbeats on its own connections, for at most `max_blocked` seconds. After that
-    the group reassigns the partitions, as it should for a program that hangs. A C extension that
-    holds the GIL blocks this thread as well. Then the session ends, and the member's deadline
-    prevents further delivery.
+    Every half second, the thread checks whether the event loop still runs callbacks. While the loop
+    is blocked, the thread sends heartbeats over its own connections, for at most `max_blocked`
+    seconds. After that the group reassigns the partitions, as it should for a program that hangs.
+
+    A C extension that holds the GIL blocks this thread as well. The session with the coordinator
+    then ends, and no more records are delivered.
     """
 
     def __init__(
