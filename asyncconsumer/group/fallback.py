@@ -52,7 +52,7 @@ class FallbackMembership(AsyncResource):
             self._create_classic(self._subscription)
         )
         if owned_partitions:
-            yield Assignment()  # `lost` is True now: others may own it before the classic join
+            yield Assignment()  # all is lost now: others may own it before the classic join
         async for assignment in self._current.assignments():
             yield assignment
 
@@ -87,7 +87,7 @@ class FallbackMembership(AsyncResource):
 
     @property
     def settles_after(self) -> float:
-        """The seconds after which an empty assignment is final."""
+        """The seconds for which an empty assignment must last until it counts as final."""
         return self._current.settles_after
 
     @property

@@ -27,7 +27,7 @@ class Assignment:
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Start offsets of added partitions, used instead of their committed offsets."""
     failure: ConsumerError | None = None
-    """Why partitions due to this member are missing. The member keeps trying to claim them."""
+    """The error why some assigned partitions are missing. This member keeps trying to get them."""
 
 
 class Membership(Protocol):

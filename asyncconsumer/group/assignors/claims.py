@@ -1,4 +1,4 @@
-"""The partitions that members say they own, with conflicts between members resolved."""
+"""The partitions that members claim to own, with conflicts between members resolved."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class PreviousAssignment(NamedTuple):
-    """The partitions that a member says it owns, and the generation that assigned them."""
+    """The partitions that a member claims to own, and the generation that assigned them."""
 
     partitions: Sequence[TopicPartition]
     generation: int
@@ -25,7 +25,7 @@ class OwnershipClaims:
     contested: set[TopicPartition] = field(default_factory=set)
     """Partitions that two members claim in the same generation."""
     previous: dict[TopicPartition, str] = field(default_factory=dict)
-    """The owner of each partition in the latest generation before the newest one."""
+    """The last owner of each partition before the newest generation."""
 
     def owners(self) -> dict[TopicPartition, str]:
         """Return the owner of each partition."""
@@ -50,7 +50,7 @@ def resolve(
         claimed_partitions, generation = previous[member]
         for partition in _existing(partitions, claimed_partitions):
             other = claimed.get(partition)
-            # as in Java, the other's generation is that of its subscription, not of its user data
+            # as in Java, the generation of `other` is in its subscription, not in its user data
             other_generation = subscriptions[other].generation_id if other is not None else None
             if other_generation is not None and other_generation > generation:
                 continue

@@ -78,7 +78,6 @@ class _PendingTopic:
         return self.awareness.is_far(member, self.partitions[number])
 
     def assign(self, member: str, partitions: Sequence[TopicPartition]) -> None:
-        """Assign the partitions to the member."""
         self.assigned[member] += partitions
         self._extra -= bool(partitions) and len(self.assigned[member]) > self._quota
         for partition in partitions:

@@ -31,7 +31,7 @@ def assign_uniform(
             p for p in held if p not in claims.contested and not awareness.is_far(member, p)
         ]
         retained.sort(key=lambda p: (p.partition, utf16(p.topic)))
-        # `extra` members may keep one more: the first that have it
+        # `extra` members may keep one more partition: the first that have more than the quota
         one_more = extra > 0 and len(retained) > quota
         extra -= one_more
         assignment[member] = retained[: quota + one_more]
@@ -46,7 +46,7 @@ def assign_uniform(
 
 
 class _QuotaFilling:
-    """The members of an open assignment that may get more partitions.
+    """The members that may get more partitions while an assignment is computed.
 
     Each member may get `quota` partitions, and `extra` members may get one more.
     """
@@ -65,9 +65,9 @@ class _QuotaFilling:
     def assign_near(
         self, partitions: Iterable[TopicPartition], awareness: RackAwareness
     ) -> list[TopicPartition]:
-        """Assign each partition to the next member, in turn, that has a replica of it in its rack.
+        """Assign each partition to a member whose rack has a replica of it. Members take turns.
 
-        Return the partitions for which there is no such member.
+        Return the partitions that no such member may get.
         """
         unassigned: list[TopicPartition] = []
         turn = 0

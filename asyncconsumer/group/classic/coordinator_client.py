@@ -37,8 +37,8 @@ class CoordinatorClient:
         self, coordinator: Coordinator, attempt: JoinAttempt, suspensions: Suspensions
     ) -> None:
         self._member_id = ""
-        self._confirmed = False  # the member id was in a synced generation, which is persisted
-        self._fencing_ignored = False  # a fencing was ignored since the last such generation
+        self._confirmed = False  # the coordinator has persisted the member id
+        self._fencing_ignored = False  # a fencing was ignored since the last `confirm_member_id`
         self._coordinator = coordinator
         self._attempt = attempt
         self._suspensions = suspensions

@@ -55,9 +55,10 @@ class _HeartbeatSchedule:
     """The times of a member's heartbeats, which are the same for all members of a generation.
 
     A generation begins for all members at once, and its number seeds their common schedule. So all
-    members learn of the next rebalance at about the same time, and none stops reading early. The
-    delays vary, because the session timeout is usually a whole number of intervals. With equal
-    delays the session of a dead member would always end just after the heartbeats of the others.
+    members learn of the next rebalance at about the same time, and none stops reading early.
+
+    The delays vary, because the session timeout is usually a whole number of intervals. With equal
+    delays, the session of a dead member would often end just after the heartbeats of the others.
     """
 
     def __init__(self, interval: float) -> None:
@@ -65,7 +66,7 @@ class _HeartbeatSchedule:
         self._interval = interval
         self._hurried = asyncio.Event()
         self._soon: Iterator[float] = iter(())  # shorter delays to use first
-        self._steps: Iterator[float] = iter(())  # the times common to all members
+        self._steps: Iterator[float] = iter(())  # the loop times of heartbeats, for all members
         self._due = -inf
 
     def begin(self, generation: int) -> None:
@@ -168,12 +169,11 @@ class Heartbeats:
 
     @contextmanager
     def joining(self) -> Iterator[None]:
-        """Return a context manager that suspends the rebalance deadline during JoinGroup.
+        """Return a context manager for a JoinGroup request, which suspends the rebalance timeout.
 
-        After JoinGroup arrived in time, the coordinator waits for other members only. The deadline
-        stays if JoinGroup is sent so late that the generation may have begun without this member. A
-        member that joined in time may retry later, because the coordinator may wait long for
-        others.
+        If the request is sent within the timeout, the coordinator then waits only for other
+        members. A retry of such a request may be sent later. But if the first request is sent
+        later, the next generation may have begun without this member, so the timeout still applies.
         """
         before = self._stable
         self._in_time = self._in_time or asyncio.get_running_loop().time() < self._join_by

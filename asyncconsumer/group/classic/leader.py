@@ -121,9 +121,10 @@ class GroupLeader:
         return self._assignor(protocol).assign(partitions, subscriptions, racks)
 
     def assigned(self, protocol: str, encoded: bytes, generation: int) -> list[TopicPartition]:
-        """Decode this member's assignment in `encoded`, and pass it to its assignor. Return it.
+        """Return the partitions of this member's assignment, decoded from `encoded`.
 
-        `protocol` is the name of the assignor. Empty bytes mean that no partition is assigned.
+        Also pass them to the assignor with the name `protocol`. Empty bytes mean that no partition
+        is assigned.
         """
         partitions = (
             list(ConsumerProtocolAssignment.decode(encoded).assigned_partitions) if encoded else []

@@ -21,9 +21,9 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LeaderReturn:
-    """The DescribeGroups lookup of a static leader that has returned.
+    """A lookup of the group's assigned partitions, by a static leader that has returned.
 
-    It is pending until it succeeds.
+    It sends DescribeGroups, and is pending until it succeeds.
     """
 
     def __init__(self, client: CoordinatorClient, topics: SubscribedTopics) -> None:
@@ -52,8 +52,8 @@ class LeaderReturn:
     async def resume(self) -> None:
         """Do a pending lookup, and pass the assigned partitions to `SubscribedTopics`.
 
-        A lookup that fails stays pending, so that the next call repeats it. If another member leads
-        the group by then, the partitions are not passed on.
+        A lookup that fails stays pending, so that the next call repeats it. If the lookup shows
+        that another member leads the group, the partitions are not passed.
         """
         if (joined := self._pending) is None:
             return

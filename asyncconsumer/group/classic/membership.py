@@ -115,18 +115,18 @@ class ClassicMembership(AsyncResource):
 
     @property
     def is_current(self) -> bool:
-        """Whether this member has an assignment, and no newer one was requested.
+        """Whether this member has an assignment, and no rebalance was requested since.
 
-        A new subscription requests one.
+        A change of the subscription requests a rebalance.
         """
         return self._member.state is MemberState.STABLE and not self._rejoin.requested.is_set()
 
     @property
     def settles_after(self) -> float:
-        """The seconds after which an empty assignment is final.
+        """The seconds for which an empty assignment must last until it counts as final.
 
-        It is 0 in the eager protocol, because other members revoke their partitions before the
-        assignment.
+        In the cooperative protocol, partitions follow when other members have revoked them. In the
+        eager protocol the value is 0, because members revoke all partitions before they rejoin.
         """
         interval = self._config.heartbeat_interval_ms / 1000
         return 3 * interval if self._leader.cooperative else 0.0
@@ -386,11 +386,10 @@ class ClassicMembership(AsyncResource):
             self._on_heartbeat_result(result)
 
     def _on_heartbeat_result(self, result: HeartbeatResult) -> None:
-        """React to the result of a heartbeat."""
         joining = self._member.state is MemberState.JOINING
         match reaction := self._client.resolve_fencing(result.reaction):
             case Reaction.FIND_COORDINATOR:
-                # the attempt waits for a broker that is no longer the coordinator
+                # a join request waits for a broker that is no longer the coordinator
                 self._attempt.cancel()
             case Reaction.REJOIN if joining:
                 pass  # already rejoining

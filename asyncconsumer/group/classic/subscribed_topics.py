@@ -20,7 +20,7 @@ class _TopicSnapshot(NamedTuple):
 
 
 class SubscribedTopics:
-    """The topics of one member, and how they have changed since the last rebalance.
+    """The topics of one member, with a check for changes since the last rebalance.
 
     While the member leads its group, the topics of all members are checked as well.
     """
@@ -55,7 +55,7 @@ class SubscribedTopics:
 
     @property
     def last_names(self) -> frozenset[str]:
-        """The topic names from the last lookups that the current subscription includes."""
+        """The names in the last lookups of topics, if the current subscription includes them."""
         return frozenset(filter(self.includes, self._names | self._snapshot.names))
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -112,10 +112,10 @@ class SubscribedTopics:
         return self._racks or {}
 
     def resume(self, assigned: PartitionNumbers) -> None:
-        """Let `changed` compare with `assigned`, the partitions of all topics of the group.
+        """Store the assigned partitions of the group's topics, with which `changed` compares.
 
-        An earlier process of this static leader assigned them. The racks at that time are not
-        known.
+        An earlier process of this static leader assigned them. The racks of their replicas at that
+        time are not known.
         """
         self._assigned, self._racks = dict(assigned), None
 
@@ -131,7 +131,7 @@ class SubscribedTopics:
         )
 
     def withheld(self, assignments: Mapping[str, Collection[TopicPartition]]) -> bool:
-        """Return whether `assignments` lack a partition of the last `partition_counts`."""
+        """Return whether `assignments` leave out a partition that `partition_counts` counted."""
         assigned = {tp for partitions in assignments.values() for tp in partitions}
         return sum(map(len, (self._assigned or {}).values())) > len(assigned)
 

@@ -80,8 +80,8 @@ class ConsumerGroupMembership(AsyncResource):
         self._cluster = cluster
         self._config = config
         self._pacing = RejoinPacing(randomness)
-        self._wakeup = asyncio.Event()  # wakeup: send a heartbeat now
-        self._target_changed = asyncio.Event()  # wakeup: the assignment may have changed
+        self._wakeup = asyncio.Event()  # set to send a heartbeat now
+        self._target_changed = asyncio.Event()  # set when the assignment may have changed
         self._topics = TopicWatch(
             cluster,
             subscription,
@@ -128,9 +128,9 @@ class ConsumerGroupMembership(AsyncResource):
 
     @property
     def settles_after(self) -> float:
-        """The seconds after which an empty assignment is final.
+        """The seconds for which an empty assignment must last until it counts as final.
 
-        Other members may need a few heartbeats to release partitions.
+        Partitions may follow, because other members may need a few heartbeats to revoke them.
         """
         return 3 * self._state.interval
 
@@ -357,7 +357,11 @@ class ConsumerGroupMembership(AsyncResource):
         return sent_at + state.interval
 
     def _regex(self, connection: BrokerConnection, subscription: Subscription) -> str | None:
-        """Return the pattern that the coordinator matches, as `next_fields` takes it."""
+        """Return the pattern that the coordinator is to match, or "" if it gets topic names.
+
+        Return None if the coordinator does not support patterns. Raise ConsumerProtocolUnsupported
+        if it does not support KIP-848.
+        """
         versions = connection.versions.get(ConsumerGroupHeartbeatRequest.API_KEY)
         if versions is None:
             reason = f"its coordinator {connection.address} does not support KIP-848"

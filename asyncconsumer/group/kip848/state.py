@@ -124,7 +124,7 @@ class _Acknowledged(NamedTuple):
 
 
 class MemberState848:
-    """The protocol state of one member."""
+    """The protocol state of one KIP-848 member: its epoch, its partitions and its deadlines."""
 
     def __init__(self, member_id: str, timeouts: Timeouts) -> None:
         self.member_id: Final = member_id
@@ -154,8 +154,8 @@ class MemberState848:
         """The loop time until which this member certainly owns its partitions.
 
         The coordinator removes a member after the session timeout without heartbeats. It also
-        removes one that does not revoke partitions within the rebalance timeout. A response that
-        was not received may have demanded a revocation.
+        removes a member that does not revoke partitions within the rebalance timeout. That timeout
+        may have begun with a response that this member did not receive.
         """
         if self.phase is not Phase.MEMBER:
             return -inf
@@ -286,7 +286,7 @@ class MemberState848:
     # --- owned partitions ------------------------------------------------------------------------
 
     def hand_over(self, partitions: PartitionsById) -> None:
-        """Add `partitions` to the owned ones, because they are about to be read.
+        """Add `partitions` to the owned partitions, because the member is about to read them.
 
         Revoked partitions stay owned until `confirm`, because they may still be read.
         """
@@ -297,9 +297,9 @@ class MemberState848:
         }
 
     def hand_over_again(self) -> None:
-        """Require that the target assignment is yielded again, even if it is unchanged.
+        """Make the membership yield the target assignment again, even if it is unchanged.
 
-        The caller may not have started to read all of its partitions.
+        The caller may not have started to read all partitions of the last one.
         """
         self.handed_over = False
 

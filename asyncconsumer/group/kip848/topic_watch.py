@@ -54,7 +54,7 @@ class TopicWatch:
         randomness: Random,
     ) -> None:
         self.subscribed: ResolvedSubscription | None = None  # None until the first lookup
-        self._matches_locally = False  # the coordinator cannot match patterns
+        self._matches_locally = False  # True if the coordinator cannot match patterns
         self._cluster = cluster
         self._exclude_internal = exclude_internal
         self.subscription = subscription
@@ -114,8 +114,8 @@ class TopicWatch:
     def regex(self, subscription: Subscription) -> str:
         """Return the pattern that the coordinator matches, or "" to send it topic names instead.
 
-        Coordinators cannot leave out internal topics. If a pattern that matches some shall do so,
-        this client matches topic names.
+        Coordinators cannot leave out internal topics. If the pattern matches an internal topic and
+        these are excluded, this client must match the names.
         """
         if not isinstance(subscription, PatternSubscription) or self._leaves_out(subscription):
             return ""

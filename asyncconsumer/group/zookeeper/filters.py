@@ -43,10 +43,10 @@ class PatternKind(enum.Enum):
 
 @dataclass(frozen=True)
 class StreamSubscription:
-    """The number of streams that a member wants for each topic.
+    """The number of streams that a member requests for each topic.
 
-    A wildcard subscription has one key, its pattern. The pattern is the exact text in ZooKeeper, so
-    that all members read the same.
+    A wildcard subscription has one key, its pattern. The pattern is the exact text in ZooKeeper,
+    because all members must match the same text.
     """
 
     streams: Mapping[str, int]

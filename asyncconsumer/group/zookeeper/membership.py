@@ -89,7 +89,7 @@ class ZooKeeperMembership:
         self._owned: dict[TopicPartition, str] = {}  # the thread that reads each owned partition
         self._uncertain_owners: set[TopicPartition] = (
             set()
-        )  # other owner nodes that this member may have created
+        )  # partitions not owned, for which this member may have created an owner node
         self._seen: dict[str, set[int]] = {}  # partitions of each topic when first seen
         self._yielded = False  # the current assignment was yielded
         self._claimed = False  # all partitions due to this member are claimed
@@ -131,7 +131,7 @@ class ZooKeeperMembership:
 
     @property
     def settles_after(self) -> float:
-        """Return 0, because an empty assignment is final as soon as all claims are made."""
+        """The value 0, because an empty assignment is final at once in a ZooKeeper group."""
         return 0.0
 
     @property

@@ -237,7 +237,7 @@ class Matcher:
     ) -> frozenset[int]:
         """Return all states that are reachable at position `index` without reading a character.
 
-        The result includes `states`. Conditions are checked at that position of `place`.
+        The result includes `states`. Conditions are checked at that position of the topic name.
         """
         known: Sequence[_AutomatonState] = self._automaton.states
         closed: set[int] = set()

@@ -83,7 +83,7 @@ class Roster:
             if node is None:
                 continue
             self._known[name] = None
-            await asyncio.sleep(0)  # decoding one may take milliseconds
+            await asyncio.sleep(0)  # decoding a registration may take milliseconds
             try:
                 self._known[name] = registration.read(path, node.data)
             except BadZnode as error:
