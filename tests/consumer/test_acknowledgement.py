@@ -62,7 +62,9 @@ async def returned(consumer: Any, body: Body) -> None:
 
 async def batches(consumer: Any, body: Body) -> None:
     async for batch in consumer.batches(3, 10):
-        leave = [await body(record.offset) for record in batch]  # it is acknowledged as a whole
+        leave = [
+            await body(record.offset) for record in batch
+        ]  # the batch is acknowledged as a whole
         if any(leave):
             return
 
@@ -159,7 +161,7 @@ async def getone(consumer: Any, body: Body) -> None:
             return
 
 
-SEEN = [statement, returned, batches, arrow]  # the library sees how these are left
+SEEN = [statement, returned, batches, arrow]  # the library sees how these loops end
 UNSEEN = [
     comprehension,
     generator_expression,
@@ -180,7 +182,7 @@ raw_or_made = pytest.mark.parametrize("options", MESSAGES, ids=["raw", "messages
 
 
 def until(last: int, seen: list[int], fail: bool = False) -> Body:
-    """A body that leaves at an offset, by ``break`` or by an error."""
+    """Return a body that leaves at an offset, by ``break`` or by an error."""
 
     async def body(offset: int) -> bool:
         await asyncio.sleep(0.01)
@@ -198,7 +200,7 @@ def until(last: int, seen: list[int], fail: bool = False) -> Body:
 @every_and_calls
 @raw_or_made
 @simulated([1])
-async def test_asking_for_the_next_acknowledges(read: Any, options: dict[str, Any]) -> None:
+async def test_requesting_the_next_record_acknowledges(read: Any, options: dict[str, Any]) -> None:
     async with world(6) as cluster, make_consumer(cluster, **options) as consumer:
 
         async def body(offset: int) -> bool:
@@ -218,7 +220,7 @@ async def test_asking_for_the_next_acknowledges(read: Any, options: dict[str, An
 )
 @raw_or_made
 @simulated([1])
-async def test_leaving_the_block_without_an_error_acknowledges(
+async def test_leaving_the_block_without_error_acknowledges(
     read: Any, options: dict[str, Any]
 ) -> None:
     async with world(6) as cluster:
@@ -245,7 +247,9 @@ async def test_a_break_acknowledges(read: Any, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("read", UNSEEN, ids=lambda read: read.__name__)
 @pytest.mark.parametrize("options", [{}, TRACED], ids=["raw", "traced"])
 @simulated([1])
-async def test_what_ends_unseen_comes_again(read: Any, options: dict[str, Any]) -> None:
+async def test_a_loop_whose_break_is_not_seen_redelivers_its_record(
+    read: Any, options: dict[str, Any]
+) -> None:
     async with world(6) as cluster, make_consumer(cluster, **options) as consumer:
         seen: list[int] = []
         await read(consumer, until(2, seen))
@@ -297,7 +301,7 @@ async def test_a_failed_loop_is_not_acknowledged_by_the_end_of_the_block(read: A
 
 @every_and_calls
 @simulated([1])
-async def test_a_task_that_was_cancelled_acknowledges_nothing(read: Any) -> None:
+async def test_a_cancelled_task_acknowledges_nothing(read: Any) -> None:
     async with world(6) as cluster:
         seen: list[int] = []
         stuck = asyncio.Event()
@@ -328,7 +332,7 @@ async def test_a_task_that_was_cancelled_acknowledges_nothing(read: Any) -> None
     "policy", [{}, {"enable_auto_commit": False}, {"commit_policy": "manual"}], ids=str
 )
 @simulated([1])
-async def test_a_commit_by_the_reader_includes_what_is_in_flight(
+async def test_a_commit_by_the_reader_includes_its_records_in_flight(
     read: Any, options: dict[str, Any], policy: dict[str, Any]
 ) -> None:
     async with world(6) as cluster, make_consumer(cluster, **options, **policy) as consumer:
@@ -344,7 +348,7 @@ async def test_a_commit_by_the_reader_includes_what_is_in_flight(
 
 @every_and_calls
 @simulated([1])
-async def test_a_commit_by_another_task_does_not(read: Any) -> None:
+async def test_a_commit_by_another_task_excludes_records_in_flight(read: Any) -> None:
     async with world(6) as cluster, make_consumer(cluster, enable_auto_commit=False) as consumer:
 
         async def body(offset: int) -> bool:
@@ -407,7 +411,7 @@ async def test_tasks_that_share_an_iterator_are_refused(kind: str) -> None:
 
 
 @simulated([1])
-async def test_a_task_that_reads_on_is_refused_when_another_took_over() -> None:
+async def test_a_task_cannot_continue_to_read_while_another_has_a_record() -> None:
     async with world(6) as cluster, make_consumer(cluster) as consumer:
         second_holds, over = asyncio.Event(), asyncio.Event()
 
@@ -434,7 +438,7 @@ async def test_a_task_that_reads_on_is_refused_when_another_took_over() -> None:
 
 
 @simulated([1])
-async def test_a_task_may_follow_another_that_is_done() -> None:
+async def test_a_task_may_read_after_another_task_is_done() -> None:
     async with world(6) as cluster, make_consumer(cluster) as consumer:
         seen: list[int] = []
         for last in (1, 3, 5):
@@ -464,7 +468,7 @@ async def test_a_running_task_keeps_its_record_when_the_block_ends() -> None:
 
 
 @simulated([1])
-async def test_a_kept_iterator_goes_on() -> None:
+async def test_an_iterator_continues_after_its_loop() -> None:
     async with world(6) as cluster, make_consumer(cluster) as consumer:
         iterator = aiter(consumer)
         assert (await anext(iterator)).offset == 0
@@ -476,7 +480,7 @@ async def test_a_kept_iterator_goes_on() -> None:
 
 
 @simulated([1])
-async def test_a_kept_iterator_delivers_again_what_a_loop_failed_on() -> None:
+async def test_an_iterator_redelivers_the_record_on_which_a_loop_failed() -> None:
     async with world(6) as cluster, make_consumer(cluster) as consumer:
         iterator, seen = aiter(consumer), list[int]()
         for fails in (True, True, False):
@@ -487,7 +491,7 @@ async def test_a_kept_iterator_delivers_again_what_a_loop_failed_on() -> None:
 
 
 @simulated([1])
-async def test_what_is_left_of_a_chunk_is_read_by_the_next_loop() -> None:
+async def test_the_rest_of_a_chunk_is_read_by_the_next_loop() -> None:
     async with world(12, batch=6) as cluster, make_consumer(cluster) as consumer:
         seen: list[int] = []
         for read, last in (
@@ -501,7 +505,7 @@ async def test_what_is_left_of_a_chunk_is_read_by_the_next_loop() -> None:
 
 
 class Walk:
-    """Reads in random ways, and knows what must not be committed yet."""
+    """A reader that reads in random ways and knows which offsets must not be committed yet."""
 
     def __init__(self, cluster: GroupCluster, random: Random, records: int) -> None:
         self._cluster = cluster
@@ -588,7 +592,7 @@ async def _walk(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
-def test_a_random_walk_loses_nothing(first: int) -> None:
+def test_a_random_walk_loses_no_record(first: int) -> None:
     for seed in range(first, first + 20):
         try:
             run(partial(_walk, seed), seed=seed, limit=10**6)
@@ -601,7 +605,7 @@ def test_a_random_walk_loses_nothing(first: int) -> None:
 def test_the_pure_decoder_has_the_same_rule() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     ran = subprocess.run(
-        [*command, "-p", "no:xdist", "-k", "not messages-"],  # half of them are enough
+        [*command, "-p", "no:xdist", "-k", "not messages-"],  # half of the tests are enough
         env={**os.environ, "ASYNCCONSUMER_DECODER": "pure"},
         cwd=Path(__file__).parents[2],
         capture_output=True,

@@ -59,7 +59,7 @@ async def test_a_seek_while_a_batch_is_collected_does_not_end_the_loop() -> None
 
 
 @simulated(range(3))
-async def test_a_partition_that_is_lost_while_a_batch_is_collected_does_not_end_the_loop() -> None:
+async def test_a_partition_lost_while_a_batch_is_collected_does_not_end_the_loop() -> None:
     async with GroupCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 3)
@@ -79,8 +79,8 @@ async def test_a_partition_that_is_lost_while_a_batch_is_collected_does_not_end_
 
 
 @simulated(range(3))
-async def test_what_is_collected_waits_while_it_is_not_certainly_owned() -> None:
-    """A process that stood still knows nothing of what happened meanwhile."""
+async def test_a_batch_is_held_while_the_fence_is_closed() -> None:
+    """A process that was suspended may have lost its partitions without a notification."""
     world = World(closed=False)
     batches = world.reading.batches(max_wait_ms=1_000)
     async with asyncio.TaskGroup() as tasks:
@@ -95,7 +95,7 @@ async def test_what_is_collected_waits_while_it_is_not_certainly_owned() -> None
 
 
 @simulated(range(3))
-async def test_what_will_never_be_certain_is_not_handed_out_and_not_finished() -> None:
+async def test_a_closed_channel_discards_a_batch_after_the_deadline() -> None:
     world = World(closed=False)
     batches = world.reading.batches(max_wait_ms=1_000)
     async with asyncio.TaskGroup() as tasks:
@@ -109,7 +109,7 @@ async def test_what_will_never_be_certain_is_not_handed_out_and_not_finished() -
 
 
 class ControlledDeadLetters:
-    """Dead letters that are written when a test allows it."""
+    """Dead letters that are written when a test allows the write."""
 
     def __init__(self) -> None:
         self.let = asyncio.Event()
@@ -119,7 +119,7 @@ class ControlledDeadLetters:
 
 
 @simulated(range(3))
-async def test_what_is_lost_while_a_dead_letter_is_written_is_not_in_the_batch() -> None:
+async def test_records_lost_during_a_dead_letter_write_are_not_in_the_batch() -> None:
     def refuse(value: bytes) -> object:
         made.append(value)
         return json.loads(b"{" if len(made) == 2 else b"{}")

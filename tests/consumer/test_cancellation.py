@@ -32,17 +32,17 @@ def cancelled_at(step: int, work: Coroutine[Any, Any, None]) -> Generator[Any, A
             if steps == step:
                 task = asyncio.current_task()
                 assert task is not None
-                task.cancel()  # as soon as it is given what it waits for, which is at once
+                task.cancel()  # before the awaited result can arrive
             try:
                 word = yield waits
-            except BaseException as error:  # noqa: BLE001 - passed on to where it belongs
+            except BaseException as error:  # noqa: BLE001 - raised inside of the coroutine
                 trouble = error
     except StopIteration:
         return steps
 
 
 class Work:
-    """Takes its time with each record; no commit may be beyond what it has finished."""
+    """Slow processing of records. No commit may be after its last processed record."""
 
     def __init__(self) -> None:
         self.finished: set[tuple[int, int]] = set()
@@ -81,7 +81,7 @@ async def by_message(consumer: Consumer[Any, Any], work: Work) -> None:
 
 
 async def by_timeout(consumer: Consumer[Any, Any], work: Work) -> None:
-    """Each wait for the next one is short, and is made again."""
+    """Read with a short timeout for each record, and repeat the wait."""
     iterator = aiter(consumer)
     while True:
         try:
@@ -116,7 +116,7 @@ async def slow(data: bytes) -> bytes:
 
 
 class SlowAtFirst:
-    """Longer than `by_timeout` waits, unless it has seen the same before."""
+    """A deserializer that is slower than `by_timeout` waits when it gets a value first."""
 
     def __init__(self) -> None:
         self.seen: set[bytes] = set()
@@ -144,7 +144,10 @@ WAYS: dict[
 
 
 async def run(step: int, way: str) -> bool:
-    """Read with one task, cancelled at that step, then with another; whether it came to that."""
+    """Read with a task that is cancelled at `step`, then with another.
+
+    Return whether the first task was cancelled before all records were read.
+    """
     read, options = WAYS[way]
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", PARTITIONS)
@@ -164,7 +167,7 @@ async def run(step: int, way: str) -> bool:
             if not work.over:
                 readers.append(tasks.create_task(read(consumer, work)))
                 await until(lambda: work.over, 300)
-            # a delivered record is finished when the next is asked for, of which there is none
+            # the last records are not acknowledged, because no next record is requested
             await until(lambda: sum(work.committed.values()) >= RECORDS - 5, 300)
             for reader in readers:
                 reader.cancel()
@@ -174,9 +177,9 @@ async def run(step: int, way: str) -> bool:
 
 @pytest.mark.fast
 @pytest.mark.parametrize("way", WAYS)
-def test_whatever_a_reader_waits_for_it_may_be_cancelled(way: str) -> None:
+def test_a_cancellation_at_any_await_of_a_reader_loses_no_record(way: str) -> None:
     step, cancelled = 0, True
-    while cancelled:  # until it has read everything before its step comes
+    while cancelled:  # until the reader has read everything before its step
         step += 1
 
         @simulated([step])
@@ -185,12 +188,12 @@ def test_whatever_a_reader_waits_for_it_may_be_cancelled(way: str) -> None:
             cancelled = await run(step, way)
 
         played()
-    assert step > RECORDS  # there were that many points at least
+    assert step > RECORDS  # at least one await for each record
 
 
 @pytest.mark.fast
 @simulated([7])
-async def test_a_thousand_cancellations_while_records_keep_coming() -> None:
+async def test_a_thousand_cancellations_lose_no_record() -> None:
     dice = Random(5)
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", PARTITIONS)

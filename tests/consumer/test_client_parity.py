@@ -22,7 +22,7 @@ A = TopicPartition("t", 0)
 
 @simulated([1, 2])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_who_asks_for_no_record_for_long_leaves_the_group(protocol: str) -> None:
+async def test_a_consumer_that_exceeds_the_poll_interval_leaves_the_group(protocol: str) -> None:
     async with coordinating(protocol) as cluster:
         cluster.add_topic("t", 1)
         cluster.append(*A, 10)
@@ -32,7 +32,9 @@ async def test_who_asks_for_no_record_for_long_leaves_the_group(protocol: str) -
             assert (await anext(records)).offset == 0
             second = make_consumer(cluster, **options, environment=environment(cluster, 3))
             async with second as two:
-                assert (await anext(aiter(two))).offset == 0  # it was not finished
+                assert (
+                    await anext(aiter(two))
+                ).offset == 0  # not acknowledged by the first consumer
                 assert not consumer.assignment
                 with pytest.raises(PollIntervalExceeded, match="max_poll_interval_ms"):
                     await anext(records)
@@ -42,7 +44,7 @@ async def test_who_asks_for_no_record_for_long_leaves_the_group(protocol: str) -
 
 
 @simulated([1])
-async def test_who_waits_for_records_or_has_paused_has_asked() -> None:
+async def test_waiting_and_paused_consumers_keep_the_poll_interval() -> None:
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 2)
         cluster.append(*A, 10)
@@ -62,7 +64,7 @@ async def test_who_waits_for_records_or_has_paused_has_asked() -> None:
 
 
 @simulated([1])
-async def test_offsets_are_committed_and_read_with_nothing_subscribed() -> None:
+async def test_offsets_are_committed_and_read_without_a_subscription() -> None:
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
         async with make_consumer(cluster, ()) as consumer:
@@ -79,7 +81,7 @@ async def test_offsets_are_committed_and_read_with_nothing_subscribed() -> None:
 
 
 @simulated([1])
-async def test_the_ends_of_a_log_are_reported_and_when_it_was_fetched() -> None:
+async def test_log_ends_and_the_time_of_the_last_fetch_are_reported() -> None:
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
         cluster.append(*A, 5)
@@ -95,7 +97,7 @@ async def test_the_ends_of_a_log_are_reported_and_when_it_was_fetched() -> None:
 
 @simulated([1])
 @pytest.mark.parametrize("policy", ["auto", "manual"])
-async def test_a_consumer_that_was_opened_and_forgotten_is_warned_of(policy: str) -> None:
+async def test_an_unclosed_consumer_causes_a_warning(policy: str) -> None:
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
         cluster.append(*A, 5)
@@ -110,7 +112,7 @@ async def test_a_consumer_that_was_opened_and_forgotten_is_warned_of(policy: str
         retained.append(make_consumer(cluster, (), partitions=[A]))
         async with retained[0]:
             pass
-        forget(retained)  # without a warning, which would be an error here
+        forget(retained)  # causes no warning, which would fail the test
 
 
 def forget(retained: list[Consumer[Any, Any]]) -> None:

@@ -71,7 +71,7 @@ class Fakes:
         return [path[len(_IDS) :] for path in self.zookeeper.tree.nodes if path.startswith(_IDS)]
 
     def register(self, name: str, topic: str = "t") -> None:
-        """Make a member by hand, one that does nothing."""
+        """Register a member that does nothing."""
         data = registration.write(StreamSubscription({topic: 1}), 0)
         self.create(f"{_IDS}g_{name}", data)
 
@@ -95,12 +95,12 @@ async def only(streams: dict[str, list[MessageStream[Any, Any]]]) -> MessageStre
 
 
 async def joined(connector: ConsumerConnector) -> Any:
-    """Join with one stream, this."""
+    """Join with one stream and return it."""
     return await only(await connector.create_message_streams({"t": 1}))
 
 
 @simulated(range(10))
-async def test_streams_are_read_committed_and_end_with_the_shutdown() -> None:
+async def test_streams_are_read_and_committed_and_end_with_the_shutdown() -> None:
     async with fakes() as world:
         world.cluster.append("t", 0, 5)
         world.cluster.append("t", 1, 5)
@@ -123,7 +123,7 @@ async def test_streams_are_read_committed_and_end_with_the_shutdown() -> None:
 
 
 @simulated(range(10))
-async def test_a_new_topic_of_the_same_name_is_committed_again() -> None:
+async def test_offsets_of_a_recreated_topic_are_committed() -> None:
     async with fakes(1) as world:
         world.cluster.append("t", 0, 10)
         async with world.connector() as connector:
@@ -142,7 +142,7 @@ async def test_a_new_topic_of_the_same_name_is_committed_again() -> None:
 
 
 @simulated(range(10))
-async def test_decoders_make_messages_and_leave_none_alone() -> None:
+async def test_decoders_create_messages_and_do_not_get_none() -> None:
     async with fakes(1) as world:
         world.cluster.append("t", 0, 1)
         async with world.connector() as connector:
@@ -165,7 +165,7 @@ async def test_decoders_make_messages_and_leave_none_alone() -> None:
 
 
 @simulated(range(10))
-async def test_a_stream_with_a_timeout_can_be_read_on() -> None:
+async def test_a_stream_can_be_read_after_a_consumer_timeout() -> None:
     for decoder in (None, bytes):
         async with fakes(1) as world, world.connector(consumer_timeout_ms=500) as connector:
             streams: Any = await connector.create_message_streams({"t": 1}, value_decoder=decoder)
@@ -178,7 +178,7 @@ async def test_a_stream_with_a_timeout_can_be_read_on() -> None:
 
 
 @simulated(range(10))
-async def test_what_was_fetched_ahead_can_be_cleared_and_comes_again() -> None:
+async def test_records_fetched_ahead_are_redelivered_after_clear() -> None:
     async with fakes(1) as world:
         world.cluster.append("t", 0, 5)
         async with world.connector() as connector:
@@ -214,7 +214,7 @@ async def test_streams_have_the_acknowledgement_rule_of_consumers(
 
 
 @simulated(range(10))
-async def test_a_stream_too_many_waits_and_ends_with_the_shutdown() -> None:
+async def test_a_stream_without_partitions_ends_with_the_shutdown() -> None:
     async with fakes(1) as world, world.connector() as connector:
         streams: Any = await connector.create_message_streams({"t": 2, "missing": 1})
         async with asyncio.TaskGroup() as group:
@@ -229,7 +229,7 @@ async def test_a_stream_too_many_waits_and_ends_with_the_shutdown() -> None:
 
 
 @simulated(range(3))
-async def test_streams_are_made_once_and_counts_are_checked() -> None:
+async def test_streams_are_created_once_and_their_numbers_are_checked() -> None:
     async with fakes(1) as world, world.connector() as connector:
         with pytest.raises(ConfigError, match="needs a topic"):
             await connector.create_message_streams({})
@@ -241,7 +241,7 @@ async def test_streams_are_made_once_and_counts_are_checked() -> None:
         assert connector.consumer_id == "g_m"
 
 
-def test_options_or_a_config_but_not_both() -> None:
+def test_options_and_a_config_together_are_refused() -> None:
     config = ClassicConfig(zookeeper_connect="zk", group_id="g")
     with pytest.raises(ConfigError, match="cannot be combined"):
         ConsumerConnector(config, group_id="h")
@@ -250,7 +250,7 @@ def test_options_or_a_config_but_not_both() -> None:
 
 
 @simulated(range(5))
-async def test_what_does_not_move_is_reported_with_the_reason() -> None:
+async def test_a_stalled_partition_is_reported_with_the_reason() -> None:
     async with fakes(1) as world:
         world.cluster.append("t", 0, 3)
         async with world.connector(stall_timeout_ms=2000) as connector:
@@ -263,7 +263,9 @@ async def test_what_does_not_move_is_reported_with_the_reason() -> None:
 
 
 @simulated(range(5))
-async def test_who_cannot_load_offsets_gives_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_member_that_loads_offsets_releases_partitions_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The member reads its partitions after their offsets are loaded."""
     event, load = asyncio.Event(), ZooKeeperOffsets.load
 

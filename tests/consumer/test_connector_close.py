@@ -1,4 +1,4 @@
-"""A connector that is closed at any moment leaves nothing behind."""
+"""Connectors that are closed at any moment, and the nodes that remain in ZooKeeper."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -39,8 +39,8 @@ def connector_on(
     )
 
 
-def left_by(zookeeper: FakeZooKeeper, name: str) -> list[str]:
-    """Nodes that say that it is in the group, or owns something."""
+def nodes_of_member(zookeeper: FakeZooKeeper, name: str) -> list[str]:
+    """Return the registrations and claims of a member."""
     return [
         path
         for path, node in zookeeper.tree.nodes.items()
@@ -49,13 +49,13 @@ def left_by(zookeeper: FakeZooKeeper, name: str) -> list[str]:
 
 
 async def joined_for(connector: ConsumerConnector, seconds: float) -> None:
-    """Join, and be shut down after so long, wherever it is by then."""
+    """Join, and shut down after `seconds`, at any step of the join."""
 
     async def join() -> None:
         try:
             await connector.create_message_streams({TOPIC: 1})
         except ClosedError:
-            return  # it was not in time
+            return  # the shutdown came before the streams
 
     async with asyncio.TaskGroup() as group:
         group.create_task(join())
@@ -63,42 +63,42 @@ async def joined_for(connector: ConsumerConnector, seconds: float) -> None:
         await connector.shutdown()
 
 
-async def come_and_go(seed: int, *, breaking: bool) -> None:
+async def join_and_leave(seed: int, *, unreliable: bool) -> None:
     chance = Random(seed)
     zookeeper = FakeZooKeeper(randomness=Random(seed))
     async with FakeCluster(Random(seed), brokers=1) as cluster:
         cluster.add_topic(TOPIC, PARTITIONS)
         async with connector_on(cluster, zookeeper, "b", seed) as staying:
             await staying.create_message_streams({TOPIC: 1})
-            if breaking:
+            if unreliable:
                 fates = [*[Fate.DONE] * 6, Fate.LOST_BEFORE, Fate.LOST_AFTER]
                 zookeeper.on_write = lambda session_id, request: chance.choice(fates)
             async with connector_on(cluster, zookeeper, "a", seed + 1) as leaving:
                 await joined_for(leaving, chance.uniform(0, 0.04))
-                assert left_by(zookeeper, "a") == []
+                assert nodes_of_member(zookeeper, "a") == []
                 async with asyncio.timeout(30):
-                    while len(left_by(zookeeper, "b")) < 1 + PARTITIONS:
+                    while len(nodes_of_member(zookeeper, "b")) < 1 + PARTITIONS:
                         await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize("breaking", [False, True], ids=["calm", "breaking"])
-def test_a_shutdown_at_any_moment_leaves_nothing_behind(breaking: bool) -> None:
+@pytest.mark.parametrize("unreliable", [False, True], ids=["calm", "unreliable"])
+def test_a_shutdown_at_any_moment_leaves_no_registration_or_claim(unreliable: bool) -> None:
     for seed in range(60):
         try:
-            run(come_and_go(seed, breaking=breaking), seed=seed, limit=1000)
+            run(join_and_leave(seed, unreliable=unreliable), seed=seed, limit=1000)
         except BaseException as error:
             error.add_note(f"This was seed {seed}.")
             raise
 
 
-class ClumsyAtTheStart(RebalanceListener):
+class FailsAtTheStart(RebalanceListener):
     async def before_starting_fetchers(
         self, consumer_id: str, owners: Mapping[TopicPartition, str]
     ) -> None:
         raise RuntimeError("no such file")
 
 
-class ClumsyAtTheEnd(RebalanceListener):
+class FailsAtTheEnd(RebalanceListener):
     async def before_releasing_partitions(self, partitions: Collection[TopicPartition]) -> None:
         raise RuntimeError("no such file")
 
@@ -112,45 +112,47 @@ async def read_to_the_end(connector: ConsumerConnector) -> None:
 
 
 @simulated(range(10))
-async def test_what_a_listener_raises_is_raised_where_streams_are_made_or_read() -> None:
+async def test_a_listener_error_is_raised_where_streams_are_created_or_read() -> None:
     zookeeper = FakeZooKeeper(randomness=Random(1))
     async with FakeCluster(Random(2), brokers=1) as cluster:
         cluster.add_topic(TOPIC, PARTITIONS)
-        listener: Any = {"listener": ClumsyAtTheStart()}
+        listener: Any = {"listener": FailsAtTheStart()}
         with pytest.raises(ListenerFailed, match=r"before_starting: .*no such file"):
             async with connector_on(cluster, zookeeper, "a", 1, **listener) as connector:
                 await connector.create_message_streams({TOPIC: 1})
-        assert left_by(zookeeper, "a") == []
+        assert nodes_of_member(zookeeper, "a") == []
 
-        listener = {"listener": ClumsyAtTheEnd()}
+        listener = {"listener": FailsAtTheEnd()}
         async with asyncio.TaskGroup() as group:
 
-            async def be_clumsy() -> None:
+            async def fail_at_the_end() -> None:
                 with pytest.raises(ListenerFailed, match="no such file"):
                     async with connector_on(cluster, zookeeper, "a", 1, **listener) as connector:
                         await read_to_the_end(connector)
 
-            clumsy = group.create_task(be_clumsy())
+            failing = group.create_task(fail_at_the_end())
             await asyncio.sleep(1)
             began = asyncio.get_running_loop().time()
             async with connector_on(cluster, zookeeper, "b", 2) as other:
                 await other.create_message_streams({TOPIC: 1})
-                await asyncio.wait([clumsy])
-                assert asyncio.get_running_loop().time() < began + 1, "it waited for nothing"
+                await asyncio.wait([failing])
+                assert asyncio.get_running_loop().time() < began + 1, (
+                    "the failed listener must not delay the other member"
+                )
                 async with asyncio.timeout(30):
-                    while len(left_by(zookeeper, "b")) < 1 + PARTITIONS:
+                    while len(nodes_of_member(zookeeper, "b")) < 1 + PARTITIONS:
                         await asyncio.sleep(0.1)
-        assert left_by(zookeeper, "a") == []
+        assert nodes_of_member(zookeeper, "a") == []
 
 
 @simulated(range(10))
-async def test_a_listener_that_fails_does_not_keep_us_from_leaving() -> None:
+async def test_a_failed_listener_does_not_prevent_the_leave() -> None:
     zookeeper = FakeZooKeeper(randomness=Random(1))
     async with FakeCluster(Random(2), brokers=1) as cluster:
         cluster.add_topic(TOPIC, PARTITIONS)
-        listener: Any = {"listener": ClumsyAtTheEnd()}
+        listener: Any = {"listener": FailsAtTheEnd()}
         async with connector_on(cluster, zookeeper, "a", 1, **listener) as connector:
             await connector.create_message_streams({TOPIC: 1})
-            assert len(left_by(zookeeper, "a")) == 1 + PARTITIONS
+            assert len(nodes_of_member(zookeeper, "a")) == 1 + PARTITIONS
             await connector.shutdown()
-            assert left_by(zookeeper, "a") == []
+            assert nodes_of_member(zookeeper, "a") == []

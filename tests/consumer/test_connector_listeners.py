@@ -28,19 +28,19 @@ class Failing(RebalanceListener):
     async def partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
         self._fail_in("lost")
 
-    def _fail_in(self, what: str) -> None:
-        if what == self.where:
+    def _fail_in(self, callback: str) -> None:
+        if callback == self.where:
             raise ValueError("a mistake of the user's")
 
 
-def why(error: BaseException) -> list[type[BaseException]]:
-    """The error, and what it came of."""
-    return [type(error), *(why(error.__cause__) if error.__cause__ is not None else ())]
+def types_of_causes(error: BaseException) -> list[type[BaseException]]:
+    """Return the types of an error and of its causes."""
+    return [type(error), *(types_of_causes(error.__cause__) if error.__cause__ is not None else ())]
 
 
 @pytest.mark.parametrize("where", ["before_starting", "lost"])
 @simulated(range(3))
-async def test_one_that_fails_later_is_raised_where_streams_are_read(where: str) -> None:
+async def test_a_later_listener_error_is_raised_where_streams_are_read(where: str) -> None:
     listener = Failing()
     async with fakes(2) as world, world.connector("m2", listener) as connector:
         stream = await joined(connector)
@@ -51,7 +51,7 @@ async def test_one_that_fails_later_is_raised_where_streams_are_read(where: str)
             ) as excinfo:
                 async for _record in stream:
                     pass
-            assert why(excinfo.value)[-1] is ValueError
+            assert types_of_causes(excinfo.value)[-1] is ValueError
 
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             group.create_task(read())
@@ -82,7 +82,7 @@ class Slow(RebalanceListener):
 
 
 @simulated(range(3))
-async def test_a_shutdown_waits_for_one_that_is_at_work() -> None:
+async def test_a_shutdown_waits_for_a_running_listener() -> None:
     listener = Slow()
     async with fakes(2) as world, world.connector("m2", listener) as connector:
         await joined(connector)

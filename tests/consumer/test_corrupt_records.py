@@ -15,7 +15,7 @@ from asyncconsumer.records import decoding
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import simulated
-from tests.consumer.test_redelivery import AT, damage, world
+from tests.consumer.test_redelivery import AT, corrupt_batch, world
 from tests.support.fake_consumer import make_consumer
 from tests.support.helpers import until
 from tests.support.worlds.handlers import make_app
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.fast
 LOG = "asyncconsumer.fetch.refetch"
 
 
-class Mending(logging.Handler):
-    """Mends a batch when it was fetched again so often."""
+class BatchRepair(logging.Handler):
+    """A log handler that repairs a batch after it was fetched again `after` times."""
 
     def __init__(self, cluster: FakeCluster, after: int, base: int) -> None:
         super().__init__()
@@ -38,12 +38,12 @@ class Mending(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.fetches += 1
         if self.fetches == self._after:
-            damage(self._cluster, self._base)  # which flips the same bit back
+            corrupt_batch(self._cluster, self._base)  # flips the same bit back
 
 
 @contextmanager
-def mending(cluster: FakeCluster, after: int, base: int = 2) -> Iterator[Mending]:
-    handler = Mending(cluster, after, base)
+def repaired_batch(cluster: FakeCluster, after: int, base: int = 2) -> Iterator[BatchRepair]:
+    handler = BatchRepair(cluster, after, base)
     logging.getLogger(LOG).addHandler(handler)
     try:
         yield handler
@@ -52,7 +52,7 @@ def mending(cluster: FakeCluster, after: int, base: int = 2) -> Iterator[Mending
 
 
 class Reader(RangeReader):
-    """A reader whose sockets are the cluster's."""
+    """A reader with connections to the fake cluster."""
 
     def __init__(self, cluster: GroupCluster) -> None:
         super().__init__(cluster.bootstrap_servers)
@@ -77,12 +77,12 @@ async def by_arrow(reader: Consumer[Any, Any]) -> list[int]:
 @simulated([1, 2, 3])
 @pytest.mark.parametrize("read", [by_record, by_batch, by_arrow])
 @pytest.mark.parametrize("deserialize", [None, lambda data: data], ids=["raw", "deserialized"])
-async def test_damage_that_is_gone_when_it_is_fetched_again_is_not_noticed(
+async def test_a_batch_that_is_intact_when_fetched_again_is_delivered(
     read: Callable[[Consumer[Any, Any]], Any], deserialize: Any
 ) -> None:
     async with world(6, one_by_one=True) as cluster:
-        damage(cluster, 2)
-        with mending(cluster, 2) as handler:
+        corrupt_batch(cluster, 2)
+        with repaired_batch(cluster, 2) as handler:
             options = {"idle_timeout_ms": 2_000, "value_deserializer": deserialize}
             async with make_consumer(cluster, **options) as consumer:
                 assert await read(consumer) == [0, 1, 2, 3, 4, 5]
@@ -92,12 +92,12 @@ async def test_damage_that_is_gone_when_it_is_fetched_again_is_not_noticed(
 
 @simulated([1])
 @pytest.mark.parametrize("read", [by_record, by_batch, by_arrow])
-async def test_damage_that_stays_is_raised_and_tried_again_by_who_reads_on(
+async def test_corruption_is_raised_and_a_new_loop_fetches_the_batch_again(
     read: Callable[[Consumer[Any, Any]], Any],
 ) -> None:
     async with world(6, one_by_one=True) as cluster:
-        damage(cluster, 2)
-        with mending(cluster, 4) as handler:
+        corrupt_batch(cluster, 2)
+        with repaired_batch(cluster, 4) as handler:
             async with make_consumer(cluster, idle_timeout_ms=2_000) as consumer:
                 with pytest.raises(CorruptRecords, match="offset 2"):
                     await read(consumer)
@@ -122,26 +122,26 @@ async def many(reader: Reader) -> list[int]:
 
 @simulated([1, 2, 3])
 @pytest.mark.parametrize("read", [one_by_one, as_arrow, many])
-async def test_without_a_group_damage_is_fetched_again_as_well(
+async def test_a_corrupt_batch_is_fetched_again_without_a_group(
     read: Callable[[Reader], Any],
 ) -> None:
     async with world(6, one_by_one=True) as cluster, Reader(cluster) as reader:
-        damage(cluster, 2)
-        with mending(cluster, 2) as handler:
+        corrupt_batch(cluster, 2)
+        with repaired_batch(cluster, 2) as handler:
             assert await read(reader) == [0, 1, 2, 3, 4, 5]
         assert handler.fetches == 2
-        damage(cluster, 2)
-        with mending(cluster, 4), pytest.raises(CorruptRecords, match="offset 2"):
+        corrupt_batch(cluster, 2)
+        with repaired_batch(cluster, 4), pytest.raises(CorruptRecords, match="offset 2"):
             await read(reader)
 
 
 @simulated([1, 2, 3])
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
-async def test_a_handler_gets_records_whose_damage_is_gone(
+async def test_a_handler_gets_records_that_are_intact_when_fetched_again(
     on_error: Literal["stop", "skip"],
 ) -> None:
     async with world(6, one_by_one=True) as cluster:
-        damage(cluster, 2)
+        corrupt_batch(cluster, 2)
         seen: list[int] = []
         app = make_app(cluster)
 
@@ -149,7 +149,7 @@ async def test_a_handler_gets_records_whose_damage_is_gone(
         async def handle(record: Record) -> None:
             seen.append(record.offset)
 
-        with mending(cluster, 2) as handler:
+        with repaired_batch(cluster, 2) as handler:
             async with app:
                 await until(lambda: len(seen) == 6)
         assert handler.fetches == 2
@@ -158,9 +158,9 @@ async def test_a_handler_gets_records_whose_damage_is_gone(
 
 
 @simulated([1])
-async def test_a_handler_is_not_given_records_whose_damage_stays() -> None:
+async def test_a_handler_does_not_get_corrupt_records() -> None:
     async with world(6, one_by_one=True) as cluster:
-        damage(cluster, 2)
+        corrupt_batch(cluster, 2)
         seen: list[int] = []
         app = make_app(cluster)
 
@@ -168,7 +168,7 @@ async def test_a_handler_is_not_given_records_whose_damage_stays() -> None:
         async def handle(record: Record) -> None:
             seen.append(record.offset)
 
-        with mending(cluster, 9) as handler:
+        with repaired_batch(cluster, 9) as handler:
             async with app:
                 await until(lambda: len(seen) == 5)
         assert handler.fetches == 3
@@ -176,7 +176,7 @@ async def test_a_handler_is_not_given_records_whose_damage_stays() -> None:
 
 
 @simulated([1])
-async def test_a_batch_whose_head_is_damaged_is_fetched_again() -> None:
+async def test_a_batch_with_a_corrupt_header_is_fetched_again() -> None:
     async with world(6, one_by_one=True) as cluster:
         batches = cluster.view.partition(AT).log.batches
         good = batches[0]

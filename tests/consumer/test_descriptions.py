@@ -30,11 +30,11 @@ pytestmark = pytest.mark.fast
         (Consumer(bootstrap_servers="k:1", group_id="g"), "no subscription, group_id='g'"),
     ],
 )
-def test_a_consumer_says_what_it_reads(consumer: Consumer, reads: str) -> None:
+def test_the_repr_of_a_consumer_names_its_topics_and_group(consumer: Consumer, reads: str) -> None:
     assert repr(consumer) == f"<Consumer of {reads}, not open>"
 
 
-def test_an_app_says_its_group_and_state() -> None:
+def test_the_repr_of_an_app_names_its_group_and_state() -> None:
     app = ConsumerApp(bootstrap_servers="k:1", group_id="g")
     assert repr(app) == "<ConsumerApp group_id='g', new>"
 

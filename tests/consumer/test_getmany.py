@@ -45,7 +45,7 @@ async def everything(consumer: Any, *partitions: TopicPartition) -> dict[TopicPa
 
 
 @simulated([1, 2])
-async def test_all_records_come_once_and_in_order() -> None:
+async def test_all_records_are_returned_once_and_in_order() -> None:
     async with world(5, 4) as cluster, make_consumer(cluster) as consumer:
         assert await everything(consumer) == {A: [0, 1, 2, 3, 4], B: [0, 1, 2, 3]}
 
@@ -72,7 +72,7 @@ async def test_each_record_is_listed_under_its_partition() -> None:
 
 
 @simulated([1])
-async def test_without_a_timeout_only_what_is_there_is_returned() -> None:
+async def test_a_call_without_a_timeout_returns_buffered_records_only() -> None:
     async with world(0, 0) as cluster, make_consumer(cluster) as consumer:
         began = asyncio.get_running_loop().time()
         assert await consumer.getmany() == {}
@@ -96,7 +96,7 @@ async def test_a_call_waits_for_the_first_record_only() -> None:
 
 
 @simulated([1])
-async def test_calls_let_other_tasks_run() -> None:
+async def test_calls_yield_to_other_tasks() -> None:
     async with (
         world(300, 300) as cluster,
         make_consumer(cluster, max_partition_fetch_bytes=1) as consumer,
@@ -131,7 +131,7 @@ async def test_only_chosen_partitions_are_read() -> None:
 
 
 @simulated([1])
-async def test_partitions_that_are_not_read_do_not_use_up_the_budget() -> None:
+async def test_unread_partitions_do_not_exhaust_the_budget() -> None:
     async with GroupCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("t", 2)
         for _ in range(400):
@@ -163,7 +163,7 @@ async def test_a_loop_after_a_call_reads_all_partitions() -> None:
 
 
 @simulated([1])
-async def test_a_loop_delivers_again_what_a_call_returned_and_nobody_acknowledged() -> None:
+async def test_a_loop_redelivers_unacknowledged_records_of_a_call() -> None:
     async with world(3) as cluster, make_consumer(cluster) as consumer:
         assert offsets(await consumer.getmany(timeout_ms=5_000, max_records=2)) == {A: [0, 1]}
         async for record in consumer:
@@ -184,7 +184,7 @@ async def test_a_paused_partition_stays_paused() -> None:
 
 
 @simulated([1, 2, 3])
-async def test_a_cancelled_call_loses_nothing() -> None:
+async def test_a_cancelled_call_loses_no_record() -> None:
     async with world(40, 40) as cluster, make_consumer(cluster) as consumer:
         await consumer.wait_assigned()
         random = Random(4)
@@ -210,7 +210,7 @@ async def test_a_cancelled_call_loses_nothing() -> None:
 
 
 @simulated([1])
-async def test_bad_values_are_reported_after_the_good_ones_before_them() -> None:
+async def test_earlier_records_are_returned_before_a_deserialization_error() -> None:
     values: list[bytes] = []
 
     def numbered(data: bytes) -> int:
@@ -229,7 +229,7 @@ async def test_bad_values_are_reported_after_the_good_ones_before_them() -> None
 
 
 @simulated([1])
-async def test_mistakes_are_reported() -> None:
+async def test_invalid_calls_are_reported() -> None:
     async with world(1) as cluster, make_consumer(cluster) as consumer:
         await consumer.wait_assigned()
         with pytest.raises(NotAssigned):
@@ -250,7 +250,7 @@ async def test_mistakes_are_reported() -> None:
 
 
 @simulated([1])
-async def test_a_call_that_waits_ends_with_the_consumer() -> None:
+async def test_a_waiting_call_ends_with_the_consumer() -> None:
     async with world() as cluster:
         consumer = make_consumer(cluster)
         async with asyncio.TaskGroup() as tasks, consumer:

@@ -18,7 +18,7 @@ from asyncconsumer.errors import (
 )
 from asyncconsumer.testing.fake_kafka.groups import GroupCluster
 from asyncconsumer.testing.virtual_time import run, simulated
-from tests.consumer.test_redelivery import damage
+from tests.consumer.test_redelivery import corrupt_batch
 from tests.support.fake_consumer import make_consumer
 
 pytestmark = pytest.mark.fast
@@ -38,7 +38,7 @@ def committed(cluster: GroupCluster) -> list[int]:
 
 
 @simulated([1, 2])
-async def test_an_outage_is_not_taken_for_the_end() -> None:
+async def test_an_outage_does_not_end_a_reader_with_an_idle_timeout() -> None:
     async with world() as cluster:
         cluster.append("t", 0, 2000, batches=50, size=1000)
         small: dict[str, Any] = {"max_buffered_bytes": 1 << 17, "max_partition_fetch_bytes": 20_000}
@@ -53,7 +53,7 @@ async def test_an_outage_is_not_taken_for_the_end() -> None:
 
 
 @simulated([1, 2])
-async def test_waiting_for_a_share_is_not_taken_for_the_end() -> None:
+async def test_a_pending_assignment_does_not_end_a_reader_with_an_idle_timeout() -> None:
     class Slow:
         async def on_partitions_revoked(self, _: Collection[TopicPartition]) -> None:
             await asyncio.sleep(8)
@@ -68,7 +68,7 @@ async def test_waiting_for_a_share_is_not_taken_for_the_end() -> None:
 
 
 @simulated([1])
-async def test_what_was_only_collected_is_not_committed_at_most_once() -> None:
+async def test_an_undelivered_batch_is_not_committed_at_most_once() -> None:
     async with world() as cluster:
         cluster.append("t", 0, 10)
         async with make_consumer(cluster, commit_policy="at_most_once") as consumer:
@@ -81,7 +81,7 @@ async def test_what_was_only_collected_is_not_committed_at_most_once() -> None:
 
 
 @simulated([1])
-async def test_a_commit_by_hand_is_of_what_its_reader_has_in_flight_too() -> None:
+async def test_a_manual_commit_includes_records_in_flight_of_its_reader() -> None:
     async with world() as cluster:
         cluster.append("t", 0, 5)
         async with make_consumer(cluster, commit_policy="manual") as consumer:
@@ -96,7 +96,7 @@ async def test_a_commit_by_hand_is_of_what_its_reader_has_in_flight_too() -> Non
 
 
 @simulated([1])
-async def test_a_commit_by_hand_is_not_of_what_another_task_has_in_flight() -> None:
+async def test_a_manual_commit_excludes_records_in_flight_of_another_task() -> None:
     async with world() as cluster:
         cluster.append("t", 0, 5)
         async with (
@@ -118,7 +118,7 @@ async def test_a_commit_by_hand_is_not_of_what_another_task_has_in_flight() -> N
 
 
 @simulated([1])
-async def test_a_seek_while_a_dead_letter_is_written_stands() -> None:
+async def test_a_seek_while_a_dead_letter_is_written_is_kept() -> None:
     class ControlledDeadLetters:
         let = asyncio.Event()
 
@@ -128,7 +128,7 @@ async def test_a_seek_while_a_dead_letter_is_written_stands() -> None:
     async with world() as cluster:
         for _ in range(50):
             cluster.append("t", 0, 1)
-        damage(cluster, 2)
+        corrupt_batch(cluster, 2)
         consumer: Consumer[Any, Any]
         async with make_consumer(cluster, on_poison="skip") as consumer:
             reading: Any = consumer._reading
@@ -152,14 +152,14 @@ async def test_a_seek_while_a_dead_letter_is_written_stands() -> None:
 
 
 @simulated([1, 2])
-async def test_a_block_that_ends_while_another_task_unsubscribes_waits_for_it() -> None:
+async def test_the_end_of_the_block_waits_for_a_concurrent_unsubscribe() -> None:
     async with world() as cluster, asyncio.TaskGroup() as tasks:
         cluster.append("t", 0, 5)
         async with make_consumer(cluster) as consumer:
             records = aiter(consumer)
             for _ in range(5):
                 await anext(records)
-            cluster.slow(cluster.coordinator("g"), 0.5)  # so that it takes a while
+            cluster.slow(cluster.coordinator("g"), 0.5)  # delays the unsubscription
             tasks.create_task(consumer.unsubscribe())
             await asyncio.sleep(0.1)
         assert committed(cluster) == [5]  # the block was left without an error
@@ -181,7 +181,7 @@ async def test_a_listener_cannot_unsubscribe() -> None:
 
 @simulated([1, 2])
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-async def test_who_ends_by_an_error_keeps_nothing_from_its_group(strategy: str) -> None:
+async def test_a_failed_consumer_releases_all_partitions_to_its_group(strategy: str) -> None:
     class Failing:
         def on_partitions_revoked(self, _: Collection[TopicPartition]) -> None:
             raise OSError("no disk")
@@ -193,7 +193,7 @@ async def test_who_ends_by_an_error_keeps_nothing_from_its_group(strategy: str) 
         async with make_consumer(cluster, listener=Failing(), **options) as consumer:
             records = aiter(consumer)
             for _ in range(12):
-                await anext(records)  # and works on it, for as long as it likes
+                await anext(records)  # which is never acknowledged
             async with make_consumer(cluster, **options) as two, asyncio.timeout(40):
                 others = aiter(two)
                 seen = [await anext(others) for _ in range(9)]
@@ -204,7 +204,7 @@ async def test_who_ends_by_an_error_keeps_nothing_from_its_group(strategy: str) 
 
 
 class Asking:
-    """A listener that asks where it is."""
+    """A listener that requests positions."""
 
     def __init__(self) -> None:
         self.consumer: Consumer[Any, Any]
@@ -220,7 +220,7 @@ class Asking:
 
 @simulated([1, 2])
 @pytest.mark.parametrize(("reset", "start"), [("earliest", 0), ("latest", 10)])
-async def test_a_listener_may_ask_where_partitions_begin_and_end(reset: str, start: int) -> None:
+async def test_a_listener_may_request_positions(reset: str, start: int) -> None:
     async with world() as cluster:
         cluster.append("t", 0, 10)
         listener = Asking()
@@ -240,7 +240,7 @@ async def test_a_listener_may_ask_where_partitions_begin_and_end(reset: str, sta
 
 
 @simulated([1])
-async def test_a_listener_is_notified_that_there_is_no_place_to_begin_at() -> None:
+async def test_a_missing_offset_is_raised_while_a_listener_runs() -> None:
     async with world() as cluster:
         listener = Asking()
         async with make_consumer(cluster, listener=listener, auto_offset_reset="none") as consumer:
@@ -250,7 +250,7 @@ async def test_a_listener_is_notified_that_there_is_no_place_to_begin_at() -> No
 
 
 @simulated([1])
-async def test_what_is_divided_is_read_by_its_parts_only() -> None:
+async def test_a_divided_consumer_is_read_by_its_streams_only() -> None:
     async with world() as cluster, make_consumer(cluster) as consumer:
         consumer.streams(2)
         for way in (
@@ -267,7 +267,7 @@ async def test_what_is_divided_is_read_by_its_parts_only() -> None:
 @simulated([1])
 @pytest.mark.parametrize("first", ["__aiter__", "batches", "chunks", "arrow"])
 @pytest.mark.parametrize("second", ["__aiter__", "batches", "chunks", "arrow"])
-async def test_one_task_at_a_time_waits_for_the_next(first: str, second: str) -> None:
+async def test_only_one_task_can_wait_for_the_next_record(first: str, second: str) -> None:
     async with world() as cluster, make_consumer(cluster) as consumer, asyncio.TaskGroup() as tasks:
         await consumer.wait_assigned()
         records = getattr(consumer, first)()
@@ -278,19 +278,23 @@ async def test_one_task_at_a_time_waits_for_the_next(first: str, second: str) ->
                 await anext(others)
         cluster.append("t", 0, 1)
         assert await waiting
-        in_flight = 0 if first == "chunks" else 1  # of a chunk, what was iterated over
-        assert await consumer.commit() == {AT: in_flight}  # its task is over: this one reads
+        in_flight = (
+            0 if first == "chunks" else 1
+        )  # a chunk acknowledges only records that were iterated over
+        assert await consumer.commit() == {
+            AT: in_flight
+        }  # its task has ended, so this task is the reader
 
 
 @simulated([1])
-async def test_streams_have_no_idle_timeout_of_their_own() -> None:
+async def test_streams_with_an_idle_timeout_are_refused() -> None:
     async with world() as cluster, make_consumer(cluster, idle_timeout_ms=100) as consumer:
         with pytest.raises(ConfigError, match="`idle_timeout_ms` ends a single reader"):
             consumer.streams(2)
 
 
 @simulated([1, 2])
-async def test_who_leaves_while_another_task_subscribes_commits_and_leaves_all_the_same() -> None:
+async def test_a_consumer_commits_and_leaves_during_a_concurrent_subscribe() -> None:
     """The reader raises its own error, not one about concurrent calls."""
     async with world() as cluster, asyncio.TaskGroup() as group:
         cluster.add_topic("u", 1)
@@ -317,7 +321,7 @@ async def test_who_leaves_while_another_task_subscribes_commits_and_leaves_all_t
 @pytest.mark.parametrize("policy", ["auto", "manual", "at_most_once"])
 @pytest.mark.parametrize("way", ["records", "batches", "chunks", "arrow", "stream"])
 @simulated([1])
-async def test_what_was_fetched_beyond_the_end_is_not_committed(way: str, policy: str) -> None:
+async def test_records_after_stop_at_are_not_committed(way: str, policy: str) -> None:
     async with world() as cluster:
         cluster.append("t", 0, 12, batches=2)
         async with make_consumer(cluster, stop_at={AT: 3}, commit_policy=policy) as consumer:
@@ -352,7 +356,7 @@ class Waiting(Interceptor):
 @pytest.mark.parametrize("options", [{}, {"value_deserializer": bytes}], ids=["raw", "messages"])
 @pytest.mark.parametrize("interceptor", [Forgetful(), Elsewhere()], ids=["none", "elsewhere"])
 @simulated([1])
-async def test_an_interceptor_that_returns_no_such_record_takes_none_away(
+async def test_a_wrong_result_of_an_interceptor_drops_no_record(
     interceptor: Interceptor, options: dict[str, Any]
 ) -> None:
     async with world() as cluster:
@@ -368,13 +372,13 @@ async def test_an_interceptor_that_returns_no_such_record_takes_none_away(
             assert [len(batch) async for batch in consumer.batches(3)] == [3]
 
 
-def test_an_interceptor_that_would_have_to_be_awaited_is_refused() -> None:
+def test_an_interceptor_with_a_coroutine_method_is_refused() -> None:
     with pytest.raises(ConfigError, match="`async def` method"):
         Consumer("t", bootstrap_servers="k:1", group_id="g", interceptors=[Waiting()])
 
 
-def test_a_topic_that_is_not_there_is_mentioned(caplog: pytest.LogCaptureFixture) -> None:
-    """A wrong name would otherwise wait without an end."""
+def test_a_topic_that_does_not_exist_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """With a wrong name, the consumer would wait forever."""
 
     async def read(*topics: str) -> None:
         async with world() as cluster, make_consumer(cluster, topics) as consumer:

@@ -29,7 +29,7 @@ class Raises(Interceptor):
     [{"value_deserializer": never, "on_poison": "skip"}, {"interceptors": [Raises()]}],
     ids=["poison", "interceptor"],
 )
-def test_a_few_lines_tell_of_many_records(
+def test_the_log_lines_of_many_unreadable_records_are_limited(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def read() -> tuple[int, int]:

@@ -24,7 +24,7 @@ A, B, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u"
 
 @asynccontextmanager
 async def cluster_of_ten() -> AsyncIterator[FakeCluster]:
-    """Topics t, of two partitions, and u, of one, with ten records in each partition."""
+    """Yield a cluster with topics t (two partitions) and u (one), ten records in each partition."""
     async with GroupCluster(Random(1)) as cluster:
         fill(cluster)
         yield cluster
@@ -38,7 +38,7 @@ def fill(cluster: FakeCluster) -> None:
 
 
 async def take(reader: Consumer[Any, Any], count: int) -> list[tuple[int, int]]:
-    """Partition and offset of the next records."""
+    """Return partition and offset of the next records."""
     results: list[tuple[int, int]] = []
     async with asyncio.timeout(60):
         async for record in reader:
@@ -52,7 +52,7 @@ async def take(reader: Consumer[Any, Any], count: int) -> list[tuple[int, int]]:
 
 
 @simulated([1, 2, 3])
-async def test_partitions_given_to_the_constructor_are_assigned_when_the_block_begins() -> None:
+async def test_partitions_of_the_constructor_are_assigned_at_the_start() -> None:
     async with (
         cluster_of_ten() as cluster,
         make_consumer(cluster, (), partitions=[A, B]) as consumer,
@@ -77,7 +77,7 @@ async def test_partitions_are_assigned_when_assign_returns() -> None:
 
 
 @simulated([1, 2, 3])
-async def test_a_change_in_a_loop_does_not_wait_for_the_record_of_that_loop() -> None:
+async def test_assign_in_a_loop_does_not_wait_for_its_record() -> None:
     async with (
         cluster_of_ten() as cluster,
         make_consumer(cluster, (), partitions={A: 3}) as consumer,
@@ -98,7 +98,7 @@ async def test_a_change_in_a_loop_does_not_wait_for_the_record_of_that_loop() ->
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @simulated([1, 2, 3])
-async def test_a_loop_that_waits_for_its_assignment_holds_up_no_rebalance(protocol: Any) -> None:
+async def test_wait_assigned_in_a_loop_does_not_block_the_rebalance(protocol: Any) -> None:
     async with coordinating(protocol) as cluster:
         fill(cluster)
         async with make_consumer(cluster, group_protocol=protocol) as consumer:
@@ -112,7 +112,7 @@ async def test_a_loop_that_waits_for_its_assignment_holds_up_no_rebalance(protoc
 
 @simulated([1, 2])
 @pytest.mark.parametrize("group", [None, "g"])
-async def test_assign_takes_the_offset_to_begin_at(group: str | None) -> None:
+async def test_assign_accepts_start_offsets(group: str | None) -> None:
     async with cluster_of_ten() as cluster:
         value = {A: 7, OTHER: LATEST}
         async with make_consumer(cluster, (), partitions=value, group_id=group) as consumer:
@@ -127,7 +127,7 @@ async def test_assign_takes_the_offset_to_begin_at(group: str | None) -> None:
 
 
 @simulated([1])
-async def test_a_given_offset_counts_for_more_than_the_committed_one() -> None:
+async def test_a_start_offset_overrides_the_committed_offset() -> None:
     async with cluster_of_ten() as cluster:
         async with make_consumer(cluster, (), partitions=[A]) as consumer:
             await consumer.commit({A: 4})
@@ -141,13 +141,13 @@ async def test_a_given_offset_counts_for_more_than_the_committed_one() -> None:
 
 
 @pytest.mark.parametrize("offset", [-3, True, "5", 1.5])
-def test_what_is_no_offset_cannot_be_assigned(offset: Any) -> None:
+def test_invalid_start_offsets_are_refused(offset: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be assigned at offset"):
         Consumer(bootstrap_servers="k:9092", partitions={A: offset})
 
 
 @simulated([1])
-async def test_a_listener_may_assign_and_is_not_waited_for_by_itself() -> None:
+async def test_assign_in_a_listener_does_not_wait_for_the_listener() -> None:
     class Assigns:
         async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
             if A in partitions:
@@ -167,7 +167,7 @@ async def test_a_listener_may_assign_and_is_not_waited_for_by_itself() -> None:
 
 @simulated([1, 2, 3])
 @pytest.mark.parametrize("way", ["seek", "seek_to_beginning", "seek_to_end", "commit"])
-async def test_a_partition_without_an_offset_goes_on_after_a_seek(way: str) -> None:
+async def test_a_partition_without_an_offset_is_read_after_a_seek(way: str) -> None:
     async with (
         cluster_of_ten() as cluster,
         make_consumer(cluster, ("u",), auto_offset_reset="none") as consumer,
@@ -243,7 +243,7 @@ async def test_the_error_of_a_partition_that_is_revoked_is_not_raised() -> None:
 
 
 @simulated([1])
-async def test_who_failed_can_subscribe_again() -> None:
+async def test_a_failed_consumer_can_subscribe_again() -> None:
     class Fails:
         def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
             raise OSError("disk full")
@@ -263,7 +263,7 @@ async def test_who_failed_can_subscribe_again() -> None:
 
 @simulated([1, 2, 3])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_wait_assigned_waits_for_what_is_subscribed_now(protocol: str) -> None:
+async def test_wait_assigned_waits_for_the_current_subscription(protocol: str) -> None:
     async with coordinating(protocol) as cluster:
         fill(cluster)
         async with make_consumer(cluster, group_protocol=protocol) as consumer:
@@ -287,7 +287,7 @@ async def test_wait_assigned_waits_for_what_is_subscribed_now(protocol: str) -> 
     ],
     ids=["eager", "cooperative", "consumer"],
 )
-async def test_wait_assigned_waits_for_the_share_of_a_second_member(
+async def test_wait_assigned_waits_for_the_assignment_of_a_second_member(
     options: dict[str, Any],
 ) -> None:
     async with coordinating(options["group_protocol"]) as cluster:
@@ -300,14 +300,14 @@ async def test_wait_assigned_waits_for_the_share_of_a_second_member(
                 assert len(share) == 1
                 assert share | consumer.assignment == {A, B}
                 third = make_consumer(cluster, **options, environment=environment(cluster, 4))
-                async with third as three:  # there is nothing left for it
+                async with third as three:  # no partition is left for this member
                     results = await three.wait_assigned()
                     assert len(results | consumer.assignment | two.assignment) == 2
                     assert not results or not (consumer.assignment and two.assignment)
 
 
 @simulated([1])
-async def test_wait_assigned_raises_what_keeps_the_assignment_from_coming() -> None:
+async def test_wait_assigned_raises_the_error_that_prevents_the_assignment() -> None:
     class Fails:
         def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
             raise OSError("disk full")
@@ -331,11 +331,11 @@ async def test_a_second_subscribe_waits_for_the_first() -> None:
 
 
 @simulated([1])
-async def test_topics_and_partitions_do_not_mix() -> None:
+async def test_assign_after_subscribe_is_refused() -> None:
     async with cluster_of_ten() as cluster, make_consumer(cluster) as consumer:
         with pytest.raises(SubscriptionConflict):
             await consumer.assign([A])
-        await consumer.subscribe(pattern="u")  # but a pattern takes the place of topics
+        await consumer.subscribe(pattern="u")  # but a pattern may replace topics
         assert await consumer.wait_assigned() == {OTHER}
 
 
@@ -343,7 +343,7 @@ async def test_topics_and_partitions_do_not_mix() -> None:
 
 
 @simulated([1, 2])
-async def test_topics_are_read_without_a_group_by_each_consumer_and_grow() -> None:
+async def test_topics_and_new_partitions_are_read_without_a_group() -> None:
     async with FakeCluster(Random(1), brokers=2) as cluster:
         fill(cluster)
         options: dict[str, Any] = {"group_id": None, "metadata_refresh_ms": 100}

@@ -1,6 +1,6 @@
 """The number of steps grows linearly with the number of partitions.
 
-A step is a line of code that runs: what a scan of all partitions for each of them would multiply.
+A step is an executed line of code. A scan of all partitions for each of them would multiply them.
 """
 
 import asyncio
@@ -214,14 +214,14 @@ def lines_of(case: Case, number: int) -> int:
         partial(rebalance, assignor="cooperative-sticky"),
     ],
 )
-def test_an_operation_takes_steps_in_proportion_to_partitions(case: Case) -> None:
+def test_the_steps_of_operations_grow_linearly_with_partitions(case: Case) -> None:
     few, many = lines_of(case, FEW), lines_of(case, 2 * FEW)
     assert many < 2.3 * few
 
 
 @pytest.mark.parametrize("strategy", [by_range, round_robin, sticky])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_zookeeper_strategies_take_steps_in_proportion(strategy: Any, *, sparse: bool) -> None:
+def test_the_steps_of_zookeeper_strategies_grow_linearly(strategy: Any, *, sparse: bool) -> None:
     """Members that each read a topic of their own are included: most threads are skipped."""
 
     def lines_for(number: int) -> int:
@@ -241,10 +241,10 @@ def test_zookeeper_strategies_take_steps_in_proportion(strategy: Any, *, sparse:
     ids=lambda member: member.name,
 )
 @pytest.mark.parametrize("alike", [True, False])
-def test_assignors_take_steps_in_proportion_to_partitions(
+def test_the_steps_of_assignors_grow_linearly_with_partitions(
     assignor: type[Assignor], *, alike: bool
 ) -> None:
-    """When a member joins ten that have partitions already, and read the same topics or not."""
+    """A member joins ten members that own partitions, with equal or different subscriptions."""
 
     def lines_for(number: int) -> int:
         topics = {"t": number, "u": number}
@@ -282,7 +282,7 @@ class Compared(Stream):
         return id(self)
 
 
-async def test_finding_a_stream_for_a_partition_compares_no_others() -> None:
+async def test_the_route_of_a_partition_is_found_without_comparisons() -> None:
     budget = Budget(1000)
     spread = SharedRoutes([Compared(Channel(budget)) for _ in range(4)])
     Compared.compared = 0
@@ -295,7 +295,7 @@ async def test_finding_a_stream_for_a_partition_compares_no_others() -> None:
     )
 
 
-async def test_room_is_known_without_a_look_at_what_is_on_hold() -> None:
+async def test_has_room_does_not_scan_held_partitions() -> None:
     def lines_for(number: int) -> int:
         channel = Channel(Budget(10**6))
         for n in range(number):

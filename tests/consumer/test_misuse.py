@@ -44,7 +44,7 @@ async def opened() -> AsyncIterator[Consumer[Any, Any]]:
         ({"topics": ("t",), "interceptors": [5]}, "not an interceptor"),
     ],
 )
-def test_what_cannot_be_used_is_refused_when_it_is_given(
+def test_invalid_arguments_are_refused_by_the_constructor(
     options: dict[str, Any], words: str
 ) -> None:
     topics = options.pop("topics", ())
@@ -53,7 +53,7 @@ def test_what_cannot_be_used_is_refused_when_it_is_given(
 
 
 @simulated([1])
-async def test_plain_pairs_are_partitions_as_well() -> None:
+async def test_plain_pairs_are_accepted_as_partitions() -> None:
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
         cluster.append("t", 0, 1)
@@ -74,7 +74,7 @@ async def test_plain_pairs_are_partitions_as_well() -> None:
 
 @simulated([1])
 @pytest.mark.parametrize("offset", [5.0, 2**63, "5", None, True, -1])
-async def test_a_seek_to_what_is_no_offset_is_refused_and_ends_nothing(offset: Any) -> None:
+async def test_a_seek_to_an_invalid_offset_is_refused_and_has_no_effect(offset: Any) -> None:
     async with opened() as consumer:
         with pytest.raises(ConfigError, match="whole number from 0 on"):
             consumer.seek(A, offset)
@@ -94,14 +94,14 @@ WRONG: dict[str, Callable[[Any], Any]] = {
 
 @simulated([1])
 @pytest.mark.parametrize("call", WRONG)
-async def test_what_is_no_partition_is_refused(call: str) -> None:
+async def test_values_that_are_no_partitions_are_refused(call: str) -> None:
     async with opened() as consumer:
         with pytest.raises(ConfigError, match=r"partition"):
             await WRONG[call](consumer)
 
 
 @simulated([1])
-async def test_a_listener_without_callbacks_is_refused_later_too() -> None:
+async def test_listen_refuses_a_listener_without_callbacks() -> None:
     async with opened() as consumer:
         with pytest.raises(ConfigError, match="not a rebalance listener"):
             consumer.listen(object())

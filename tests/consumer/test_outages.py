@@ -75,14 +75,14 @@ def by_pattern(
 
 
 def recreate(cluster: GroupCluster) -> None:
-    """As Kafka does: what groups had committed of it is deleted with it."""
+    """Re-create the topic and delete its committed offsets, as Kafka does."""
     cluster.recreate_topic("t")
     cluster.storage.offsets["g"].clear()
 
 
 @simulated([1])
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-async def test_what_was_read_of_the_old_topic_is_not_committed_to_the_new_one(policy: str) -> None:
+async def test_offsets_of_a_deleted_topic_are_not_committed_to_its_successor(policy: str) -> None:
     async with world(1) as cluster:
         async with (
             make_consumer(cluster, auto_offset_reset=policy) as consumer,
@@ -107,7 +107,7 @@ async def test_what_was_read_of_the_old_topic_is_not_committed_to_the_new_one(po
 
 
 @simulated([1])
-async def test_what_waits_of_the_old_topic_is_not_handed_out_as_if_it_were_of_the_new_one() -> None:
+async def test_buffered_records_of_a_recreated_topic_are_discarded() -> None:
     async with world(1) as cluster, make_consumer(cluster) as consumer:
         cluster.append("t", 0, 100, batches=10)
         records = aiter(consumer)
@@ -120,7 +120,7 @@ async def test_what_waits_of_the_old_topic_is_not_handed_out_as_if_it_were_of_th
 
 
 @simulated([1])
-async def test_an_app_does_not_commit_what_it_did_of_the_old_topic_to_the_new_one() -> None:
+async def test_an_app_does_not_commit_old_offsets_to_a_recreated_topic() -> None:
     async with world(1) as cluster:
         handled: list[int] = []
 
@@ -141,7 +141,7 @@ async def test_an_app_does_not_commit_what_it_did_of_the_old_topic_to_the_new_on
 
 
 @simulated([1])
-async def test_a_deleted_topic_does_not_hold_up_the_commits_of_others() -> None:
+async def test_a_deleted_topic_does_not_block_the_commits_of_other_topics() -> None:
     async with GroupCluster(Random(1)) as cluster:
         for topic in ("t.a", "t.b"):
             cluster.add_topic(topic, 1)
@@ -184,7 +184,7 @@ class Hanging:
 
 
 @simulated([1])
-async def test_a_store_that_hangs_does_not_keep_partitions_from_others() -> None:
+async def test_a_hanging_offset_store_does_not_prevent_a_rebalance() -> None:
     async with world() as cluster:
         for number in (0, 1):
             cluster.append("t", number, 2000, batches=20)
@@ -203,11 +203,11 @@ async def test_a_store_that_hangs_does_not_keep_partitions_from_others() -> None
                 first.hangs = False
 
 
-# --- a store that gives what cannot be ------------------------------------------------------------
+# --- a store that loads invalid offsets -----------------------------------------------------------
 
 
 class Answering:
-    """A store that always loads the same, or raises it."""
+    """A store that always loads the same answer, or raises it."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -223,7 +223,7 @@ class Answering:
 
 @simulated([1])
 @pytest.mark.parametrize("answer", [-1, -2, "5", 2.0, True, None])
-async def test_a_store_that_loads_what_is_no_offset_is_reported(answer: Any) -> None:
+async def test_an_invalid_offset_of_an_offset_store_is_reported(answer: Any) -> None:
     async with world(1) as cluster:
         cluster.append("t", 0, 10)
         async with make_consumer(cluster, offsets=Answering(answer)) as consumer:
@@ -232,7 +232,7 @@ async def test_a_store_that_loads_what_is_no_offset_is_reported(answer: Any) -> 
 
 
 @simulated([1])
-async def test_a_store_that_cannot_load_is_not_reported_without_end(
+async def test_the_log_lines_of_a_failing_offset_store_are_limited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with world(1) as cluster:
@@ -245,7 +245,7 @@ async def test_a_store_that_cannot_load_is_not_reported_without_end(
 
 
 @simulated([1])
-async def test_what_waits_of_a_paused_partition_does_not_starve_the_others() -> None:
+async def test_the_buffer_of_a_paused_partition_does_not_starve_others() -> None:
     small = {
         "max_buffered_bytes": 1 << 20,
         "max_partition_fetch_bytes": 100_000,
@@ -272,7 +272,7 @@ async def test_what_waits_of_a_paused_partition_does_not_starve_the_others() -> 
 
 @simulated([1])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_a_new_topic_is_read_from_its_beginning_once_and_not_whenever_it_returns(
+async def test_a_new_topic_is_read_from_its_beginning_only_once(
     protocol: str,
 ) -> None:
     async with coordinating(protocol) as cluster:
@@ -302,7 +302,7 @@ async def test_a_new_topic_is_read_from_its_beginning_once_and_not_whenever_it_r
 
 @simulated([1])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_who_lost_its_place_because_no_broker_answers_is_not_ready(protocol: str) -> None:
+async def test_a_consumer_whose_session_expired_in_an_outage_is_not_ready(protocol: str) -> None:
     async with (
         coordinating(protocol) as cluster,
         make_consumer(cluster, group_protocol=protocol, **QUICK) as consumer,
@@ -329,7 +329,7 @@ class Slow:
 
 
 @simulated([1])
-async def test_who_waits_for_others_in_a_rebalance_says_so() -> None:
+async def test_health_reports_the_wait_for_other_members_in_a_rebalance() -> None:
     eager = {"partition_assignment_strategy": "range", **QUICK}
     async with (
         world() as cluster,

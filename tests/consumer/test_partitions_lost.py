@@ -20,7 +20,7 @@ IMPATIENT = {"rebalance_timeout_ms": 5_000, "revoke_grace_ms": 0}
 
 
 class Slow:
-    """A listener that takes its time before it commits, while others take over."""
+    """A listener that commits late, after other members got its partitions."""
 
     def __init__(self, seconds: float) -> None:
         self.observed: list[tuple[str, int]] = []
@@ -47,7 +47,7 @@ def fill(cluster: GroupCluster, partitions: int) -> None:
 
 
 @simulated([1, 2])
-async def test_a_listener_that_commits_when_all_is_lost_commits_nothing_and_ends_nothing() -> None:
+async def test_a_commit_in_a_listener_after_the_loss_of_all_partitions_is_empty() -> None:
     async with world() as cluster:
         fill(cluster, 2)
         slow = Slow(12)
@@ -66,7 +66,7 @@ async def test_a_listener_that_commits_when_all_is_lost_commits_nothing_and_ends
 
 
 @simulated([1, 2])
-async def test_a_commit_by_hand_does_not_fail_because_all_was_lost() -> None:
+async def test_a_manual_commit_after_the_loss_of_all_partitions_does_not_fail() -> None:
     async with world(3) as cluster:
         fill(cluster, 3)
         slow = Slow(12)
@@ -87,14 +87,16 @@ async def test_a_commit_by_hand_does_not_fail_because_all_was_lost() -> None:
             await asyncio.sleep(3)
             async with make_consumer(cluster, **options):
                 await asyncio.sleep(2)
-                async with make_consumer(cluster, **options):  # for which nobody waits so long
+                async with make_consumer(
+                    cluster, **options
+                ):  # the coordinator does not wait for the slow member
                     await until(lambda: ("lost", 2) in slow.observed)
             assert 0 < left_out <= consumer.counts["dropped commits"]
             task.cancel()
 
 
 @simulated([1, 2])
-async def test_nothing_is_handed_out_that_others_have_because_we_let_go_too_slowly() -> None:
+async def test_a_slow_revocation_delivers_no_record_after_the_new_owner_reads() -> None:
     now = asyncio.get_running_loop().time
     times: dict[int, dict[int, list[float]]] = {}
     options = {**COOPERATIVE, **IMPATIENT, "auto_commit_interval_ms": 500}
@@ -119,7 +121,7 @@ async def test_nothing_is_handed_out_that_others_have_because_we_let_go_too_slow
                 await asyncio.sleep(5)  # the other member is to get one partition
                 async with make_consumer(
                     cluster, **options
-                ) as three:  # for which nobody waits so long
+                ) as three:  # the coordinator does not wait for the slow member
                     background.append(tasks.create_task(read(three, 2)))
                     await asyncio.sleep(10)
                     for task in background:
@@ -130,7 +132,7 @@ async def test_nothing_is_handed_out_that_others_have_because_we_let_go_too_slow
 
 @simulated([1, 2])
 @pytest.mark.parametrize("own", [True, False], ids=["a store of the user's", "kafka"])
-async def test_what_is_lost_while_a_record_is_finished_is_lost_and_not_revoked(own: bool) -> None:
+async def test_partitions_lost_while_a_record_is_processed_are_not_revoked(own: bool) -> None:
     async with world() as cluster:
         fill(cluster, 2)
         retained: dict[TopicPartition, int] = {}

@@ -38,7 +38,7 @@ class FailingListener(ConsumerRebalanceListener):
 
 @simulated([1])
 @pytest.mark.parametrize("way", ["records", "batches", "partitions", "wait_assigned"])
-async def test_a_failed_listener_is_reported_by_its_callback_with_what_it_raised(way: str) -> None:
+async def test_a_listener_error_names_the_callback_and_has_its_cause(way: str) -> None:
     error = OSError("disk full")
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)
@@ -58,7 +58,7 @@ async def test_a_failed_listener_is_reported_by_its_callback_with_what_it_raised
 
 
 @simulated([1])
-async def test_a_listener_that_fails_when_partitions_go_is_reported_by_its_name() -> None:
+async def test_a_listener_error_in_a_revocation_names_the_listener() -> None:
     error = ValueError("a mistake")
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 1)

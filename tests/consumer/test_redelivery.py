@@ -33,17 +33,17 @@ async def world(records: int, *, one_by_one: bool = False) -> AsyncIterator[Grou
         yield cluster
 
 
-def damage(cluster: FakeCluster, base: int) -> None:
+def corrupt_batch(cluster: FakeCluster, base: int) -> None:
     batches = cluster.view.partition(AT).log.batches
     for number, batch in enumerate(batches):
         if batch.base == base:
-            spoiled = bytearray(batch.data)
-            spoiled[-3] ^= 1
-            batches[number] = batch._replace(data=bytes(spoiled))
+            corrupt = bytearray(batch.data)
+            corrupt[-3] ^= 1
+            batches[number] = batch._replace(data=bytes(corrupt))
 
 
 def bad_at(offset: int) -> Any:
-    """Of the values that the fake writes, which name their offset."""
+    """Return a deserializer that fails at an offset, which the values of the fake contain."""
 
     def make(data: bytes) -> bytes:
         if data.split(b"/")[2] == b"%d" % offset:
@@ -54,7 +54,7 @@ def bad_at(offset: int) -> Any:
 
 
 class Producer:
-    """A transactional one, as far as a consumer can tell."""
+    """A fake transactional producer."""
 
     def __init__(self) -> None:
         self.sent: list[int] = []
@@ -81,9 +81,9 @@ class Producer:
 
 
 @simulated([1])
-async def test_a_damaged_batch_is_skipped() -> None:
+async def test_a_corrupt_batch_is_skipped() -> None:
     async with world(8, one_by_one=True) as cluster:
-        damage(cluster, 2)
+        corrupt_batch(cluster, 2)
         async with make_consumer(cluster, on_poison="skip", idle_timeout_ms=20_000) as consumer:
             assert [record.offset async for record in consumer] == [0, 1, 3, 4, 5, 6, 7]
             assert consumer.counts["record_unreadable"] == 1
@@ -92,7 +92,7 @@ async def test_a_damaged_batch_is_skipped() -> None:
 @simulated([1])
 async def test_a_reader_can_seek_past_reported_corruption() -> None:
     async with world(6, one_by_one=True) as cluster:
-        damage(cluster, 2)
+        corrupt_batch(cluster, 2)
         got: list[int] = []
         async with make_consumer(cluster, idle_timeout_ms=20_000) as consumer:
             try:
@@ -108,7 +108,7 @@ async def test_a_reader_can_seek_past_reported_corruption() -> None:
 
 
 @simulated([1])
-async def test_a_job_whose_transaction_is_aborted_reads_it_again() -> None:
+async def test_a_job_reads_the_records_of_an_aborted_transaction_again() -> None:
     async with world(10) as cluster:
         producer, failures = Producer(), 0
         async with make_consumer(cluster, commit_policy="manual", stop_at="end") as consumer:
@@ -125,7 +125,7 @@ async def test_a_job_whose_transaction_is_aborted_reads_it_again() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_job_that_is_paused_ends_after_it_was_resumed() -> None:
+async def test_a_paused_job_ends_after_it_is_resumed() -> None:
     async with world(5, one_by_one=True) as cluster:
         got: list[int] = []
         async with make_consumer(cluster, stop_at="end") as consumer, asyncio.TaskGroup() as tasks:
@@ -143,7 +143,7 @@ async def _resume_later(consumer: Consumer[Any, Any]) -> None:
 
 
 @simulated([1])
-async def test_a_job_whose_task_died_is_read_to_its_end_by_another() -> None:
+async def test_a_job_whose_task_failed_is_completed_by_another_task() -> None:
     async with world(10) as cluster:
         got: list[int] = []
 
@@ -160,12 +160,12 @@ async def test_a_job_whose_task_died_is_read_to_its_end_by_another() -> None:
                     async with asyncio.TaskGroup() as tasks:
                         tasks.create_task(read(consumer, dies_at))
                 except* ValueError:
-                    pass  # the next one goes on
+                    pass  # the next task continues
         assert got == list(range(10))
 
 
 @simulated(seeds=range(3))
-async def test_what_comes_late_is_read_by_a_stream_that_has_a_reader() -> None:
+async def test_a_late_partition_is_routed_to_a_stream_with_a_reader() -> None:
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 3)
         for number, count in enumerate((2, 40, 5)):
@@ -194,7 +194,7 @@ async def test_what_comes_late_is_read_by_a_stream_that_has_a_reader() -> None:
 
 
 @simulated([1])
-async def test_a_stream_for_which_there_is_no_partition_ends_at_once() -> None:
+async def test_a_stream_without_a_partition_ends_immediately() -> None:
     async with world(2_000, one_by_one=True) as cluster:
         options: dict[str, Any] = {"partitions": [AT], "group_id": None, "stop_at": "end"}
         little = {"max_buffered_bytes": 2**16, "max_partition_fetch_bytes": 2**12}
@@ -206,16 +206,18 @@ async def test_a_stream_for_which_there_is_no_partition_ends_at_once() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_a_job_goes_on_when_all_was_fetched_and_a_rebalance_takes_it_for_a_moment() -> None:
+async def test_a_job_continues_after_a_rebalance_with_all_records_fetched() -> None:
     async with world(10) as cluster:
         got: list[int] = []
         async with make_consumer(cluster, stop_at="end") as consumer:
             async for record in consumer:
                 got.append(record.offset)
-                if got.count(4) == 1 and record.offset == 4:  # all is given up, and comes back
+                if (
+                    got.count(4) == 1 and record.offset == 4
+                ):  # the partition is revoked and assigned again
                     async with make_consumer(cluster) as other:
                         await other.wait_assigned()
-        assert got == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9]  # that was not finished in time
+        assert got == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9]  # record 4 was not acknowledged in time
 
 
 # --- a wait that was given up --------------------------------------------------------------------
@@ -241,7 +243,7 @@ def test_a_timeout_does_not_end_the_iterator(way: str) -> None:
 
 
 @simulated([1])
-async def test_what_arrow_cannot_be_asked_for_is_reported_before_anything_comes() -> None:
+async def test_invalid_arguments_of_arrow_are_reported_by_the_call() -> None:
     async with world(0) as cluster, make_consumer(cluster) as consumer:
         with pytest.raises(ConfigError, match="no_such"):
             consumer.arrow(columns=("offset", "no_such"))
@@ -250,7 +252,7 @@ async def test_what_arrow_cannot_be_asked_for_is_reported_before_anything_comes(
 
 
 @simulated([1])
-async def test_every_way_to_read_ends_when_nothing_comes() -> None:
+async def test_batches_chunks_and_arrow_end_after_the_idle_timeout() -> None:
     async with world(3) as cluster:
         for way in ("batches", "chunks", "arrow"):
             options: dict[str, Any] = {"group_id": way, "idle_timeout_ms": 1_000}
@@ -259,7 +261,7 @@ async def test_every_way_to_read_ends_when_nothing_comes() -> None:
 
 
 @simulated([1])
-async def test_poison_is_not_passed_over_because_its_dead_letter_took_too_long() -> None:
+async def test_a_cancelled_dead_letter_write_is_completed_before_later_records() -> None:
     written: list[int] = []
 
     async def slow(self: DeadLetterProducer, dead_letter: Any) -> int:
@@ -280,7 +282,7 @@ async def test_poison_is_not_passed_over_because_its_dead_letter_took_too_long()
                             async with asyncio.timeout(0.6):
                                 got.append((await anext(iterator)).offset)
                         except TimeoutError:
-                            assert written or max(got) < 2  # nothing behind it yet
+                            assert written or max(got) < 2  # no later record yet
                 assert got == [0, 1, 3]
                 assert set(written) == {2}
 
@@ -321,7 +323,7 @@ def test_a_batch_cancelled_while_a_dead_letter_is_written_is_read_again(way: str
 
 
 @simulated([1])
-async def test_what_was_not_handed_out_is_in_no_transaction() -> None:
+async def test_undelivered_records_are_in_no_transaction() -> None:
     async with world(10) as cluster:
         producer = Producer()
         options = {"commit_policy": "manual", "value_deserializer": bad_at(5)}
@@ -335,7 +337,7 @@ async def test_what_was_not_handed_out_is_in_no_transaction() -> None:
 
 
 @simulated([1])
-async def test_what_is_in_no_transaction_yet_is_read_again_after_a_task_died() -> None:
+async def test_records_without_a_transaction_are_redelivered_to_the_next_task() -> None:
     async with world(9) as cluster:
         producer = Producer()
 
@@ -357,13 +359,13 @@ async def test_what_is_in_no_transaction_yet_is_read_again_after_a_task_died() -
                     async with asyncio.TaskGroup() as tasks:
                         tasks.create_task(read(consumer, dies_at))
                 except* ValueError:
-                    pass  # the next one goes on
+                    pass  # the next task continues
         assert producer.sent == list(range(9))
         assert producer.offsets == [3, 6, 9]
 
 
 @simulated([1])
-async def test_several_readers_have_no_end_and_no_transaction_in_common() -> None:
+async def test_several_streams_refuse_max_records_and_transactions() -> None:
     async with world(1) as cluster:
         async with make_consumer(cluster, commit_policy="manual", max_records=3) as consumer:
             with pytest.raises(ConfigError, match="`max_records` ends a single reader"):
@@ -400,7 +402,7 @@ async def chunks(consumer: Consumer[Any, Any], work: Callable[[int], Any]) -> No
 @pytest.mark.parametrize("options", [{}, {"value_deserializer": bytes}], ids=["raw", "messages"])
 @pytest.mark.parametrize("failure", ["error", "timeout"])
 @simulated([1, 2])
-async def test_a_body_that_fails_gets_it_again_in_the_same_task(
+async def test_a_failed_loop_body_gets_its_record_again_in_the_same_task(
     read: Callable[..., Any], options: dict[str, Any], failure: str
 ) -> None:
     done: list[int] = []
@@ -411,7 +413,7 @@ async def test_a_body_that_fails_gets_it_again_in_the_same_task(
         if offset == 2 and failed < 2:
             failed += 1
             if failure == "error":
-                raise OSError("the database is away")
+                raise OSError("the database is down")
             await asyncio.sleep(100)
         done.append(offset)
 
@@ -429,7 +431,7 @@ async def test_a_body_that_fails_gets_it_again_in_the_same_task(
 
 
 @simulated([1, 2])
-async def test_a_break_says_that_it_is_done() -> None:
+async def test_a_break_acknowledges_the_record() -> None:
     async with world(5) as cluster, make_consumer(cluster) as consumer:
         seen: list[int] = []
         while len(seen) < 5:

@@ -38,7 +38,7 @@ from tests.support.record_encoder import Row, batch
 pytestmark = pytest.mark.fast
 
 AT, OTHER = TopicPartition("a", 0), TopicPartition("a", 1)
-FETCH = 1  # the key of its API
+FETCH = 1  # the API key
 
 
 @asynccontextmanager
@@ -59,14 +59,14 @@ def die(cluster: FakeCluster, node: int) -> None:
     cluster.kill(node)
 
 
-def fall_silent(cluster: FakeCluster, node: int) -> None:
+def become_silent(cluster: FakeCluster, node: int) -> None:
     cluster.black_hole(node)
     cluster.move_leader(AT, 2)
 
 
 @simulated(range(5))
-@pytest.mark.parametrize("happen", [die, fall_silent])
-async def test_a_fetch_finds_the_new_leader_once_there_is_one(
+@pytest.mark.parametrize("happen", [die, become_silent])
+async def test_a_fetch_finds_the_new_leader_after_its_election(
     happen: Callable[[FakeCluster, int], None],
 ) -> None:
     async with FakeCluster(Random(1), failover=5.0) as cluster:
@@ -89,7 +89,7 @@ async def test_a_fetch_finds_the_new_leader_once_there_is_one(
 
 
 @simulated(range(3))
-async def test_a_fetch_may_wait_until_there_is_enough() -> None:
+async def test_a_fetch_waits_for_min_bytes() -> None:
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("a", 1)
         cluster.append("a", 0, 1)
@@ -118,7 +118,7 @@ async def test_fetches_do_not_wait_for_each_other() -> None:
 
 
 @simulated(range(3))
-async def test_what_cannot_be_asked_for_is_named() -> None:
+async def test_invalid_requests_are_reported() -> None:
     async with FakeCluster(Random(1)) as cluster, consumer_on(cluster) as consumer:
         cluster.add_topic("a", 1)
         for offset in (-1, 2**63, "5"):
@@ -148,7 +148,7 @@ async def test_what_cannot_be_asked_for_is_named() -> None:
             RangeReader(cluster.bootstrap_servers).read(OffsetRange("a", 0, 0, 2**63))
 
 
-def test_before_1970_there_is_nothing_and_no_other_meaning() -> None:
+def test_moments_before_1970_are_timestamp_0() -> None:
     for moment in (_EPOCH - timedelta(milliseconds=1), datetime.min.replace(tzinfo=UTC), _EPOCH):
         assert milliseconds(moment) == 0
 
@@ -167,7 +167,7 @@ async def test_a_new_leader_is_waited_for() -> None:
 
 
 @simulated(range(3))
-async def test_three_tries_for_a_leader_take_three_seconds() -> None:
+async def test_find_new_leader_fails_after_three_seconds() -> None:
     async with FakeCluster(Random(1), failover=0.1) as cluster:
         cluster.add_topic("a", 1, replicas=1)
         async with consumer_on(cluster) as consumer:
@@ -191,14 +191,14 @@ async def next_comes_within(
 
 
 @simulated(range(5))
-async def test_a_replica_that_we_cannot_reach_is_given_up_for_the_leader() -> None:
+async def test_the_leader_is_read_while_a_replica_is_unreachable() -> None:
     async with FakeCluster(Random(1), racks=("x", "y", "z")) as cluster:
         cluster.add_topic("a", 1)
         options = {"client_rack": "y", "request_timeout_ms": 4_000}
         async with consumer_on(cluster, **options) as consumer:
             records = aiter(consumer.read("a", 0))
             await next_comes_within(2, cluster, records)
-            cluster.black_hole(2)  # the cluster finds nothing wrong with it
+            cluster.black_hole(2)  # the cluster does not notice it
             await next_comes_within(5, cluster, records)
             for _ in range(5):
                 await next_comes_within(1, cluster, records)
@@ -211,7 +211,7 @@ async def test_a_replica_that_we_cannot_reach_is_given_up_for_the_leader() -> No
 
 
 @simulated(range(5))
-async def test_a_replica_that_is_new_to_us_is_no_reason_for_a_storm() -> None:
+async def test_an_unknown_replica_causes_few_requests() -> None:
     async with FakeCluster(Random(1), racks=("x", "y", "z")) as cluster:
         cluster.add_topic("a", 1)
         cluster.kill(2)
@@ -232,7 +232,7 @@ async def test_a_replica_that_is_new_to_us_is_no_reason_for_a_storm() -> None:
 
 
 @simulated(range(2))
-async def test_the_leader_is_asked_now_and_then_which_replica_is_near() -> None:
+async def test_the_preferred_replica_is_requested_again_after_an_interval() -> None:
     async with FakeCluster(Random(1), racks=("x", "y", "z")) as cluster:
         cluster.add_topic("a", 1)
         cluster.append("a", 0, 400, batches=400)
@@ -254,7 +254,7 @@ async def rest_of(stream: PartitionStream) -> list[decoding.Record]:
 
 @simulated(range(10))
 @pytest.mark.parametrize("after", [0.0, 0.002, 0.004, 0.006, 0.008, 0.2])
-async def test_who_waits_for_a_stream_that_is_closed_finds_its_end(after: float) -> None:
+async def test_a_closed_stream_ends_a_waiting_reader(after: float) -> None:
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("a", 1)
         async with consumer_on(cluster) as consumer, asyncio.TaskGroup() as group:
@@ -268,7 +268,7 @@ async def test_who_waits_for_a_stream_that_is_closed_finds_its_end(after: float)
 
 
 @simulated(range(5))
-async def test_who_tries_again_for_a_stream_that_is_closed_finds_its_end() -> None:
+async def test_a_closed_stream_ends_a_reader_that_retries() -> None:
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("a", 1)
         async with consumer_on(cluster) as consumer, asyncio.TaskGroup() as group:
@@ -287,7 +287,7 @@ async def test_who_tries_again_for_a_stream_that_is_closed_finds_its_end() -> No
             assert not [way for way in consumer._session.brokers._opened if way.slot]
 
 
-# --- answers that make no sense ------------------------------------------------------------------
+# --- invalid responses ---------------------------------------------------------------------------
 
 
 ASKED = {AT: PartitionFetch(5, 1000), OTHER: PartitionFetch(7, 1000)}
@@ -299,7 +299,7 @@ def answered(*partitions: TopicPartition) -> RawResponse:
     return RawResponse(11, memoryview(head + len(topics).to_bytes(4, "big") + b"".join(topics)))
 
 
-def test_of_a_partition_that_is_not_in_the_answer_nothing_came() -> None:
+def test_a_partition_that_is_not_in_the_response_has_no_records() -> None:
     for reported in ((AT, OTHER), (OTHER,), ()):
         results = parse_response(answered(*reported), ASKED)
         assert [
@@ -311,17 +311,17 @@ def test_of_a_partition_that_is_not_in_the_answer_nothing_came() -> None:
 
 
 @pytest.mark.parametrize(("reported", "seconds"), [(0, 0), (1500, 1.5), (-5, 0), (2**31 - 1, 30)])
-def test_a_broker_is_left_alone_for_as_long_as_makes_sense(reported: int, seconds: float) -> None:
+def test_throttle_times_of_a_broker_are_limited(reported: int, seconds: float) -> None:
     raw = RawResponse(11, memoryview(encode(11, reported, (0, 0), {}, [])))
     assert [response.throttle for response in parse_response(raw, ASKED)] == [seconds, seconds]
 
 
-def test_a_partition_that_is_in_the_answer_twice_makes_no_sense() -> None:
+def test_a_partition_that_is_in_the_response_twice_is_refused() -> None:
     with pytest.raises(MalformedResponse, match=r"a\[0\] is in the response twice"):
         parse_response(answered(AT, AT), ASKED)
 
 
-def test_far_more_than_was_asked_for_makes_no_sense() -> None:
+def test_a_response_far_above_the_byte_limit_is_refused() -> None:
     def observed(*sets: bytes) -> RawResponse:
         topics = [
             encode(11, 0, (0, 0), {tp: Part(data=partition)}, [])[14:]
@@ -334,12 +334,12 @@ def test_far_more_than_was_asked_for_makes_no_sense() -> None:
         return [len(response.data) for response in parse_response(raw, ASKED)]
 
     large, small = batch([Row(5, bytes(5 * 2**20))]), batch([Row(5)])
-    assert count(observed(large)) == [len(large), 0]  # brokers send it whole to every client
+    assert count(observed(large)) == [len(large), 0]  # brokers send a whole batch to every client
     assert count(observed(large, large)) == [len(large), len(large)]
     assert count(observed(small * 5000)) == [
         5000 * len(small),
         0,
-    ]  # some stop only behind the limit
+    ]  # some brokers stop only after the limit
     with pytest.raises(MalformedResponse, match="bytes of records, but 2000 and one batch"):
         parse_response(observed(small * 30_000), ASKED)
     with pytest.raises(MalformedResponse, match="bytes of records, but 500 and one batch"):
@@ -356,7 +356,7 @@ def test_far_more_than_was_asked_for_makes_no_sense() -> None:
         [{"name": "a", "partitions": [{"partition": 1}]}],
     ],
 )
-async def test_an_answer_about_other_offsets_makes_no_sense(topics: Any) -> None:
+async def test_a_response_without_the_requested_offsets_is_refused(topics: Any) -> None:
     row = {"error_code": 0, "timestamp": -1, "offset": 3, "leader_epoch": 0}
     for topic in topics or ():
         topic["partitions"] = [row | partition for partition in topic["partitions"]]
@@ -372,7 +372,7 @@ async def test_an_answer_about_other_offsets_makes_no_sense(topics: Any) -> None
                 await consumer.offsets_before("a", 0)
 
 
-def test_a_large_batch_that_has_come_is_read_and_one_that_has_not_is_damage(
+def test_a_large_batch_is_read_if_complete_and_otherwise_corrupt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetch_request, "_LARGE_BATCH", 1000)
@@ -389,7 +389,7 @@ def test_a_large_batch_that_has_come_is_read_and_one_that_has_not_is_damage(
 
 
 @simulated(range(3))
-async def test_nobody_is_followed_to_a_host_that_is_not_allowed() -> None:
+async def test_connections_to_hosts_that_are_not_allowed_are_refused() -> None:
     async with FakeCluster(Random(1), brokers=2) as cluster:
         cluster.add_topic("a", 1)
         cluster.append("a", 0, 1)
@@ -410,11 +410,11 @@ async def test_nobody_is_followed_to_a_host_that_is_not_allowed() -> None:
         assert cluster.brokers[2].requests.total() == 0
 
 
-# --- brokers that say nothing --------------------------------------------------------------------
+# --- silent brokers ------------------------------------------------------------------------------
 
 
 @simulated(range(5))
-async def test_a_leader_that_falls_silent_is_given_up_for_the_new_one() -> None:
+async def test_a_silent_leader_is_replaced_by_the_new_leader() -> None:
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("a", 1)
         async with consumer_on(cluster) as consumer:
@@ -426,7 +426,7 @@ async def test_a_leader_that_falls_silent_is_given_up_for_the_new_one() -> None:
 
 
 @simulated(range(5))
-async def test_a_broker_that_throttles_us_may_be_silent_for_as_long() -> None:
+async def test_a_throttling_broker_keeps_its_connection() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 1)
         async with consumer_on(cluster) as consumer:
@@ -440,14 +440,14 @@ async def test_a_broker_that_throttles_us_may_be_silent_for_as_long() -> None:
 
 
 @simulated(range(3))
-async def test_a_broker_that_reads_damage_itself_is_asked_three_times() -> None:
+async def test_a_broker_that_reports_corruption_is_asked_three_times() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 1)
         async with consumer_on(cluster) as consumer:
             records = aiter(consumer.read("a", 0))
             cluster.fail_next(FETCH, CorruptMessage.code, times=2)
             await next_comes_within(2, cluster, records)
-            await asyncio.sleep(1)  # what was asked ahead has come
+            await asyncio.sleep(1)  # requests sent ahead are answered
             before, began = cluster.brokers[1].requests[FETCH], asyncio.get_running_loop().time()
             cluster.fail_next(FETCH, CorruptMessage.code, times=1000)
             with pytest.raises(

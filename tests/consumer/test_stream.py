@@ -22,7 +22,7 @@ from tests.support.chunks import A, B, chunk
 
 
 class Fence:
-    """Shut or open, as a test says."""
+    """A fence whose deadline is set by a test."""
 
     deadline = inf
 
@@ -63,7 +63,7 @@ class World:
 
 
 class Slow:
-    """Makes something only once it is let, and says when it is asked to."""
+    """A deserializer that waits until a test lets it return, and reports its first call."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -76,7 +76,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("requested", [None, bytes])
-async def test_without_anything_to_do_it_is_the_streams_own_iterator(
+async def test_a_reader_without_a_policy_uses_the_iterator_of_the_stream(
     requested: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(requested, requested)
@@ -93,7 +93,7 @@ async def test_without_anything_to_do_it_is_the_streams_own_iterator(
 
 
 @simulated(range(5))
-async def test_each_part_has_its_own_deserializer() -> None:
+async def test_key_and_value_have_their_own_deserializers() -> None:
     async def later(data: bytes) -> str:
         await asyncio.sleep(1)
         return f"{len(data)} bytes"
@@ -112,7 +112,7 @@ async def test_each_part_has_its_own_deserializer() -> None:
 
 
 @simulated(range(20))
-async def test_who_gives_up_waiting_for_a_deserializer_gets_the_record_later() -> None:
+async def test_a_record_is_delivered_after_a_timeout_in_its_deserializer() -> None:
     slow = Slow()
     seen: list[int] = []
 
@@ -129,11 +129,11 @@ async def test_who_gives_up_waiting_for_a_deserializer_gets_the_record_later() -
     assert world.stream.finished() == {A: 0}
     slow.let.set()
     assert await world.offsets() == [0, 1, 2, 100, 101, 102]
-    assert seen == [0, 1, 2, 100, 101, 102]  # each once
+    assert seen == [0, 1, 2, 100, 101, 102]  # the interceptor sees each record once
 
 
 @simulated(range(20))
-async def test_what_time_may_mend_comes_again_and_what_is_bad_does_not() -> None:
+async def test_records_are_redelivered_after_retriable_errors_only() -> None:
     troubles: list[Exception] = [ConnectFailed("r:1", "refused"), ValueError("bad")]
 
     def deserialize(data: bytes) -> bytes:
@@ -152,7 +152,7 @@ async def test_what_time_may_mend_comes_again_and_what_is_bad_does_not() -> None
 
 
 @simulated(range(20))
-async def test_what_is_lost_while_a_deserializer_takes_its_time_is_not_handed_out() -> None:
+async def test_records_lost_during_deserialization_are_not_delivered() -> None:
     slow = Slow()
     world = World(None, slow)
     async with asyncio.TaskGroup() as group:
@@ -165,7 +165,7 @@ async def test_what_is_lost_while_a_deserializer_takes_its_time_is_not_handed_ou
 
 
 @simulated(range(20))
-async def test_what_is_lost_after_its_reader_gave_up_does_not_come_again() -> None:
+async def test_records_lost_after_a_timeout_are_not_redelivered() -> None:
     slow = Slow()
     world = World(None, slow)
     with pytest.raises(TimeoutError):
@@ -177,7 +177,7 @@ async def test_what_is_lost_after_its_reader_gave_up_does_not_come_again() -> No
 
 
 @simulated(range(20))
-async def test_what_is_lost_after_a_failure_does_not_come_again() -> None:
+async def test_records_lost_after_an_error_are_not_redelivered() -> None:
     troubles = [ConnectFailed("r:1", "refused")]
 
     def deserialize(data: bytes) -> bytes:
@@ -193,7 +193,7 @@ async def test_what_is_lost_after_a_failure_does_not_come_again() -> None:
 
 
 @simulated(range(20))
-async def test_what_is_not_certainly_owned_after_a_wait_waits_until_it_is() -> None:
+async def test_a_deserialized_record_is_held_while_the_fence_is_closed() -> None:
     slow = Slow()
     world = World(None, slow, closed=False)
     async with asyncio.TaskGroup() as group:
@@ -208,7 +208,7 @@ async def test_what_is_not_certainly_owned_after_a_wait_waits_until_it_is() -> N
 
 
 @simulated(range(20))
-async def test_what_will_never_be_certain_again_is_not_handed_out() -> None:
+async def test_a_closed_stream_discards_records_after_the_deadline() -> None:
     slow = Slow()
     world = World(None, slow)
     async with asyncio.TaskGroup() as group:

@@ -98,7 +98,7 @@ def test_the_body_of_a_loop_is_a_span(exporter: InMemorySpanExporter, deserializ
     run()
 
 
-def test_a_loop_that_ends_with_an_error_ends_its_span_as_failed(
+def test_an_error_of_a_loop_sets_the_status_of_its_span(
     exporter: InMemorySpanExporter,
 ) -> None:
     @simulated(seeds=range(1))
@@ -186,7 +186,7 @@ def test_an_app_traces_its_commits_too(exporter: InMemorySpanExporter) -> None:
     assert attributes(named(exporter, "commit billing")[-1])["messaging.kafka.offset"] == 3
 
 
-def test_without_the_option_there_are_no_spans(exporter: InMemorySpanExporter) -> None:
+def test_no_spans_are_created_without_the_option(exporter: InMemorySpanExporter) -> None:
     @simulated(seeds=range(1))
     async def run() -> None:
         async with FakeKafka() as kafka:
@@ -199,7 +199,7 @@ def test_without_the_option_there_are_no_spans(exporter: InMemorySpanExporter) -
     assert exporter.get_finished_spans() == ()
 
 
-def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.propagate", None)
     with pytest.raises(ConfigError, match=r"pip install 'asyncconsumer\[otel\]'"):
         Consumer("orders", bootstrap_servers="k:1", tracing=True)

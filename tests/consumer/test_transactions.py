@@ -25,7 +25,7 @@ BOTH = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
 
 
 class Places(Producer):
-    """Keeps what was made of which record, and the offsets of several partitions."""
+    """A producer that stores sent records and the offsets of several partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ async def having(consumer: Consumer[Any, Any], count: int) -> None:
 
 @asynccontextmanager
 async def half_and_then_all(cluster: GroupCluster) -> AsyncIterator[tuple[Any, Any, Places]]:
-    """A member that had one partition in its first transaction, and then got the other."""
+    """Yield a member that had one partition in its first transaction, and then got the other."""
     producer = Places()
     async with make_member(cluster) as consumer:
         batches = consumer.batches(6, 100)
@@ -81,7 +81,7 @@ async def half_and_then_all(cluster: GroupCluster) -> AsyncIterator[tuple[Any, A
 
 
 @simulated(seeds=range(3))
-async def test_what_came_and_went_between_two_transactions_is_in_none() -> None:
+async def test_a_partition_revoked_between_transactions_fences_the_next_one() -> None:
     async with world() as cluster, half_and_then_all(cluster) as (member, batches, producer):
         batch = await anext(batches)  # of the partition that is new
         async with make_member(cluster) as two:
@@ -100,7 +100,7 @@ async def test_what_came_and_went_between_two_transactions_is_in_none() -> None:
 
 
 @simulated(seeds=range(3))
-async def test_what_came_meanwhile_is_done_with_when_it_was_in_a_transaction() -> None:
+async def test_records_of_a_new_partition_are_committed_by_their_transaction() -> None:
     async with world() as cluster, half_and_then_all(cluster) as (member, batches, producer):
         async with member.transaction(producer):
             producer.make(await anext(batches))
@@ -119,7 +119,7 @@ async def test_what_came_meanwhile_is_done_with_when_it_was_in_a_transaction() -
 
 
 @simulated(seeds=range(3))
-async def test_what_goes_without_anything_in_flight_aborts_nothing() -> None:
+async def test_a_revocation_without_records_in_flight_aborts_no_transaction() -> None:
     async with world() as cluster, half_and_then_all(cluster) as (member, batches, producer):
         async with member.transaction(producer):
             producer.make(await anext(batches))
@@ -131,7 +131,7 @@ async def test_what_goes_without_anything_in_flight_aborts_nothing() -> None:
 
 @simulated(seeds=range(3))
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-async def test_a_transaction_that_is_open_does_not_keep_a_group_from_rebalancing(
+async def test_an_open_transaction_does_not_block_a_rebalance(
     strategy: str,
 ) -> None:
     """A member whose offsets are pending joins, and loads those of its assignment later."""
@@ -151,7 +151,7 @@ async def test_a_transaction_that_is_open_does_not_keep_a_group_from_rebalancing
 
 
 class Shielded(Places):
-    """A producer like aiokafka's, whose commit goes on after its caller is cancelled."""
+    """A producer like aiokafka's, whose commit continues after its caller is cancelled."""
 
     def __init__(self, group: asyncio.TaskGroup, seconds: float) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ async def cancelled_while_it_commits(seconds: float, times: int = 1) -> AsyncIte
 
 
 @simulated(seeds=range(3))
-async def test_who_is_cancelled_while_it_commits_reads_on_behind_what_was_committed() -> None:
+async def test_a_reader_cancelled_in_a_commit_continues_after_its_offsets() -> None:
     async with cancelled_while_it_commits(5) as (batches, producer):
         assert len(producer.sent) == 6
         assert [(member.partition, member.offset) for member in await anext(batches)] == [(0, 3)]
@@ -202,7 +202,7 @@ async def test_who_is_cancelled_while_it_commits_reads_on_behind_what_was_commit
 
 @simulated(seeds=range(3))
 @pytest.mark.parametrize(("seconds", "times"), [(60, 1), (5, 2)])
-async def test_a_commit_that_takes_too_long_is_given_up_and_what_it_had_comes_again(
+async def test_records_of_a_commit_that_timed_out_are_redelivered(
     seconds: float, times: int
 ) -> None:
     async with cancelled_while_it_commits(seconds, times) as (batches, producer):

@@ -24,7 +24,7 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 
 
 class Controller:
-    """Keeps ZooKeeper's account of a cluster."""
+    """A controller that registers the brokers and topics of a cluster in ZooKeeper."""
 
     def __init__(self, cluster: FakeCluster, session: ZooKeeperSession) -> None:
         self._cluster = cluster
@@ -47,7 +47,7 @@ class Controller:
         await self._session.create(paths.topic(name), json.dumps(described).encode())
 
     async def restart_all_elsewhere(self) -> None:
-        """None of the old addresses leads anywhere any more."""
+        """Restart all brokers on new addresses."""
         for node in self._cluster.brokers:
             self._cluster.change_address(node)
             await self._session.delete(paths.broker(node))
@@ -79,7 +79,7 @@ async def read(stream: MessageStream[Any, Any], count: int) -> list[int]:
 
 
 @simulated(range(10))
-async def test_brokers_that_all_moved_are_found_again() -> None:
+async def test_brokers_are_found_after_all_addresses_changed() -> None:
     async with world() as (cluster, zookeeper, controller, environment):
         await controller.register()
         await controller.add_topic("t", 1)
@@ -118,7 +118,7 @@ async def test_a_connector_waits_for_the_first_broker() -> None:
 
 @simulated(range(3))
 @pytest.mark.parametrize("allowed", ["broker-1,broker-2", "elsewhere"])
-async def test_nobody_is_followed_to_a_host_that_is_not_allowed(allowed: str) -> None:
+async def test_connections_to_hosts_that_are_not_allowed_are_refused(allowed: str) -> None:
     async with world() as (cluster, zookeeper, controller, environment):
         await controller.register()
         await controller.add_topic("t", 3)

@@ -17,7 +17,7 @@ from asyncconsumer.handlers.workers import Workers
 from asyncconsumer.testing.fake_kafka import RecordPayload
 from asyncconsumer.testing.virtual_time import run, simulated
 from asyncconsumer.types import Offset
-from tests.consumer.test_redelivery import damage
+from tests.consumer.test_redelivery import corrupt_batch
 from tests.support.schedules import Bug, must_find, play
 from tests.support.worlds.handlers import cluster_of, make_app, run_schedule, until
 
@@ -270,7 +270,7 @@ async def test_what_is_before_damage_is_worked_on_before_that_ends_the_app() -> 
     async with cluster_of() as cluster:
         for _ in range(6):
             cluster.append("t", 0, 1)
-        damage(cluster, 3)
+        corrupt_batch(cluster, 3)
         app = make_app(cluster)
 
         @app.handler("t", ordering="partition")
@@ -290,7 +290,7 @@ async def test_corrupt_records_of_a_revoked_partition_are_not_reported() -> None
     async with cluster_of() as cluster:
         for _ in range(6):
             cluster.append("t", 0, 1)
-        damage(cluster, 3)
+        corrupt_batch(cluster, 3)
         app, begun = make_app(cluster), asyncio.Event()
 
         @app.handler("t", ordering="partition")

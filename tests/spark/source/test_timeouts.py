@@ -19,8 +19,8 @@ from asyncconsumer.spark.values.columns import Columns
 from asyncconsumer.testing.fake_kafka import FakeCluster
 from asyncconsumer.testing.virtual_time import run
 from asyncconsumer.types import OffsetRange, TopicPartition
-from tests.consumer.test_corrupt_records import mending
-from tests.consumer.test_redelivery import damage
+from tests.consumer.test_corrupt_records import repaired_batch
+from tests.consumer.test_redelivery import corrupt_batch
 
 pytestmark = pytest.mark.fast
 
@@ -151,8 +151,8 @@ def test_a_task_fetches_damaged_records_again(play: Callable[[Scene], None]) -> 
     async def scene(cluster: FakeCluster, client: Client) -> None:
         columns = Columns(pa.schema([("offset", pa.int64())]))
         ranges = [OffsetRange(*T0, 0, 100), OffsetRange(*U0, 90, 100)]
-        damage(cluster, 50)
-        with mending(cluster, 2, base=50) as handler:
+        corrupt_batch(cluster, 50)
+        with repaired_batch(cluster, 2, base=50) as handler:
             result = [
                 offset
                 async for batch in read(client, ranges, columns, fail_on_data_loss=True)
