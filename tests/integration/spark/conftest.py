@@ -1,4 +1,4 @@
-"""One Spark for all tests of the data source, with Spark's own Kafka source to compare with."""
+"""A Spark for all tests of the data source, with Spark's own Kafka source for comparison."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,9 @@ def spark() -> Iterator[SparkSession]:
     jars = asyncio.run(kafka_source_jars())
     with spark_session(jars=jars) as session:
         session.dataSource.register(KafkaSource)
-        session.sparkContext.parallelize([1], 1).map(abs).count()  # opens what Spark keeps open
+        session.sparkContext.parallelize([1], 1).map(
+            abs
+        ).count()  # opens sockets that Spark keeps open
         yield session
 
 

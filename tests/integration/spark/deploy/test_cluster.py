@@ -1,4 +1,4 @@
-"""A cluster whose executors know nothing of the package until it is shipped to them."""
+"""A cluster whose executors do not have the package until it is shipped to them."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ def used(spark: SparkSession) -> list[tuple[str, str, int]]:
 
         from asyncconsumer.records import decoding
 
-        codecs = importlib.import_module("cramjam").__file__  # once that is imported, it is there
+        codecs = importlib.import_module("cramjam").__file__  # can be imported after the package
         assert "/asyncconsumer-" in str(codecs)
         return decoding.name, str(decoding.__file__), os.getppid()
 
@@ -66,7 +66,9 @@ def spark(
         config = {**EXECUTORS, "spark.task.maxFailures": "1"}
         with spark_session(cluster.master, config, python=str(python)) as session:
             session.dataSource.register(KafkaSource)
-            session.sparkContext.parallelize([1, 2], 2).map(abs).count()  # opens what stays open
+            session.sparkContext.parallelize([1, 2], 2).map(
+                abs
+            ).count()  # opens sockets that Spark keeps open
             yield session
 
 
@@ -77,7 +79,7 @@ def topic(kafka: KafkaHandle, spark: SparkSession) -> Topic:
     return Topic(spark, {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name})
 
 
-def test_the_package_is_shipped_and_reads(
+def test_a_shipped_package_reads_and_writes_on_executors(
     spark: SparkSession, topic: Topic, tmp_path: Path, cluster: SparkCluster, kafka: KafkaHandle
 ) -> None:
     with pytest.raises(PySparkException, match="No module named 'a"):

@@ -28,7 +28,9 @@ from tests.support.helpers import until
 from tests.support.real_consumer import partitions, send
 
 
-async def test_each_record_is_landed_once_and_committed(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_each_record_is_written_once_and_committed(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(500), 3)
     async with make_feeder(kafka, topic, group, LandingFolder(tmp_path)) as feeder:
@@ -41,14 +43,14 @@ async def test_each_record_is_landed_once_and_committed(kafka: KafkaHandle, tmp_
     assert await committed(kafka, topic, group, 3) == [167, 167, 166]
 
 
-async def test_reading_begins_behind_what_the_sink_has_whatever_the_group_says(
+async def test_a_feeder_starts_at_the_sinks_offset_and_not_at_the_commit(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(100))
     async with make_feeder(kafka, topic, group, LandingFolder(tmp_path)) as feeder:
         await feeder.caught_up()
-    async with reader(kafka, group=group) as another:  # as if the commit had never come
+    async with reader(kafka, group=group) as another:  # as if the commit was lost
         await another.assign(partitions(topic, 0))
         await another.wait_assigned()
         assert await another.commit({TopicPartition(topic, 0): 10})
@@ -58,7 +60,7 @@ async def test_reading_begins_behind_what_the_sink_has_whatever_the_group_says(
     assert numbers(landed(tmp_path)) == list(range(150))
 
 
-async def test_where_it_began_is_remembered_before_anything_is_written(
+async def test_the_start_offset_is_committed_before_the_first_write(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -76,7 +78,7 @@ async def test_where_it_began_is_remembered_before_anything_is_written(
     assert numbers(landed(tmp_path)) == list(range(10, 30))
 
 
-async def test_a_consumer_that_is_open_already_is_left_open(
+async def test_an_open_consumer_stays_open_after_its_feeder(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
@@ -90,7 +92,7 @@ async def test_a_consumer_that_is_open_already_is_left_open(
     assert numbers(landed(tmp_path)) == list(range(100))
 
 
-async def test_what_is_being_written_is_finished_before_a_partition_goes(
+async def test_a_revocation_waits_until_the_write_in_flight_is_finished(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
@@ -100,7 +102,7 @@ async def test_what_is_being_written_is_finished_before_a_partition_goes(
     async with make_feeder(kafka, topic, group, gate) as feeder:
         await until(lambda: gate.waiting > 0)
         async with make_feeder(kafka, topic, group, LandingFolder(tmp_path)) as other:
-            await until(lambda: len(feeder._state.feeds) < 2)  # it is asked to revoke, and waits
+            await until(lambda: len(feeder._state.feeds) < 2)  # the revocation waits for the write
             assert not other._state.feeds
             gate.unlock()
             await until(lambda: len(feeder._state.feeds) == len(other._state.feeds) == 1)
@@ -111,7 +113,7 @@ async def test_what_is_being_written_is_finished_before_a_partition_goes(
     assert all(in_a_row(results) for results in ranges(tmp_path).values())
 
 
-async def test_a_write_that_takes_too_long_keeps_no_partition_and_is_refused(
+async def test_a_write_that_outlasts_its_revocation_is_refused(
     kafka: KafkaHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
@@ -122,7 +124,7 @@ async def test_a_write_that_takes_too_long_keeps_no_partition_and_is_refused(
     async with SparkFeeder(slow, gate, max_records=60, max_wait_ms=50) as feeder:
         await until(lambda: gate.waiting > 0)
         async with make_feeder(kafka, topic, group, LandingFolder(tmp_path)) as other:
-            await until(lambda: other.stats().records == 100)  # it has one of the two
+            await until(lambda: other.stats().records == 100)  # all records of its partition
             gate.unlock()
             await until(lambda: feeder.stats().in_flight == 0)
             await until(lambda: len(landed(tmp_path)) == 200)
@@ -131,7 +133,7 @@ async def test_a_write_that_takes_too_long_keeps_no_partition_and_is_refused(
     assert all(in_a_row(results) for results in ranges(tmp_path).values())
 
 
-async def test_a_batch_of_a_partition_that_was_lost_is_not_written(
+async def test_a_prepared_batch_of_a_lost_partition_is_not_written(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -141,13 +143,13 @@ async def test_a_batch_of_a_partition_that_was_lost_is_not_written(
     async with make_feeder(kafka, topic, group, gate, max_in_flight=2) as feeder:
         await until(lambda: gate.waiting > 0 and feeder.stats().in_flight == 2)
         feeder._state.on_partitions_lost(partitions(topic, 0))
-        await until(lambda: feeder.stats().abandoned == 1)  # it waits for nobody
+        await until(lambda: feeder.stats().abandoned == 1)  # without waiting for the write
         assert feeder.stats().in_flight == 0
-        gate.unlock()  # the other one could not be called back
+        gate.unlock()  # the first write was already running
     assert numbers(landed(tmp_path)) == list(range(50))
 
 
-async def test_a_feeder_that_was_overtaken_is_refused_and_continues_after_the_other(
+async def test_a_refused_feeder_continues_at_the_sinks_offset(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, groups = await kafka.topic(), (kafka.group(), kafka.group())
@@ -165,7 +167,7 @@ async def test_a_feeder_that_was_overtaken_is_refused_and_continues_after_the_ot
     assert numbers(landed(tmp_path)) == list(range(350))
 
 
-async def test_a_failing_sink_is_tried_again(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_a_failed_write_is_repeated(kafka: KafkaHandle, tmp_path: Path) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(100))
     gate, failures = Gate(tmp_path, asyncio.get_running_loop()), [1, 2, 3]
@@ -182,7 +184,7 @@ async def test_a_failing_sink_is_tried_again(kafka: KafkaHandle, tmp_path: Path)
     assert numbers(landed(tmp_path)) == list(range(100))
 
 
-async def test_a_sink_that_keeps_failing_is_reported_and_nothing_behind_it_is_written(
+async def test_a_sink_that_keeps_failing_ends_the_feeder(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -203,7 +205,7 @@ async def test_a_sink_that_keeps_failing_is_reported_and_nothing_behind_it_is_wr
     assert await committed(kafka, topic, group) == [100]
 
 
-async def test_what_nobody_asked_about_is_raised_at_the_end(
+async def test_a_failure_is_raised_at_the_end_of_the_block(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -219,7 +221,7 @@ async def test_what_nobody_asked_about_is_raised_at_the_end(
             await until(lambda: feeder.stats().in_flight == 0 and feeder._failure.ended.is_set())
 
 
-async def test_a_slow_sink_holds_up_reading_and_not_the_loop(
+async def test_a_slow_sink_stops_fetching_and_does_not_block_the_loop(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -230,7 +232,7 @@ async def test_a_slow_sink_holds_up_reading_and_not_the_loop(
     async with SparkFeeder(consumer, gate, max_records=100, max_in_flight=3) as feeder:
         await until(lambda: gate.waiting > 0 and feeder.stats().in_flight == 3)
         seen = []
-        for _ in range(20):  # as much as it may hold, and no more however long one waits
+        for _ in range(20):  # the limit is not exceeded later
             await asyncio.sleep(0.01)
             seen.append(feeder.stats())
         assert {stats.in_flight for stats in seen} == {3}
@@ -238,15 +240,13 @@ async def test_a_slow_sink_holds_up_reading_and_not_the_loop(
         assert consumer.progress()[place].fetched < 5000  # the fetchers wait, too
         feed = feeder._state.feeds[place]
         assert feed.position is not None
-        assert feed.position <= 400  # three on their way, and one that is full
+        assert feed.position <= 400  # three batches in flight, and a full one
         gate.unlock()
         await feeder.caught_up()
     assert numbers(landed(tmp_path)) == list(range(5000))
 
 
-async def test_closing_writes_what_was_read_within_its_grace(
-    kafka: KafkaHandle, tmp_path: Path
-) -> None:
+async def test_closing_writes_collected_records(kafka: KafkaHandle, tmp_path: Path) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(100))
     async with make_feeder(
@@ -261,7 +261,7 @@ async def test_closing_writes_what_was_read_within_its_grace(
     assert await committed(kafka, topic, group) == [120]
 
 
-async def test_what_is_not_written_within_the_grace_is_the_next_ones(
+async def test_records_not_written_within_the_grace_are_written_by_the_next(
     kafka: KafkaHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -279,7 +279,9 @@ async def test_what_is_not_written_within_the_grace_is_the_next_ones(
     assert numbers(landed(tmp_path)) == list(range(400))
 
 
-async def test_a_topic_that_was_recreated_is_reported(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_a_sink_offset_after_the_end_of_the_log_is_reported(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
     topic, group = await kafka.topic(), kafka.group()
     sink = LandingFolder(tmp_path)
     await send(kafka, topic, range(20))
@@ -287,14 +289,18 @@ async def test_a_topic_that_was_recreated_is_reported(kafka: KafkaHandle, tmp_pa
         await feeder.caught_up()
     place = TopicPartition(topic, 0)
     (head,) = (tmp_path / "_claims" / f"{topic}-0").iterdir()
-    head.rename(head.with_name(f"{20:020d}-{500:020d}-{'0' * 32}"))  # the log was longer once
+    head.rename(
+        head.with_name(f"{20:020d}-{500:020d}-{'0' * 32}")
+    )  # as if the log was longer before
     with pytest.raises(SinkOffsetConflict, match=r"up to offset 500.*with offset 0") as caught:
         async with make_feeder(kafka, topic, group, LandingFolder(tmp_path)) as feeder:
             await feeder.run()
     assert caught.value.partition == place
 
 
-async def test_what_is_written_can_be_shaped(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_columns_and_transform_change_the_written_table(
+    kafka: KafkaHandle, tmp_path: Path
+) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(30))
     seen: list[pa.Table] = []
@@ -321,15 +327,15 @@ async def test_two_members_of_a_group_in_zookeeper_feed_one_folder(
     topic, group = await kafka_zk.topic(partitions=4), kafka_zk.group()
     await send(kafka_zk, topic, range(400), 4)
 
-    def one_of_them() -> SparkFeeder:
+    def make() -> SparkFeeder:
         consumer: Consumer[Any, Any] = in_zookeeper(
             kafka_zk, topic, group_id=group, commit_policy="manual"
         )
         return SparkFeeder(consumer, LandingFolder(tmp_path), max_records=30, max_wait_ms=20)
 
-    async with one_of_them() as feeder:
+    async with make() as feeder:
         await until(lambda: feeder.stats().records > 0)
-        async with one_of_them() as other:
+        async with make() as other:
             await until(lambda: len(feeder._state.feeds) == len(other._state.feeds) == 2)
             await send(kafka_zk, topic, range(400, 800), 4)
             await until(lambda: feeder.stats().records + other.stats().records == 800)
@@ -343,10 +349,10 @@ async def test_two_members_of_a_group_in_zookeeper_feed_one_folder(
     assert set(reported.values()) == {200}
 
 
-# --- functions of the user's own --------------------------------------------------------------
+# --- functions of users -----------------------------------------------------------------------
 
 
-async def test_a_batch_that_was_promised_is_made_again_as_it_was(
+async def test_a_batch_with_a_write_intent_is_repeated_with_the_same_id(
     kafka: KafkaHandle,
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -355,7 +361,7 @@ async def test_a_batch_that_was_promised_is_made_again_as_it_was(
 
     async def die(table: pa.Table, batch: FeedBatch) -> None:
         tried.append(batch)
-        raise RuntimeError("here the process dies")
+        raise RuntimeError("the process dies")
 
     with pytest.raises(SinkFailed, match="dies"):
         async with make_feeder(kafka, topic, group, write=die, retries=0, max_records=70) as feeder:
@@ -376,7 +382,7 @@ async def test_a_batch_that_was_promised_is_made_again_as_it_was(
     assert await committed(kafka, topic, group) == [200]
 
 
-async def test_nothing_is_written_behind_what_failed(kafka: KafkaHandle) -> None:
+async def test_no_batch_is_written_after_a_failed_one(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(), kafka.group()
     await send(kafka, topic, range(200))
     seen: list[int] = []
@@ -393,7 +399,7 @@ async def test_nothing_is_written_behind_what_failed(kafka: KafkaHandle) -> None
     assert await committed(kafka, topic, group) == [50]
 
 
-async def test_batches_for_a_function_are_of_one_partition_each(kafka: KafkaHandle) -> None:
+async def test_a_batch_for_a_function_has_one_partition(kafka: KafkaHandle) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(300), 3)
     seen: list[FeedBatch] = []
@@ -406,7 +412,7 @@ async def test_batches_for_a_function_are_of_one_partition_each(kafka: KafkaHand
 
 
 @pytest.mark.parametrize("limit", [4, 1000])
-async def test_where_nothing_comes_any_more_all_is_written_before_run_returns(
+async def test_run_writes_all_records_before_it_returns_on_idle_timeout(
     kafka: KafkaHandle, tmp_path: Path, limit: int
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()

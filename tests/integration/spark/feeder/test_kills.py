@@ -1,4 +1,4 @@
-"""Feeders that are killed, or stand still for longer than their session: each record once."""
+"""Feeders that are killed, or frozen for longer than their session: each record once."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ from tests.support.s3_server import built
 
 
 @pytest.mark.parametrize("kind", SINKS)
-async def test_each_record_is_there_once_however_often_a_feeder_is_killed(
+async def test_each_record_is_written_once_though_feeders_are_killed(
     kafka: KafkaHandle, tmp_path: Path, kind: str
 ) -> None:
     if kind == "s3" and built() is None:
@@ -32,7 +32,7 @@ async def test_each_record_is_there_once_however_often_a_feeder_is_killed(
         await kills(kafka, feeders, 1, Random(kind))
 
 
-async def test_a_feeder_that_stood_still_writes_nothing_that_is_anothers_by_then(
+async def test_a_frozen_feeder_writes_no_batch_of_lost_partitions(
     kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -42,14 +42,14 @@ async def test_a_feeder_that_stood_still_writes_nothing_that_is_anothers_by_then
         await until(lambda: feeders.files() > 0)
         feeders.signal("zombie", signal.SIGSTOP)
         before = feeders.files()
-        assert before < 60  # of 75: the next ones are in its hands
+        assert before < 60  # of 75: the next batches are in flight
         feeders.start("other", static=False)
-        await until(lambda: feeders.files() > before)  # when the session is over
+        await until(lambda: feeders.files() > before)  # after the session of the frozen feeder
         await until(lambda: len(feeders.held()) >= 3000)
         feeders.signal("zombie", signal.SIGCONT)
         await send(kafka, topic, range(3000, 3500))
         await until(lambda: len(set(feeders.held())) == 3500)
-        await asyncio.sleep(0.5)  # what it had in its hands would be there by now
+        await asyncio.sleep(0.5)  # a write of a batch in flight would be finished by now
         values = feeders.held()
     assert repeated(values) == []
     assert values == list(range(3500))

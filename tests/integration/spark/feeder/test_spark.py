@@ -1,4 +1,4 @@
-"""A real Spark session reads what feeders wrote, and is what they write with."""
+"""A real Spark session that reads written files, and that functions of feeders write with."""
 
 import sys
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-async def test_a_file_stream_picks_up_what_landed(
+async def test_a_file_stream_reads_the_landing_folder(
     kafka: KafkaHandle, tmp_path: Path, spark: SparkSession
 ) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
@@ -44,7 +44,7 @@ async def test_a_file_stream_picks_up_what_landed(
     assert {type(row.timestamp).__name__ for row in rows} == {"datetime"}
 
 
-async def test_a_function_is_given_data_frames_without_pandas(
+async def test_a_function_gets_data_frames_without_pandas(
     kafka: KafkaHandle, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)  # importing it fails

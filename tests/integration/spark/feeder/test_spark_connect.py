@@ -1,4 +1,4 @@
-"""A Spark Connect session as what a feeder writes with."""
+"""A Spark Connect session that a function of a feeder writes with."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def remote() -> Iterator[Any]:
     session.stop()
 
 
-async def test_a_function_is_given_remote_data_frames(
+async def test_a_function_gets_remote_data_frames(
     kafka: KafkaHandle, tmp_path: Path, remote: Any
 ) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()

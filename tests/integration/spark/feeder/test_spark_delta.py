@@ -1,4 +1,4 @@
-"""A function of the user's own writes Delta with Spark: a redelivered batch is written once."""
+"""A user's function that writes Delta with Spark: a repeated batch is written once."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-async def test_a_batch_that_comes_again_is_not_written_twice(
+async def test_a_repeated_batch_is_written_once(
     kafka: KafkaHandle, tmp_path: Path, spark: SparkSession
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()
@@ -35,9 +35,9 @@ async def test_a_batch_that_comes_again_is_not_written_twice(
 
     def append_and_die(frame: DataFrame, batch: FeedBatch) -> None:
         append(frame, batch)
-        raise RuntimeError("it is written, and nobody knows")
+        raise RuntimeError("the process dies after the write")
 
-    with pytest.raises(SinkFailed, match="nobody knows"):
+    with pytest.raises(SinkFailed, match="dies after the write"):
         async with make_feeder(
             kafka, topic, group, spark=spark, write=append_and_die, retries=0, max_in_flight=1
         ) as feeder:

@@ -1,6 +1,6 @@
-"""A topic that was deleted and re-created: nothing of it may be taken for what follows the old one.
+"""Re-created topics: their records must not be written after those of the old topic.
 
-It may be as long by then as the old one was, so that no offset tells.
+The new log may be as long as the old one, so offsets alone do not show the change.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ from tests.support.feeder_tables import make_feeder
 from tests.support.real_consumer import send
 
 
-async def test_delta_is_reported_another_name_when_a_topic_is_recreated(kafka: KafkaHandle) -> None:
-    """The versions of the new topic restart, and Delta skips versions up to the last one."""
+async def test_a_re_created_topic_gets_another_txn_app_id(kafka: KafkaHandle) -> None:
+    """Check the app id, because Delta skips versions up to the last one of an app id."""
     topic, group = await kafka.topic(), kafka.group()
     written = list[FeedBatch]()
 
@@ -38,7 +38,7 @@ async def test_delta_is_reported_another_name_when_a_topic_is_recreated(kafka: K
 
 
 @of_both
-async def test_nothing_is_fed_of_a_topic_that_was_recreated_meanwhile(
+async def test_no_record_of_a_re_created_topic_is_written(
     kind: Any, kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, group, folder = await kafka.topic(), kafka.group(), str(tmp_path / "sink")

@@ -12,7 +12,7 @@ from tests.support.helpers import until
 from tests.support.real_consumer import send
 
 
-async def test_a_topic_becomes_a_table(kafka: KafkaHandle, tmp_path: Path) -> None:
+async def test_feeders_write_a_topic_to_a_delta_table(kafka: KafkaHandle, tmp_path: Path) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     await send(kafka, topic, range(400), 3)
     async with make_feeder(kafka, topic, group, DeltaSink(str(tmp_path))) as feeder:

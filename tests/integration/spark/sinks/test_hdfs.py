@@ -44,7 +44,7 @@ def write(sink: Any, what: FeedBatch) -> set[TopicPartition]:
     return set(sink.publish(what, sink.prepare(what)))
 
 
-def test_what_is_written_is_seen_and_remembered(
+def test_written_files_are_visible_and_offsets_are_loaded(
     make: Callable[[], LandingFolder], hdfs: Hdfs, folder: str
 ) -> None:
     sink = make()
@@ -58,10 +58,10 @@ def test_what_is_written_is_seen_and_remembered(
     assert make().load([PLACE, OTHER]) == {PLACE: 16, OTHER: 3}
 
 
-def test_of_many_writers_at_once_one_wins(
+def test_one_of_several_concurrent_writers_succeeds(
     make: Callable[[], LandingFolder], hdfs: Hdfs, folder: str
 ) -> None:
-    """Only the writer that knows the last claim can rename it."""
+    """Check that only the writer that knows the last claim can rename it."""
     sinks, start, refusals = [make() for _ in range(8)], threading.Barrier(8), list[object]()
 
     def compete(sink: LandingFolder, what: FeedBatch) -> None:
@@ -85,7 +85,7 @@ def test_of_many_writers_at_once_one_wins(
     assert numbers(hdfs.landed(folder)) == list(range(50))
 
 
-def test_a_writer_that_died_after_its_claim_is_finished_by_the_next(
+def test_the_next_writer_completes_a_claimed_write(
     make: Callable[[], LandingFolder], hdfs: Hdfs, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, what = make(), batch("t", 0, 0, range(10))
@@ -99,7 +99,7 @@ def test_a_writer_that_died_after_its_claim_is_finished_by_the_next(
     assert hdfs.names(folder, "_pending") == []
 
 
-def test_a_claim_whose_answer_was_lost_counts(
+def test_a_claim_with_a_lost_response_is_effective(
     make: Callable[[], LandingFolder], hdfs: Hdfs, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, what = make(), batch("t", 0, 0, range(5))
@@ -119,13 +119,15 @@ def test_a_claim_whose_answer_was_lost_counts(
     assert numbers(hdfs.landed(folder)) == list(range(6))
 
 
-def test_a_file_is_no_landing_folder(hdfs: Hdfs, folder: str) -> None:
+def test_a_file_as_landing_folder_is_refused(hdfs: Hdfs, folder: str) -> None:
     hdfs.client().create(f"/{folder.rpartition('/')[2]}").close()
     with pytest.raises(ConfigError, match="is a file"):
         LandingFolder(folder).open()
 
 
-async def test_a_topic_becomes_a_folder(kafka: KafkaHandle, hdfs: Hdfs, folder: str) -> None:
+async def test_feeders_write_a_topic_to_a_folder(
+    kafka: KafkaHandle, hdfs: Hdfs, folder: str
+) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()
     for first in (0, 200):
         await send(kafka, topic, range(first, first + 200), 3)

@@ -49,7 +49,7 @@ def pending(folder: Path) -> list[Path]:
     return list((folder / "_pending").glob("*"))
 
 
-def test_what_is_written_is_seen_and_remembered(
+def test_written_files_are_visible_and_offsets_are_loaded(
     make: Callable[[], LandingFolder], folder: Path
 ) -> None:
     sink = make()
@@ -62,7 +62,9 @@ def test_what_is_written_is_seen_and_remembered(
     assert make().load([PLACE, OTHER]) == {PLACE: 16, OTHER: 3}
 
 
-def test_of_two_writers_one_wins(make: Callable[[], LandingFolder], folder: Path) -> None:
+def test_a_writer_with_an_old_claim_is_refused(
+    make: Callable[[], LandingFolder], folder: Path
+) -> None:
     sink, zombie = make(), make()
     for each in (sink, zombie):
         each.load([PLACE])
@@ -79,8 +81,10 @@ def test_of_two_writers_one_wins(make: Callable[[], LandingFolder], folder: Path
     assert pending(folder) == []
 
 
-def test_of_many_writers_at_once_one_wins(make: Callable[[], LandingFolder], folder: Path) -> None:
-    """The server replaces an object only for the writer that knows the last one."""
+def test_one_of_several_concurrent_writers_succeeds(
+    make: Callable[[], LandingFolder], folder: Path
+) -> None:
+    """Check that the server replaces an object only for the writer that knows the last one."""
     sinks, start, refusals = [make() for _ in range(8)], threading.Barrier(8), list[object]()
 
     def compete(sink: LandingFolder, what: FeedBatch) -> None:
@@ -104,7 +108,7 @@ def test_of_many_writers_at_once_one_wins(make: Callable[[], LandingFolder], fol
     assert numbers(landed(folder)) == list(range(50))
 
 
-def test_a_writer_that_died_after_its_claim_is_finished_by_the_next(
+def test_the_next_writer_completes_a_claimed_write(
     make: Callable[[], LandingFolder], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, what = make(), batch("t", 0, 0, range(10))
@@ -118,7 +122,7 @@ def test_a_writer_that_died_after_its_claim_is_finished_by_the_next(
     assert pending(folder) == []
 
 
-def test_a_claim_whose_answer_was_lost_counts(
+def test_a_claim_with_a_lost_response_is_effective(
     make: Callable[[], LandingFolder], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, what = make(), batch("t", 0, 0, range(5))
@@ -138,7 +142,7 @@ def test_a_claim_whose_answer_was_lost_counts(
     assert numbers(landed(folder)) == list(range(6))
 
 
-def test_many_partitions_are_written_at_once(
+def test_a_batch_of_many_partitions_is_written(
     make: Callable[[], LandingFolder], folder: Path
 ) -> None:
     sink = make()
@@ -150,7 +154,7 @@ def test_many_partitions_are_written_at_once(
     assert make().load(places) == dict.fromkeys(places, 1)
 
 
-def test_what_is_no_claim_is_reported(
+def test_an_invalid_claim_is_reported(
     make: Callable[[], LandingFolder], s3: S3, folder: Path
 ) -> None:
     obstore.put(s3.store(), f"{folder.name}/_claims/t-0", b"notes")
@@ -158,7 +162,7 @@ def test_what_is_no_claim_is_reported(
         make().load([PLACE])
 
 
-def test_a_wrong_password_fails_when_the_folder_is_opened(s3: S3, folder: Path) -> None:
+def test_a_wrong_password_is_reported_when_the_folder_is_opened(s3: S3, folder: Path) -> None:
     options = {**s3.options, "aws_secret_access_key": "wrong"}
     with pytest.raises(BaseError, match="SignatureDoesNotMatch"):
         LandingFolder(url_of(folder), storage_options=options).open()
@@ -176,7 +180,7 @@ def test_credentials_come_from_the_environment(
     assert numbers(landed(folder)) == [0]
 
 
-async def test_a_topic_becomes_a_folder_of_objects(
+async def test_feeders_write_a_topic_to_a_folder_of_objects(
     kafka: KafkaHandle, s3: S3, folder: Path
 ) -> None:
     topic, group = await kafka.topic(partitions=3), kafka.group()

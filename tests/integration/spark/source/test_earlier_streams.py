@@ -33,7 +33,7 @@ def counts(tasks: object) -> int:
     return sum(offsets.end - offsets.start for task in tasks for offsets in task.ranges)
 
 
-def test_a_query_from_the_earliest_offset_reads_all_once(kafka: KafkaHandle) -> None:
+def test_a_query_from_the_earliest_offset_reads_each_record_once(kafka: KafkaHandle) -> None:
     topic = asyncio.run(kafka.topic(partitions=2))
     asyncio.run(fill(kafka, topic, 10, 2))
     stream = reader(kafka, subscribe=topic, startingOffsets="earliest")

@@ -1,4 +1,4 @@
-"""A streaming query whose executors are killed, and one whose brokers are."""
+"""Streaming queries while executors or brokers are killed."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -27,7 +27,9 @@ def cluster(tmp_path: Path) -> Iterator[SparkSession]:
 def spark() -> Iterator[SparkSession]:
     with spark_session("local[1]") as session:
         session.dataSource.register(KafkaSource)
-        session.sparkContext.parallelize([1], 1).map(abs).count()  # opens what stays open
+        session.sparkContext.parallelize([1], 1).map(
+            abs
+        ).count()  # opens sockets that Spark keeps open
         yield session
 
 
@@ -37,7 +39,7 @@ async def brokers() -> AsyncIterator[Kafka]:
         yield kafka
 
 
-async def test_each_record_is_there_once_though_an_executor_is_killed(
+async def test_each_record_is_written_once_though_an_executor_is_killed(
     kafka: KafkaHandle, tmp_path: Path, cluster: SparkSession
 ) -> None:
     topic = await kafka.topic(partitions=PARTITIONS)
@@ -46,7 +48,7 @@ async def test_each_record_is_there_once_though_an_executor_is_killed(
     table.stop()
 
 
-async def test_each_record_is_there_once_though_a_broker_is_killed(
+async def test_each_record_is_written_once_though_a_broker_is_killed(
     brokers: Kafka, tmp_path: Path, spark: SparkSession
 ) -> None:
     topic, sink = "killed", tmp_path / "sink"

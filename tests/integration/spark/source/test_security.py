@@ -1,4 +1,4 @@
-"""Brokers with TLS and logins, by the very options that Spark's own source takes."""
+"""Brokers with TLS and logins, with the options of Spark's own source."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -82,7 +82,7 @@ def oauth(kafka: Kafka, provider: str = "token") -> dict[str, str]:
         **tls(kafka, SASL_OAUTH),
         "kafka.sasl.mechanism": "OAUTHBEARER",
         "kafka.sasl.jaas.config": f'{module} required unsecuredLoginStringClaim_sub="alice";',
-        "kafka.sasl.oauth.token.provider": f"{__name__}:{provider}",  # none of Java's
+        "kafka.sasl.oauth.token.provider": f"{__name__}:{provider}",  # only of this source
     }
 
 
@@ -104,7 +104,7 @@ def stores(secured: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["jks", "pkcs12"])
-def test_stores_are_read_as_by_sparks_own_source(
+def test_java_key_stores_are_read_as_by_sparks_own_source(
     spark: SparkSession, secured: Kafka, topic: str, stores: Path, kind: str
 ) -> None:
     options = {
@@ -127,7 +127,7 @@ def frame(spark: SparkSession, source: str, topic: str, options: dict[str, str])
 
 
 @pytest.mark.parametrize("way", [scram, oauth, mutual])
-def test_rows_are_those_of_sparks_own_source(
+def test_rows_over_secure_listeners_equal_those_of_sparks_own_source(
     spark: SparkSession, secured: Kafka, topic: str, way: Any
 ) -> None:
     own, tested = (rows(frame(spark, source, topic, way(secured))) for source in (OWN, TESTED))
@@ -135,7 +135,7 @@ def test_rows_are_those_of_sparks_own_source(
     assert len(tested) == 20
 
 
-def test_a_stream_is_read_with_a_login(
+def test_a_stream_with_a_login_writes_no_secret(
     spark: SparkSession, secured: Kafka, topic: str, tmp_path: Path
 ) -> None:
     data = (
@@ -179,19 +179,19 @@ REFUSED: dict[str, tuple[Callable[[Kafka], dict[str, str]], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_login_that_is_refused_is_reported_at_once_and_without_secrets(
+def test_a_refused_login_is_reported_without_secrets(
     spark: SparkSession,
     secured: Kafka,
     topic: str,
     case: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    of, said = REFUSED[case]
+    of, message = REFUSED[case]
     options = of(secured)
     data = frame(spark, TESTED, topic, options)
     assert "guessed" not in explained(data)
-    with pytest.raises(PySparkException, match=said) as caught:
+    with pytest.raises(PySparkException, match=message) as caught:
         data.collect()
-    message = str(caught.value) + "".join(capfd.readouterr())
-    assert "guessed" not in message
-    assert "eyJ" not in message  # as tokens begin
+    output = str(caught.value) + "".join(capfd.readouterr())
+    assert "guessed" not in output
+    assert "eyJ" not in output  # the start of tokens

@@ -1,6 +1,6 @@
 """Equality with Spark's own source: the same query gives the same rows.
 
-In one file, which one process runs: a Spark takes long to start.
+These tests are one module, because a Spark session starts slowly, and one process runs a module.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ SAME: dict[str, tuple[Options, int]] = {
         110,
     ),
     "a pattern matches anywhere": (lambda w: {"subscribePattern": f"{w.plain[5:]}$"}, 90),
-    "partitions by hand": (lambda w: {"assign": {w.plain: [0, 2]}}, 60),
+    "manually assigned partitions": (lambda w: {"assign": {w.plain: [0, 2]}}, 60),
     "offsets": (
         lambda w: {
             "subscribe": w.plain,
@@ -80,7 +80,7 @@ SAME: dict[str, tuple[Options, int]] = {
         },
         34,
     ),
-    "nothing between": (
+    "an empty range": (
         lambda w: {
             "subscribe": w.plain,
             "startingOffsets": _three(w, 2, 2, 2),
@@ -89,13 +89,13 @@ SAME: dict[str, tuple[Options, int]] = {
         0,
     ),
     "an empty topic": (lambda w: {"subscribe": w.empty}, 0),
-    "from a moment": (lambda w: {"subscribe": w.plain, "startingTimestamp": T0 + 30_000}, 60),
-    "to a moment": (lambda w: {"subscribe": w.plain, "endingTimestamp": T0 + 30_000}, 30),
-    "to a moment in the future": (
+    "from a timestamp": (lambda w: {"subscribe": w.plain, "startingTimestamp": T0 + 30_000}, 60),
+    "to a timestamp": (lambda w: {"subscribe": w.plain, "endingTimestamp": T0 + 30_000}, 30),
+    "to a timestamp in the future": (
         lambda w: {"subscribe": w.plain, "endingTimestamp": T0 + 10**9},
         90,
     ),
-    "moments of partitions": (
+    "timestamps of partitions": (
         lambda w: {
             "subscribe": w.plain,
             "startingOffsetsByTimestamp": _three(w, T0, T0 + 30_001, T0 + 60_000),
@@ -103,7 +103,7 @@ SAME: dict[str, tuple[Options, int]] = {
         },
         23,
     ),
-    "a moment counts more than offsets": (
+    "a timestamp precedes offsets": (
         lambda w: {
             "subscribe": w.plain,
             "startingOffsets": "earliest",
@@ -112,7 +112,7 @@ SAME: dict[str, tuple[Options, int]] = {
         },
         60,
     ),
-    "moments count more than offsets": (
+    "timestamps of partitions precede offsets": (
         lambda w: {
             "subscribe": w.plain,
             "startingOffsets": "earliest",
@@ -120,7 +120,7 @@ SAME: dict[str, tuple[Options, int]] = {
         },
         60,
     ),
-    "a moment without records, strategy latest": (
+    "a timestamp without records, strategy latest": (
         lambda w: {
             "subscribe": w.plain,
             "startingTimestamp": T0 + 10**9,
@@ -138,7 +138,7 @@ SAME: dict[str, tuple[Options, int]] = {
         10,
     ),
     "a trimmed topic": (lambda w: {"subscribe": w.trimmed}, 20),
-    "what is gone, if that is no failure": (
+    "deleted records without failOnDataLoss": (
         lambda w: {
             "subscribe": w.trimmed,
             "startingOffsets": {w.trimmed: {"0": 3}},
@@ -161,7 +161,9 @@ SAME: dict[str, tuple[Options, int]] = {
 
 
 @pytest.mark.parametrize("case", SAME)
-def test_rows_are_those_of_sparks_own_source(spark: SparkSession, world: World, case: str) -> None:
+def test_rows_equal_those_of_sparks_own_source(
+    spark: SparkSession, world: World, case: str
+) -> None:
     of, count = SAME[case]
     own, tested = (frame(spark, source, world.kafka, **of(world)) for source in (OWN, TESTED))
     assert tested.schema == own.schema
@@ -177,8 +179,10 @@ def test_patterns_match_as_in_java(spark: SparkSession, pattern: str) -> None:
     assert [name for name in NAMES if java.matcher(name).find()] == PATTERNS[pattern]
 
 
-def test_compaction_leaves_gaps(spark: SparkSession, world: World) -> None:
-    # to a fixed end: the cleaner may be at work
+def test_a_compacted_topic_is_read_as_by_sparks_own_source(
+    spark: SparkSession, world: World
+) -> None:
+    # a fixed end, because the log cleaner may be running
     limits = {"endingOffsets": {world.compacted: {"0": 57}}, "subscribe": world.compacted}
     own, tested = (rows(frame(spark, source, world.kafka, **limits)) for source in (OWN, TESTED))
     assert tested == own
@@ -186,7 +190,7 @@ def test_compaction_leaves_gaps(spark: SparkSession, world: World) -> None:
 
 
 @pytest.mark.parametrize("options", [{"minPartitions": 7}, {"minPartitions": 2}, {}])
-def test_tasks_are_as_many_as_sparks_own(
+def test_the_number_of_tasks_equals_that_of_sparks_own_source(
     spark: SparkSession, world: World, options: dict[str, Any]
 ) -> None:
     own, tested = (
@@ -208,7 +212,7 @@ def test_small_ranges_share_a_task_on_request(spark: SparkSession, world: World)
 
 REFUSED: dict[str, tuple[Options, str]] = {
     "no topic": (lambda w: {}, "got none of them"),
-    "two ways to name topics": (
+    "two options for topics": (
         lambda w: {"subscribe": w.plain, "subscribePattern": "x"},
         "got subscribe and subscribePattern",
     ),
@@ -232,16 +236,16 @@ REFUSED: dict[str, tuple[Options, str]] = {
         lambda w: {"subscribe": w.plain, "startingOffsets": _three(w, 0, 1)},
         "must name all partitions",
     ),
-    "moments of some of the partitions": (
+    "timestamps of some of the partitions": (
         lambda w: {"subscribe": w.plain, "startingOffsetsByTimestamp": _three(w, T0)},
         "must name all partitions",
     ),
-    "what is no JSON": (lambda w: {"subscribe": w.plain, "startingOffsets": "first"}, "not JSON"),
-    "a moment that nothing is as new as": (
+    "invalid JSON": (lambda w: {"subscribe": w.plain, "startingOffsets": "first"}, "not JSON"),
+    "a timestamp after all records": (
         lambda w: {"subscribe": w.plain, "startingTimestamp": T0 + 10**9},
         "has no record at or after",
     ),
-    "a start behind the end": (
+    "a start after the end": (
         lambda w: {
             "subscribe": w.plain,
             "startingOffsets": _three(w, 5, 0, 0),
@@ -249,7 +253,7 @@ REFUSED: dict[str, tuple[Options, str]] = {
         },
         "is after its ending offset",
     ),
-    "what is gone": (
+    "deleted records": (
         lambda w: {"subscribe": w.trimmed, "startingOffsets": {w.trimmed: {"0": 3}}},
         "7 offsets before 10 are gone",
     ),
@@ -257,24 +261,24 @@ REFUSED: dict[str, tuple[Options, str]] = {
         lambda w: {"subscribe": w.plain, "kafka.auto.offset.reset": "earliest"},
         "cannot be set",
     ),
-    "a topic that is not there": (lambda w: {"subscribe": "nowhere"}, "'nowhere'"),
+    "a missing topic": (lambda w: {"subscribe": "nowhere"}, "'nowhere'"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_sparks_own_source_refuses_is_refused(
+def test_options_that_sparks_own_source_refuses_are_refused(
     spark: SparkSession, world: World, case: str
 ) -> None:
     of, message = REFUSED[case]
     options = {**of(world), "fetchOffset.numRetries": 1, "fetchOffset.retryIntervalMs": 1}
-    with pytest.raises(Exception):  # noqa: B017, PT011 - of many kinds, all of them Java's
+    with pytest.raises(Exception):  # noqa: B017, PT011 - several classes of Java
         rows(frame(spark, OWN, world.kafka, **options))
     with pytest.raises(PySparkException, match=message):
         rows(frame(spark, TESTED, world.kafka, **options))
 
 
-def test_an_end_beyond_the_log_is_refused(spark: SparkSession, world: World) -> None:
-    # Spark's own source waits for it, for two minutes
+def test_an_end_offset_after_the_log_is_refused(spark: SparkSession, world: World) -> None:
+    # Spark's own source waits for this offset for two minutes
     options = {"subscribe": world.other, "endingOffsets": {world.other: {"0": 99}}}
     with pytest.raises(PySparkException, match="the log ends at 20"):
         rows(frame(spark, TESTED, world.kafka, **options))
@@ -282,7 +286,7 @@ def test_an_end_beyond_the_log_is_refused(spark: SparkSession, world: World) -> 
     assert len(rows(frame(spark, TESTED, world.kafka, **options))) == 20
 
 
-def test_a_narrower_schema_is_read_for_less(spark: SparkSession, world: World) -> None:
+def test_a_schema_can_select_columns(spark: SparkSession, world: World) -> None:
     narrow = (
         spark.read.format(TESTED)
         .option("kafka.bootstrap.servers", world.kafka.bootstrap_servers)
@@ -314,7 +318,7 @@ def test_isolation_levels_do_not_share_a_client(spark: SparkSession, world: Worl
 
 
 @needs_filters
-def test_filters_are_handed_down_where_spark_does_so(spark: SparkSession, world: World) -> None:
+def test_filters_are_pushed_down_if_spark_does_so(spark: SparkSession, world: World) -> None:
     since = f"timestamp >= timestamp_millis({T0 + 60_000}) and key is not null"
     queries = ["partition = 1", "offset > 20 and partition in (0, 2)", since, "partition = 9"]
     options = {"subscribe": world.plain, "recordsPerTask": 1}
@@ -328,7 +332,7 @@ def test_filters_are_handed_down_where_spark_does_so(spark: SparkSession, world:
     try:
         assert [rows(loaded(pushFilters=True).where(query)) for query in queries] == whole
         assert loaded(pushFilters=True).where("partition = 1").rdd.getNumPartitions() == 1
-        once = loaded()  # Spark keeps one plan for all that follows
+        once = loaded()  # Spark keeps one plan for the following queries
         assert rows(once.where("partition = 1")) == whole[0]
         assert once.count() == 90
         assert once.where("partition = 0").union(once.where("partition = 1")).count() == 60
@@ -338,7 +342,7 @@ def test_filters_are_handed_down_where_spark_does_so(spark: SparkSession, world:
 
 
 @pytest.mark.parametrize("source", [OWN, TESTED])
-def test_a_frame_that_is_used_again_has_the_records_of_each_moment(
+def test_each_execution_of_a_frame_reads_the_current_records(
     spark: SparkSession, kafka: KafkaHandle, source: str
 ) -> None:
     topic, prefix = asyncio.run(kafka.topic(partitions=2)), f"later-{source}"
@@ -359,7 +363,7 @@ def test_a_frame_that_is_used_again_has_the_records_of_each_moment(
 
 
 @pytest.mark.parametrize("source", [OWN, TESTED])
-def test_given_offsets_name_all_partitions_whenever_a_frame_is_used(
+def test_each_execution_checks_that_offsets_name_all_partitions(
     spark: SparkSession, kafka: KafkaHandle, source: str
 ) -> None:
     topic = asyncio.run(kafka.topic())
@@ -374,7 +378,7 @@ def test_given_offsets_name_all_partitions_whenever_a_frame_is_used(
 
 
 @pytest.mark.parametrize("source", [OWN, TESTED])
-def test_a_table_that_a_stream_is_joined_with_is_read_for_each_micro_batch(
+def test_a_joined_table_is_read_again_for_each_micro_batch(
     spark: SparkSession, kafka: KafkaHandle, tmp_path: Path, source: str
 ) -> None:
     orders, customers = asyncio.run(kafka.topic()), asyncio.run(kafka.topic())
@@ -403,7 +407,7 @@ def test_a_table_that_a_stream_is_joined_with_is_read_for_each_micro_batch(
         query.stop()
 
 
-def test_a_setting_for_timestamps_does_not_change_this_source(
+def test_timestamps_do_not_depend_on_spark_sql_timestamp_type(
     spark: SparkSession, world: World
 ) -> None:
     usual = frame(spark, TESTED, world.kafka, subscribe=world.plain)
@@ -416,7 +420,7 @@ def test_a_setting_for_timestamps_does_not_change_this_source(
         spark.conf.unset("spark.sql.timestampType")
 
 
-def test_values_as_columns(spark: SparkSession, kafka: KafkaHandle) -> None:
+def test_json_values_become_columns(spark: SparkSession, kafka: KafkaHandle) -> None:
     topic = asyncio.run(kafka.topic())
     values = [b'{"id": %d, "tags": ["a"]}' % number for number in range(5)] + [b"oops"]
     asyncio.run(produce(topic, values, bootstrap_servers=kafka.bootstrap_servers))
@@ -437,7 +441,7 @@ def test_values_as_columns(spark: SparkSession, kafka: KafkaHandle) -> None:
         typed.option("mode", "failFast").load().collect()
 
 
-def test_protobuf_values_as_columns(
+def test_protobuf_values_become_columns(
     spark: SparkSession, kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic, file = asyncio.run(kafka.topic()), tmp_path / "shop.desc"
@@ -502,7 +506,7 @@ def test_a_wrong_option_is_reported_at_load(spark: SparkSession, kind: str) -> N
         assert ("Traceback" in str(caught.value)) == (hidden == "false")
 
 
-def test_options_that_are_for_others_are_ignored(spark: SparkSession, world: World) -> None:
+def test_options_of_other_components_are_ignored(spark: SparkSession, world: World) -> None:
     options = {"path": "/x", "checkpointLocation": "/x", "topic": "t", "kafka.acks": "all"}
     own, tested = (
         rows(frame(spark, source, world.kafka, subscribe=world.other, **options))
@@ -512,9 +516,7 @@ def test_options_that_are_for_others_are_ignored(spark: SparkSession, world: Wor
 
 
 @pytest.mark.parametrize("source", [OWN, TESTED])
-def test_brokers_that_are_away_are_waited_for_as_long_as_the_options_say(
-    spark: SparkSession, source: str
-) -> None:
+def test_timeouts_of_options_limit_the_wait_for_brokers(spark: SparkSession, source: str) -> None:
     timeouts = {"kafka.default.api.timeout.ms": "1500", "kafka.request.timeout.ms": "1000"}
     data = (
         spark.read.format(source)
@@ -528,7 +530,7 @@ def test_brokers_that_are_away_are_waited_for_as_long_as_the_options_say(
     assert time.monotonic() - began < 30
 
 
-def test_a_table_of_the_catalog_explains_what_spark_drops(
+def test_a_catalog_table_is_refused_because_spark_drops_its_options(
     spark: SparkSession, world: World
 ) -> None:
     options = {"kafka.bootstrap.servers": world.kafka.bootstrap_servers, "subscribe": world.other}
@@ -544,19 +546,23 @@ def test_a_table_of_the_catalog_explains_what_spark_drops(
 
 
 @needs_limits
-async def test_a_stream_goes_on_where_it_was(kafka: KafkaHandle, both: Make) -> None:
+async def test_a_restarted_query_continues_at_its_checkpoint(
+    kafka: KafkaHandle, both: Make
+) -> None:
     topic = await kafka.topic(partitions=2)
     streams = both(subscribe=topic, maxOffsetsPerTrigger=35, includeHeaders="true")
     await fill(kafka, topic, 40, 2)
     assert len(same(streams)) == 40
-    assert len(streams[1].batches) > 1  # of 35 at the most, as limited
+    assert len(streams[1].batches) > 1  # of up to 35 records
     await kafka.admin.add_partitions(topic, 3)
     await fill(kafka, topic, 30, 3, start=40)
-    assert len(same(streams)) == 70  # new partitions from their beginning
-    assert len(streams[1].run()) == 70  # nothing new, and nothing twice
+    assert len(same(streams)) == 70  # including the new partition from its beginning
+    assert len(streams[1].run()) == 70  # no new and no repeated rows
 
 
-async def test_a_checkpoint_of_sparks_own_source_is_read_on(kafka: KafkaHandle, both: Make) -> None:
+async def test_a_query_continues_at_a_checkpoint_of_sparks_own_source(
+    kafka: KafkaHandle, both: Make
+) -> None:
     topic = await kafka.topic(partitions=2)
     own, _ = both(subscribe=topic)
     await fill(kafka, topic, 20, 2)
@@ -566,7 +572,7 @@ async def test_a_checkpoint_of_sparks_own_source_is_read_on(kafka: KafkaHandle, 
     assert len({row[3:5] for row in own.run()}) == len(own.rows()) == 30
 
 
-async def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
+async def test_a_checkpoint_can_be_used_by_both_sources_in_turn(
     kafka: KafkaHandle, both: Make
 ) -> None:
     topic = await kafka.topic(partitions=2)
@@ -578,14 +584,14 @@ async def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
 
 
 @pytest.mark.parametrize("count", [15, 10])  # more than were read, and as many
-async def test_a_topic_that_was_created_again_between_two_runs(
+async def test_a_topic_that_was_re_created_between_runs_is_reported(
     kafka: KafkaHandle, both: Make, count: int
 ) -> None:
     topic = await kafka.topic()
     _, tested = both(subscribe=topic)
     await fill(kafka, topic, 10)
     assert len(tested.run()) == 10
-    assert len(tested.run()) == 10  # nothing new is no loss
+    assert len(tested.run()) == 10  # no new record is no loss
     await kafka.admin.delete_topic(topic)
     await kafka.admin.create_topic(topic)
     await fill(kafka, topic, count)
@@ -596,7 +602,7 @@ async def test_a_topic_that_was_created_again_between_two_runs(
     assert len(tested.run()) == count + 5
 
 
-async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
+async def test_a_failed_first_batch_is_repeated_from_its_start(
     spark: SparkSession, kafka: KafkaHandle, tmp_path: Path
 ) -> None:
     topic = await kafka.topic(partitions=2)
@@ -610,7 +616,7 @@ async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
             schema = "topic string, partition int, offset bigint, value struct<id: int>"
             reader = reader.schema(schema).options(valueFormat="json", mode=mode)
         return (
-            reader.load()  # from the latest, as streams begin
+            reader.load()  # from the latest offset, by default
             .select("topic", "partition", "offset")
             .writeStream.format("parquet")
             .option("path", str(tmp_path / "out"))
@@ -626,7 +632,7 @@ async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
             query.awaitTermination(60)
     finally:
         query.stop()
-    for source, mode in ((TESTED, "PERMISSIVE"), (OWN, "")):  # which can read on as well
+    for source, mode in ((TESTED, "PERMISSIVE"), (OWN, "")):  # both sources can continue
         await fill(kafka, topic, 2, 2, start=10)
         query = start(source, mode)
         try:
@@ -639,7 +645,7 @@ async def test_a_first_batch_that_failed_is_repeated_from_where_it_began(
     ]
 
 
-async def test_what_is_lost_is_reported_or_left_out(kafka: KafkaHandle, both: Make) -> None:
+async def test_deleted_records_are_reported_or_left_out(kafka: KafkaHandle, both: Make) -> None:
     topic = await kafka.topic()
     streams = both(subscribe=topic)
     await fill(kafka, topic, 10)
@@ -654,7 +660,9 @@ async def test_what_is_lost_is_reported_or_left_out(kafka: KafkaHandle, both: Ma
     assert [row[4] for row in same(streams, failOnDataLoss="false")] == [*range(10), *range(25, 30)]
 
 
-async def test_topics_that_are_gone_or_recreated(kafka: KafkaHandle, both: Make) -> None:
+async def test_deleted_and_re_created_topics_are_reported_or_left_out(
+    kafka: KafkaHandle, both: Make
+) -> None:
     retained, gone, recreated = [await kafka.topic() for _ in range(3)]
     streams = both(subscribePattern=f"{retained}|{gone}|{recreated}")
     for topic in (retained, gone, recreated):
@@ -675,7 +683,9 @@ async def test_topics_that_are_gone_or_recreated(kafka: KafkaHandle, both: Make)
 
 
 @needs_limits
-async def test_a_stream_that_runs_on(spark: SparkSession, kafka: KafkaHandle, both: Make) -> None:
+async def test_a_running_query_reads_new_partitions_and_reports_its_lag(
+    spark: SparkSession, kafka: KafkaHandle, both: Make
+) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     _, tested = both(subscribe=topic, commitToGroup=group, maxOffsetsPerTrigger=1000)
     await fill(kafka, topic, 10, 2)
@@ -704,7 +714,9 @@ async def test_a_stream_that_runs_on(spark: SparkSession, kafka: KafkaHandle, bo
 
 
 @needs_limits
-async def test_a_group_commits_all_that_a_stream_has_read(kafka: KafkaHandle, both: Make) -> None:
+async def test_commit_to_group_has_the_offsets_of_the_last_micro_batch(
+    kafka: KafkaHandle, both: Make
+) -> None:
     topic, group = await kafka.topic(partitions=2), kafka.group()
     _, tested = both(subscribe=topic, commitToGroup=group)
     await fill(kafka, topic, 10, 2)
@@ -723,13 +735,15 @@ async def committed(kafka: KafkaHandle, group: str, topic: str, count: int) -> l
 
 
 @needs_limits
-async def test_a_stream_waits_for_enough(kafka: KafkaHandle, both: Make) -> None:
+async def test_a_micro_batch_waits_for_min_offsets_per_trigger(
+    kafka: KafkaHandle, both: Make
+) -> None:
     topic = await kafka.topic()
     _, tested = both(subscribe=topic, minOffsetsPerTrigger=20, maxTriggerDelay="10m")
     await fill(kafka, topic, 5)
     query = tested.start()
     try:
-        query.processAllAvailable()  # the first is never waited with
+        query.processAllAvailable()  # the first micro-batch does not wait
         assert len(tested.rows()) == 5
         await fill(kafka, topic, 10, start=5)
         query.processAllAvailable()
@@ -741,7 +755,7 @@ async def test_a_stream_waits_for_enough(kafka: KafkaHandle, both: Make) -> None
         query.stop()
 
 
-def test_a_stream_has_no_end(spark: SparkSession, kafka: KafkaHandle) -> None:
+def test_ending_offsets_of_a_stream_are_refused(spark: SparkSession, kafka: KafkaHandle) -> None:
     data = (
         spark.readStream.format(TESTED)
         .option("kafka.bootstrap.servers", kafka.bootstrap_servers)

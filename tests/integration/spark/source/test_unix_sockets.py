@@ -12,7 +12,7 @@ from tests.support.spark_queries import TESTED, fill, frame, rows
 RECOMMENDED = {"spark.python.unix.domain.socket.enabled": "true"}
 
 
-def test_batches_and_streams_come_over_unix_sockets(kafka: KafkaHandle, tmp_path: Path) -> None:
+def test_batches_and_streams_are_read_over_unix_sockets(kafka: KafkaHandle, tmp_path: Path) -> None:
     topic = asyncio.run(kafka.topic(partitions=3))
     asyncio.run(fill(kafka, topic, 90, 3))
     with spark_session(config=RECOMMENDED) as spark:

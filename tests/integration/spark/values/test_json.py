@@ -1,4 +1,4 @@
-"""JSON of other types than the schema's becomes the rows that Spark's `from_json` makes of it."""
+"""JSON with other types than the schema becomes the rows of Spark's `from_json`."""
 
 from typing import Any, Final
 
@@ -112,7 +112,7 @@ def tested() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", VALUES)
-def test_rows_are_those_of_from_json(
+def test_rows_equal_those_of_from_json(
     text: str, tested: dict[str, Any], sparks: dict[str, Any]
 ) -> None:
-    assert repr(tested[text]) == repr(sparks[text])  # a NaN equals nothing
+    assert repr(tested[text]) == repr(sparks[text])  # NaN is not equal to itself

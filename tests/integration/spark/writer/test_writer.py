@@ -1,6 +1,6 @@
 """Equality with Spark's own sink: the same rows are written, and the same are refused.
 
-In one file, which one process runs: a Spark takes long to start.
+These tests are one module, because a Spark session starts slowly, and one process runs a module.
 """
 
 import asyncio
@@ -70,12 +70,12 @@ ROWS: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         "more date, value string, partition int, timestamp timestamp, offset bigint",
         [(None, "v", 1, None, 5)],
     ),
-    "nothing": ("value string", []),
+    "no rows": ("value string", []),
 }
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_rows_are_written_as_by_sparks_own_sink(
+def test_written_records_equal_those_of_sparks_own_sink(
     spark: SparkSession, kafka: KafkaHandle, case: str
 ) -> None:
     schema, data = ROWS[case]
@@ -88,7 +88,7 @@ def test_rows_are_written_as_by_sparks_own_sink(
     assert len(results[1]) == len(data)
 
 
-def test_each_row_names_its_topic_unless_the_option_does(
+def test_the_topic_option_overrides_the_topics_of_rows(
     spark: SparkSession, kafka: KafkaHandle
 ) -> None:
     first, second = (asyncio.run(kafka.topic()) for _ in range(2))
@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         "topic string, value string",
         (None, "v"),
         {},
-        "null topic",  # Spark 4.0 has other words around it
+        "null topic",  # the rest of the message differs in Spark 4.0
     ),
     "a negative partition": (
         "partition int, value string",
@@ -168,14 +168,14 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_the_same_is_refused_with_the_same_words(
+def test_errors_have_the_messages_of_sparks_own_sink(
     spark: SparkSession, kafka: KafkaHandle, case: str
 ) -> None:
     schema, row, options, message = REFUSED[case]
     if options:
         options = options | {"topic": asyncio.run(kafka.topic())}
     for sink in (OWN, TESTED):
-        with pytest.raises(Exception) as caught:  # noqa: PT011 - of many kinds, some of them Java's
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - several classes, some of Java
             write(spark.createDataFrame([row], schema), sink, kafka, **options)
         assert message in str(caught.value), sink
 
@@ -185,7 +185,7 @@ def test_modes_other_than_append_are_refused(spark: SparkSession, kafka: KafkaHa
     topic = asyncio.run(kafka.topic())
     for mode, message in (
         ("overwrite", "Save mode Overwrite not allowed for Kafka"),
-        ("ignore", '"Append"'),  # Spark answers before it asks the sink
+        ("ignore", '"Append"'),  # Spark refuses before it calls the sink
         ("error", '"Append"'),
     ):
         writer = data.write.format(TESTED).mode(mode).option("topic", topic)
@@ -193,9 +193,7 @@ def test_modes_other_than_append_are_refused(spark: SparkSession, kafka: KafkaHa
             writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers).save()
 
 
-def test_a_record_that_is_refused_fails_the_query_and_not_the_next_one(
-    spark: SparkSession, kafka: KafkaHandle
-) -> None:
+def test_a_refused_record_fails_its_query_only(spark: SparkSession, kafka: KafkaHandle) -> None:
     topic = asyncio.run(kafka.topic(config={"max.message.bytes": "1000"}))
     data = spark.createDataFrame([("small",), ("x" * 5000,)], "value string").coalesce(1)
     with pytest.raises(PySparkException, match="RecordTooLarge"):
@@ -204,8 +202,10 @@ def test_a_record_that_is_refused_fails_the_query_and_not_the_next_one(
     assert {row[2] for row in written(spark, kafka, topic)} == {b"small"}
 
 
-def test_a_stream_is_copied(spark: SparkSession, kafka: KafkaHandle, tmp_path: Path) -> None:
-    """A query goes on where it was, by its checkpoint."""
+def test_a_restarted_stream_copies_each_record_once(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path
+) -> None:
+    """Check a query that continues at its checkpoint."""
     source, copies = (asyncio.run(kafka.topic(partitions=2)) for _ in range(2))
 
     def copy() -> None:
@@ -242,4 +242,4 @@ def test_complete_mode_appends_each_result(
     start("complete").awaitTermination()
     assert [row[2] for row in written(spark, kafka, topic)] == [b"9"]
     with pytest.raises(StreamingQueryException, match="does not support Update mode"):
-        start("update").awaitTermination()  # Spark answers for all sources in Python
+        start("update").awaitTermination()  # Spark refuses this for all Python sinks
