@@ -235,6 +235,7 @@ def test_the_older_syntax() -> None:
         whole().SerializeToString()[:-1],
         Order(name="x").SerializeToString() + b"\x00",
     ],
+    ids=["no number", "cut text", "not UTF-8", "text for number", "garbage", "cut", "zero tag"],
 )
 def test_what_is_no_such_message(bad: bytes) -> None:
     with pytest.raises(Undecodable):
