@@ -90,7 +90,7 @@ class Recorder:
 
     def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.now_ms: Final = now_ms
-        self.loop: asyncio.AbstractEventLoop | None = None  # the loop in which the consumer was opened last
+        self.loop: asyncio.AbstractEventLoop | None = None  # of the last opening
         self.counts: Counter[tuple[str, ...]] = Counter()  # by metric and label values
         self.throttled_seconds = 0.0
         self.listeners: Final[list[ObserveFunction]] = []

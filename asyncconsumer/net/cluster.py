@@ -44,9 +44,9 @@ T = TypeVar("T")
 class Cluster(AsyncResource):
     """The metadata of a cluster, and the requests for it, within an ``async with`` block.
 
-    Only topics that callers ask for are requested, and none is ever created. If `refresh` is called
-    while a request is in flight, the call joins the next request, which all waiting callers share.
-    So the metadata that a caller gets was requested after its call.
+    Only topics that callers ask for are requested, and none is ever created. If a request is in
+    flight when `refresh` is called, the call waits for the next request, which all waiting callers
+    share. So the metadata that a caller gets was requested after its call.
     """
 
     def __init__(self, brokers: BrokerPool, *, randomness: Random) -> None:
@@ -56,7 +56,7 @@ class Cluster(AsyncResource):
         self._bootstrap = list(brokers.config.addresses)
         self._requested: set[str] = set()
         self._last: asyncio.Task[Metadata | ConsumerError] | None = None  # the refresh in flight
-        # the refresh after it, which callers join
+        # The refresh after that, which new callers share.
         self._next: asyncio.Task[Metadata | ConsumerError] | None = None
         self._names = TopicNames(self.read_any)
         self._usage = _TopicUsage()
@@ -109,9 +109,10 @@ class Cluster(AsyncResource):
         return sorted(await self._names.ask())
 
     async def recent_topic_names(self) -> list[str]:
-        """Return the names of all topics, unsorted and possibly cached.
+        """Return the names of all topics, unsorted. They may be up to 60 s old.
 
-        Callers that poll use this. The slower the responses are, the longer they are cached.
+        This method is for callers that poll. Names are cached for ten times the duration of the
+        last request.
         """
         return await self._names.recent()
 
@@ -147,7 +148,7 @@ class Cluster(AsyncResource):
                 return await ask(address)
             except ConsumerError as error:
                 # Wrong credentials are wrong for every broker, and too many attempts may lock an
-                # account. A certificate belongs to one broker.
+                # account. A certificate is wrong for one broker only.
                 login = isinstance(error, AuthenticationFailed) and not isinstance(error, TlsFailed)
                 if login and not error.retriable:
                     raise
@@ -190,7 +191,7 @@ class Cluster(AsyncResource):
     async def _wait_response(self, connection: BrokerConnection, message: Request) -> NamesResponse:
         """Send a request and return the response.
 
-        The time limit restarts whenever bytes of the response arrive.
+        The time limit of 3 s restarts whenever bytes of the response arrive.
         """
         loop = asyncio.get_running_loop()
         sent_at, pending = loop.time(), connection.send_raw(message)
@@ -210,7 +211,7 @@ class Cluster(AsyncResource):
         bootstrap = [address for address in self._bootstrap if address not in known]
         self._randomness.shuffle(known)
         self._randomness.shuffle(bootstrap)
-        # failed brokers last: another one may answer without a wait
+        # Failed brokers come last, because others may answer without a wait.
         return sorted([*known, *bootstrap], key=self._brokers.preference_key)
 
     async def _refresh(

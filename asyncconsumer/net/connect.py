@@ -70,10 +70,10 @@ async def _log_in(connection: BrokerConnection, config: ConnectionConfig) -> Non
 
 
 async def _refuse_plaintext(address: Address, config: ConnectionConfig) -> None:
-    """Raise `NotTls` if the broker answers without TLS.
+    """Raise `NotTls` if the broker answers without TLS. Otherwise return.
 
     A plaintext broker closes connections that begin with TLS. A closed connection may have other
-    causes, so this is verified by an ApiVersions request without login.
+    causes, so this is verified by an ApiVersions request without TLS and without login.
     """
     plain = ConnectionConfig(
         bootstrap_servers=str(address), connect_timeout_ms=config.connect_timeout_ms

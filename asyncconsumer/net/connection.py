@@ -48,7 +48,11 @@ class RawResponse(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _PendingRequest:
-    """A request in flight. If its future is done already, its response is dropped."""
+    """A request in flight.
+
+    If its future is done before the response arrives, for example cancelled, the response is
+    dropped.
+    """
 
     correlation: int
     request: RequestStruct
@@ -60,14 +64,14 @@ class _PendingRequest:
 class BrokerConnection(asyncio.BufferedProtocol):
     """A pipelined connection, opened by `net.connect`. After its end it is never opened again.
 
-    All decisions are synchronous. When the connection ends, every pending request fails before
-    other code can continue. A cancelled request leaves the connection open. A request that times
-    out closes it, because responses arrive in the order of the requests.
+    When the connection ends, all pending requests fail in the same iteration of the event loop. The
+    cancellation of a request does not affect the connection. A request that times out closes it,
+    because responses arrive in the order of the requests.
     """
 
     def __init__(self, address: Address, config: ConnectionConfig) -> None:
         self.address = address
-        # version range that the broker supports, by API key
+        # the first and last version that the broker supports, by API key
         self.versions: dict[int, tuple[int, int]] = {}
         self.expires = inf  # loop time of the last use, shortly before the SASL session ends
         self._config = config
@@ -125,9 +129,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def receive(self, response: asyncio.Future[RawResponse]) -> None:
         """Read from the socket until `response` is done, without running the event loop.
 
-        This is for a caller that is alone on the loop. A large response arrives in dozens of
-        pieces, each of which would take a loop iteration. When no more bytes arrive, or the
-        connection ends, the event loop continues as usual.
+        Use this if no other task needs the loop. A large response arrives in dozens of pieces, each
+        of which would take a loop iteration. If no more bytes arrive, or the connection ends, the
+        method returns, and the event loop reads the rest.
         """
         socket = RawSocket(self._transport)
         while self._ending is None and not response.done():
@@ -137,7 +141,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.buffer_updated(count)
 
     def close(self, error: ConsumerError | None = None) -> None:
-        """Close the connection now. Requests in flight fail with `error` if it is given."""
+        """Close the connection now. Requests in flight fail with `error`, or with ClosedError."""
         self._end(error or ClosedError(f"the connection to {self.address} was closed"))
 
     def close_silent(self, seconds: float) -> None:
@@ -279,9 +283,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
             _resolve(pending, RawResponse(request.API_VERSION, frame[start:], request.API_KEY))
 
     def _skip_tags(self, request: RequestStruct, frame: memoryview, start: int) -> int:
-        """Return where the response body begins, after the tagged fields of the header.
+        """Return the position in `frame` of the response body, after the header's tagged fields.
 
-        Kafka defines no tagged header fields yet.
+        The fields begin at `start`. Kafka defines no tagged header fields yet.
         """
         if len(frame) > start and frame[start] == 0:
             return start + 1
@@ -312,7 +316,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return _caused(ConnectionLost(self.address, reason), cause)
 
     def _end(self, error: ConsumerError) -> None:
-        """Fail all pending requests and close the socket. Only the first call has an effect."""
+        """Fail all pending requests with `error`, and close the socket."""
         if self._ending is None:
             self._ending = error
         while self._pending:
@@ -334,9 +338,9 @@ def _resolve(pending: _PendingRequest, raw: RawResponse) -> None:
 def _fail(pending: _PendingRequest, error: ConsumerError) -> None:
     pending.deadline.cancel()
     if not pending.response.done():
-        # each waiter gets a copy, because raising an exception extends its traceback
+        # Each waiter gets a copy, because raising an exception extends its traceback.
         pending.response.set_exception(_caused(copy.copy(error), error.__cause__))
-        # mark as retrieved: a pipeline may drop the rest after its first error
+        # The error counts as retrieved, because a caller may drop its futures after one error.
         pending.response.exception()
 
 
@@ -347,7 +351,7 @@ def _caused(error: E, cause: BaseException | None) -> E:
 
 
 def _frame_error(address: Address, bad: BadLength, limit: int) -> ConsumerError:
-    """Return the error for a response whose first four bytes are no valid length."""
+    """Return the error for a response whose first four bytes are not a valid length."""
     if bad.head[0] in (0x15, 0x16) and bad.head[1] == 3:  # a TLS record: alert or handshake
         return NotTls(address, "it responds with TLS; set `security_protocol` to SSL or SASL_SSL")
     if bad.head.isascii() and bad.head.decode().isprintable():

@@ -23,8 +23,8 @@ _GROUP, _TRANSACTION = 0, 1  # the coordinator types
 class Coordinator:
     """The coordinator of one group, or of a transactional id if `transactional` is set.
 
-    All callers share its known address. While the address is not known, the next caller that needs
-    it sends FindCoordinator.
+    All callers share the known address of the coordinator. If it is not known, the next caller that
+    needs it sends FindCoordinator.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Coordinator:
     async def reached(self, traffic: Traffic) -> AsyncIterator[BrokerConnection]:
         """Return an async context manager with a connection to the coordinator.
 
-        If an error in the block says that the coordinator has moved or is unreachable, the known
-        address is dropped.
+        If the block raises an error that says that the coordinator has moved or is unreachable,
+        drop the known address.
         """
         address = await self.find()
         try:

@@ -51,7 +51,7 @@ class PartitionDiscovery:
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
         """Return the racks of each partition's replicas, as of the last `ask`.
 
-        A broker that is down keeps its rack, so that a restart does not cause a rebalance. The
+        A broker that is down keeps its rack, so that its restart does not cause a rebalance. The
         result is empty for a cluster without racks.
         """
         if not any(self._racks.values()):
@@ -90,11 +90,11 @@ class PartitionDiscovery:
 async def partitions_of(
     cluster: Cluster, topics: Iterable[str], every_ms: int
 ) -> AsyncIterator[PartitionNumbers]:
-    """Yield the partitions of topics when they are known, and again after each change.
+    """Yield the partitions of topics as soon as they are known, and again after each change.
 
-    Brokers do not announce changes, so metadata is requested every `every_ms`. Nothing is yielded
-    while no broker responds. Partitions that are new in a later value must be read from the
-    beginning, because their records were written after the topic was first read.
+    Brokers do not announce changes, so metadata is requested every `every_ms` milliseconds. Nothing
+    is yielded while no broker responds. Partitions that only later values contain must be read from
+    the beginning, because their records were written after the topic was first read.
     """
     log, discovery, names = RateLimitedLogger(_log), PartitionDiscovery(cluster), list(topics)
     last: PartitionNumbers | None = None
@@ -111,10 +111,10 @@ async def partitions_of(
 
 
 def _is_older(topic: Topic, before: Topic | None) -> bool:
-    """Return whether the metadata of a topic is older than the metadata `before`.
+    """Return whether the metadata of a topic is older than its metadata `before`.
 
     Partitions are only added to a topic, so fewer partitions mean old metadata. A re-created topic
-    has another id.
+    has another id, and counts as newer.
     """
     return (
         before is not None

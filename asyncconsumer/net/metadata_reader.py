@@ -22,7 +22,7 @@ _TOPIC_COST: Final = 5  # cost of a topic itself, in partitions
 
 _FLEXIBLE, _WITH_OFFLINE, _WITH_EPOCH, _WITH_ID = 9, 5, 7, 10  # versions of the Metadata API
 _WITH_OPERATIONS, _WITH_ERROR = 8, 13
-_FIRST_COMPARED: Final = 16  # partitions compared at first; most have the same layout
+_FIRST_COMPARED: Final = 16  # partitions compared at first; if all are equal, the number is doubled
 _NO_ID: Final = bytes(16)
 
 
@@ -132,7 +132,7 @@ class _Rows:
         self._cursor = cursor
         self._id = topic_id
         self._unchanged: PartitionTable | None = None
-        # a topic with another id was re-created, and its epochs start again
+        # A topic with another id was re-created, and its leader epochs start again.
         if known is not None and (known.topic_id or UUID(bytes=_NO_ID)).bytes == topic_id:
             self.known = known.partitions
 
@@ -147,7 +147,7 @@ class _Rows:
         return self._unchanged is not None
 
     def add(self, count: int, size: int) -> None:
-        """Add the next `count` partitions of the response, of `size` bytes each."""
+        """Add the next `count` partitions of the response. Each of them takes `size` bytes."""
         cursor = self._cursor
         packed = cursor.data[cursor.position : cursor.position + count * size]
         if cursor.version >= _WITH_EPOCH:
@@ -165,9 +165,9 @@ class _Rows:
                     self.newer[number] = known[number]
 
     def topic(self, code: int) -> Topic:
-        """Return the topic, after all of its partitions were parsed.
+        """Return the topic. Call this after all of its partitions were added or skipped.
 
-        `code` is its error code in the response.
+        `code` is the error code of the topic in the response.
         """
         table = self._unchanged or PartitionTable(
             self._cursor.part(self.start), self.positions, self.newer
@@ -187,7 +187,7 @@ def _epochs(known: Mapping[int, Partition]) -> Callable[[int], int | None]:
 def _skip_rows(cursor: ResponseCursor, count: int, rows: _Rows | None) -> None:
     """Advance the cursor over the next `count` partitions, and add them to `rows` if it is given.
 
-    Partitions whose bytes have the same layout are added together, which is faster.
+    Adjacent partitions with equal array lengths are added together, which is faster.
     """
     limit = _FIRST_COMPARED
     while count:
@@ -201,10 +201,10 @@ def _skip_rows(cursor: ResponseCursor, count: int, rows: _Rows | None) -> None:
 
 
 def _next_row(cursor: ResponseCursor) -> tuple[int, list[int]]:
-    """Return the size of the next partition, and the positions of array lengths in its bytes.
+    """Return the size of the next partition in bytes, and the positions of array lengths in it.
 
-    The cursor does not move. The list is empty if a length takes several bytes, or if there are
-    tagged fields. The layout of such a partition is not compared.
+    The cursor does not move. The list of positions is empty if a length takes several bytes, or if
+    there are tagged fields. Such a partition is added alone.
     """
     data, start = cursor.data, cursor.position
     # The fields are an error code, a number, the leader and its epoch. The error says that a leader
@@ -228,11 +228,11 @@ def _next_row(cursor: ResponseCursor) -> tuple[int, list[int]]:
 
 
 def _count_same_layout(cursor: ResponseCursor, size: int, layout: list[int], limit: int) -> int:
-    """Return how many partitions, from the next one on, have the same array lengths as that one.
+    """Return how many partitions from the next one on have the same array lengths as it.
 
-    `size` is the size of the next partition in bytes. `layout` has the positions of its array
+    The count is at least 1. `size` is its size in bytes. `layout` has the positions of its array
     lengths, relative to its start. At most `limit` partitions are compared. If `layout` is empty,
-    the result is 1.
+    none is compared, and the result is 1.
     """
     data, position = cursor.data, cursor.position
     count = min(limit, (len(data) - position) // size) if layout else 1

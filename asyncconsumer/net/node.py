@@ -24,7 +24,7 @@ _ConnectAttempt: TypeAlias = asyncio.Future[ConsumerError | None]
 class BrokerNode:
     """A broker's address and its recent failures.
 
-    After a failure, one caller at a time tries to connect, with backoff.
+    After a failure, only one caller at a time tries to connect, with backoff.
     """
 
     def __init__(self, config: ConnectionConfig, randomness: Random) -> None:
@@ -33,14 +33,14 @@ class BrokerNode:
         self._randomness = randomness
         self._backoff = self._new_backoff()
         self._log = RateLimitedLogger(logging.getLogger(__name__))
-        # set while the broker is healthy; not before the first success
+        # Set while the broker is healthy. It is clear before the first success.
         self._healthy = asyncio.Event()
         self._next_attempt = -inf  # earliest time of the next attempt after a failure
         self._last_failure = -inf
         self._attempt: _ConnectAttempt | None = None  # in flight; other callers wait for it
 
     def wait(self) -> float:
-        """Return the seconds until the next attempt is allowed."""
+        """Return the seconds until the next attempt to connect is allowed, or 0."""
         return 0.0 if self._healthy.is_set() else max(0.0, self._next_attempt - loop_time())
 
     @asynccontextmanager
@@ -68,9 +68,9 @@ class BrokerNode:
     async def _wait_turn(self) -> _ConnectAttempt | None:
         """Wait until the caller may try to connect.
 
-        Return a future, on which the caller must set the result of the attempt, because other
-        callers wait for it. Return None if the broker is healthy, because attempts then need no
-        turn. If another caller's attempt fails meanwhile, raise its error.
+        Return None if the broker is healthy. Otherwise return a future on which the caller must set
+        the result of its attempt, because other callers wait for it. If another caller's attempt
+        fails during the wait, raise its error.
         """
         while not self._healthy.is_set():
             if self._attempt is not None:
@@ -98,8 +98,9 @@ class BrokerNode:
     def on_connection_lost(self, error: ConsumerError, since: float) -> None:
         """Record that a connection, open since the loop time `since`, broke with `error`.
 
-        Connections to one broker break together, and are noticed one after the other. A connection
-        older than the last failure belongs to that failure, and must not extend the backoff.
+        Connections to one broker break together, but are noticed one after the other. If `since` is
+        before the last failure, the connection broke with that failure, and must not extend the
+        backoff.
         """
         if since <= self._last_failure:
             return

@@ -17,7 +17,7 @@ _WITH_EPOCH: Final = 7  # version of the Metadata API
 
 
 class PartitionTable(LeaderMapping):
-    """A mapping of partition numbers to partitions.
+    """A mapping of partition numbers to the partitions of one topic.
 
     Each partition is decoded when it is accessed.
     """
@@ -29,7 +29,7 @@ class PartitionTable(LeaderMapping):
     ) -> None:
         self._cursor = cursor  # a cursor over the bytes, in the version of the response
         self._positions = positions  # position of each partition's leader field
-        self._newer = newer  # partitions that were known with a newer epoch
+        self._newer = newer  # partitions that were known already, with a newer leader epoch
 
     def __getitem__(self, number: int) -> Partition:
         position = self._positions[number]
@@ -60,7 +60,7 @@ class PartitionTable(LeaderMapping):
         return f"<PartitionTable of {len(self)} partitions>"
 
     def leader(self, number: int) -> tuple[int, int] | None:
-        """Return the leader's node id and leader epoch for a partition, or None if unknown."""
+        """Return the leader's node id and leader epoch, or None if there is no such partition."""
         position = self._positions.get(number)
         if position is None:
             return None
@@ -74,8 +74,8 @@ class PartitionTable(LeaderMapping):
     def skip_if_equal(self, cursor: ResponseCursor, count: int) -> bool:
         """Advance `cursor` over the next `count` partitions if they equal those of this table.
 
-        Return whether they are equal. Most responses repeat known partitions, which need no parsing
-        then.
+        Return whether they are equal. Most responses repeat the known partitions, which are then
+        not parsed again.
         """
         own = self._cursor
         if (cursor.version, count) != (own.version, len(self)):

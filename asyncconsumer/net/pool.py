@@ -99,7 +99,7 @@ class BrokerPool(AsyncResource):
         self._randomness = randomness
         self._opener = opener
         self._nodes: dict[Address, BrokerNode] = {}
-        self._suspects: dict[Address, float] = {}  # suspect until this time
+        self._suspects: dict[Address, float] = {}  # the loop time until which a broker is suspect
         self._opened: dict[_PoolKey, _Open] = {}
         self._retired: list[BrokerConnection] = []
         self._openings: dict[_PoolKey, asyncio.Task[BrokerConnection | ConsumerError]] = {}

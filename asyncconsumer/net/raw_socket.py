@@ -13,16 +13,16 @@ class RawSocket:
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         sock = transport.get_extra_info("socket")
-        # with TLS the received bytes are encrypted
+        # With TLS the received bytes are encrypted.
         is_plain = sock is not None and transport.get_extra_info("ssl_object") is None
-        # with -1, reads fail and `read_into` returns 0
+        # With -1, reads fail and `read_into` returns 0.
         self._descriptor: int = sock.fileno() if is_plain else -1
 
     def read_into(self, buffer: memoryview) -> int:
         """Read bytes into `buffer`. Return the number of bytes.
 
-        Return 0 if no byte arrived for 5 ms, and after the end of the stream or an error. Always
-        return 0 with TLS. The caller then lets the event loop read.
+        Return 0 if no byte arrives for 5 ms, after the end of the stream, after an error, and
+        always with TLS. The caller then lets the event loop read.
         """
         try:
             try:

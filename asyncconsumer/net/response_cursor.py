@@ -13,7 +13,8 @@ TRUNCATED: Final = "it ends in the middle of a field"
 class ResponseCursor:
     """A reader of single fields of a response, in the encoding of its version.
 
-    A read beyond the end raises `IndexError`, `struct.error` or `MalformedResponse`.
+    Each read advances `position`. A read beyond the end raises `IndexError`, `struct.error` or
+    `MalformedResponse`.
     """
 
     __slots__ = ("_api", "_flexible", "data", "position", "version")
@@ -65,7 +66,10 @@ class ResponseCursor:
             self.fail("a string that is not UTF-8")
 
     def count(self, min_size: int) -> int:
-        """Read the length of an array whose rows have at least `min_size` bytes each."""
+        """Read the length of an array. Raise `MalformedResponse` if that many rows cannot follow.
+
+        A row takes at least `min_size` bytes.
+        """
         count = self._varint() - 1 if self._flexible else self.int32()
         if count < 0:
             self.fail("an array that is null")
@@ -74,7 +78,10 @@ class ResponseCursor:
         return count
 
     def numbers_end(self, position: int) -> int:
-        """Return the position after the int32 array that begins at `position`."""
+        """Return the position after the int32 array that begins at `position`.
+
+        This may change the position of the cursor.
+        """
         if not self._flexible:
             (count,) = _INT_32.unpack_from(self.data, position)
             if count < -1:
@@ -92,7 +99,10 @@ class ResponseCursor:
         return unpack_from(f">{count}i", self.data, end - 4 * count)
 
     def tags_end(self, position: int) -> int:
-        """Return the position after the tagged fields that begin at `position`."""
+        """Return the position after the tagged fields that begin at `position`.
+
+        This may change the position of the cursor.
+        """
         if not self._flexible:
             return position
         if self.data[position] == 0:

@@ -150,9 +150,9 @@ class _LimitedScram(ScramAuthenticator):
 class _StrictOAuth(OAuthAuthenticator):
     """An OAUTHBEARER authenticator that detects refused tokens.
 
-    A broker refuses a token by a response that looks like success but contains a reason. The client
-    then sends one byte (RFC 7628), and only that is answered by an error. aiokafka's own
-    authenticator takes the reason for success.
+    If a broker refuses a token, its response looks like success but contains a reason. The client
+    then has to send one byte (RFC 7628), and the response to that byte is an error. aiokafka's own
+    authenticator takes the first response for success.
     """
 
     def __init__(self, address: Address, provider: object) -> None:

@@ -19,7 +19,7 @@ from asyncconsumer.protocol.messages import (
 )
 
 _PIECE_SIZE: Final = 1_000  # names parsed at once
-_PAUSE: Final = 10.0  # times the duration of a request; names are cached for this long
+_PAUSE: Final = 10.0  # names are cached for this many times the duration of a request
 _MAX_PAUSE: Final = 60.0  # seconds
 
 
@@ -48,8 +48,8 @@ class AskAny(Protocol):
 class TopicNames:
     """A cache of all topic names.
 
-    Brokers since Kafka 4.1 list names to clients that may describe the cluster's configuration.
-    Otherwise the metadata of all topics is requested.
+    Since Kafka 4.1, brokers list names to clients with the permission DescribeConfigs on the
+    cluster. Otherwise the metadata of all topics is requested.
     """
 
     def __init__(self, ask_any: AskAny) -> None:

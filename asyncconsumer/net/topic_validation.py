@@ -13,8 +13,8 @@ _ignored: Final = itertools.count(1)
 def is_usable(name: str | None, error_code: int = 0) -> bool:
     """Return whether to use the topic `name` in a response.
 
-    Kafka does not allow some names. A broker answers with an error code when such a name was
-    requested, and the topic is then used. Otherwise return False and log a warning.
+    Return False and log a warning if Kafka does not allow the name. With an error code, return True
+    for such a name, because the caller has requested it and needs the error.
     """
     if not name:
         return False
@@ -25,9 +25,10 @@ def is_usable(name: str | None, error_code: int = 0) -> bool:
 
 
 def _warn(name: str) -> None:
-    """Log a warning about an ignored topic name. As more names are ignored, fewer are logged.
+    """Log a warning about an ignored topic name, but not for each name.
 
-    A broker may send thousands of names with each response.
+    A broker may send thousands of such names with each response. A warning is logged when their
+    number is a power of two.
     """
     count = next(_ignored)
     if count & (count - 1) == 0:
