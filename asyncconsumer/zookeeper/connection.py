@@ -30,7 +30,7 @@ _AUTH: Final = -4
 
 
 class Listener(Protocol):
-    """The interface of an object that handles the watch events and the end of a connection.
+    """An object that handles the watch events and the end of a connection.
 
     Its methods are called synchronously.
     """
@@ -44,7 +44,11 @@ class Listener(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _PendingCall:
-    """A call in flight. If its future is done already, its response is dropped."""
+    """A call in flight.
+
+    If its future is done before the response arrives, for example cancelled, the response is
+    dropped.
+    """
 
     xid: int
     call: Call[Any]
@@ -53,10 +57,10 @@ class _PendingCall:
 
 
 class ZooKeeperConnection:
-    """A pipelined connection after its handshake. It cannot be used again after it has ended.
+    """A pipelined connection to one server, after the handshake. It does not reconnect.
 
-    When it ends, every pending call fails before other code can continue. The cancellation of a
-    call does not affect the connection.
+    When it ends, all pending calls fail in the same iteration of the event loop. The cancellation
+    of a call does not affect the connection.
     """
 
     def __init__(
@@ -152,8 +156,9 @@ class ZooKeeperConnection:
     def _pop(self, xid: int) -> _PendingCall | None:
         """Remove the pending call with this xid, and return it.
 
-        Return None if no such call is pending, or if an older call is: servers answer calls in
-        order. Pings and logins have negative xids, and may be answered out of order.
+        Return None if no such call is pending. Also return None if an older call is still pending,
+        because servers answer calls in order. Pings and logins have negative xids, and may be
+        answered out of order.
         """
         if xid > 0:
             return (
@@ -174,9 +179,9 @@ class ZooKeeperConnection:
     # --- endings ---------------------------------------------------------------------------------
 
     def _check_due(self) -> None:
-        """Send a ping or end the connection, if one of these is due.
+        """Send a ping or end the connection, if the ping timer requests it.
 
-        If the connection has not ended, set the timer again.
+        If the connection has not ended, schedule the next call.
         """
         now = loop_time()
         oldest = self._pending[0].sent if self._pending else inf

@@ -26,7 +26,7 @@ class OpenedTransport(NamedTuple):
 
 
 class Ensemble:
-    """The servers of an ensemble, which are tried in random order until one responds.
+    """The servers of an ensemble, which are tried in random order until one accepts the session.
 
     A server may be down, without a quorum, or behind the last zxid of this client. It then closes
     the connection, or does not answer a connect request in time. That does not mean that the
@@ -44,9 +44,9 @@ class Ensemble:
         self._log = RateLimitedLogger(logging.getLogger(__name__))
 
     def allowed(self, timeout_ms: int) -> float:
-        """Return the seconds to allow for one server, by a session timeout of `timeout_ms`.
+        """Return the time limit in seconds for one server, for the session timeout `timeout_ms`.
 
-        All servers can be tried in a third of that timeout, unless there are very many.
+        All servers together take a third of the session timeout, but each gets at least 0.5 s.
         """
         return max(_MIN_SECONDS_TO_OPEN, timeout_ms / 3000 / len(self._config.addresses))
 

@@ -5,7 +5,7 @@ from math import inf
 
 
 class PingAction(enum.Enum):
-    """An action that the timer requests of its connection."""
+    """The action that a connection has to perform, or NOTHING. Two of them end the connection."""
 
     NOTHING = "wait"
     PING = "send a ping"
@@ -14,10 +14,11 @@ class PingAction(enum.Enum):
 
 
 class PingTimer:
-    """The timer of one connection, in thirds of the session timeout.
+    """The timer of one connection. It does no I/O.
 
-    A ping is due after a third without a request. After two thirds without data from the server,
-    the connection is closed. The last third remains to find another server.
+    A ping is due if no request was sent for a third of the session timeout. The connection is
+    closed if the server sends nothing for two thirds, because the last third is needed to find
+    another server. It is also closed if a request is not answered within the whole session timeout.
     """
 
     def __init__(self, timeout: float, opened: float, now: float) -> None:
@@ -31,15 +32,18 @@ class PingTimer:
         return now
 
     def on_event(self, now: float) -> None:
-        """Record that data that answers no request arrived at the loop time `now`."""
+        """Record that a watch event, or other data that answers no request, arrived at `now`.
+
+        `now` is the time of the loop.
+        """
         self.received = now
 
     def on_answer(self, sent: float, now: float) -> None:
         """Record that the response to a request arrived.
 
-        The request was sent at the loop time `sent`, and the response was read at `now`. Only the
-        time `sent` counts for the session, because the server prolonged it then or later. While
-        this process was stopped, the response may have waited until the session had expired.
+        The request was sent at the loop time `sent`, and the response was read at `now`. The server
+        prolonged the session between these times, so only `sent` is a safe value. If this process
+        was stopped, it may read the response after the session has expired.
         """
         self.received = now
         self.last_answer = max(self.last_answer, sent)

@@ -13,7 +13,7 @@ from asyncconsumer.zookeeper.session import ZooKeeperSession
 async def create_ephemeral_owned(
     session: ZooKeeperSession, path: str, data: bytes | None, *, epoch: int
 ) -> None:
-    """Create an ephemeral znode in the session of `epoch`, unless this session owns it already.
+    """Create an ephemeral znode in the session number `epoch`, unless that session owns it already.
 
     If an earlier session of this client left the znode, wait until it is gone. Raise `NodeExists`
     if another client owns the znode. Raise `ConnectionLoss` if it was not created, so that the
@@ -43,7 +43,8 @@ async def delete_if_exists(
 ) -> None:
     """Delete a znode if it exists.
 
-    If the response is lost, read the znode, and raise `ConnectionLoss` if it still exists.
+    If the response is lost, read the znode, and raise `ConnectionLoss` if it still exists. If
+    `epoch` is set, raise `SessionExpired` unless the session with that number is the current one.
     """
     try:
         await session.delete(path, version=version, epoch=epoch)
@@ -57,11 +58,12 @@ async def delete_if_exists(
 async def delete_ephemeral_owned(
     session: ZooKeeperSession, path: str, *, epoch: int, sure: bool = True
 ) -> None:
-    """Delete a znode that this client created in the session of `epoch`. Retry until it is gone.
+    """Delete a znode that this client created in the session number `epoch`.
 
-    If the response to a delete is lost, it may have been applied, and another client may own the
-    znode by now. So the delete is repeated only after a read shows that this session still owns the
-    znode. With `sure=False` the znode may not have been created, and the read comes first.
+    Retry until the znode is gone. If the response to a delete is lost, the delete may have been
+    applied, and another client may own the znode by now. So the delete is repeated only after a
+    read shows that this session still owns the znode. With `sure=False`, the znode may not have
+    been created, so the read comes first.
     """
     while True:
         try:
@@ -88,10 +90,10 @@ async def ensure_path(session: ZooKeeperSession, path: str, data: bytes | None =
     except NoNode:
         parent = path.rpartition("/")[0]
         if not parent:
-            raise  # the chroot is missing, maybe by mistake: it is not created
+            raise  # the chroot is missing; it is never created
         await ensure_path(session, parent, data)
         await ensure_path(session, path, data)
-    except (NoAuth, ConnectionLoss):  # NoAuth: for the parent, though the node may exist
+    except (NoAuth, ConnectionLoss):  # NoAuth is about the parent, so the znode may exist
         await session.sync(path)
         if await session.exists(path) is None:
             raise
@@ -101,8 +103,8 @@ async def _read_after_sync(session: ZooKeeperSession, path: str) -> ZnodeData | 
     """Return the znode after a write whose response was lost, or None if it does not exist.
 
     A `sync` call comes first, because the current server may lag behind the server that received
-    the write. A write that is still in flight to that server is refused, because the session has
-    moved to another one.
+    the write. If the write has not reached that server yet, it is refused later, because the
+    session has moved to the current server.
     """
     await session.sync(path)
     try:

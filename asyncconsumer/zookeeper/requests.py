@@ -223,7 +223,10 @@ def check(path: str, version: int) -> Call[None]:
 
 
 def operation(znode_operation: ZnodeOperation, path: str, acl: Acl) -> Call[Any]:
-    """Return the request for one part of a transaction. `path` is the full path with the chroot."""
+    """Return the request for one part of a transaction.
+
+    `path` is the full path, which begins with the chroot.
+    """
     match znode_operation:
         case Check():
             return check(path, znode_operation.version)
@@ -254,7 +257,7 @@ def transaction(operations: Sequence[Call[Any]]) -> Call[list[Any]]:
 def transaction_results(paths: Sequence[str], parts: Sequence[Any]) -> list[Any]:
     """Return the results of a transaction's parts. Raise TransactionFailed if a part failed.
 
-    `paths` are those of the parts, for the error.
+    `paths` has the znode path of each part, for the error.
     """
     # Operations before it were rolled back (0), those after it were not tried (-2).
     for index, part in enumerate(parts):

@@ -18,10 +18,12 @@ _NO_PART: Final = re.compile(r"/(\.{0,2})(/|$)|[\x00-\x1f\x7f-\x9f]")  # empty, 
 class ZooKeeperSession(SessionKeeper):
     """A ZooKeeper session for an ``async with`` block. If it expires, a new one replaces it.
 
-    `epoch` counts the sessions. Ephemeral znodes end with their session. So a write may name an
-    epoch, and raises `SessionExpired` in any later one. A call waits for a connection if there is
-    none. If the connection breaks, a read is repeated. A write raises `ConnectionLoss` instead,
-    because it may have been applied.
+    `epoch` is the number of the current session, counted from 1. Ephemeral znodes end with their
+    session. Therefore a write may name an epoch, and raises `SessionExpired` if another session has
+    replaced the one with that number.
+
+    A call waits for a connection if there is none. If the connection breaks, a read is repeated. A
+    write raises `ConnectionLoss` instead, because it may have been applied.
     """
 
     # --- reads: repeated when a connection breaks ------------------------------------------------

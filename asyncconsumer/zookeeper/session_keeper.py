@@ -42,15 +42,15 @@ T = TypeVar("T")
 
 _NO_SESSION: Final = ConnectResponse(0, bytes(16), 0)
 _GRACE: Final = 2.0  # seconds for the request that ends the session
-_IN_FLIGHT: Final = 1000  # reads at once; a server takes no more from all its clients by default
+_IN_FLIGHT: Final = 1000  # calls at once; by default a server accepts no more from all its clients
 
-_BROKEN: Final = (ConnectionLoss, SessionExpired, SessionMoved)  # a read may be sent again
+_BROKEN: Final = (ConnectionLoss, SessionExpired, SessionMoved)  # a read is sent again
 
 _log = logging.getLogger(__name__)
 
 
 class _TimedCall:
-    """A base class with the detector of suspensions of the machine."""
+    """A base class that stores the detector of suspensions of the machine."""
 
     def __init__(self, suspensions: Suspensions) -> None:
         self._suspensions = suspensions
@@ -59,9 +59,9 @@ class _TimedCall:
 class SessionKeeper(_TimedCall, AsyncResource):
     """The current ZooKeeper session and its connection, within an ``async with`` block.
 
-    One task finds servers and waits for connections to end. It never waits for an event that only
-    this task can cause. A session is known to have ended only when a server answers with another
-    session id.
+    One task finds servers and waits for connections to end. A session counts as ended only when a
+    server answers a connect request with another session id. `epoch` is the number of the current
+    session, counted from 1.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
     async def _open(self, stack: AsyncExitStack) -> None:
         self._scope.check_new()
         stack.push_async_callback(self._close_session)
-        stack.callback(self._notify_changed)  # waiting calls raise, because the scope is closed
+        stack.callback(self._notify_changed)  # so that waiting calls raise ClosedError
         await stack.enter_async_context(self._scope)
         self._scope.start(self._stay_connected(), "ZooKeeper session")
         await self._wait_for_first_connection()
@@ -132,7 +132,8 @@ class SessionKeeper(_TimedCall, AsyncResource):
     def certain_until(self) -> float:
         """The loop time until which the session certainly lasts without further responses.
 
-        It is two thirds of the session timeout after `last_answer`, less the suspended time since.
+        It is two thirds of the session timeout after `last_answer`. Time for which the machine was
+        suspended is subtracted, because the loop's clock does not count it.
         """
         skipped = self._suspensions.since(self.last_answer)
         return self.last_answer + self.timeout * 2 / 3 - skipped
@@ -152,11 +153,11 @@ class SessionKeeper(_TimedCall, AsyncResource):
         return loop_time() + skipped - self.last_answer > self.timeout
 
     def holds(self, epoch: int) -> bool:
-        """Return whether znodes created in `epoch` certainly still belong to this session."""
+        """Return whether znodes created in the session number `epoch` certainly still exist."""
         return not self.is_over(epoch) and not self.lost_by_own_clock
 
     def check_epoch(self, epoch: int, path: str) -> None:
-        """Raise `SessionExpired` if the session of `epoch` is over.
+        """Raise `SessionExpired` if the session number `epoch` is known to have ended.
 
         `path` is named in the error.
         """
@@ -164,11 +165,11 @@ class SessionKeeper(_TimedCall, AsyncResource):
             raise SessionExpired(path, f"the session of epoch {epoch} is over")
 
     def is_over(self, epoch: int) -> bool:
-        """Return whether the session of `epoch` is known to have ended."""
+        """Return whether the session number `epoch` is known to have ended."""
         return epoch != self.epoch or self._identity is _NO_SESSION
 
     async def wait_expired(self, epoch: int) -> None:
-        """Wait until the session of `epoch` is known to have ended."""
+        """Wait until the session number `epoch` is known to have ended."""
         while not self.is_over(epoch):
             self._scope.check_open()
             await self._changed.wait()
@@ -178,7 +179,8 @@ class SessionKeeper(_TimedCall, AsyncResource):
     async def call(self, call: Call[T], epoch: int | None = None) -> T:
         """Send a call once, as soon as there is a connection. Return its result.
 
-        With an `epoch`, raise `SessionExpired` if the session of that epoch is over.
+        If `epoch` is set, raise `SessionExpired` unless the session with that number is the current
+        one.
         """
         connection = await self._usable(call.path, epoch)
         self.requests += 1
@@ -218,7 +220,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
     ) -> list[T | ZooKeeperError]:
         """Send many calls at once, each only once. The result of a failed call is its error.
 
-        With an `epoch`, that is `SessionExpired` if the session of that epoch is over.
+        If `epoch` is set and the session with that number has ended, the error is `SessionExpired`.
         """
         results: list[T | ZooKeeperError] = []
         while len(results) < len(calls):
@@ -233,7 +235,11 @@ class SessionKeeper(_TimedCall, AsyncResource):
         return results
 
     async def _usable(self, path: str, epoch: int | None) -> ZooKeeperConnection:
-        """Wait for a connection and return it. The caller must use it before it awaits anything."""
+        """Wait for a connection and return it. Raise `ConnectionLoss` after the time limit.
+
+        The caller must use the connection before it awaits anything. `path` and `epoch` are those
+        of the call to send.
+        """
         if (connection := self._checked(path, epoch)) is not None:
             return connection
         allowed = self.config.connection_timeout_ms / 1000
@@ -260,7 +266,7 @@ class SessionKeeper(_TimedCall, AsyncResource):
         self.watches.happened(event._replace(path=inside))
 
     def ended(self, connection: ZooKeeperConnection) -> None:
-        """Wake the connection task, because a connection has ended.
+        """Wake the task that finds servers, because a connection has ended.
 
         Calls wait for the next connection.
         """

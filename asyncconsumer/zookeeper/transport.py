@@ -1,6 +1,6 @@
 """The transport to one ZooKeeper server: handshake, calls and responses over a socket.
 
-The layers above it handle no bytes, so a fake server on virtual time can replace it.
+The layers above it handle no bytes, so a simulated transport without a socket can replace it.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class ConnectResponse(NamedTuple):
 
 
 class Receiver(Protocol):
-    """The interface of an object that handles responses and events. Its methods must not raise."""
+    """An object that handles responses and watch events. Its methods must not raise."""
 
     def answered(self, xid: int, zxid: int, error: int, body: ResponseBody) -> None:
         """Handle the response to the call with this xid."""
@@ -162,7 +162,7 @@ class SocketTransport(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the asyncio transport of the open socket."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer into which received bytes are written."""

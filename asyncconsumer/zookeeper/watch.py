@@ -3,7 +3,7 @@
 The event of a watch is set at the start, and cleared right before each read. It is set again when
 the result of the last read may be outdated: after a watch event of the server, a new connection, a
 new session, or a failed read. So callers need not renew watches after a reconnect, and no change is
-missed. Sometimes a read is unnecessary.
+missed. Sometimes the event is set although nothing has changed.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class Watch(Generic[T]):
     async def read(self) -> T:
         """Read and return the current value.
 
-        The event `changed` is set when the value changes after this, or if the read fails.
+        The event `changed` is set if the value changes later, and also if the read fails.
         """
         self.changed.clear()
         try:
