@@ -98,6 +98,16 @@ SLOW: Final = frozenset(
 )
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a long text by its length. Older versions of pytest put all of it into the test's name.
+
+    The name goes into an environment variable, whose size is limited.
+    """
+    if isinstance(val, str | bytes) and len(val) > 200:
+        return f"{argname} of {len(val)}"
+    return None
+
+
 def pytest_collection_finish() -> None:
     """Keep the collected tests and imported modules out of later garbage collections.
 
