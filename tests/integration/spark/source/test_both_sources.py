@@ -1,4 +1,4 @@
-"""Both sources in situations in which sources easily differ, and checkpoints between them."""
+"""Spark's own source and this one in uncommon situations, and checkpoints between them."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def test_a_wrong_option_is_refused_by_load(spark: SparkSession, kind: str, sourc
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_a_timestamp_in_nanoseconds_is_an_error(
+async def test_a_timestamp_beyond_microseconds_is_an_error(
     spark: SparkSession, kafka: KafkaHandle, source: str
 ) -> None:
     topic = await kafka.topic(config={"message.timestamp.after.max.ms": str(2**63 - 1)})
@@ -46,7 +46,7 @@ async def test_a_timestamp_in_nanoseconds_is_an_error(
         frame(spark, source, kafka, subscribe=topic).collect()
 
 
-async def test_offsets_may_be_written_with_a_fraction_of_zero(
+async def test_offsets_with_a_zero_fraction_are_accepted(
     spark: SparkSession, kafka: KafkaHandle
 ) -> None:
     topic = await kafka.topic()
@@ -83,7 +83,7 @@ async def test_each_partition_is_a_task_of_a_micro_batch(
 
 
 @needs_limits
-async def test_the_lag_of_each_micro_batch_is_that_of_sparks_own_metrics(
+async def test_lag_of_each_micro_batch_equals_sparks_own_metrics(
     kafka: KafkaHandle, both: Make
 ) -> None:
     topic = await kafka.topic(partitions=2)
@@ -103,7 +103,7 @@ async def test_the_lag_of_each_micro_batch_is_that_of_sparks_own_metrics(
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Kafka]:
-    """A broker on which users see the topics that they may describe."""
+    """Yield a broker on which users see only the topics that they may describe."""
     kafka = Kafka(listeners=[SASL_PLAIN_UNENCRYPTED], acls=True)
     with asyncio.Runner() as runner:
         runner.run(kafka.start())
@@ -114,7 +114,7 @@ def guarded() -> Iterator[Kafka]:
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_pattern_that_sees_no_topic_for_a_moment_goes_on_where_it_was(
+def test_a_query_continues_after_its_pattern_matched_no_topic(
     spark: SparkSession, guarded: Kafka, tmp_path: Path, source: str, fail_on_data_loss: str
 ) -> None:
     handle, topic = KafkaHandle(guarded, "guarded"), f"seen-{source}-{fail_on_data_loss}"
@@ -146,11 +146,40 @@ def test_a_pattern_that_sees_no_topic_for_a_moment_goes_on_where_it_was(
     assert [row[4] for row in stream.run()] == list(range(18))
 
 
+# --- the offsets that users and exporters read ---------------------------------------------------
+
+
+@pytest.mark.parametrize("trigger", ["availableNow", "once", "processingTime"])
+@pytest.mark.parametrize("source", SOURCES)
+async def test_offsets_name_only_topics(
+    spark: SparkSession, kafka: KafkaHandle, tmp_path: Path, source: str, trigger: str
+) -> None:
+    topic = await kafka.topic(partitions=2)
+    stream = Stream(spark, source, kafka, tmp_path, subscribe=topic)
+    for batch in (1, 2):
+        await fill(kafka, topic, 10, 2, start=10 * (batch - 1))
+        if trigger == "processingTime":
+            query = stream.start()
+            query.processAllAvailable()
+            query.stop()
+            stream.progress += [json.loads(report.json) for report in query.recentProgress]
+        else:
+            stream.run(trigger)
+        assert len(stream.rows()) == 10 * batch
+
+    logs = sorted((stream.folder / "checkpoint" / "offsets").glob("[0-9]*"))
+    written = [json.loads(log.read_text().splitlines()[-1]) for log in logs]
+    assert written == [{topic: {"0": 5 * batch, "1": 5 * batch}} for batch in (1, 2)]
+    (reports,) = zip(*(report["sources"] for report in stream.progress), strict=True)
+    offsets = [report[f"{name}Offset"] for report in reports for name in ("start", "end", "latest")]
+    assert {name for each in offsets if each for name in each} == {topic}
+
+
 # --- checkpoints that go from one source to the other --------------------------------------------
 
 
 @pytest.mark.parametrize("starting", ["latest", "earliest"])
-async def test_a_first_batch_of_sparks_own_source_that_was_not_committed(
+async def test_a_planned_first_batch_of_sparks_own_source_is_repeated(
     kafka: KafkaHandle, both: Make, starting: str
 ) -> None:
     topic = await kafka.topic()
@@ -161,7 +190,7 @@ async def test_a_first_batch_of_sparks_own_source_that_was_not_committed(
     _plan_first_batch_again(stream.folder, {topic: {"0": 8}})
     await fill(kafka, topic, 2, start=8)
     stream.source = TESTED
-    if starting == "latest":  # of which only Spark's own source knows where it was
+    if starting == "latest":  # only Spark's own source knows this start
         with pytest.raises(StreamingQueryException, match=r"Run the query once with format"):
             stream.run()
         stream.source = OWN
@@ -200,7 +229,7 @@ async def test_lost_records_are_reported_after_a_change_of_the_source(
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-async def test_a_topic_that_was_created_again_is_reported_after_a_change_of_the_source(
+async def test_a_re_created_topic_is_reported_after_a_change_of_the_source(
     kafka: KafkaHandle, both: Make, first: str, second: str
 ) -> None:
     topic = await kafka.topic()
@@ -220,7 +249,7 @@ async def test_a_topic_that_was_created_again_is_reported_after_a_change_of_the_
 
 
 @pytest.mark.parametrize("trigger", ["availableNow", "once", "processingTime"])
-async def test_a_group_has_the_offsets_of_a_query_with_any_trigger(
+async def test_commit_to_group_works_with_each_trigger(
     kafka: KafkaHandle, both: Make, trigger: str
 ) -> None:
     topic, group = await kafka.topic(), kafka.group()

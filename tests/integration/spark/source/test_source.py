@@ -20,7 +20,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asyncconsumer.consumer.simple import SimpleConsumer
 from asyncconsumer.spark import LagListener, TopicLag, lag
-from asyncconsumer.spark.source.offsets import from_json, to_json
 from asyncconsumer.spark.source.spark_api import LIMITS_BATCHES, VERSION
 from asyncconsumer.testing.handles import KafkaHandle
 from asyncconsumer.testing.servers import Kafka
@@ -702,8 +701,7 @@ async def test_a_running_query_reads_new_partitions_and_reports_its_lag(
         assert progress is not None
         (source,) = json.loads(progress.json)["sources"]
         assert source["latestOffset"] == {topic: {"0": 16, "1": 16, "2": 11}}
-        assert to_json(from_json(source["endOffset"])) == source["latestOffset"]
-        assert len(source["endOffset"]) == 2  # and an entry with the topic's id
+        assert source["endOffset"] == source["latestOffset"]
         assert lag(progress)["maxOffsetsBehindLatest"] == 0
         listener = LagListener()  # not added: the threads of py4j for listeners stay
         listener.onQueryProgress(QueryProgressEvent(progress))
