@@ -17,9 +17,10 @@ _MAX_LISTED: Final = 8
 
 
 class Skipped(NamedTuple):
-    """A skip of offsets that are not in the log, from `start` to before `stop`.
+    """A gap in the log that a reader has skipped: the offsets from `start` to before `stop`.
 
-    If `stop` is smaller than `start`, reading went back, because the log ends before `start`.
+    If `stop` is smaller than `start`, reading went back to `stop`, because the log ends before
+    `start`.
     """
 
     partition: TopicPartition
@@ -31,7 +32,7 @@ class Skipped(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """A truncation of a log to `offset` after it was read up to `read`.
+    """A truncation of a log to `offset`, after records up to `read` were read.
 
     New records may get the offsets from `offset` to before `read`. This happens if an out-of-sync
     replica becomes leader (an unclean leader election).
@@ -119,7 +120,7 @@ class Retried(NamedTuple):
     partition: TopicPartition
     offset: int
     handler: str
-    attempts: int  # so far
+    attempts: int  # attempts so far
     seconds: float
     reason: str
     traceback: str = ""  # of the handler, without messages; empty if a value is not readable
@@ -196,9 +197,9 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        """Wait for the next event and return it. The iteration stops after `end`.
+        """Wait for the next event and return it.
 
-        Unread events are returned before that.
+        After `end`, the remaining unread events are returned, and then the iteration stops.
         """
         while not self._unread:
             if self._ended:

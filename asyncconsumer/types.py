@@ -15,7 +15,7 @@ def is_legal_topic(name: str) -> bool:
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic. It is equal to, and hashed like, aiokafka's type."""
+    """A partition of a topic. It is equal to aiokafka's `TopicPartition`, and has the same hash."""
 
     topic: str
     partition: int
@@ -32,7 +32,7 @@ def partitions_of(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
     return list(map(_made, zip(repeat(topic), numbers, strict=False)))
 
 
-_made: Final = partial(tuple.__new__, TopicPartition)  # without a Python frame for each
+_made: Final = partial(tuple.__new__, TopicPartition)  # makes a tuple without a Python frame
 
 
 class OffsetRange(NamedTuple):
@@ -92,9 +92,10 @@ class Offset(int):
         return offset if isinstance(offset, Offset) else Offset(offset)
 
     def within(self, longest: int) -> "Offset":
-        """Return this offset with its metadata cut to `longest` characters, if it can be cut.
+        """Return this offset with its metadata cut to at most `longest` characters.
 
-        The metadata of this class cannot be cut. Subclasses override this method.
+        This class returns itself, because its metadata cannot be cut. Subclasses override the
+        method.
         """
         return self
 

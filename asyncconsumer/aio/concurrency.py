@@ -39,7 +39,7 @@ async def for_each(
 
 
 async def in_chunks(items: Iterable[T], *, size: int = _CHUNK) -> AsyncIterator[T]:
-    """Yield the items unchanged, and let other tasks run after each `size` of them.
+    """Yield the items unchanged. After each `size` items, let other tasks run.
 
     The caller should do little work per item, because the event loop is blocked for `size` items.
     It should also iterate to the end.

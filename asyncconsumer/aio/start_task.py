@@ -21,7 +21,7 @@ def start_task(
     """
     returned: asyncio.Event | None = None
     coroutine = work
-    if asyncio.get_running_loop().get_task_factory() is not None:  # the factory may be eager
+    if asyncio.get_running_loop().get_task_factory() is not None:  # the task factory may be eager
         returned = asyncio.Event()
         coroutine = _after(returned, work)
     try:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from asyncconsumer.aio.clock import wall_clock
 
-_CLOCK_DRIFT: Final = 0.1  # fraction of a timeout
+_CLOCK_DRIFT: Final = 0.1  # the fraction of a timeout by which clocks may differ
 _MIN_JUMP: Final = 0.1  # seconds; smaller jumps are normal clock corrections
 _MAX_JUMPS: Final = 64
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", None)
@@ -46,10 +46,10 @@ class _ClockJump(NamedTuple):
 
 
 class Suspensions:
-    """A detector of suspensions. It notices that other clocks have jumped against the loop's clock.
+    """A detector of suspensions, at which other clocks jump relative to the loop's clock.
 
-    A correction of the wall clock looks like a suspension. The reaction to a jump of the wall clock
-    alone must therefore be harmless: delivery waits for the next heartbeat, and no partition is
+    A correction of the wall clock looks like a suspension. So if only the wall clock has jumped,
+    the reaction must be harmless: delivery waits for the next heartbeat, and no partition is
     dropped.
     """
 
@@ -61,8 +61,8 @@ class Suspensions:
     def check(self) -> None:
         """Compare the clocks, and store a jump since the last comparison.
 
-        Call this before a time measurement begins. Otherwise a jump before its beginning is found
-        later and counts for it.
+        Call this before a measurement of time begins. Otherwise an earlier jump would be noticed
+        during the measurement, and count for it.
         """
         before, self._last = self._last, self._offsets()
         boottime = self._last.boottime - before.boottime
@@ -72,17 +72,18 @@ class Suspensions:
             self._jumps.append(_ClockJump(now, max(boottime, 0.0), largest))
 
     def certain_end(self, start: float, timeout: float) -> float:
-        """Return the earliest loop time at which a timeout can end that a server measures.
+        """Return the earliest loop time at which a timeout that a server measures may end.
 
-        The server measures `timeout` seconds from the loop time `start`. It counts suspended time,
-        and its clock may be faster. So suspended time and a margin for the drift are subtracted.
+        The server measures `timeout` seconds from the loop time `start`. Its clock counts suspended
+        time, and may be faster. So suspended time and a margin for the drift are subtracted.
         """
         return start + timeout * (1 - _CLOCK_DRIFT) - self.since(start)
 
     def since(self, when: float, *, certain: bool = False) -> float:
-        """Return the seconds since the loop time `when` that the loop's clock did not count.
+        """Return the seconds of suspended time since the loop time `when`.
 
-        With `certain`, a jump of the wall clock alone does not count.
+        The loop's clock does not count these seconds. With `certain`, a jump of the wall clock
+        alone is ignored.
         """
         self.check()
         if not self._jumps:

@@ -33,7 +33,7 @@ class AzureEntra(CachingTokenProvider):
         self._credential = credential
 
     def request_token(self) -> IssuedToken:
-        """Request a token of Microsoft Entra with the credential."""
+        """Request a token from Microsoft Entra with the credential."""
         try:
             issued = self._credential.get_token(self.scope)
         except Exception as error:

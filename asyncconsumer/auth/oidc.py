@@ -21,11 +21,12 @@ _LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Oidc(CachingTokenProvider):
-    """A token provider for `sasl_oauth_token_provider` that requests tokens of an OIDC endpoint.
+    """A token provider for `sasl_oauth_token_provider` that requests tokens from an OIDC endpoint.
 
     It uses the client credentials grant. ``extensions`` are SASL extensions, such as
     ``{"logicalCluster": "lkc-1"}``. ``parameters`` are more fields of the request, such as
-    ``{"audience": "kafka"}``. Without ``ssl_context`` the system's authorities are trusted.
+    ``{"audience": "kafka"}``. Without ``ssl_context``, the system's certificate authorities are
+    trusted.
     """
 
     def __init__(

@@ -157,10 +157,10 @@ DESCRIBE_GROUPS: Final = Api(
 class JoinGroupRequest(TableRequest, api=JOIN_GROUP):
     """A JoinGroup request, with which a member joins the next generation of a group.
 
-    The response comes when all members have joined. ``protocols`` has the names of assignors in
-    order of preference, with the subscription for each. From version 4 on, the first response to a
-    new member is an error (MEMBER_ID_REQUIRED) with its member id. ``reason`` is for the broker's
-    log.
+    The coordinator responds when all members have joined. ``protocols`` has the names of assignors
+    in order of preference, with the subscription for each. From version 4 on, the first response to
+    a new member is the error MEMBER_ID_REQUIRED, which contains its member id. ``reason`` is for
+    the broker's log.
     """
 
     def __init__(
@@ -193,8 +193,8 @@ class JoinGroupRequest(TableRequest, api=JOIN_GROUP):
 class SyncGroupRequest(TableRequest, api=SYNC_GROUP):
     """A SyncGroup request for the assignment of a member.
 
-    The request of the group leader has the assignments of all members. The response comes after the
-    leader has sent its request.
+    The request of the group leader also has the assignments of all members. The coordinator
+    responds to the other members after it has received the leader's request.
     """
 
     def __init__(

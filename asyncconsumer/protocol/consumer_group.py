@@ -48,9 +48,9 @@ CONSUMER_GROUP_HEARTBEAT: Final = Api(
 class ConsumerGroupHeartbeatRequest(TableRequest, api=CONSUMER_GROUP_HEARTBEAT):
     """A ConsumerGroupHeartbeat request. A field is None if its value has not changed.
 
-    In the response, `assignment` is None if it has not changed. Otherwise it is a tuple, whose
-    first value has a (topic id, partitions, tags) for each topic. From version 1 on, members
-    generate their own ids.
+    In the response, `assignment` is None if it has not changed. Otherwise it is a tuple whose first
+    value is an array of the assigned topics: topic id, partitions and tags. From version 1 on,
+    members generate their own ids.
     """
 
     def __init__(

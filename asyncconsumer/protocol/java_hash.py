@@ -10,7 +10,7 @@ from asyncconsumer.types import TopicPartition
 _BUCKETS: Final = 16  # buckets of a HashMap that has not grown
 
 
-@functools.lru_cache(maxsize=1024)  # few topic names, but thousands of partitions
+@functools.lru_cache(maxsize=1024)  # topic names are few, and partitions are many
 def utf16(text: str) -> bytes:
     """Return the UTF-16 code units of a Java string, high byte first.
 

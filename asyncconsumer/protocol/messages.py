@@ -275,7 +275,7 @@ class EpochRow(NamedTuple):
 class OffsetForLeaderEpochRequest(TableRequest, api=OFFSET_FOR_LEADER_EPOCH):
     """An OffsetForLeaderEpoch request for the end offset of a leader epoch.
 
-    A reader that is beyond this offset has read records that were truncated since.
+    A reader whose position is after this offset has read records that were truncated since.
     """
 
     def __init__(self, topics: Mapping[str, Sequence[EpochRow]]) -> None:
@@ -351,9 +351,9 @@ class FetchRequest(TableRequest, api=FETCH):
     """A Fetch request for records from several partitions of one broker.
 
     `asyncconsumer.records` decodes the response. ``session`` is `NO_SESSION`, `NEW_SESSION`, or a
-    session id and epoch. A session id with epoch 0 replaces the session by a new one. ``forgotten``
-    are the partitions to remove from the session. If every topic has an id, topic ids are used.
-    Otherwise the version stays below 13.
+    pair of session id and epoch. A session id with epoch 0 replaces the session by a new one.
+    ``forgotten`` has the partitions to remove from the session. If every topic has an id, the
+    request contains ids. Otherwise it contains names, and its version is below 13.
     """
 
     def __init__(

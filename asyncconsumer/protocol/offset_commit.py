@@ -94,8 +94,7 @@ class Commit(NamedTuple):
 class OffsetCommitRequest(TableRequest, api=OFFSET_COMMIT):
     """An OffsetCommit request for offsets of a group.
 
-    Without a member id and a generation it names no member, which brokers accept for a group
-    without members.
+    Without a member id and a generation, brokers accept it only for a group without members.
     """
 
     def __init__(

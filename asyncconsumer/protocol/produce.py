@@ -31,11 +31,11 @@ INIT_PRODUCER_ID: Final = Api(
 
 
 class InitProducerIdRequest(TableRequest, api=INIT_PRODUCER_ID):
-    """An InitProducerId request. Without a transactional id any broker can answer it.
+    """An InitProducerId request. Without a transactional id, any broker can respond to it.
 
-    With a transactional id, the coordinator aborts an open transaction and increments the epoch. If
-    the request also has the known producer id and epoch, the coordinator refuses it when another
-    producer has replaced this one.
+    With a transactional id, the coordinator aborts an open transaction and increments the producer
+    epoch. If the request contains the known producer id and epoch, the coordinator refuses it if
+    another producer has replaced this one.
     """
 
     def __init__(

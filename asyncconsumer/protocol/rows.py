@@ -24,7 +24,7 @@ from asyncconsumer.aiokafka_parts import (
 )
 from asyncconsumer.protocol.flexible import TAGS, TaggedFields
 
-FieldValue: TypeAlias = Any  # depends on the type of the field
+FieldValue: TypeAlias = Any  # the Python type depends on the type of the field
 
 CODES: Final = {Int8: "b", Int16: "h", Int32: "i", Int64: "q", TaggedFields: "x"}
 """The `struct` codes of number types. Empty tagged fields are one zero byte."""
@@ -36,7 +36,7 @@ def plain_array(of: Any, *, flexible: bool) -> Array:  # noqa: ANN401 - aiokafka
 
 
 class _Packed(Array):
-    """The base class of the array types. `min_size` is the minimum size of an encoded item."""
+    """The base class of the array types. An encoded item takes `min_size` bytes or more."""
 
     def __init__(self, of: Any, min_size: int, *, flexible: bool) -> None:  # noqa: ANN401 - as above
         super().__init__(of)
@@ -44,7 +44,7 @@ class _Packed(Array):
         self._min_size = min_size
 
     def _encode_count(self, count: int) -> bytes:
-        """Return the encoded number of items. A count of -1 stands for a null array."""
+        """Return the encoded number of items. A count of -1 means a null array."""
         encoded = UnsignedVarInt32.encode(count + 1) if self._flexible else Int32.encode(count)
         return bytes(encoded)
 
@@ -123,8 +123,8 @@ class PackedRows(_Packed):
 class TextRows(_Packed):
     """An array whose rows have numbers and one string each, such as offsets with their metadata.
 
-    Rows with an empty string are fastest, because most are. A row to encode is an object with one
-    attribute per field.
+    Rows with an empty string are the most frequent ones, and are handled fastest. A row to encode
+    is an object with one attribute per field.
     """
 
     def __init__(self, row: Schema, *, flexible: bool) -> None:
@@ -176,7 +176,7 @@ class TextRows(_Packed):
         text_at, empty, whole = self._text_index, self._empty, self._whole
         size, unpack = whole.size, whole.unpack_from
         tags: tuple[dict[int, bytes], ...] = ({},) if self._flexible else ()
-        end = -1 if self._flexible else None  # the number of tagged fields is not a column
+        end = -1 if self._flexible else None  # leaves out the number of tagged fields
         rows: list[FieldValue] = []
         for _ in range(count):
             row = unpack(raw, position)
@@ -193,7 +193,7 @@ class TextRows(_Packed):
         return rows
 
     def _decode_row(self, data: BytesIO) -> FieldValue:
-        """Read a row that has a string or tagged fields."""
+        """Read a row whose string is not empty, or which has tagged fields."""
         before = self._before.unpack(data.read(self._before.size))
         text = (CompactString if self._flexible else String)("utf-8").decode(data)
         if not self._flexible:

@@ -3,8 +3,8 @@
 Each field has a range of versions, as in Kafka's definitions.
 
 A table becomes one `RequestStruct` class of aiokafka for each version. So connections of aiokafka
-and of this package can send it. Flexible versions have compact lengths and tagged fields without
-further declaration.
+and of this package can send the messages. Flexible versions get compact lengths and tagged fields
+without further declaration.
 """
 
 import struct
@@ -48,7 +48,7 @@ _NEWEST: Final = 2**15 - 1
 
 
 class Uuid(AbstractType[uuid.UUID]):
-    """A field type for ids of 16 bytes. All zeros stand for no id."""
+    """A field type for ids of 16 bytes. All zeros mean that there is no id."""
 
     NONE: Final = uuid.UUID(int=0)
 
@@ -176,7 +176,8 @@ class Writer:
     def __call__(self, values: Mapping[str, FieldValue]) -> bytes:
         """Return the encoded values.
 
-        Rows are mappings, except that rows of only numbers are objects.
+        A row is a mapping from field names to values. But a row of two or more numbers, with at
+        most one string, is an object with one attribute per field.
         """
         return b"".join([step(values) for step in self._steps])
 
@@ -232,7 +233,7 @@ class _TableResponse(Response):
         """Return the fields by name. Raise MalformedResponse if an array of rows is null."""
         try:
             values: dict[str, Any] = super().to_object()
-        except TypeError:  # aiokafka does not expect a null array
+        except TypeError:  # aiokafka fails on a null array
             api = type(self).__name__.partition("Response")[0]
             raise MalformedResponse(api, self.API_VERSION, 0, "an array that is null") from None
         return values
@@ -281,9 +282,10 @@ RAW: Final = (Field("body", Rest),)
 class TableRequest(Request[RequestStruct]):
     """A request that is sent in the newest version that this package and the broker support.
 
-    ``values`` has the fields of all these versions. Rows are mappings, except that rows of only
-    numbers are objects. Fields that the chosen version lacks are left out. If a request means
-    something else without a field, set ``min_version``. `max_version` limits the version as well.
+    ``values`` has the fields of all these versions. Fields that the chosen version lacks are left
+    out. A row is a mapping, or an object if it consists of numbers and at most one string. If the
+    request would mean something else without a field, set ``min_version`` to the first version that
+    has it. ``max_version`` is the last version to use.
     """
 
     API_KEY: ClassVar[int] = -1

@@ -118,9 +118,9 @@ class StickyUserData(NamedTuple):
 
 
 class CooperativeStickyUserData(NamedTuple):
-    """The user data of the "cooperative-sticky" assignor: a generation.
+    """The user data of the "cooperative-sticky" assignor: one generation.
 
-    It is the generation in which the member's owned partitions were assigned.
+    The member's owned partitions were assigned in that generation.
     """
 
     generation: int
@@ -183,9 +183,9 @@ def _numbers(numbers: Sequence[int]) -> bytes:
 
 
 class _ProtocolReader:
-    """A reader of bytes from another member, which may be malformed.
+    """A reader of bytes from another member. If they are malformed, it raises an error.
 
-    It raises MalformedConsumerProtocol for malformed bytes.
+    The error is `MalformedConsumerProtocol`.
     """
 
     def __init__(self, data: bytes, message: str) -> None:
@@ -213,7 +213,10 @@ class _ProtocolReader:
         return self._number(field, _INT_32)
 
     def many(self, field: str, min_size: int, row: Callable[[], T]) -> tuple[T, ...]:
-        """Read an array whose rows `row` reads. Each row takes `min_size` bytes or more."""
+        """Read an array. `row` reads one of its rows, each of which takes `min_size` bytes or more.
+
+        `field` is its name in errors.
+        """
         return tuple(row() for _ in range(self._count(field, min_size)))
 
     def numbers(self, field: str) -> tuple[int, ...]:

@@ -87,7 +87,7 @@ TXN_OFFSET_COMMIT: Final = Api(
 
 
 class TransactionalIdentity(NamedTuple):
-    """The fields that name a producer: transactional id, producer id and producer epoch."""
+    """The fields that identify a producer: transactional id, producer id and producer epoch."""
 
     transactional_id: str
     producer_id: int
@@ -148,10 +148,10 @@ class CommitInTransactionRequest(TableRequest, api=TXN_OFFSET_COMMIT):
 
 
 def check_partitions(response: Response, expected: Iterable[TopicPartition]) -> None:
-    """Raise the error of a partition in a response, if there is one.
+    """Raise the error of a partition in a response, if any partition has an error.
 
-    Of several errors, one that is not retriable is raised. If the partitions are not those in
-    `expected`, raise MalformedResponse.
+    If several have one, raise an error that is not retriable, if possible. If the partitions are
+    not those in `expected`, raise MalformedResponse.
     """
     codes = dict(_partition_codes(response))
     if codes.keys() != set(expected):
