@@ -1,4 +1,4 @@
-"""Feeders of a fake cluster, on virtual time: what happens when writes hang and groups go on."""
+"""Feeders of a fake cluster, on virtual time: hanging writes, rebalances and lost records."""
 
 import asyncio
 import gc
@@ -42,8 +42,8 @@ from tests.support.memory_sink import (
 pytestmark = pytest.mark.fast
 
 
-def damage(cluster: GroupCluster, base: int, place: TopicPartition) -> None:
-    """Spoil the batch that begins there."""
+def corrupt_batch(cluster: GroupCluster, base: int, place: TopicPartition) -> None:
+    """Corrupt the batch that starts at offset `base`."""
     log = cluster.view.partition(place).log
     log.batches = [
         batch._replace(data=batch.data[:-3] + b"???") if batch.base == base else batch
@@ -60,8 +60,8 @@ async def observed(feeder: SparkFeeder, offset: int) -> bool:
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_a_write_that_ends_late_tells_the_group_nothing_any_more() -> None:
-    """A partition that came back and was written meanwhile stays committed."""
+async def test_a_late_write_does_not_overwrite_newer_commits() -> None:
+    """Check a partition that was reassigned and written before the old write ended."""
     async with world(records=30) as cluster:
         sink, gate = Shelf(remembers=False), asyncio.Event()
         sink.gates[AT] = gate
@@ -79,7 +79,7 @@ async def test_a_write_that_ends_late_tells_the_group_nothing_any_more() -> None
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_who_is_thrown_out_while_a_revoke_waits_goes_on_when_it_is_back() -> None:
+async def test_a_feeder_fenced_during_a_revocation_continues_after_rejoining() -> None:
     async with world(records=20) as cluster:
         sink, gate = Shelf(remembers=False), asyncio.Event()
         sink.gates[AT] = gate
@@ -97,25 +97,25 @@ async def test_who_is_thrown_out_while_a_revoke_waits_goes_on_when_it_is_back() 
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_a_batch_that_cannot_be_promised_is_read_again_and_nothing_lands_behind_it() -> None:
+async def test_a_batch_without_a_write_intent_is_read_again_in_order() -> None:
     async with world(records=20) as cluster:
         sink = Shelf(remembers=False)
         async with make_feeder(cluster, sink) as feeder:
             make, refused = feeder._state.intents.declare, list[FeedBatch]()
 
-            async def not_the_first(batch: FeedBatch) -> Collection[TopicPartition]:
+            async def refuse_the_first(batch: FeedBatch) -> Collection[TopicPartition]:
                 if refused:
                     return await make(batch)
                 refused.append(batch)
                 return batch.parts.keys()
 
-            feeder._state.intents.declare = not_the_first  # type: ignore[method-assign]
+            feeder._state.intents.declare = refuse_the_first  # type: ignore[method-assign]
             await feeder.caught_up()
         assert sink.ranges() == [(0, 10), (10, 20)]
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_one_hung_write_does_not_hold_up_other_partitions_once_its_own_is_given_up() -> None:
+async def test_an_abandoned_write_does_not_delay_other_partitions() -> None:
     async with world(2, zero=30) as cluster:
         sink, gate = Shelf(), asyncio.Event()
         sink.gates[AT] = gate
@@ -135,15 +135,15 @@ async def test_one_hung_write_does_not_hold_up_other_partitions_once_its_own_is_
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_what_was_refused_by_a_sink_that_has_nothing_is_read_again() -> None:
+async def test_a_refused_batch_is_read_again_if_the_sink_has_no_offset() -> None:
     async with world(records=60) as cluster:
         sink, refused = Shelf(), list[FeedBatch]()
 
-        def the_first(batch: FeedBatch) -> Collection[TopicPartition]:
+        def refuse_the_first(batch: FeedBatch) -> Collection[TopicPartition]:
             refused.append(batch)
             return batch.parts.keys() if len(refused) == 1 else ()
 
-        sink.refuses = the_first
+        sink.refuses = refuse_the_first
         async with make_feeder(cluster, sink) as feeder:
             await until(lambda: len(refused) > 1)
             await feeder.caught_up()
@@ -151,7 +151,7 @@ async def test_what_was_refused_by_a_sink_that_has_nothing_is_read_again() -> No
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_caught_up_waits_for_what_is_being_taken_up() -> None:
+async def test_caught_up_waits_for_partitions_that_are_being_assigned() -> None:
     async with world(records=20) as cluster:
         sink = Shelf()
         async with make_feeder(cluster, sink, listener_timeout_ms=30_000) as feeder:
@@ -168,8 +168,8 @@ async def test_caught_up_waits_for_what_is_being_taken_up() -> None:
 
 @pytest.mark.parametrize("records", [0, 20])
 @simulated(seeds=range(3), limit=600)
-async def test_a_sink_that_does_not_tell_its_offsets_in_time_ends_it(records: int) -> None:
-    """The test includes an empty log, which would otherwise report nothing."""
+async def test_a_sink_that_loads_its_offsets_too_slowly_ends_the_feeder(records: int) -> None:
+    """Check an empty log, too, which would otherwise cause no error."""
     async with world(records=records) as cluster:
         sink = Shelf()
         sink.seconds_to_load = 5.0
@@ -180,7 +180,7 @@ async def test_a_sink_that_does_not_tell_its_offsets_in_time_ends_it(records: in
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_nobody_waits_for_a_feeder_of_a_consumer_that_has_its_partitions_already() -> None:
+async def test_loading_offsets_has_no_limit_if_partitions_are_assigned_before() -> None:
     async with world(records=20) as cluster, make_consumer(cluster, **QUICK) as reader:
         await reader.wait_assigned()
         sink = Shelf()
@@ -206,10 +206,10 @@ class Down(Shelf):
 @pytest.mark.parametrize("remembers", [True, False])
 @pytest.mark.parametrize("written", [0, 30])
 @simulated(seeds=range(3), limit=600)
-async def test_what_one_feeder_read_and_did_not_write_is_fed_by_the_next_one(
+async def test_unwritten_records_are_written_by_the_next_feeder(
     written: int, remembers: bool
 ) -> None:
-    """Of the same consumer, which stands behind it."""
+    """Check a feeder of the same consumer, whose position is after the unwritten records."""
     async with world(records=written) as cluster, make_consumer(cluster, **QUICK) as reader:
         sink = Down(remembers=remembers)
         quick: dict[str, Any] = {"max_records": 10, "max_wait_ms": 50, "retries": 0}
@@ -229,8 +229,8 @@ async def test_what_one_feeder_read_and_did_not_write_is_fed_by_the_next_one(
 
 @pytest.mark.parametrize("retries", [0, 1])
 @simulated(seeds=range(3), limit=600)
-async def test_a_cancellation_within_a_sink_fails_as_anything_else(retries: int) -> None:
-    """The sink awaits a task that was cancelled elsewhere. Nothing after it is written."""
+async def test_a_cancelled_error_of_a_sink_counts_as_a_failure(retries: int) -> None:
+    """Check a sink that awaits a cancelled task. No later batch is written."""
     async with world(records=30) as cluster:
         sink = Down(asyncio.CancelledError(), asyncio.CancelledError(), remembers=False)
         with pytest.raises(SinkFailed, match=rf"write .*, {retries + 1} times?: CancelledError"):
@@ -245,7 +245,7 @@ async def test_a_cancellation_within_a_sink_fails_as_anything_else(retries: int)
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_behind_a_batch_that_was_cancelled_itself_nothing_is_written() -> None:
+async def test_no_batch_is_written_after_a_cancelled_write_task() -> None:
     async with world(records=30) as cluster:
         sink = Shelf()
         sink.gates[AT] = asyncio.Event()
@@ -258,7 +258,7 @@ async def test_behind_a_batch_that_was_cancelled_itself_nothing_is_written() -> 
         assert not sink.written
 
 
-async def test_a_thread_may_meet_a_cancellation() -> None:
+async def test_a_cancelled_error_in_a_thread_counts_as_a_failure() -> None:
     asking = SinkCaller("sink", threads=1, retries=0, randomness=Random(1))
     elsewhere = Future[None]()
     elsewhere.cancel()
@@ -269,7 +269,7 @@ async def test_a_thread_may_meet_a_cancellation() -> None:
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_what_was_read_before_there_was_a_feeder_is_not_its_to_feed() -> None:
+async def test_a_feeder_does_not_write_records_that_were_read_before_it() -> None:
     async with world() as cluster, make_consumer(cluster, **QUICK) as reader:
         cluster.append("t", 0, 20, batches=2)
         async for records in reader.batches(max_records=5):
@@ -285,12 +285,12 @@ async def test_what_was_read_before_there_was_a_feeder_is_not_its_to_feed() -> N
         assert sink.ranges() == [(5, 20)]
 
 
-# --- the end ----------------------------------------------------------------------------------
+# --- closing ----------------------------------------------------------------------------------
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_closing_takes_one_grace_whatever_hangs() -> None:
-    """The waits for the batch and for its thread have one limit together."""
+async def test_closing_waits_once_for_grace_ms() -> None:
+    """Check that the waits for the batch and for its thread have one limit together."""
     async with world(records=10) as cluster, make_consumer(cluster, **QUICK) as reader:
         sink, now = Shelf(), asyncio.get_running_loop().time
         sink.gates[AT] = asyncio.Event()
@@ -302,7 +302,7 @@ async def test_closing_takes_one_grace_whatever_hangs() -> None:
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_nobody_waits_in_the_end_for_what_was_given_up(
+async def test_closing_does_not_wait_for_abandoned_writes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with world(records=30) as cluster:
@@ -315,11 +315,11 @@ async def test_nobody_waits_in_the_end_for_what_was_given_up(
         assert "within the grace" not in caplog.text
 
 
-# --- what is gone, and what never was ---------------------------------------------------------
+# --- deleted records, and offsets without records ---------------------------------------------
 
 
-async def fed_up_to_100(cluster: GroupCluster, sink: Shelf) -> None:
-    """Feed up to offset 100. The log continues from 200 to 300."""
+async def write_up_to_100(cluster: GroupCluster, sink: Shelf) -> None:
+    """Write up to offset 100. The log then has offsets 200 to 300."""
     for _ in range(10):
         cluster.append("t", 0, 10)
     async with make_feeder(cluster, sink) as feeder:
@@ -331,11 +331,11 @@ async def fed_up_to_100(cluster: GroupCluster, sink: Shelf) -> None:
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @simulated(seeds=range(2), limit=600)
-async def test_what_is_gone_before_it_was_fed_is_reported(reset: str) -> None:
+async def test_records_deleted_before_they_were_written_are_reported(reset: str) -> None:
     async with world() as cluster:
         sink = Shelf()
-        await fed_up_to_100(cluster, sink)
-        for _ in range(2):  # and again
+        await write_up_to_100(cluster, sink)
+        for _ in range(2):  # also a second time
             with pytest.raises(RecordsDeleted, match=r"up to offset 100.*`fail_on_data_loss"):
                 async with make_feeder(cluster, sink, auto_offset_reset=reset) as feeder:
                     await feeder.run()
@@ -345,8 +345,8 @@ async def test_what_is_gone_before_it_was_fed_is_reported(reset: str) -> None:
 @pytest.mark.parametrize("fail", [True, False])
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @simulated(seeds=range(3), limit=600)
-async def test_what_was_read_before_the_rest_went_is_written(reset: str, fail: bool) -> None:
-    """The records exist nowhere else: in a write, in collection, or not yet in a batch."""
+async def test_records_before_a_gap_are_written(reset: str, fail: bool) -> None:
+    """Check records in a write, in collection, and not yet in a batch. Kafka has deleted them."""
     async with world() as cluster:
         sink, gate = Shelf(), asyncio.Event()
         sink.gates[AT] = gate
@@ -360,7 +360,7 @@ async def test_what_was_read_before_the_rest_went_is_written(reset: str, fail: b
             for count in (44, 20):
                 cluster.append("t", 0, count, replicated=False)
             log = cluster.view.partition(AT).log
-            log.high = log.end  # and no fetch is answered before some of it is gone
+            log.high = log.end  # no fetch is answered before records are deleted
             cluster.advance_log_start(AT, 100)
             await asyncio.sleep(5)
             assert not sink.written
@@ -376,11 +376,11 @@ async def test_what_was_read_before_the_rest_went_is_written(reset: str, fail: b
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_waiting_for_deleted_records_raises() -> None:
-    """The test includes a concurrent write of another partition, with an empty log."""
+async def test_caught_up_raises_for_deleted_records() -> None:
+    """Check also a concurrent write of another partition."""
     async with world(2) as cluster:
         sink, gate = Shelf(), asyncio.Event()
-        await fed_up_to_100(cluster, sink)
+        await write_up_to_100(cluster, sink)
         sink.gates[OTHER] = gate
         sink.ends[OTHER] = 0
         cluster.append("t", 1, 10)
@@ -394,10 +394,10 @@ async def test_waiting_for_deleted_records_raises() -> None:
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @simulated(seeds=range(2), limit=600)
-async def test_what_is_left_is_fed_to_who_may_lose_the_rest(reset: str) -> None:
+async def test_without_fail_on_data_loss_the_remaining_records_are_written(reset: str) -> None:
     async with world() as cluster:
         sink = Shelf()
-        await fed_up_to_100(cluster, sink)
+        await write_up_to_100(cluster, sink)
         options: dict[str, Any] = {"auto_offset_reset": reset, "fail_on_data_loss": False}
         async with make_feeder(cluster, sink, **options) as feeder:
             await until(lambda: feeder.stats().records == 100)
@@ -407,7 +407,7 @@ async def test_what_is_left_is_fed_to_who_may_lose_the_rest(reset: str) -> None:
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @simulated(seeds=range(2), limit=600)
-async def test_nothing_of_a_topic_recreated_follows_what_was_fed_of_the_old_one(reset: str) -> None:
+async def test_no_record_of_a_re_created_topic_is_written(reset: str) -> None:
     async with world(records=30) as cluster:
         sink = Shelf()
         sink.ends[AT] = 0
@@ -416,29 +416,29 @@ async def test_nothing_of_a_topic_recreated_follows_what_was_fed_of_the_old_one(
             cluster.recreate_topic("t")
             cluster.append("t", 0, 50)
             await asyncio.sleep(20)
-            cluster.append("t", 0, 10)  # of which `latest` would begin with the first
+            cluster.append("t", 0, 10)  # `latest` would start here
             with pytest.raises(SinkOffsetConflict, match=r"up to offset 30.* re-created"):
                 await feeder.run()
         assert sink.ranges() == [(0, 10), (10, 20), (20, 30)]
 
 
-def test_the_error_for_a_recreated_topic_names_the_options_to_change() -> None:
-    """By its group alone nothing is written: Delta has more of that txn_app_id already."""
-    said = str(SinkOffsetConflict("write()", AT, 30, 0))
-    assert "a new `app` on the feeder" in said
-    assert "a new `group_id`" in said
-    assert "a new `app` on the DeltaSink or IcebergSink" in said
+def test_the_error_for_a_re_created_topic_names_the_options_to_change() -> None:
+    """Check all options, because with a new group only, Delta would skip the batches."""
+    message = str(SinkOffsetConflict("write()", AT, 30, 0))
+    assert "a new `app` on the feeder" in message
+    assert "a new `group_id`" in message
+    assert "a new `app` on the DeltaSink or IcebergSink" in message
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @simulated(seeds=range(2), limit=600)
-async def test_where_a_sink_begins_at_the_beginning_nothing_may_be_gone(reset: str) -> None:
+async def test_records_deleted_from_offset_0_are_reported(reset: str) -> None:
     async with world() as cluster:
         sink = Shelf()
         sink.ends[AT] = 0
         async with make_feeder(cluster, sink, auto_offset_reset=reset) as feeder:
             await feeder.caught_up()
-            cluster.recreate_topic("t")  # of which there was nothing
+            cluster.recreate_topic("t")  # no record of it was read
             cluster.append("t", 0, 5)
             await until(lambda: sink.ends == {AT: 5})
         sink.ends[AT] = 0
@@ -450,7 +450,7 @@ async def test_where_a_sink_begins_at_the_beginning_nothing_may_be_gone(reset: s
 
 
 @simulated(seeds=range(2), limit=600)
-async def test_a_sink_that_knows_where_to_go_on_needs_no_offset_of_the_group() -> None:
+async def test_a_sink_offset_makes_a_committed_offset_unnecessary() -> None:
     async with world(records=20) as cluster:
         sink = Shelf()
         sink.ends[AT] = 10
@@ -460,7 +460,7 @@ async def test_a_sink_that_knows_where_to_go_on_needs_no_offset_of_the_group() -
 
 
 @simulated(seeds=range(2), limit=600)
-async def test_where_the_log_ends_before_what_was_fed_nothing_is_gone() -> None:
+async def test_a_sink_offset_after_the_end_of_the_log_is_an_error() -> None:
     async with world(records=20) as cluster:
         sink = Shelf()
         sink.ends[AT] = 30
@@ -471,8 +471,8 @@ async def test_where_the_log_ends_before_what_was_fed_nothing_is_gone() -> None:
 
 
 @simulated(seeds=range(2), limit=600)
-async def test_what_is_no_record_is_no_lag() -> None:
-    """Behind the records there are those of a transaction that was aborted, and markers."""
+async def test_transaction_markers_and_aborted_records_are_no_lag() -> None:
+    """Check a log that ends with an aborted transaction and its marker."""
     async with world() as cluster:
         cluster.append_transaction("t", 0, 5, commit=True)
         cluster.append_transaction("t", 0, 5, commit=False)
@@ -489,8 +489,8 @@ async def test_what_is_no_record_is_no_lag() -> None:
 
 
 @simulated(seeds=range(2), limit=600)
-async def test_a_batch_behind_what_is_no_record_is_promised_as_well() -> None:
-    """Behind each transaction there is a marker, which is committed meanwhile."""
+async def test_a_batch_after_a_transaction_marker_gets_a_write_intent() -> None:
+    """Check markers after transactions. Their offsets are committed before the batch."""
     async with world() as cluster:
         cluster.append_transaction("t", 0, 5, commit=True)
         sink, gate = Shelf(remembers=False), asyncio.Event()
@@ -499,7 +499,7 @@ async def test_a_batch_behind_what_is_no_record_is_promised_as_well() -> None:
             await until(lambda: observed(feeder, 6))
             sink.gates[AT] = gate
             cluster.append_transaction("t", 0, 3, commit=True)
-            await until(lambda: not sink.gates)  # it is being written
+            await until(lambda: not sink.gates)  # the write has started
             offset = await group_has(feeder)
             assert int(offset) == 5
             assert offset.metadata.startswith("asyncconsumer batch until 9 of ")
@@ -509,20 +509,20 @@ async def test_a_batch_behind_what_is_no_record_is_promised_as_well() -> None:
         assert sink.ranges() == [(0, 5), (5, 9)]
 
 
-def damaged_at_30(cluster: GroupCluster) -> None:
-    """Three partitions: the second has thirty good records, and five after a corrupt one."""
+def corrupt_at_30(cluster: GroupCluster) -> None:
+    """Fill three partitions. The second has a corrupt batch between good records."""
     for partition in range(3):
         cluster.append("t", partition, 30)
     for _ in range(2):
         cluster.append("t", 1, 5)
-    damage(cluster, 30, OTHER)
+    corrupt_batch(cluster, 30, OTHER)
 
 
 @pytest.mark.parametrize("remembers", [True, False])
 @simulated(seeds=range(3), limit=600)
-async def test_what_was_read_before_a_damaged_batch_is_written(remembers: bool) -> None:
+async def test_records_before_a_corrupt_batch_are_written(remembers: bool) -> None:
     async with world(3) as cluster:
-        damaged_at_30(cluster)
+        corrupt_at_30(cluster)
         sink = Shelf(remembers=remembers)
         options: dict[str, Any] = {"max_records": 1000, "max_wait_ms": 60_000}
         with pytest.raises(CorruptRecords, match="at offset 30"):
@@ -536,9 +536,9 @@ async def test_what_was_read_before_a_damaged_batch_is_written(remembers: bool) 
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_who_skips_what_is_damaged_goes_on_behind_it() -> None:
+async def test_skipping_a_corrupt_batch_continues_after_it() -> None:
     async with world(3) as cluster:
-        damaged_at_30(cluster)
+        corrupt_at_30(cluster)
         sink = Shelf()
         async with make_feeder(cluster, sink, on_poison="skip", max_records=1000) as feeder:
             await feeder.caught_up()
@@ -551,10 +551,10 @@ async def test_who_skips_what_is_damaged_goes_on_behind_it() -> None:
 
 @pytest.mark.parametrize("remembers", [True, False])
 @simulated(seeds=range(2), limit=600)
-async def test_a_batch_is_of_so_many_bytes_however_much_comes_at_once(remembers: bool) -> None:
+async def test_batches_have_up_to_max_bytes_though_a_fetch_has_more(remembers: bool) -> None:
     async with world(2) as cluster:
         for partition in (0, 1):
-            cluster.append("t", partition, 100, size=1000)  # one fetch brings it all
+            cluster.append("t", partition, 100, size=1000)  # one fetch has all of it
         sink, limit = Shelf(remembers=remembers), 20_000
         sizes: list[int] = []
 
@@ -566,12 +566,12 @@ async def test_a_batch_is_of_so_many_bytes_however_much_comes_at_once(remembers:
         async with make_feeder(cluster, sink, max_records=1000, max_bytes=limit) as feeder:
             await feeder.caught_up()
         assert max(sizes) <= limit
-        assert len(sizes) < 20  # and there is no use in smaller ones
+        assert len(sizes) < 20  # batches are not much smaller than the limit
         assert sink.ends == {AT: 100, OTHER: 100}
 
 
 @simulated(seeds=range(2), limit=600)
-async def test_a_record_that_is_larger_than_a_batch_may_be_is_one() -> None:
+async def test_a_record_above_max_bytes_is_a_batch_of_its_own() -> None:
     async with world() as cluster:
         cluster.append("t", 0, 3, size=1000)
         sink = Shelf()
@@ -581,8 +581,8 @@ async def test_a_record_that_is_larger_than_a_batch_may_be_is_one() -> None:
 
 
 @simulated(seeds=range(2), limit=600)
-async def test_what_is_written_is_kept_by_nobody() -> None:
-    """Written records are released before their offsets are committed to the group."""
+async def test_written_batches_are_released_before_the_commit() -> None:
+    """Check that no object refers to written records while their commit is pending."""
     async with world(2, zero=20, one=20) as cluster:
         sink, reported = Shelf(), list[Mapping[TopicPartition, int]]()
         async with make_feeder(cluster, sink, max_records=5) as feeder:
@@ -600,7 +600,7 @@ async def test_what_is_written_is_kept_by_nobody() -> None:
             gate.set()
 
 
-def test_what_commits_before_it_is_written_is_refused() -> None:
+def test_a_consumer_with_at_most_once_commits_is_refused() -> None:
     reader: Consumer[Any, Any] = Consumer(
         "t", bootstrap_servers="k:1", group_id="g", commit_policy="at_most_once"
     )
@@ -608,10 +608,10 @@ def test_what_commits_before_it_is_written_is_refused() -> None:
         SparkFeeder(reader, Shelf())
 
 
-def test_dead_letters_that_nobody_would_write_are_refused() -> None:
+def test_a_consumer_with_a_dead_letter_topic_is_refused() -> None:
     dead_letter_records: dict[str, Any] = {
         "on_poison": "dead_letter",
-        "dead_letter_topic": "letters",
+        "dead_letter_topic": "dead",
     }
     reader = Consumer(
         "t", bootstrap_servers="k:1", group_id="g", commit_policy="manual", **dead_letter_records
@@ -620,7 +620,7 @@ def test_dead_letters_that_nobody_would_write_are_refused() -> None:
         SparkFeeder(reader, Shelf())
 
 
-def test_a_name_that_nobody_would_use_is_refused() -> None:
+def test_an_app_without_a_write_function_is_refused() -> None:
     reader: Consumer[Any, Any] = Consumer(
         "t", bootstrap_servers="k:1", group_id="g", enable_auto_commit=False
     )
@@ -629,8 +629,8 @@ def test_a_name_that_nobody_would_use_is_refused() -> None:
 
 
 @simulated(seeds=range(2), limit=600)
-async def test_a_pattern_brings_no_topic_that_kafka_does_not_allow() -> None:
-    """However a broker comes to name it: a sink makes files of such names."""
+async def test_a_pattern_ignores_invalid_topic_names() -> None:
+    """Check invalid names from a broker, because sinks create files with such names."""
     async with world(records=5) as cluster:
         for name in ("../../elsewhere", ".."):
             cluster.add_topic(name, 1)

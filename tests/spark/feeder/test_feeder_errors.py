@@ -48,7 +48,7 @@ def write(table: pa.Table, batch: FeedBatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda sink: SparkFeeder(sink), "either `sink` or `write`"),
         (
@@ -64,15 +64,15 @@ def write(table: pa.Table, batch: FeedBatch) -> None:
         (lambda sink: SparkFeeder(sink, write=write, columns=["valeu"]), "no such column"),
     ],
 )
-async def test_what_makes_no_sense_is_reported_at_once(
-    make: Callable[[Any], SparkFeeder], said: str
+async def test_wrong_arguments_are_reported_by_the_constructor(
+    make: Callable[[Any], SparkFeeder], message: str
 ) -> None:
     consumer = Consumer("t", bootstrap_servers="k:1", group_id="g", enable_auto_commit=False)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         make(consumer)
 
 
-async def test_commits_are_the_feeders_alone() -> None:
+async def test_consumers_with_auto_commit_or_without_a_store_are_refused() -> None:
     auto = Consumer("t", bootstrap_servers="k:1", group_id="g")
     with pytest.raises(ConfigError, match="commit_policy='manual'"):
         SparkFeeder(auto, write=write)
@@ -81,8 +81,8 @@ async def test_commits_are_the_feeders_alone() -> None:
         SparkFeeder(nowhere, write=write)
 
 
-class Ends:
-    """A consumer whose stream ends by itself, as with stop_at: two partitions, ten records each."""
+class EndingConsumer:
+    """A consumer whose stream ends, as with `stop_at`, after ten records of two partitions each."""
 
     is_open = True
     commits = False
@@ -101,7 +101,7 @@ class Ends:
         return EventStream()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Do nothing, because no other reader follows."""
+        """Do nothing, because the position is not used."""
 
     def progress(self) -> dict[TopicPartition, object]:
         return {}
@@ -116,32 +116,32 @@ class Ends:
 
 
 @pytest.mark.parametrize("limit", [4, 1000])
-async def test_where_reading_ends_by_itself_all_is_written_before_run_returns(
+async def test_run_writes_all_records_before_it_returns_at_the_end(
     tmp_path: Path, limit: int
 ) -> None:
-    consumer: Any = Ends()
+    consumer: Any = EndingConsumer()
     async with SparkFeeder(consumer, LandingFolder(tmp_path), max_records=limit) as feeder:
         await feeder.run()
         assert numbers(landed(tmp_path)) == list(range(20))
     assert numbers(landed(tmp_path)) == list(range(20))
 
 
-async def test_a_timeout_is_raised_when_all_is_written(tmp_path: Path) -> None:
-    consumer: Any = Ends(error=ConsumerTimeout(500))
+async def test_a_consumer_timeout_is_raised_after_all_records_are_written(tmp_path: Path) -> None:
+    consumer: Any = EndingConsumer(error=ConsumerTimeout(500))
     with pytest.raises(ConsumerTimeout):
         async with SparkFeeder(consumer, LandingFolder(tmp_path)) as feeder:
             await feeder.run()
     assert numbers(landed(tmp_path)) == list(range(20))
 
 
-async def test_a_mistake_while_reading_is_raised_as_it_is(tmp_path: Path) -> None:
-    consumer: Any = Ends(error=ValueError("pyarrow says no"))
+async def test_an_error_of_reading_is_raised_unchanged(tmp_path: Path) -> None:
+    consumer: Any = EndingConsumer(error=ValueError("pyarrow says no"))
     with pytest.raises(ValueError, match="says no"):
         async with SparkFeeder(consumer, LandingFolder(tmp_path)) as feeder:
             await feeder.run()
 
 
-class Stays(Ends):
+class OpenConsumer(EndingConsumer):
     """A consumer that stays open without further records."""
 
     async def arrow(self, **_: object) -> AsyncIterator[pa.RecordBatch]:
@@ -150,19 +150,19 @@ class Stays(Ends):
         await asyncio.Event().wait()
 
 
-async def test_a_mistake_elsewhere_ends_the_block_and_leaves_nothing_waiting(
+async def test_an_error_of_another_task_ends_the_block_without_writes(
     tmp_path: Path,
 ) -> None:
-    """By then no task can be started any more: what is collected is another's to write."""
-    consumer: Any = Stays()
+    """Check collected records. They are not written, because no task can be started any more."""
+    consumer: Any = OpenConsumer()
 
-    async def mistaken() -> None:
+    async def fail() -> None:
         raise ValueError("a mistake")
 
     async def feed(feeder: SparkFeeder) -> None:
         async with feeder:
             await until(lambda: feeder._collector.size > 0)
-            feeder._scope.start(mistaken(), "mistaken")
+            feeder._scope.start(fail(), "fail")
             await feeder.run()
 
     feeder = SparkFeeder(consumer, LandingFolder(tmp_path), max_wait_ms=60_000)
@@ -173,8 +173,8 @@ async def test_a_mistake_elsewhere_ends_the_block_and_leaves_nothing_waiting(
     assert feeder.stats().in_flight == 0
 
 
-async def test_what_cannot_be_written_in_the_end_is_reported(tmp_path: Path) -> None:
-    consumer: Any = Ends()
+async def test_a_failed_last_write_is_reported(tmp_path: Path) -> None:
+    consumer: Any = EndingConsumer()
     gate = Gate(tmp_path, asyncio.get_running_loop())
 
     def full() -> None:
@@ -186,7 +186,7 @@ async def test_what_cannot_be_written_in_the_end_is_reported(tmp_path: Path) -> 
             await feeder.run()
 
 
-class OwnOffsets:
+class UserOffsets:
     """A store of offsets that is never called."""
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -196,14 +196,16 @@ class OwnOffsets:
         raise NotImplementedError
 
 
-async def test_a_function_needs_offsets_that_keep_its_promises(tmp_path: Path) -> None:
+async def test_a_write_function_needs_offsets_in_kafka(tmp_path: Path) -> None:
     manual: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
     zookeeper: dict[str, Any] = {
         **manual,
         "group_protocol": "zookeeper",
         "zookeeper_connect": "z:1",
     }
-    own: Consumer[Any, Any] = Consumer("t", bootstrap_servers="k:1", offsets=OwnOffsets(), **manual)
+    own: Consumer[Any, Any] = Consumer(
+        "t", bootstrap_servers="k:1", offsets=UserOffsets(), **manual
+    )
     in_zookeeper: Consumer[Any, Any] = Consumer("t", **zookeeper)
     in_both: Consumer[Any, Any] = Consumer("t", offsets_storage="kafka", **zookeeper)
     for consumer in (own, in_zookeeper, in_both):

@@ -1,4 +1,4 @@
-"""Batches that wait for the same partition, and go into the sink together if it wants that."""
+"""Batches that wait for the same partition, and are written together if the sink supports it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -41,8 +41,8 @@ class Pile(Shelf):
         self.trouble: Exception | None = None
         self.discarded = list[object]()
         self.most_parts = 0
-        self.slow: asyncio.Event | None = None  # the first batch of the other partition waits
-        self.bad: dict[int, asyncio.Event] = {}  # what begins there fails, when it is time
+        self.slow: asyncio.Event | None = None  # delays the first batch of the other partition
+        self.bad: dict[int, asyncio.Event] = {}  # offsets whose batch fails, after an event
 
     async def prepare(self, batch: FeedBatch) -> str:
         if self.slow is not None and OTHER in batch.parts and batch.parts[OTHER].start == 0:
@@ -74,19 +74,19 @@ def has_sent(feeder: SparkFeeder, batches: int) -> bool:
 
 
 async def send(cluster: GroupCluster, feeder: SparkFeeder, batches: list[tuple[int, int]]) -> None:
-    """Records of both partitions for one batch after another, of which none lands meanwhile."""
+    """Append records of both partitions for one batch after another. None is written meanwhile."""
     for number, records in enumerate(batches, 1):
         for partition, count in enumerate(records):
             cluster.append("t", partition, count)
         await until(partial(has_sent, feeder, number))
 
 
-def follow_each_other(ranges: list[tuple[int, int]]) -> bool:
+def are_contiguous(ranges: list[tuple[int, int]]) -> bool:
     return all(first[1] == other[0] for first, other in pairwise(ranges))
 
 
 @asynccontextmanager
-async def behind_a_gate(
+async def open_behind_gate(
     cluster: GroupCluster, sink: Pile, batches: int
 ) -> AsyncIterator[SparkFeeder]:
     """Open a feeder with `batches` batches in flight, the first of which was just written."""
@@ -98,24 +98,24 @@ async def behind_a_gate(
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_what_waits_for_the_same_partition_lands_together() -> None:
+async def test_batches_waiting_for_one_partition_are_merged() -> None:
     async with world(records=65) as cluster:
         sink = Pile()
-        async with behind_a_gate(cluster, sink, 4) as feeder:
+        async with open_behind_gate(cluster, sink, 4) as feeder:
             await feeder.caught_up()
             stats = feeder.stats()
         assert sink.ranges()[:2] == [(0, 10), (10, 40)]
-        assert follow_each_other(sink.ranges())
+        assert are_contiguous(sink.ranges())
         assert sink.ends == {AT: 65}
         assert stats.records == 65
         assert stats.in_flight == stats.bytes_in_flight == 0
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_the_group_commits_all_that_landed_together() -> None:
+async def test_the_end_of_a_merged_batch_is_committed() -> None:
     async with world(records=30) as cluster:
         sink = Pile()
-        async with behind_a_gate(cluster, sink, 3) as feeder:
+        async with open_behind_gate(cluster, sink, 3) as feeder:
             await feeder.caught_up()
             assert sink.ranges() == [(0, 10), (10, 30)]
             await until(lambda: not feeder._writes._writes)
@@ -123,8 +123,8 @@ async def test_the_group_commits_all_that_landed_together() -> None:
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_what_lands_together_still_counts_as_so_many() -> None:
-    """Else there would be more in memory than `max_in_flight` allows."""
+async def test_merged_batches_count_separately_for_max_in_flight() -> None:
+    """Check the limit, which bounds memory."""
     async with world(records=200) as cluster:
         sink, first, second = Pile(), asyncio.Event(), asyncio.Event()
         sink.gates[AT] = first
@@ -140,34 +140,36 @@ async def test_what_lands_together_still_counts_as_so_many() -> None:
             second.set()
             await feeder.caught_up()
         assert sink.ranges()[1] == (10, 30)
-        assert follow_each_other(sink.ranges())
+        assert are_contiguous(sink.ranges())
 
 
 @pytest.mark.parametrize("remembers", [True, False])
 @simulated(seeds=range(3), limit=600)
-async def test_a_sink_may_want_them_one_by_one(remembers: bool) -> None:
-    """A prepared batch stays one batch, whatever the sink requests."""
+async def test_batches_are_not_merged_if_the_sink_refuses(remembers: bool) -> None:
+    """Check also that a batch with a write intent is not merged."""
     async with world(records=40) as cluster:
         sink = Pile(remembers=remembers)
         sink.takes_more = not remembers
-        async with behind_a_gate(cluster, sink, 4) as feeder:
+        async with open_behind_gate(cluster, sink, 4) as feeder:
             await feeder.caught_up()
         assert sink.ranges() == [(offset, offset + 10) for offset in range(0, 40, 10)]
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_what_cannot_be_joined_lands_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+async def test_batches_are_written_separately_if_merging_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with world(records=40) as cluster:
         sink = Pile()
         sink.trouble = OSError("not today")
-        async with behind_a_gate(cluster, sink, 4) as feeder:
+        async with open_behind_gate(cluster, sink, 4) as feeder:
             await feeder.caught_up()
         assert sink.ranges() == [(offset, offset + 10) for offset in range(0, 40, 10)]
         assert "failed to merge two batches" in caplog.text
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_a_sink_that_wants_partitions_apart_has_them_joined_apart() -> None:
+async def test_a_sink_with_separate_partitions_gets_merged_batches_of_one() -> None:
     async with world(2) as cluster:
         sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
         sink.apart = True
@@ -185,28 +187,28 @@ async def test_a_sink_that_wants_partitions_apart_has_them_joined_apart() -> Non
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_what_is_refused_together_is_read_again_from_its_beginning() -> None:
+async def test_a_refused_merged_batch_is_read_again_from_its_start() -> None:
     async with world(records=60) as cluster:
         sink, refused = Pile(), list[FeedBatch]()
 
-        def the_second(batch: FeedBatch) -> Collection[TopicPartition]:
+        def refuse_the_second(batch: FeedBatch) -> Collection[TopicPartition]:
             if batch.parts[AT].start != 10 or refused:
                 return ()
             refused.append(batch)
             return batch.parts.keys()
 
-        sink.refuses = the_second
-        async with behind_a_gate(cluster, sink, 3) as feeder:
+        sink.refuses = refuse_the_second
+        async with open_behind_gate(cluster, sink, 3) as feeder:
             await until(lambda: bool(refused))
             await feeder.caught_up()
         assert refused[0].parts[AT].end == 30
-        assert follow_each_other(sink.ranges())
+        assert are_contiguous(sink.ranges())
         assert sink.ends == {AT: 60}
         assert sum(end - start for start, end in sink.ranges()) == 60
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_behind_what_failed_together_nothing_is_written() -> None:
+async def test_no_batch_is_written_after_a_failed_merged_one() -> None:
     async with world(records=60) as cluster:
         sink, gate = Pile(), asyncio.Event()
 
@@ -227,15 +229,15 @@ async def test_behind_what_failed_together_nothing_is_written() -> None:
         sink.refuses = lambda _: ()
         async with make_feeder(cluster, sink) as feeder:
             await feeder.caught_up()
-        assert follow_each_other(sink.ranges())
+        assert are_contiguous(sink.ranges())
         assert sink.ends == {AT: 60}
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_nothing_is_joined_over_what_could_not_be_prepared(
+async def test_batches_are_not_merged_across_one_that_was_not_prepared(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The partition of that ends there; the other one goes on."""
+    """Check that the failed partition ends before the gap, and the other one continues."""
     async with world(2) as cluster:
         sink, gate, other_gate = Pile(), asyncio.Event(), asyncio.Event()
         sink.bad = {15: other_gate}
@@ -251,11 +253,11 @@ async def test_nothing_is_joined_over_what_could_not_be_prepared(
                 await feeder.run()
         assert sink.ranges(AT) == [(0, 10)]
         assert sink.ranges(OTHER) == [(0, 5), (5, 10)]
-        assert "failed to merge two batches" not in caplog.text  # nobody tried
+        assert "failed to merge two batches" not in caplog.text  # merging was not tried
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_nothing_overtakes_what_is_ahead_of_it_in_another_partition() -> None:
+async def test_a_batch_of_two_partitions_waits_for_both() -> None:
     async with world(2) as cluster:
         sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
         sink.gates.update(gates)
@@ -272,7 +274,7 @@ async def test_nothing_overtakes_what_is_ahead_of_it_in_another_partition() -> N
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_nothing_overtakes_what_is_not_prepared_yet() -> None:
+async def test_a_batch_waits_for_an_earlier_one_that_is_not_prepared() -> None:
     async with world(2) as cluster:
         sink, gate = Pile(), asyncio.Event()
         sink.gates[AT] = gate
@@ -284,12 +286,12 @@ async def test_nothing_overtakes_what_is_not_prepared_yet() -> None:
             assert not sink.ranges(OTHER)
             sink.slow.set()
             await feeder.caught_up()
-        assert follow_each_other(sink.ranges(OTHER))
+        assert are_contiguous(sink.ranges(OTHER))
         assert sink.ends == {AT: 20, OTHER: 20}
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_what_is_being_written_already_is_not_taken_along() -> None:
+async def test_a_batch_whose_write_has_started_is_not_merged() -> None:
     async with world(2) as cluster:
         sink, gates = Pile(), {AT: asyncio.Event(), OTHER: asyncio.Event()}
         sink.gates.update(gates)
@@ -304,8 +306,8 @@ async def test_what_is_being_written_already_is_not_taken_along() -> None:
 
 
 @simulated(seeds=range(3), limit=600)
-async def test_what_was_taken_along_is_left_to_the_sink_when_its_partition_goes() -> None:
-    """The merged batch may be written or not: it is neither discarded nor written alone."""
+async def test_a_merged_batch_of_a_lost_partition_is_not_discarded() -> None:
+    """Check that the merged batch is neither discarded nor written separately."""
     async with world(records=30) as cluster:
         sink, first, second = Pile(), asyncio.Event(), asyncio.Event()
         sink.gates[AT] = first
@@ -315,7 +317,7 @@ async def test_what_was_taken_along_is_left_to_the_sink_when_its_partition_goes(
             first.set()
             await until(lambda: AT not in sink.gates)
             cluster.fail_next(HEARTBEAT, REBALANCE)
-            await until(lambda: len(sink.ranges()) > 1)  # by the next partition feed
+            await until(lambda: len(sink.ranges()) > 1)  # written by the next partition feed
             assert not sink.discarded
             assert feeder.stats().abandoned == 0
             second.set()
@@ -324,7 +326,7 @@ async def test_what_was_taken_along_is_left_to_the_sink_when_its_partition_goes(
 
 
 @simulated(seeds=range(20), limit=600)
-async def test_whatever_a_group_does_every_record_is_there_once() -> None:
+async def test_each_record_is_written_once_during_random_rebalances() -> None:
     async with world(2, zero=100, one=100) as cluster:
         sink, chance = Pile(), Random(4)
         sink.refuses = lambda batch: [
@@ -346,12 +348,12 @@ async def test_whatever_a_group_does_every_record_is_there_once() -> None:
             await until(lambda: sink.ends == {AT: 220, OTHER: 220})
         for place in (AT, OTHER):
             ranges = sorted(sink.ranges(place))
-            assert follow_each_other(ranges)
+            assert are_contiguous(ranges)
             assert sum(end - start for start, end in ranges) == 220
-        assert any(end - start > 10 for _, start, end in sink.written)  # some were joined
+        assert any(end - start > 10 for _, start, end in sink.written)  # some batches were merged
 
 
-def test_what_does_not_follow_is_not_joined() -> None:
+def test_joined_needs_contiguous_batches() -> None:
     first = joined(batch("t", 0, 0, [1, 2]), batch("t", 1, 7, [3]))
     both = first.joined(joined(batch("t", 0, 2, [4]), batch("t", 2, 0, [5])))
     assert {tp: (part.start, part.end) for tp, part in both.parts.items()} == {

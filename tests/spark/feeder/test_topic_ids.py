@@ -1,6 +1,6 @@
-"""A topic that was deleted and re-created: nothing of it may be taken for what follows the old one.
+"""Re-created topics: their records must not be written after those of the old topic.
 
-It may be as long by then as the old one was, so that no offset tells.
+The new log may be as long as the old one, so offsets alone do not show the change.
 """
 
 from collections.abc import Callable, Collection
@@ -48,7 +48,7 @@ def write(sink: Any, what: FeedBatch) -> set[TopicPartition]:
 
 
 @of_both
-def test_what_follows_is_taken_only_of_the_same_topic(kind: Any, tmp_path: Path) -> None:
+def test_a_batch_with_another_topic_id_is_refused(kind: Any, tmp_path: Path) -> None:
     sink = opened(kind, tmp_path)
     assert write(sink, batch("t", 0, 0, range(3), topic_id=ONE)) == set()
     for number in range(2):
@@ -63,8 +63,8 @@ def test_what_follows_is_taken_only_of_the_same_topic(kind: Any, tmp_path: Path)
 
 
 @of_both
-def test_where_brokers_have_no_ids_nothing_is_another(kind: Any, tmp_path: Path) -> None:
-    """Topics that were fed before brokers had ids are known from the next batch on."""
+def test_batches_without_topic_ids_are_accepted(kind: Any, tmp_path: Path) -> None:
+    """Check a sink that was written without ids. It has the id after the next batch."""
     assert write(opened(kind, tmp_path), batch("t", 0, 0, [0])) == set()
     assert write(opened(kind, tmp_path), batch("t", 0, 1, [1], topic_id=ONE)) == set()
     sink = opened(kind, tmp_path)
@@ -74,7 +74,7 @@ def test_where_brokers_have_no_ids_nothing_is_another(kind: Any, tmp_path: Path)
 
 
 @of_both
-def test_topics_are_distinguished(kind: Any, tmp_path: Path) -> None:
+def test_each_topic_of_a_sink_has_its_own_id(kind: Any, tmp_path: Path) -> None:
     ids = {"t": ONE, "u": ANOTHER, "t" * 249: UUID(int=3 << 100)}
     places = [TopicPartition(topic, 0) for topic in ids]
     for offset in range(3):
@@ -84,7 +84,7 @@ def test_topics_are_distinguished(kind: Any, tmp_path: Path) -> None:
         assert write(sink, whole) == set()
 
 
-def test_a_delta_table_has_the_id_in_the_commit_of_the_first_records(tmp_path: Path) -> None:
+def test_a_delta_table_has_the_id_in_its_first_commit_with_records(tmp_path: Path) -> None:
     sink = opened(DeltaSink, tmp_path)
     for offset in range(3):
         write(sink, batch("t", 0, offset, [offset], topic_id=ONE))
@@ -92,13 +92,15 @@ def test_a_delta_table_has_the_id_in_the_commit_of_the_first_records(tmp_path: P
     reported = [
         number for number, path in enumerate(log) if "asyncconsumer:t:id" in path.read_text()
     ]
-    assert reported == [1]  # the table itself is 0
-    with pytest.raises(SinkOffsetConflict, match=r"t\[1\] up to offset 0"):  # of the same topic
+    assert reported == [1]  # commit 0 creates the table
+    with pytest.raises(
+        SinkOffsetConflict, match=r"t\[1\] up to offset 0"
+    ):  # the id applies to all partitions
         write(sink, batch("t", 1, 0, [0], topic_id=ANOTHER))
 
 
 @pytest.mark.parametrize("late_id", [ONE, ANOTHER])
-def test_of_two_that_tell_a_table_of_a_topic_the_second_looks_again(
+def test_concurrent_first_commits_of_a_topic_check_its_id(
     late_id: UUID, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, late = opened(DeltaSink, tmp_path), opened(DeltaSink, tmp_path)
@@ -124,8 +126,8 @@ def test_of_two_that_tell_a_table_of_a_topic_the_second_looks_again(
 # --- feeders -------------------------------------------------------------------------------------
 
 
-class Names(Shelf):
-    """One that keeps what batches are called, and of which topic they are."""
+class RecordingSink(Shelf):
+    """A memory sink that records transaction names and topic ids of batches."""
 
     def __init__(self, *, remembers: bool = True) -> None:
         super().__init__(remembers=remembers)
@@ -137,15 +139,15 @@ class Names(Shelf):
         self.ids += [part.topic_id for part in batch.parts.values()]
         self.names.append((batch.txn_app_id, batch.txn_version))
         if self.dies:
-            raise OSError("here the process dies")
+            raise OSError("the process dies")
         return await super().publish(batch, prepared)
 
 
 @simulated(seeds=range(2), limit=600)
-async def test_a_batch_has_the_id_of_the_topic_that_was_read() -> None:
-    """The test includes an id that differs from the one at assignment."""
+async def test_a_batch_has_the_topic_id_of_its_records() -> None:
+    """Check an id that differs from the one at assignment."""
     async with world() as cluster:
-        sink = Names()
+        sink = RecordingSink()
         async with fed_by_fakes(cluster, sink) as feeder:
             await feeder.caught_up()
             made = cluster.recreate_topic("t")
@@ -157,14 +159,14 @@ async def test_a_batch_has_the_id_of_the_topic_that_was_read() -> None:
 
 @pytest.mark.parametrize("message", ["", f" of {ONE.hex}"])
 @simulated(seeds=range(2), limit=600)
-async def test_a_batch_that_is_made_again_has_the_name_that_it_had(message: str) -> None:
-    """Whatever was in use then: it may be in the table by that name."""
+async def test_a_repeated_batch_has_the_same_txn_app_id(message: str) -> None:
+    """Check intents with and without topic ids, because the table may have the batch already."""
     async with world(records=30) as cluster:
-        sink = Names(remembers=False)
+        sink = RecordingSink(remembers=False)
         async with fed_by_fakes(cluster, sink, max_records=1000) as feeder:
-            promise = Offset(0, metadata=f"asyncconsumer batch until 7{message}")
+            intent = Offset(0, metadata=f"asyncconsumer batch until 7{message}")
             await feeder.caught_up()
-            await feeder._consumer.commit({AT: promise})
+            await feeder._consumer.commit({AT: intent})
         sink.names.clear()
         sink.ends.clear()
         async with fed_by_fakes(cluster, sink, max_records=1000) as feeder:
@@ -175,9 +177,9 @@ async def test_a_batch_that_is_made_again_has_the_name_that_it_had(message: str)
 
 
 @simulated(seeds=range(2), limit=600)
-async def test_a_promise_has_the_id() -> None:
+async def test_a_write_intent_has_the_topic_id() -> None:
     async with world(records=5) as cluster:
-        sink = Names(remembers=False)
+        sink = RecordingSink(remembers=False)
         sink.dies = True
         with pytest.raises(SinkFailed, match="dies"):
             async with fed_by_fakes(cluster, sink, retries=0) as feeder:

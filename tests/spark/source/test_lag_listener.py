@@ -1,4 +1,4 @@
-"""The lag of streaming queries, from what Spark reports."""
+"""The lag of streaming queries, computed from Spark's progress reports."""
 
 import json
 import logging
@@ -41,7 +41,7 @@ def test_lag_is_measured_by_topic(caplog: pytest.LogCaptureFixture) -> None:
     assert listener.lag() == {"orders to lake": {"t": TopicLag(23, 10.0)}}
     assert "is 23 records and 10.0 s behind the end of topic t" in caplog.text
     listener.onQueryProgress(progress(20, {"t": {"0": 15, "1": 3}}, ends))
-    # the record at 15 came halfway between the reports of 5 and of 25
+    # offset 15 was written halfway between the reports of 5 and of 25
     assert listener.lag() == {"orders to lake": {"t": TopicLag(10, 15.0)}}
     listener.onQueryProgress(progress(30, ends, ends))
     assert listener.lag() == {"orders to lake": {"t": TopicLag(0, 0.0)}}
@@ -51,7 +51,7 @@ def test_lag_is_measured_by_topic(caplog: pytest.LogCaptureFixture) -> None:
     assert listener.lag() == {}
 
 
-def test_a_long_lag_keeps_its_beginning() -> None:
+def test_a_long_lag_keeps_its_start_in_bounded_memory() -> None:
     listener = LagListener()
     for number in range(3_000):
         report = progress(number % 60, {"t": {"0": 0}}, {"t": {"0": number + 1}}, None)
@@ -62,7 +62,7 @@ def test_a_long_lag_keeps_its_beginning() -> None:
     assert sum(len(ends._ends) for ends in listener._queries[str(RUN)]._ends.values()) < 1_100
 
 
-def test_lag_is_exported() -> None:
+def test_lag_is_exported_to_prometheus_and_opentelemetry() -> None:
     listener, reader = LagListener(), InMemoryMetricReader()
     registry = listener.metrics.register()
     listener.metrics.export(MeterProvider([reader]))

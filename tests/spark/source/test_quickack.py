@@ -18,36 +18,36 @@ OPTIONS = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 
 
 @pytest.fixture
-def hesitant() -> Iterator[socket.socket]:
-    """A connection that puts off acknowledging, as they do after a while."""
+def delaying() -> Iterator[socket.socket]:
+    """Yield a connection that delays acknowledgements."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as connection,
     ):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
-        assert not is_prompt(connection)
+        assert not has_quickack(connection)
         yield connection
 
 
-def is_prompt(connection: socket.socket) -> bool:
+def has_quickack(connection: socket.socket) -> bool:
     return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
 
 
-def test_every_connection_is_acknowledged_and_nothing_left_open(hesitant: socket.socket) -> None:
-    tested, theirs = socket.socketpair()  # not TCP: nothing to do, and no error
+def test_quickack_is_enabled_for_all_tcp_connections(delaying: socket.socket) -> None:
+    tested, theirs = socket.socketpair()  # no TCP sockets: no change and no error
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     enable_quickack()
-    assert is_prompt(hesitant)
+    assert has_quickack(delaying)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
     for connection in (tested, theirs):
         connection.close()
 
 
 @pytest.mark.parametrize("kind", [KafkaReader, KafkaStreamReader])
-def test_a_reader_that_arrives_does_it(
-    hesitant: socket.socket, kind: type[KafkaReader] | type[KafkaStreamReader]
+def test_unpickling_a_reader_enables_quickack(
+    delaying: socket.socket, kind: type[KafkaReader] | type[KafkaStreamReader]
 ) -> None:
     options = parse(OPTIONS, streaming=kind is KafkaStreamReader)
-    arrived = copy.copy(kind(options, StructType()))  # made as unpickling makes it
-    assert is_prompt(hesitant)
+    arrived = copy.copy(kind(options, StructType()))  # copied as by unpickling
+    assert has_quickack(delaying)
     assert vars(arrived).keys() == vars(kind(options, StructType())).keys()

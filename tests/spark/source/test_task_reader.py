@@ -30,25 +30,29 @@ OFFSETS = Columns(pa.schema([("offset", pa.int64())]))
 
 
 @pytest.fixture
-def home() -> Iterator[WorkerLoop]:
+def worker_loop() -> Iterator[WorkerLoop]:
     loop = WorkerLoop()
     yield loop
     loop.close()
 
 
 def batches(
-    home: WorkerLoop, kafka: KafkaHandle, *ranges: OffsetRange, fail: bool = True, size: int = 2**20
+    worker_loop: WorkerLoop,
+    kafka: KafkaHandle,
+    *ranges: OffsetRange,
+    fail: bool = True,
+    size: int = 2**20,
 ) -> Iterator[Any]:
     options = {"max.partition.fetch.bytes": str(size)}
-    client = home.client({"bootstrap.servers": kafka.bootstrap_servers, **options})
-    return home.iterate(read(client, ranges, OFFSETS, fail_on_data_loss=fail))
+    client = worker_loop.client({"bootstrap.servers": kafka.bootstrap_servers, **options})
+    return worker_loop.iterate(read(client, ranges, OFFSETS, fail_on_data_loss=fail))
 
 
 def offsets(result: Iterator[Any]) -> list[int]:
     return [offset for batch in result for offset in batch.column("offset").to_pylist()]
 
 
-KEPT, GONE = TopicPartition("kept", 0), TopicPartition("gone", 0)
+EXISTING, DELETED = TopicPartition("kept", 0), TopicPartition("gone", 0)
 
 
 class Cluster:
@@ -63,8 +67,8 @@ class Cluster:
 
     async def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
         self.known -= 1
-        if GONE in partitions and self.known < 0:
-            raise UnknownTopicOrPartition(str(GONE))
+        if DELETED in partitions and self.known < 0:
+            raise UnknownTopicOrPartition(str(DELETED))
         return dict.fromkeys(partitions, 3)
 
     async def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
@@ -82,24 +86,28 @@ class Cluster:
         return {"kept": self.size}
 
     async def fetch_ahead(self) -> None:
-        """Do nothing, because no request is in flight."""
+        """Do nothing, because there is no connection."""
 
     async def next(self) -> None:
-        """There is nothing."""
+        """Return None, because the log is empty."""
 
 
 @pytest.mark.parametrize("known", range(5))
-def test_what_is_there_is_read_whenever_the_other_goes(home: WorkerLoop, known: int) -> None:
+def test_existing_topics_are_read_though_another_one_is_deleted(
+    worker_loop: WorkerLoop, known: int
+) -> None:
     cluster: Any = Cluster(known)
-    ranges = [OffsetRange(*KEPT, 1, 5), OffsetRange(*GONE, 1, 3)]
-    assert offsets(home.iterate(read(cluster, ranges, OFFSETS, fail_on_data_loss=False))) == []
-    assert OffsetRange(*KEPT, 1, 3) in cluster.read
+    ranges = [OffsetRange(*EXISTING, 1, 5), OffsetRange(*DELETED, 1, 3)]
+    assert (
+        offsets(worker_loop.iterate(read(cluster, ranges, OFFSETS, fail_on_data_loss=False))) == []
+    )
+    assert OffsetRange(*EXISTING, 1, 3) in cluster.read
     with pytest.raises(DataLoss, match=r"1 to 5 of kept\[0\]"):
-        offsets(home.iterate(read(cluster, ranges, OFFSETS, fail_on_data_loss=True)))
+        offsets(worker_loop.iterate(read(cluster, ranges, OFFSETS, fail_on_data_loss=True)))
 
 
 class Steps(Cluster):
-    """Tells what is done, and when."""
+    """A cluster that records the order of calls."""
 
     def __init__(self, size: int) -> None:
         super().__init__(100)
@@ -124,24 +132,24 @@ class Steps(Cluster):
     ("size", "steps"),
     [(1, "ask ask ask ends read read read"), (2**23, "ask ends ask read ask read read")],
 )
-def test_fetches_are_on_their_way_before_they_are_wanted(
-    home: WorkerLoop, size: int, steps: str
-) -> None:
+def test_small_ranges_are_fetched_ahead(worker_loop: WorkerLoop, size: int, steps: str) -> None:
     cluster: Any = Steps(size)
     ranges = [OffsetRange("t", number, 0, 3) for number in range(3)]
-    empty = OffsetRange("t", 3, 3, 3)  # a broker would wait for what is not wanted
+    empty = OffsetRange("t", 3, 3, 3)  # must not be fetched, because a broker would wait
     assert (
-        offsets(home.iterate(read(cluster, [*ranges, empty], OFFSETS, fail_on_data_loss=True)))
+        offsets(
+            worker_loop.iterate(read(cluster, [*ranges, empty], OFFSETS, fail_on_data_loss=True))
+        )
         == []
     )
     assert " ".join(cluster.steps) == f"{steps} read"
-    assert cluster.read == [*ranges, empty]  # each by the reader that has asked
+    assert cluster.read == [*ranges, empty]  # each by the reader that was created first
 
 
-def test_a_new_partition_that_is_gone_before_its_batch_is_planned(
-    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+def test_a_new_partition_deleted_before_planning_is_data_loss(
+    worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: worker_loop)
     monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: Cluster())
     places = ({"old": {"0": 2}}, {"old": {"0": 3}, "kept": {"0": 3}, "gone": {"0": 3}})
 
@@ -154,23 +162,23 @@ def test_a_new_partition_that_is_gone_before_its_batch_is_planned(
         reader = KafkaStreamReader(parse(options, streaming=True), StructType())
         return [part for task in reader.partitions(*places) for part in task.value]
 
-    assert sorted(planned("false")) == [OffsetRange(*KEPT, 0, 3), OffsetRange("old", 0, 2, 3)]
+    assert sorted(planned("false")) == [OffsetRange(*EXISTING, 0, 3), OffsetRange("old", 0, 2, 3)]
     with pytest.raises(DataLoss, match=r"earliest offsets of gone\[0\] cannot be found"):
         planned("true")
 
 
 class Growing:
-    """A topic of one partition that has some records more each time its end is asked for."""
+    """A topic of one partition whose end grows with each request."""
 
     def __init__(self, *ends: int) -> None:
         self.ends = list(ends)
         self.ids: dict[str, UUID] = {}  # brokers before Kafka 2.8 have none
 
     async def partitions(self, _: object) -> Collection[TopicPartition]:
-        return [KEPT]
+        return [EXISTING]
 
-    async def list_offsets(self, asked: Collection[TopicPartition]) -> Offsets:
-        return dict.fromkeys(asked, self.ends.pop(0)) if asked else {}
+    async def list_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+        return dict.fromkeys(partitions, self.ends.pop(0)) if partitions else {}
 
     latest = list_offsets
 
@@ -178,7 +186,7 @@ class Growing:
         return {name: self.ids[name] for name in topics if name in self.ids}
 
 
-GIVEN = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+REQUIRED = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 
 
 @pytest.mark.parametrize(
@@ -189,15 +197,16 @@ GIVEN = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
         ({"kafka.security.protocol": "SLL"}, "Did you mean SSL"),
         ({"startingOffsets": "{"}, "`startingOffsets` must be JSON"),
         ({"valueFormat": "xml"}, "`valueFormat` must be one of"),
-        ({"endingOffsets": "earliest"}, "`endingOffsets` can't be earliest"),  # wrong in both
+        (
+            {"endingOffsets": "earliest"},
+            "`endingOffsets` can't be earliest",
+        ),  # wrong for batches and streams
         ({"assign": '{"t": [0]}'}, "Set exactly one of"),
     ],
 )
-def test_what_is_wrong_is_reported_as_soon_as_spark_loads(
-    options: dict[str, str], message: str
-) -> None:
-    """Spark requests the schema at load, unless one was declared."""
-    source = KafkaSource(GIVEN | options)
+def test_wrong_options_are_reported_by_load(options: dict[str, str], message: str) -> None:
+    """Check `schema`, which Spark calls at load unless a schema was declared."""
+    source = KafkaSource(REQUIRED | options)
     with pytest.raises(ConfigError, match=message):
         source.schema()
 
@@ -211,22 +220,22 @@ def test_what_is_wrong_is_reported_as_soon_as_spark_loads(
         {"SUBSCRIBE": "t", "StartingOffsets": "earliest", "kafka.FETCH.min.bytes": "1"},
     ],
 )
-def test_what_is_right_for_a_batch_or_for_a_stream_may_be_loaded(
+def test_options_of_batches_and_of_streams_are_accepted_by_load(
     options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {
-        name: value for name, value in GIVEN.items() if name.upper() not in options
+        name: value for name, value in REQUIRED.items() if name.upper() not in options
     } | options
     assert "value" in KafkaSource(settings).schema()
-    assert caplog.text == ""  # which of the two it is is not known yet
+    assert caplog.text == ""  # at load, the kind of the query is not known
 
 
-def test_what_is_missing_is_reported_as_soon_as_spark_loads() -> None:
+def test_missing_options_are_reported_by_load() -> None:
     for missing, message in (
         ("subscribe", "to select topics"),
         ("kafka.bootstrap.servers", "is missing"),
     ):
-        options = {name: value for name, value in GIVEN.items() if name != missing}
+        options = {name: value for name, value in REQUIRED.items() if name != missing}
         with pytest.raises(ConfigError, match=message):
             KafkaSource(options).schema()
 
@@ -240,11 +249,11 @@ ID = StructType([StructField("id", LongType(), nullable=False)])
         (StructField("key", BinaryType(), nullable=False), None, "key"),
         (StructField("value", BinaryType(), nullable=False), None, "value"),
         (StructField("value", ID), "json", "value"),
-        (StructField("value", ID), "avro", ""),  # where the values' own schema says as much
+        (StructField("value", ID), "avro", ""),  # the schema of the values has no null either
         (StructField("offset", LongType(), nullable=False), None, ""),
     ],
 )
-def test_what_may_be_null_cannot_be_declared_otherwise(
+def test_columns_that_may_have_nulls_cannot_be_declared_not_null(
     column: StructField, value_format: str | None, message: str
 ) -> None:
     options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
@@ -263,29 +272,32 @@ def test_what_may_be_null_cannot_be_declared_otherwise(
 
 
 def ends_of(reader: KafkaStreamReader, batches: int) -> list[int]:
-    """Of a topic that is read from its beginning."""
+    """Return the end offsets of micro-batches of a topic that is read from its beginning."""
     offset: dict[str, Any] = {"kept": {"0": 0}}
     results = []
     for _ in range(batches):
         offset = reader.latestOffset(offset, reader.getDefaultReadLimit())
-        results.append(from_json(offset)[KEPT])
+        results.append(from_json(offset)[EXISTING])
     return results
 
 
 @pytest.mark.parametrize(
     ("options", "ends"),
     [
-        # the first is never waited with; then there are too few, twice; then enough
+        # the first micro-batch does not wait; two triggers have too few records
         ({"minOffsetsPerTrigger": "20"}, [5, 5, 5, 40]),
         ({"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "20"}, [5, 5, 5, 25]),
         ({"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "4"}, [4, 8, 12, 16]),
         ({"minOffsetsPerTrigger": "20", "maxTriggerDelay": "60s"}, [5, 5, 24, 24]),
     ],
 )
-def test_a_micro_batch_waits_for_enough_but_not_for_long(
-    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], ends: list[int]
+def test_min_offsets_per_trigger_waits_up_to_max_trigger_delay(
+    worker_loop: WorkerLoop,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    ends: list[int],
 ) -> None:
-    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: worker_loop)
     clock = SimpleNamespace(monotonic=iter([0.0, 59.0, 61.0, 62.0]).__next__)
     monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.time", clock)
     settings = {"kafka.bootstrap.servers": "a:1", "subscribe": "kept"} | options
@@ -297,10 +309,10 @@ def test_a_micro_batch_waits_for_enough_but_not_for_long(
     assert ends_of(reader, 4) == ends
 
 
-def test_what_is_available_now_is_not_waited_with(
-    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+def test_an_available_now_query_ignores_min_offsets_per_trigger(
+    worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: worker_loop)
     limits = {"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "4"}
     options = {"kafka.bootstrap.servers": "a:1", "subscribe": "kept"} | limits
     reader, cluster = KafkaStreamReader(parse(options, streaming=True), StructType()), Growing(5, 9)
@@ -318,10 +330,10 @@ class Extended:
         return {}
 
     async def partitions(self, _: object) -> frozenset[TopicPartition]:
-        return frozenset({KEPT, self.added})
+        return frozenset({EXISTING, self.added})
 
     async def latest(self, _: object) -> dict[TopicPartition, int]:
-        return {KEPT: 5, self.added: 100}
+        return {EXISTING: 5, self.added: 100}
 
     async def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 90)
@@ -329,61 +341,65 @@ class Extended:
 
 @pytest.mark.parametrize(("least", "waits"), [("11", True), ("10", False)])
 def test_deleted_records_of_an_added_partition_do_not_count_for_a_trigger(
-    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch, least: str, *, waits: bool
+    worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch, least: str, *, waits: bool
 ) -> None:
-    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: worker_loop)
     options = {"kafka.bootstrap.servers": "a:1", "subscribe": "kept", "minOffsetsPerTrigger": least}
     reader = KafkaStreamReader(parse(options, streaming=True), StructType())
     monkeypatch.setattr(reader, "_client", Extended)
-    start, limit = to_json({KEPT: 5}), reader.getDefaultReadLimit()
+    start, limit = to_json({EXISTING: 5}), reader.getDefaultReadLimit()
     assert reader.latestOffset(start, limit) != start  # the first trigger does not wait
     assert (reader.latestOffset(start, limit) == start) == waits
 
 
 @pytest.fixture
-def growing(home: WorkerLoop, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaStreamReader]:
-    """Readers of a topic with these ends."""
-    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: home)
+def growing(
+    worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., KafkaStreamReader]:
+    """Return a function that makes readers of a topic with the given ends."""
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: worker_loop)
     options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "kept"}, streaming=True)
 
-    def reader(*ends: int) -> KafkaStreamReader:
-        made, cluster = KafkaStreamReader(options, StructType()), Growing(*ends)
-        monkeypatch.setattr(made, "_client", lambda: cluster)
-        return made
+    def make(*ends: int) -> KafkaStreamReader:
+        reader, cluster = KafkaStreamReader(options, StructType()), Growing(*ends)
+        monkeypatch.setattr(reader, "_client", lambda: cluster)
+        return reader
 
-    return reader
+    return make
 
 
 def planned(reader: KafkaStreamReader, *places: dict[str, Any]) -> list[OffsetRange]:
     return [part for task in reader.partitions(*places) for part in task.value]
 
 
-def test_a_first_batch_is_repeated_from_where_it_began(
+def test_a_first_batch_is_repeated_from_its_start(
     growing: Callable[..., KafkaStreamReader],
 ) -> None:
     first = growing(5, 8)
     start = first.initialOffset()
     end = first.latestOffset(start, ReadAllAvailable())
-    assert from_json(end) == {KEPT: 8}
-    assert planned(first, start, end) == [OffsetRange(*KEPT, 5, 8)]
+    assert from_json(end) == {EXISTING: 8}
+    assert planned(first, start, end) == [OffsetRange(*EXISTING, 5, 8)]
     again = growing(9, 8, 11)
-    assert planned(again, again.initialOffset(), end) == [OffsetRange(*KEPT, 5, 8)]
+    assert planned(again, again.initialOffset(), end) == [OffsetRange(*EXISTING, 5, 8)]
     assert again.latestOffset(end, ReadAllAvailable()) is end
     later = again.latestOffset(end, ReadAllAvailable())
     assert later == {"kept": {"0": 11}}
-    assert planned(again, end, later) == [OffsetRange(*KEPT, 8, 11)]
+    assert planned(again, end, later) == [OffsetRange(*EXISTING, 8, 11)]
 
 
-def test_a_first_batch_of_nothing_loses_nothing(
+def test_an_empty_first_batch_loses_no_record(
     growing: Callable[..., KafkaStreamReader],
 ) -> None:
     first = growing(5, 5, 6)
     end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
-    assert planned(first, first.initialOffset(), end) == []  # Spark asks again, of a longer log
-    again = growing(7, 9)  # nor does it know where that began, if it did not end
+    assert (
+        planned(first, first.initialOffset(), end) == []
+    )  # Spark calls it again, with a longer log
+    again = growing(7, 9)  # a restart does not know the start
     assert planned(again, again.initialOffset(), end) == []
     later = again.latestOffset(end, ReadAllAvailable())
-    assert planned(again, end, later) == [OffsetRange(*KEPT, 5, 9)]
+    assert planned(again, end, later) == [OffsetRange(*EXISTING, 5, 9)]
 
 
 class Written(Cluster):
@@ -392,7 +408,7 @@ class Written(Cluster):
     end = 10
 
     async def partitions(self, _: object) -> frozenset[TopicPartition]:
-        return frozenset([KEPT])
+        return frozenset([EXISTING])
 
     async def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
         self.end += 1
@@ -404,29 +420,29 @@ class Written(Cluster):
         return {"kept": ONE}
 
 
-def test_an_available_now_query_of_a_topic_that_is_written_to_starts_before_its_end(
-    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+def test_an_available_now_query_starts_before_its_end(
+    worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Written()
-    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: worker_loop)
     monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: cluster)
     options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "kept"}, streaming=True)
     reader = KafkaStreamReader(options, StructType())
-    reader.prepareForTriggerAvailableNow()  # Spark's order
+    reader.prepareForTriggerAvailableNow()  # the order in which Spark calls
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     (task,) = reader.partitions(start, end)
-    assert task.value == [OffsetRange(*KEPT, 11, 12)]
-    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end  # there is no more
+    assert task.value == [OffsetRange(*EXISTING, 11, 12)]
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end  # no later records
 
 
 @pytest.mark.parametrize(("size", "tasks"), [(10, 1), (5 * 2**20, 3)])
-def test_how_large_records_are_is_asked_once(
-    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch, size: int, tasks: int
+def test_record_sizes_are_sampled_once_for_each_topic(
+    worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch, size: int, tasks: int
 ) -> None:
     cluster = Cluster()
     cluster.size = size
-    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: worker_loop)
     monkeypatch.setattr(KafkaStreamReader, "_client", lambda _: cluster)
     options = parse(
         {"kafka.bootstrap.servers": "a:1", "subscribePattern": ".", "recordsPerTask": "20000"},
@@ -437,18 +453,18 @@ def test_how_large_records_are_is_asked_once(
     new = {"kept": {"0": 5, "1": 4}, "other": {"0": 1}}
     for _ in range(2):
         assert len(reader.partitions(old, new)) == tasks
-    assert sorted(cluster.sampled) == ["kept", "other"]  # the other one could not be sampled
+    assert sorted(cluster.sampled) == ["kept", "other"]  # "other" has no sample
 
 
 def running(
-    home: WorkerLoop,
+    worker_loop: WorkerLoop,
     monkeypatch: pytest.MonkeyPatch,
     ids: dict[str, UUID],
     *ends: int,
     **options: str,
 ) -> KafkaStreamReader:
-    """A reader in another process than the one before, of a topic with this id."""
-    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: home)
+    """Return a reader as of a new process, for topics with these ids."""
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: worker_loop)
     settings = {"kafka.bootstrap.servers": "a:1", "subscribe": "kept", **options}
     reader, cluster = (
         KafkaStreamReader(parse(settings, streaming=True), StructType()),
@@ -459,51 +475,58 @@ def running(
     return reader
 
 
-@pytest.mark.parametrize("now", [150, 100, 99, 1])  # longer, as long, shorter than what was read
-def test_a_topic_that_was_created_again_between_two_runs_is_reported(
-    now: int, home: WorkerLoop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "now", [150, 100, 99, 1]
+)  # longer than, as long as, and shorter than the part read
+def test_a_topic_that_was_re_created_between_runs_is_reported(
+    now: int,
+    worker_loop: WorkerLoop,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    first = running(home, monkeypatch, {"kept": ONE}, 0, 50, 100, startingOffsets="earliest")
+    first = running(worker_loop, monkeypatch, {"kept": ONE}, 0, 50, 100, startingOffsets="earliest")
     start = first.initialOffset()
     end = first.latestOffset(start, ReadAllAvailable())
     later = first.latestOffset(end, ReadAllAvailable())
-    assert [from_json(part) for part in (end, later)] == [{KEPT: 50}, {KEPT: 100}]
-    assert planned(first, end, later) == [OffsetRange(*KEPT, 50, 100)]
+    assert [from_json(part) for part in (end, later)] == [{EXISTING: 50}, {EXISTING: 100}]
+    assert planned(first, end, later) == [OffsetRange(*EXISTING, 50, 100)]
 
-    same = running(home, monkeypatch, {"kept": ONE}, 100, 150)
+    same = running(worker_loop, monkeypatch, {"kept": ONE}, 100, 150)
     assert same.latestOffset(later, ReadAllAvailable()) is later
     further = same.latestOffset(later, ReadAllAvailable())
-    assert planned(same, later, further) == [OffsetRange(*KEPT, 100, 150)]
+    assert planned(same, later, further) == [OffsetRange(*EXISTING, 100, 150)]
 
-    second = running(home, monkeypatch, {"kept": ANOTHER}, now)
+    second = running(worker_loop, monkeypatch, {"kept": ANOTHER}, now)
     further = second.latestOffset(later, ReadAllAvailable())
-    assert further != later  # also where the offsets are the same: there is something to tell
+    assert further != later  # also with the same offsets, so that a batch reports it
     with pytest.raises(DataLoss, match=r"deleted and (re-)?created"):
         planned(second, later, further)
-    careless = running(home, monkeypatch, {"kept": ANOTHER}, now, failOnDataLoss="false")
-    ranges = [OffsetRange(*KEPT, 100, now)] if now > 100 else []
-    assert planned(careless, later, further) == ranges
+    lossy = running(worker_loop, monkeypatch, {"kept": ANOTHER}, now, failOnDataLoss="false")
+    ranges = [OffsetRange(*EXISTING, 100, now)] if now > 100 else []
+    assert planned(lossy, later, further) == ranges
     assert "topic kept was deleted and re-created" in caplog.text
-    assert careless.latestOffset(further, ReadAllAvailable()) is further  # reported once
+    assert lossy.latestOffset(further, ReadAllAvailable()) is further  # reported once
 
 
-def test_offsets_without_ids_are_read_on(home: WorkerLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_continues_at_offsets_without_topic_ids(
+    worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Offsets without ids are from Spark's source, earlier versions, or old brokers."""
     plain = {"kept": {"0": 100}}
-    reader = running(home, monkeypatch, {"kept": ONE}, 100, 150)
+    reader = running(worker_loop, monkeypatch, {"kept": ONE}, 100, 150)
     assert reader.latestOffset(plain, ReadAllAvailable()) is plain  # no batch for the id alone
     end = reader.latestOffset(plain, ReadAllAvailable())
-    assert planned(reader, plain, end) == [OffsetRange(*KEPT, 100, 150)]
-    old = running(home, monkeypatch, {}, 170)
+    assert planned(reader, plain, end) == [OffsetRange(*EXISTING, 100, 150)]
+    old = running(worker_loop, monkeypatch, {}, 170)
     assert old.latestOffset(end, ReadAllAvailable()) == {"kept": {"0": 170}}
     first = {**plain, 'started at {"kept": {"0": 40}}': {}}
-    assert planned(reader, {"kept": {"0": 70}}, first) == [OffsetRange(*KEPT, 40, 100)]
+    assert planned(reader, {"kept": {"0": 70}}, first) == [OffsetRange(*EXISTING, 40, 100)]
 
 
-def test_tasks_know_which_topics_they_are_of(
-    home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+def test_tasks_have_the_ids_of_their_topics(
+    worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = running(home, monkeypatch, {"kept": ONE}, 150)
+    reader = running(worker_loop, monkeypatch, {"kept": ONE}, 150)
     start = {"kept": {"0": 100}}
     end = reader.latestOffset(start, ReadAllAvailable())
     (task,) = reader.partitions(start, end)
@@ -519,41 +542,43 @@ class Hidden(Growing):
         self.seen = seen
 
     async def partitions(self, _: object) -> Collection[TopicPartition]:
-        return [KEPT] if self.seen.pop(0) else []
+        return [EXISTING] if self.seen.pop(0) else []
 
 
 @pytest.mark.parametrize(
     "limit", [{}, {"maxOffsetsPerTrigger": "3"}, {"minOffsetsPerTrigger": "1"}]
 )
-def test_a_pattern_that_sees_no_topic_for_a_moment_keeps_its_offsets(
-    limit: dict[str, str], home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+def test_a_pattern_without_topics_keeps_its_offsets(
+    limit: dict[str, str], worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: home)
+    monkeypatch.setattr("asyncconsumer.spark.source.stream_reader.worker_loop", lambda: worker_loop)
     options = {"kafka.bootstrap.servers": "a:1", "subscribePattern": "k.*"} | limit
     reader = KafkaStreamReader(parse(options, streaming=True), StructType())
     cluster = Hidden([False, False, True], 8)
     cluster.ids = {"kept": ONE}
     monkeypatch.setattr(reader, "_client", lambda: cluster)
-    start = to_json({KEPT: 5})
+    start = to_json({EXISTING: 5})
     for _ in range(2):
         assert reader.latestOffset(start, reader.getDefaultReadLimit()) is start
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    assert planned(reader, start, end) == [OffsetRange(*KEPT, 5, 8)]
+    assert planned(reader, start, end) == [OffsetRange(*EXISTING, 5, 8)]
 
 
-def test_the_first_batch_of_another_source_is_not_repeated_from_a_later_start(
+def test_a_foreign_first_batch_with_an_unknown_start_is_refused(
     growing: Callable[..., KafkaStreamReader],
 ) -> None:
     reader = growing(9)
     with pytest.raises(ConfigError, match=r'Run the query once with format\("kafka"\)'):
-        reader.partitions(reader.initialOffset(), to_json({KEPT: 8}))
+        reader.partitions(reader.initialOffset(), to_json({EXISTING: 8}))
 
 
 @pytest.mark.parametrize(
     "starting", ["earliest", '{"kept": {"0": 5}}'], ids=["earliest", "offsets"]
 )
-def test_the_first_batch_of_another_source_is_repeated_from_a_start_that_stays(
-    starting: str, home: WorkerLoop, monkeypatch: pytest.MonkeyPatch
+def test_a_foreign_first_batch_with_a_fixed_start_is_repeated(
+    starting: str, worker_loop: WorkerLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = running(home, monkeypatch, {}, 5, startingOffsets=starting)
-    assert planned(reader, reader.initialOffset(), to_json({KEPT: 8})) == [OffsetRange(*KEPT, 5, 8)]
+    reader = running(worker_loop, monkeypatch, {}, 5, startingOffsets=starting)
+    assert planned(reader, reader.initialOffset(), to_json({EXISTING: 8})) == [
+        OffsetRange(*EXISTING, 5, 8)
+    ]

@@ -27,12 +27,12 @@ pytestmark = pytest.mark.fast
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 SMALL = {"bootstrap.servers": "broker-1:9092", "max.partition.fetch.bytes": "1200"}
 
-Scene = Callable[[FakeCluster, Client], Awaitable[None]]
+Scenario = Callable[[FakeCluster, Client], Awaitable[None]]
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
-    """Plays a scene of a client and a cluster with two topics of a hundred records."""
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
+    """Return a function that runs a scenario on a cluster with two topics of a hundred records."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[tuple[FakeCluster, Client]]:
@@ -52,30 +52,30 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
             finally:
                 await client.close()
 
-    def played(scene: Scene) -> None:
+    def run_scenario(scenario: Scenario) -> None:
         async def main() -> None:
             async with opened() as (cluster, client):
-                await scene(cluster, client)
+                await scenario(cluster, client)
 
         run(main, seed=3)
 
-    return played
+    return run_scenario
 
 
-def test_a_deleted_topic_that_was_known_is_soon_believed_gone(
-    play: Callable[[Scene], None],
+def test_a_deleted_topic_is_dropped_soon(
+    play: Callable[[Scenario], None],
 ) -> None:
-    async def scene(cluster: FakeCluster, client: Client) -> None:
+    async def scenario(cluster: FakeCluster, client: Client) -> None:
         assert await client.latest([T0, U0]) == {T0: 100, U0: 100}
         cluster.delete_topic("t")
         async with asyncio.timeout(10):
             assert await drop_missing(client.latest, [T0, U0]) == {U0: 100}
 
-    play(scene)
+    play(scenario)
 
 
-def test_a_log_that_loses_its_tail_while_it_is_read(play: Callable[[Scene], None]) -> None:
-    async def scene(cluster: FakeCluster, client: Client) -> None:
+def test_a_log_truncated_while_it_is_read_raises(play: Callable[[Scenario], None]) -> None:
+    async def scenario(cluster: FakeCluster, client: Client) -> None:
         reader = client.reader(OffsetRange(*T0, 0, 100))
         await reader.next()
         cluster.move_leader(T0, 2, lose=20)
@@ -89,12 +89,14 @@ def test_a_log_that_loses_its_tail_while_it_is_read(play: Callable[[Scene], None
                 await read_all()
         assert reader.position == 80
 
-    play(scene)
+    play(scenario)
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_a_task_reads_what_such_a_log_has_left(play: Callable[[Scene], None], fail: bool) -> None:
-    async def scene(cluster: FakeCluster, client: Client) -> None:
+def test_a_task_reads_the_rest_of_a_truncated_log(
+    play: Callable[[Scenario], None], fail: bool
+) -> None:
+    async def scenario(cluster: FakeCluster, client: Client) -> None:
         columns = Columns(pa.schema([("offset", pa.int64())]))
         ranges = [OffsetRange(*T0, 0, 100), OffsetRange(*U0, 90, 100)]
         results: list[int] = []
@@ -113,14 +115,14 @@ def test_a_task_reads_what_such_a_log_has_left(play: Callable[[Scene], None], fa
                 await read_all()
         assert results == [*range(80), *([] if fail else range(90, 100))]
 
-    play(scene)
+    play(scenario)
 
 
 @pytest.mark.parametrize("what", ["kill", "freeze", "black_hole"])
-def test_a_group_that_nobody_coordinates_is_not_waited_for(
-    play: Callable[[Scene], None], what: str
+def test_a_commit_without_a_coordinator_fails_soon(
+    play: Callable[[Scenario], None], what: str
 ) -> None:
-    async def scene(cluster: FakeCluster, client: Client) -> None:
+    async def scenario(cluster: FakeCluster, client: Client) -> None:
         await client.latest([T0])
         for node in cluster.brokers:
             getattr(cluster, what)(node)
@@ -129,11 +131,11 @@ def test_a_group_that_nobody_coordinates_is_not_waited_for(
                 await client.commit("lag", {T0: 1})
         assert not limit.expired()
 
-    play(scene)
+    play(scenario)
 
 
-def test_sizes_of_records_are_reportedon_or_not_at_all(play: Callable[[Scene], None]) -> None:
-    async def scene(cluster: FakeCluster, client: Client) -> None:
+def test_record_sizes_are_sampled_soon_or_not_at_all(play: Callable[[Scenario], None]) -> None:
+    async def scenario(cluster: FakeCluster, client: Client) -> None:
         offset_range = OffsetRange(*T0, 5, 95)
         lost = [OffsetRange("no", 0, 0, 9), OffsetRange(*U0, 500, 900)]
         result = await client.record_bytes([offset_range, *lost])
@@ -144,11 +146,11 @@ def test_sizes_of_records_are_reportedon_or_not_at_all(play: Callable[[Scene], N
         async with asyncio.timeout(3):
             assert await client.record_bytes([offset_range]) == {}
 
-    play(scene)
+    play(scenario)
 
 
-def test_a_task_fetches_damaged_records_again(play: Callable[[Scene], None]) -> None:
-    async def scene(cluster: FakeCluster, client: Client) -> None:
+def test_a_task_fetches_corrupt_records_again(play: Callable[[Scenario], None]) -> None:
+    async def scenario(cluster: FakeCluster, client: Client) -> None:
         columns = Columns(pa.schema([("offset", pa.int64())]))
         ranges = [OffsetRange(*T0, 0, 100), OffsetRange(*U0, 90, 100)]
         corrupt_batch(cluster, 50)
@@ -161,11 +163,11 @@ def test_a_task_fetches_damaged_records_again(play: Callable[[Scene], None]) -> 
         assert handler.fetches == 2
         assert result == [*range(100), *range(90, 100)]
 
-    play(scene)
+    play(scenario)
 
 
-def test_an_end_that_is_still_to_come_is_waited_for(play: Callable[[Scene], None]) -> None:
-    async def scene(cluster: FakeCluster, client: Client) -> None:
+def test_a_partition_reader_waits_for_its_end_offset(play: Callable[[Scenario], None]) -> None:
+    async def scenario(cluster: FakeCluster, client: Client) -> None:
         leaders = client._session.leaders
         reader = PartitionReader(T0, 90, leaders, client.fetch_config, end=105)
         asyncio.get_running_loop().call_later(60, cluster.append, "t", 0, 5)
@@ -173,4 +175,4 @@ def test_an_end_that_is_still_to_come_is_waited_for(play: Callable[[Scene], None
             pass
         assert reader.position == 105
 
-    play(scene)
+    play(scenario)

@@ -1,4 +1,4 @@
-"""A worker of Spark's looks for garbage after each task, but not in what is loaded."""
+"""Spark's Python worker, which collects garbage after each task, but not in frozen modules."""
 
 import gc
 import sys
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.fast
 
 @pytest.fixture(autouse=True)
 def _new(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a process that has just begun."""
+    """Reset the state to that of a new process."""
     monkeypatch.setattr(worker_process, "_frozen_modules", 0)
     gc.unfreeze()
     yield
@@ -28,20 +28,22 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-def test_what_a_worker_has_loaded_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_of_a_worker_are_frozen_and_later_objects_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = ModuleType("loaded_before")
     KafkaSource({})
     assert gc.get_freeze_count() > 10_000
-    assert not _is_looked_at(before)
-    later = ModuleType("created_by_a_task")  # it may become garbage
+    assert not _is_tracked(before)
+    later = ModuleType("created_by_a_task")  # not frozen, because it may become garbage
     KafkaSource({})
-    assert _is_looked_at(later)
+    assert _is_tracked(later)
     monkeypatch.setitem(sys.modules, "loaded_since", ModuleType("loaded_since"))
     KafkaSource({})
-    assert not _is_looked_at(later)
+    assert not _is_tracked(later)
 
 
-def _is_looked_at(thing: object) -> bool:
+def _is_tracked(thing: object) -> bool:
     """Return whether the collector visits an object: `gc.get_objects` omits frozen ones.
 
     The freeze count is no measure of this: frozen objects that lose their last reference leave it.
@@ -49,6 +51,6 @@ def _is_looked_at(thing: object) -> bool:
     return any(known is thing for known in gc.get_objects())
 
 
-def test_elsewhere_everything_is_looked_at() -> None:
+def test_no_object_is_frozen_outside_of_a_worker() -> None:
     KafkaSource({})
     assert gc.get_freeze_count() == 0
