@@ -116,7 +116,7 @@ bench: $(VENV)/.ready  ## measure against the peers (ARGS=--quick, --json)
 	$(say) 'benchmarks: feeder'
 	@$(BIN)/python -m benchmarks.feeder $(ARGS)
 
-fuzz: $(VENV)/.ready  ## ten million spoiled inputs for the record decoders (nightly)
+fuzz: $(VENV)/.ready  ## ten million mutated inputs for the record decoders (nightly)
 	$(say) 'fuzz: the decoders agree, and only typed errors come out'
 	@$(BIN)/python -m tests.fuzz.decoder $(ARGS)
 

@@ -34,7 +34,7 @@ def group(state: str = "Stable", **owned: tuple[int, ...]) -> ConsumerGroupDescr
     return ConsumerGroupDescription("g", "classic", state, "range", members)
 
 
-def test_rates_are_those_of_the_last_seconds() -> None:
+def test_rates_cover_the_last_seconds() -> None:
     history = GroupHistory("g")
     assert tuple(history.add_lag([row(0, 0, 100)], 0, 1_000))[1:] == (100, None, None, None)
     point = history.add_lag([row(0, 50, 300, 4.5)], 5, 1_005)
@@ -44,7 +44,7 @@ def test_rates_are_those_of_the_last_seconds() -> None:
     assert (point.consumed, point.produced) == (0, 0)
 
 
-def test_a_reset_is_no_negative_rate_and_a_new_partition_no_rate() -> None:
+def test_resets_and_new_partitions_cause_no_wrong_rate() -> None:
     history = GroupHistory("g")
     history.add_lag([row(0, 100, 100)], 0, 0)
     point = history.add_lag([row(0, 0, 100), row(1, 1_000, 1_000)], 1, 1)
@@ -63,7 +63,7 @@ def test_the_first_observation_is_no_rebalance() -> None:
     assert GroupHistory("g").add_members(group(a=(0, 1)), 0, 0) is None
 
 
-def test_a_rebalance_has_a_beginning_and_an_end() -> None:
+def test_a_rebalance_is_recorded_from_start_to_end() -> None:
     history = GroupHistory("g")
     history.add_members(group(a=(0, 1)), 0, 100)
     assert history.add_members(group(a=(0, 1)), 1, 101) is None
@@ -75,14 +75,14 @@ def test_a_rebalance_has_a_beginning_and_an_end() -> None:
     assert history.add_members(group(a=(0,), b=(1,)), 5, 105) is None
 
 
-def test_a_rebalance_between_two_polls_is_seen_by_the_owners() -> None:
+def test_a_rebalance_between_two_polls_is_detected_by_the_owners() -> None:
     history = GroupHistory("g")
     history.add_members(group(a=(0,), b=(1,)), 0, 100)
     record = history.add_members(group(a=(0, 1)), 1, 101)
     assert record == RebalanceRecord(101, "g", 0.0, (), ("b",), 1, 1)
 
 
-def test_the_timeline_replaces_running_ones_and_is_bounded() -> None:
+def test_the_timeline_replaces_running_rebalances_and_is_bounded() -> None:
     timeline = RebalanceTimeline()
     timeline.add(RebalanceRecord(1, "g", None))
     timeline.add(RebalanceRecord(2, "other", 0.0))
@@ -137,7 +137,7 @@ def test_a_long_rebalance_is_a_reason() -> None:
     assert reason.text == "Rebalancing for 15 s"
 
 
-def test_health_of_workers_and_dead_letters() -> None:
+def test_unreachable_workers_and_dead_letters_are_reasons() -> None:
     workers = {
         "1": Status(live=True, ready=True, state="consuming"),
         "2": Status(live=True, ready=False, state="stalled", reason="no response"),

@@ -31,7 +31,7 @@ TOKEN = "0123456789abcdef"
 
 
 class Recorder:
-    """Actions that are only noted."""
+    """Dashboard actions that are recorded and not performed."""
 
     available = ("pause",)
     paused = ("held",)
@@ -57,7 +57,7 @@ def changeable(recorder: Recorder) -> DashboardSite:
     return make_site(None, token=TokenCheck(TOKEN), actions=recorder, interval=0.1)
 
 
-async def test_the_page_has_a_strict_policy_and_no_outside_resource() -> None:
+async def test_the_page_has_a_strict_policy_and_no_external_resource() -> None:
     async with served(make_site(None)) as session, session.get("/") as answer:
         policy = answer.headers["Content-Security-Policy"]
         text = await answer.text()
@@ -106,7 +106,7 @@ async def test_health_pages_are_served_to_every_host_beside_the_dashboard() -> N
             assert answer.status == 404
 
 
-async def test_a_mounted_page_has_a_slash_at_the_end() -> None:
+async def test_a_mounted_page_redirects_to_the_path_with_a_slash() -> None:
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
@@ -152,7 +152,7 @@ async def test_changes_need_the_token_and_the_same_origin() -> None:
     assert recorder.performed == [("pause", "t")]
 
 
-async def test_a_body_that_is_no_request_is_refused() -> None:
+async def test_an_invalid_request_body_is_refused() -> None:
     recorder = Recorder()
     async with served(changeable(recorder)) as session:
         headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -162,7 +162,7 @@ async def test_a_body_that_is_no_request_is_refused() -> None:
     assert recorder.performed == []
 
 
-async def test_without_a_token_nothing_can_be_changed() -> None:
+async def test_changes_are_disabled_without_a_token() -> None:
     async with served(make_site(None, actions=Recorder())) as session:
         assert await act(session) == 404
 
@@ -186,7 +186,7 @@ def test_the_token_is_read_from_a_file_or_the_environment(
         TokenCheck("short")
 
 
-def test_options_are_checked_at_once() -> None:
+def test_options_are_checked_by_the_constructor() -> None:
     with pytest.raises(ConfigError, match="`bootstrap_servers` is missing"):
         dashboard()
     with pytest.raises(ConfigError, match="`interval` must be at least"):
@@ -233,18 +233,18 @@ class Counting(ClusterCollector):
 async def take(snapshotter: Snapshotter, seen: list[ClusterSnapshot]) -> None:
     async with snapshotter.connected() as updates:
         async for snapshot in updates:
-            seen.append(snapshot)  # noqa: PERF401 - others look at the list meanwhile
+            seen.append(snapshot)  # noqa: PERF401 - other tasks read the list meanwhile
 
 
-async def test_clients_share_polls_and_the_last_one_ends_them() -> None:
+async def test_clients_share_polls_which_end_with_the_last_client() -> None:
     collector = Counting()
-    snapshotter = Snapshotter(collector, FakeAdmin)  # type: ignore[arg-type] # enough of one
+    snapshotter = Snapshotter(collector, FakeAdmin)  # type: ignore[arg-type] # a partial fake
     lists: list[list[ClusterSnapshot]] = [[], [], []]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(take(snapshotter, seen)) for seen in lists]
         await until(lambda: all(len(seen) > 3 for seen in lists))
         assert FakeAdmin.open == 1
-        for task in tasks[:2]:  # the first of them polls, and another one takes over
+        for task in tasks[:2]:  # the first client polls, and another client takes over
             task.cancel()
         before = len(lists[2])
         await until(lambda: len(lists[2]) > before + 3)
@@ -261,7 +261,7 @@ async def test_clients_share_polls_and_the_last_one_ends_them() -> None:
 
 async def test_a_failed_poll_keeps_the_last_state_and_is_repeated() -> None:
     collector = Counting()
-    snapshotter = Snapshotter(collector, FakeAdmin)  # type: ignore[arg-type] # enough of one
+    snapshotter = Snapshotter(collector, FakeAdmin)  # type: ignore[arg-type] # a partial fake
     seen: list[ClusterSnapshot] = []
     async with asyncio.TaskGroup() as group:
         task = group.create_task(take(snapshotter, seen))
@@ -280,7 +280,7 @@ async def test_a_failed_poll_keeps_the_last_state_and_is_repeated() -> None:
 
 async def test_a_slow_client_skips_snapshots() -> None:
     collector = Counting()
-    snapshotter = Snapshotter(collector, FakeAdmin)  # type: ignore[arg-type] # enough of one
+    snapshotter = Snapshotter(collector, FakeAdmin)  # type: ignore[arg-type] # a partial fake
     async with snapshotter.connected() as updates:
         first = await anext(updates)
         await until(lambda: collector.polls > first.version + 5)
@@ -307,7 +307,7 @@ async def test_updates_are_server_sent_events() -> None:
         await until(lambda: not site._snapshotter.is_polling)
 
 
-async def test_there_is_a_limit_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_clients_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_module, "MAX_CLIENTS", 1)
     async with served(make_site(None, interval=0.1)) as session, session.get("/events") as first:
         await first.content.readline()

@@ -1,4 +1,4 @@
-"""Errors: what each says, which may be tried again, and how they travel."""
+"""Errors: messages, retriability, and copies by `copy` and `pickle`."""
 
 import copy
 import pickle
@@ -14,18 +14,20 @@ pytestmark = pytest.mark.fast
 KINDS = [
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
 ]
-TROUBLES = [kind for kind in KINDS if issubclass(kind, BrokerConnectionError)]
+CONNECTION_ERRORS = [kind for kind in KINDS if issubclass(kind, BrokerConnectionError)]
 
 
-def test_every_error_is_documented_and_of_one_family() -> None:
+def test_every_error_is_documented_and_a_consumer_error() -> None:
     assert len(KINDS) > 70
     for kind in KINDS:
         assert issubclass(kind, ConsumerError)
         assert kind.__doc__
 
 
-@pytest.mark.parametrize("kind", TROUBLES, ids=lambda kind: kind.__name__)
-def test_trouble_says_where_what_and_what_to_do(kind: type[BrokerConnectionError]) -> None:
+@pytest.mark.parametrize("kind", CONNECTION_ERRORS, ids=lambda kind: kind.__name__)
+def test_a_connection_error_has_address_reason_and_advice(
+    kind: type[BrokerConnectionError],
+) -> None:
     if kind is errors.WrongMechanism:
         error: BrokerConnectionError = errors.WrongMechanism("k:1", "PLAIN", ("SCRAM-SHA-512",))
         assert "no PLAIN here" in str(error)
@@ -39,14 +41,14 @@ def test_trouble_says_where_what_and_what_to_do(kind: type[BrokerConnectionError
         assert (type(twin), str(twin)) == (type(error), str(error))
 
 
-def test_only_what_time_may_mend_is_retriable() -> None:
-    retriable = {kind.__name__ for kind in TROUBLES if kind.retriable}
+def test_only_temporary_errors_are_retriable() -> None:
+    retriable = {kind.__name__ for kind in CONNECTION_ERRORS if kind.retriable}
     assert retriable == {"ConnectFailed", "ConnectionLost", "RequestTimedOut", "TokenUnavailable"}
     assert errors.NotLeader.retriable
     assert not errors.TopicAccessDenied.retriable
 
 
-def test_a_broker_error_is_found_by_its_code() -> None:
+def test_a_code_selects_the_broker_error() -> None:
     error = BrokerError.from_code(29, "topic 'orders'")
     assert isinstance(error, errors.TopicAccessDenied)
     assert isinstance(error, errors.AccessDenied)
@@ -54,7 +56,7 @@ def test_a_broker_error_is_found_by_its_code() -> None:
     assert str(error).endswith("(broker error 29)")
 
 
-def test_an_unknown_code_keeps_its_number() -> None:
+def test_an_unknown_code_is_kept() -> None:
     error = BrokerError.from_code(9999, "topic 'orders'")
     assert (type(error), error.code, error.retriable) == (BrokerError, 9999, False)
     assert "9999" in str(error)
@@ -62,7 +64,7 @@ def test_an_unknown_code_keeps_its_number() -> None:
     assert error.code == 9999
 
 
-def test_codes_mean_what_aiokafka_says_they_mean() -> None:
+def test_codes_that_are_retriable_in_aiokafka_are_retriable() -> None:
     for code, kind in BrokerError.by_code.items():
         known = aiokafka.errors.kafka_errors.get(code)
         if known is not None and known.retriable:

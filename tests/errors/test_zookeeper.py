@@ -1,4 +1,4 @@
-"""ZooKeeper's errors: what each says, which may be tried again, and how they travel."""
+"""ZooKeeper's errors: messages, retriability, and copies by `copy` and `pickle`."""
 
 import copy
 import pickle
@@ -19,7 +19,7 @@ from asyncconsumer.errors import (
 
 pytestmark = pytest.mark.fast
 
-ONES: list[ConsumerError] = [
+ERRORS: list[ConsumerError] = [
     *(kind("/n") for kind in ZooKeeperError.by_code.values()),
     ConnectionLoss("/n", "cut", maybe_applied=False),
     TransactionFailed("/n", 2, "it is there"),
@@ -29,8 +29,8 @@ ONES: list[ConsumerError] = [
 ]
 
 
-@pytest.mark.parametrize("error", ONES, ids=lambda error: type(error).__name__)
-def test_an_error_names_its_place_and_travels(error: ConsumerError) -> None:
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_names_its_path_and_can_be_copied_and_pickled(error: ConsumerError) -> None:
     assert "/n" in str(error)
     for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):  # noqa: TID251 - the package's own
         assert (type(twin), str(twin), vars(twin)) == (type(error), str(error), vars(error))
@@ -42,18 +42,18 @@ def test_codes_are_those_of_aiozk() -> None:
         assert theirs.lower() == kind.__name__.lower()
 
 
-def test_an_unknown_code_keeps_its_number() -> None:
+def test_an_unknown_code_is_kept() -> None:
     error = ZooKeeperError.from_code(-999, "/n")
     assert (type(error), error.code, error.retriable) == (ZooKeeperError, -999, False)
     assert "-999" in str(error)
     assert isinstance(ZooKeeperError.from_code(-101, "/n"), errors.NoNode)
 
 
-def test_only_what_time_may_mend_is_retriable() -> None:
+def test_only_temporary_errors_are_retriable() -> None:
     retriable = {kind.__name__ for kind in ZooKeeperError.by_code.values() if kind.retriable}
     assert retriable == {"ConnectionLoss", "SessionMoved", "OperationTimeout"}
 
 
-def test_what_was_never_sent_need_not_be_looked_for() -> None:
+def test_the_advice_depends_on_whether_the_request_was_sent() -> None:
     assert "Read the current state" in str(ConnectionLoss("/n", "cut"))
     assert "Nothing was sent" in str(ConnectionLoss("/n", "cut", maybe_applied=False))

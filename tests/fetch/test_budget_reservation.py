@@ -20,7 +20,7 @@ LIMIT, UNIT = 64 * 2**10, 4096
 
 
 @simulated(range(20))
-async def test_a_request_asks_for_no_more_than_is_free_and_not_for_crumbs() -> None:
+async def test_a_fetch_needs_a_free_unit_of_the_budget() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("t", 1)
         session = KafkaClient(
@@ -38,10 +38,10 @@ async def test_a_request_asks_for_no_more_than_is_free_and_not_for_crumbs() -> N
                 budget.take(others)
                 manager.reconcile({TopicPartition("t", 0): FetchTarget(channel, 0)})
                 await asyncio.sleep(0.3)
-                assert budget.used == LIMIT  # a request is on its way
-                budget.take(2)  # and now there is less than a unit when it comes back
+                assert budget.used == LIMIT  # a fetch is in flight
+                budget.take(2)  # less than a unit is free after its response
                 await asyncio.sleep(5)
-                assert budget.used == others + 2  # it is not worth to ask
+                assert budget.used == others + 2  # no fetch reserves the rest
                 cluster.append("t", 0, 10)
                 await asyncio.sleep(5)
                 assert channel.pop_now() is None
@@ -52,7 +52,7 @@ async def test_a_request_asks_for_no_more_than_is_free_and_not_for_crumbs() -> N
 
 
 @simulated(range(10))
-async def test_a_reader_of_many_streams_reads_one_of_them_after_the_other() -> None:
+async def test_many_streams_are_read_in_turn_within_the_budget() -> None:
     streams, records = 40, 60
     async with FakeCluster(Random(1), brokers=2) as cluster:
         cluster.add_topic("t", streams)
@@ -84,7 +84,7 @@ async def test_a_reader_of_many_streams_reads_one_of_them_after_the_other() -> N
 
 
 @simulated(range(3))
-async def test_streams_that_nobody_reads_keep_no_record_from_another() -> None:
+async def test_unread_streams_do_not_block_another_stream() -> None:
     streams = 40
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("t", streams)

@@ -20,19 +20,19 @@ from tests.support.worlds.fetch import engine_on
 pytestmark = pytest.mark.fast
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
-FETCH = 1  # the key of its API
+FETCH = 1  # the API key
 
 
 def fetches(cluster: FakeCluster) -> int:
     return sum(broker.requests[FETCH] for broker in cluster.brokers.values())
 
 
-async def come_at_once(
+async def delivers_immediately(
     cluster: FakeCluster, records: decoding.AsyncRecords, partitions: list[TopicPartition]
 ) -> None:
     """Check that each appended record is delivered without a wait."""
     for tp in partitions:
-        await asyncio.sleep(0.337)  # in step with no poll
+        await asyncio.sleep(0.337)  # not a multiple of the time of a poll
         (offset,) = cluster.append(*tp, 1)
         async with asyncio.timeout(0.1):
             record = await anext(records)
@@ -43,8 +43,8 @@ async def come_at_once(
 
 
 @simulated(range(2))
-async def test_many_idle_brokers_are_all_answered_at_once() -> None:
-    """Their polls do not use up the budget, so that none has to wait for another's."""
+async def test_records_of_many_idle_brokers_are_delivered_immediately() -> None:
+    """Polls of idle brokers do not exhaust the budget, so that no poll waits for another."""
     every = [TopicPartition("a", number) for number in range(24)]
     async with FakeCluster(Random(1), brokers=24) as cluster:
         cluster.add_topic("a", 24, replicas=1)
@@ -57,12 +57,12 @@ async def test_many_idle_brokers_are_all_answered_at_once() -> None:
             async with asyncio.timeout(5):
                 first = [(await anext(records)).partition for _ in every]
             assert sorted(first) == list(range(24))
-            await come_at_once(cluster, records, every * 2)
+            await delivers_immediately(cluster, records, every * 2)
 
 
 @simulated(range(2))
-async def test_a_partition_without_a_leader_does_not_shorten_polls_for_ever() -> None:
-    """While a partition may get its place at any moment, polls are short, to ask for it soon."""
+async def test_a_partition_without_a_leader_does_not_shorten_polls_forever() -> None:
+    """Polls are short only while a partition may get its leader at any moment."""
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 1)
         async with engine_on(cluster) as manager:
@@ -75,11 +75,11 @@ async def test_a_partition_without_a_leader_does_not_shorten_polls_for_ever() ->
             assert fetches(cluster) - before <= 150  # at 500 ms each there are 120
 
 
-# --- pauses, and what is taken away --------------------------------------------------------------
+# --- paused and removed partitions ---------------------------------------------------------------
 
 
 @simulated(range(2))
-async def test_of_a_paused_partition_only_what_was_begun_is_read_on() -> None:
+async def test_a_paused_partition_delivers_only_the_rest_of_its_chunk() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 1)
         for _ in range(3):
@@ -101,7 +101,7 @@ async def test_of_a_paused_partition_only_what_was_begun_is_read_on() -> None:
 
 
 @simulated(range(2))
-async def test_what_is_taken_away_in_the_middle_is_not_finished() -> None:
+async def test_a_removed_partition_is_not_acknowledged() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 1)
         cluster.append(*A0, 10)
@@ -121,7 +121,7 @@ async def test_what_is_taken_away_in_the_middle_is_not_finished() -> None:
 
 
 @simulated(range(2))
-async def test_a_stream_of_ranges_ends_behind_the_last() -> None:
+async def test_a_stream_of_ranges_ends_after_the_last_range() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 2)
         cluster.append(*A0, 10)
@@ -139,7 +139,7 @@ async def test_a_stream_of_ranges_ends_behind_the_last() -> None:
 
 
 @simulated(range(2))
-async def test_what_was_fetched_to_its_end_and_is_taken_away_is_no_end() -> None:
+async def test_the_removal_of_a_fetched_range_reopens_the_channel() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 1)
         cluster.append(*A0, 10)
@@ -149,14 +149,14 @@ async def test_what_was_fetched_to_its_end_and_is_taken_away_is_no_end() -> None
             await asyncio.sleep(20)
             assert [channel.closed] == [True]
             manager.reconcile({})
-            assert [channel.closed] == [False]  # nobody has read it
+            assert [channel.closed] == [False]  # no record was read
             manager.reconcile({A0: FetchTarget(channel, 2, epoch=1, end=5)})
             async with asyncio.timeout(20):
                 assert [record.offset async for record in Stream(channel)] == [2, 3, 4]
 
 
 @simulated(range(2))
-async def test_a_range_that_is_gone_from_the_log_is_over_at_once() -> None:
+async def test_a_range_before_the_log_start_ends_immediately() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 1)
         cluster.append(*A0, 10)
@@ -169,7 +169,7 @@ async def test_a_range_that_is_gone_from_the_log_is_over_at_once() -> None:
             assert fetches(cluster) == 0
 
 
-# --- managers that come and go -------------------------------------------------------------------
+# --- managers that are opened and closed ---------------------------------------------------------
 
 
 def manager_in(session: KafkaClient) -> FetchManager:
@@ -183,7 +183,7 @@ def session_on(cluster: FakeCluster) -> KafkaClient:
 
 
 @simulated(range(2))
-async def test_who_reads_finds_the_end_when_the_manager_ends() -> None:
+async def test_a_closed_manager_ends_readers() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 1)
 
@@ -192,7 +192,7 @@ async def test_who_reads_finds_the_end_when_the_manager_ends() -> None:
 
         async with (
             asyncio.timeout(60),
-            asyncio.TaskGroup() as group,  # it waits for the readers
+            asyncio.TaskGroup() as group,  # the group waits for the readers
             engine_on(cluster) as manager,
         ):
             channel = manager.channel()
@@ -202,7 +202,7 @@ async def test_who_reads_finds_the_end_when_the_manager_ends() -> None:
 
 
 @simulated(range(2))
-async def test_a_manager_that_ended_leaves_no_connections() -> None:
+async def test_a_closed_manager_leaves_no_connections() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster, session_on(cluster) as session:
         cluster.add_topic("a", 1)
         for _ in range(2):
@@ -215,7 +215,7 @@ async def test_a_manager_that_ended_leaves_no_connections() -> None:
 
 
 @simulated(range(2))
-async def test_two_managers_of_a_session_do_not_wait_for_each_others_polls() -> None:
+async def test_managers_of_one_client_do_not_wait_for_polls_of_each_other() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster, session_on(cluster) as session:
         cluster.add_topic("a", 2)
         async with manager_in(session) as manager, manager_in(session) as two:
@@ -223,18 +223,18 @@ async def test_two_managers_of_a_session_do_not_wait_for_each_others_polls() -> 
             manager.reconcile({A0: FetchTarget(manager.channel(), 0)})
             two.reconcile({A1: FetchTarget(channel, 0)})
             await asyncio.sleep(2)
-            await come_at_once(cluster, aiter(Stream(channel)), [A1] * 20)
+            await delivers_immediately(cluster, aiter(Stream(channel)), [A1] * 20)
 
 
 @simulated(range(5))
-async def test_what_is_taken_back_before_its_offset_was_asked_for_is_not_read() -> None:
-    """The task of the lookup has not run yet, and must not take over the cursor."""
+async def test_a_partition_removed_before_its_offset_lookup_is_not_read() -> None:
+    """The task of the lookup has not run yet, and must not use the cursor."""
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("a", 2)
         cluster.append("a", 1, 5)
         async with engine_on(cluster) as manager:
             channel = manager.channel()
-            manager.reconcile({A0: FetchTarget(channel, 0)})  # and leaders are known
+            manager.reconcile({A0: FetchTarget(channel, 0)})  # leaders are known afterwards
             await asyncio.sleep(1)
             manager.reconcile({A0: FetchTarget(channel, 0), A1: FetchTarget(channel, EARLIEST)})
             manager.reconcile({A0: FetchTarget(channel, 0)})

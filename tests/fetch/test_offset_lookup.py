@@ -66,17 +66,17 @@ async def test_a_consumer_sends_one_request_to_each_broker() -> None:
 
 
 @simulated([1])
-async def test_stop_at_the_end_looks_at_all_logs_with_one_request_to_each_broker() -> None:
+async def test_stop_at_end_sends_one_request_to_each_broker() -> None:
     async with GroupCluster(Random(1), brokers=3) as cluster:
         cluster.add_topic("t", 300)
-        begin = dict.fromkeys(all_of("t", 300), 0)  # so that only the ends are looked up
+        begin = dict.fromkeys(all_of("t", 300), 0)  # only the ends are requested
         async with make_consumer(cluster, (), partitions=begin, stop_at="end") as consumer:
             assert requests(cluster) == [1, 1, 1]
             assert [record async for record in consumer] == []
 
 
 @simulated([1])
-async def test_the_timestamp_that_was_found_is_reported() -> None:
+async def test_offsets_for_times_returns_offset_and_timestamp() -> None:
     async with GroupCluster(Random(1)) as cluster:
         cluster.add_topic("t", 2)
         first, second = all_of("t", 2)
@@ -99,7 +99,7 @@ async def test_the_timestamp_that_was_found_is_reported() -> None:
 
 @simulated([1])
 @pytest.mark.parametrize("cached", [False, True])
-async def test_a_partition_that_a_topic_lacks_is_reported_after_one_fresh_answer(
+async def test_a_missing_partition_is_reported_after_one_metadata_refresh(
     cached: bool,
 ) -> None:
     async with GroupCluster(Random(1)) as cluster:
@@ -120,12 +120,12 @@ async def test_a_partition_that_a_topic_lacks_is_reported_after_one_fresh_answer
             cluster.add_partitions("t", 3)
             added = TopicPartition("t", 2)
             assert await consumer.end_offsets([added]) == {added: 0}, (
-                "it is not remembered as missing"
+                "the partition must not be remembered as missing"
             )
 
 
 @simulated(range(5))
-async def test_a_topic_that_is_missing_is_waited_for_for_two_seconds() -> None:
+async def test_a_missing_topic_is_awaited_for_two_seconds() -> None:
     async with FakeCluster(Random(1)) as cluster, session_on(cluster) as session:
         loop = asyncio.get_running_loop()
         start, tp = loop.time(), TopicPartition("later", 0)
@@ -137,7 +137,7 @@ async def test_a_topic_that_is_missing_is_waited_for_for_two_seconds() -> None:
 
 
 @simulated(range(20))
-async def test_partitions_whose_leaders_moved_are_asked_for_again_and_no_others() -> None:
+async def test_only_partitions_with_moved_leaders_are_requested_again() -> None:
     async with FakeCluster(Random(1)) as cluster, session_on(cluster) as session:
         cluster.add_topic("t", 30)
         every = all_of("t", 30)
@@ -155,7 +155,7 @@ async def test_partitions_whose_leaders_moved_are_asked_for_again_and_no_others(
 
 
 @simulated(range(20))
-async def test_a_broker_that_dies_holds_up_only_its_own_partitions() -> None:
+async def test_a_stopped_broker_delays_only_its_own_partitions() -> None:
     async with FakeCluster(Random(1)) as cluster, session_on(cluster) as session:
         cluster.add_topic("t", 30)
         every = all_of("t", 30)
@@ -166,7 +166,7 @@ async def test_a_broker_that_dies_holds_up_only_its_own_partitions() -> None:
 
 
 @simulated([1])
-async def test_what_was_answered_before_an_error_is_kept() -> None:
+async def test_offsets_received_before_an_error_are_kept() -> None:
     async with FakeCluster(Random(1)) as cluster, session_on(cluster) as session:
         cluster.add_topic("t", 3)
         every = all_of("t", 3)
@@ -178,7 +178,7 @@ async def test_what_was_answered_before_an_error_is_kept() -> None:
 
 
 @simulated([1])
-async def test_trouble_that_lasts_is_raised_when_patience_ends() -> None:
+async def test_a_persistent_error_is_raised_after_the_retry_time() -> None:
     async with FakeCluster(Random(1)) as cluster, session_on(cluster, 5_000) as session:
         cluster.add_topic("t", 1)
         cluster.fail_next(LIST_OFFSETS, NOT_LEADER, times=1000)
@@ -189,7 +189,7 @@ async def test_trouble_that_lasts_is_raised_when_patience_ends() -> None:
 
 
 @simulated([1])
-async def test_each_partition_may_have_a_moment_of_its_own() -> None:
+async def test_each_partition_may_have_its_own_timestamp() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster, session_on(cluster) as session:
         cluster.add_topic("t", 4)
         for number in range(4):
@@ -201,7 +201,7 @@ async def test_each_partition_may_have_a_moment_of_its_own() -> None:
 
 
 @simulated([1])
-async def test_spark_asks_with_one_request_to_each_broker_as_well() -> None:
+async def test_spark_sends_one_request_to_each_broker() -> None:
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("t", 100)
         client: Any = Client({"bootstrap.servers": cluster.bootstrap_servers})

@@ -21,7 +21,7 @@ from asyncconsumer.types import TopicPartition
 
 pytestmark = pytest.mark.fast
 
-METADATA = 3  # the key of its API
+METADATA = 3  # the API key
 EVERY_MS = 5000
 
 
@@ -35,12 +35,12 @@ async def fake() -> AsyncIterator[tuple[FakeCluster, KafkaClient]]:
             yield cluster, session
 
 
-def asked(cluster: FakeCluster) -> int:
+def metadata_requests(cluster: FakeCluster) -> int:
     return sum(broker.requests[METADATA] for broker in cluster.brokers.values())
 
 
 class Growth:
-    """The updates that were received."""
+    """A listener that stores the received updates."""
 
     def __init__(self) -> None:
         self.observed: list[PartitionNumbers] = []
@@ -61,7 +61,7 @@ async def growth(session: KafkaClient, *topics: str) -> AsyncIterator[Growth]:
 
 
 @simulated(seeds=range(10))
-async def test_what_there_is_is_reported_at_once_and_then_what_changed() -> None:
+async def test_existing_partitions_are_reported_first_and_changes_later() -> None:
     async with fake() as (cluster, session):
         cluster.add_topic("a", 1)
         async with growth(session, "a", "b") as result:
@@ -74,22 +74,22 @@ async def test_what_there_is_is_reported_at_once_and_then_what_changed() -> None
             assert result.observed[2:] == [{"a": (0, 1, 2), "b": (0, 1)}]
             cluster.delete_topic("a")
             await asyncio.sleep(10)
-            assert result.observed[3:] == []  # that broker may have old metadata
+            assert result.observed[3:] == []  # the broker may have old metadata
             await asyncio.sleep(25)
             assert result.observed[3:] == [{"b": (0, 1)}]
 
 
 @simulated(seeds=range(10))
-async def test_brokers_are_asked_no_more_often_than_wanted() -> None:
+async def test_metadata_is_requested_at_the_given_interval() -> None:
     async with fake() as (cluster, session):
         cluster.add_topic("a", 1)
         async with growth(session, "a"):
             await asyncio.sleep(100)
-            assert 18 <= asked(cluster) <= 22
+            assert 18 <= metadata_requests(cluster) <= 22
 
 
 @simulated(seeds=range(10))
-async def test_while_no_broker_answers_what_is_known_stays() -> None:
+async def test_known_partitions_are_kept_while_no_broker_answers() -> None:
     async with fake() as (cluster, session):
         cluster.add_topic("a", 2)
         async with growth(session, "a") as result:
@@ -104,21 +104,21 @@ async def test_while_no_broker_answers_what_is_known_stays() -> None:
 
 
 @simulated(seeds=range(10))
-async def test_a_broker_with_old_metadata_takes_nothing_away() -> None:
+async def test_stale_metadata_removes_no_partition() -> None:
     async with fake() as (cluster, session):
         cluster.add_topic("a", 2)
         async with growth(session, "a") as result:
             cluster.go_stale(1)
             cluster.go_stale(2)
             cluster.add_partitions("a", 4)
-            await asyncio.sleep(100)  # the three take turns, by chance
-            cluster.fail_next(METADATA, 5, times=3)  # a topic without a leader is there
+            await asyncio.sleep(100)  # each refresh selects a random broker
+            cluster.fail_next(METADATA, 5, times=3)  # a topic without a leader exists
             await asyncio.sleep(20)
             assert result.observed == [{"a": (0, 1)}, {"a": (0, 1, 2, 3)}]
 
 
 @simulated(seeds=range(10))
-async def test_a_broker_that_does_not_know_a_topic_takes_nothing_away() -> None:
+async def test_a_broker_that_does_not_know_a_topic_removes_no_partition() -> None:
     async with fake() as (cluster, session):
         cluster.go_stale(1)
         cluster.add_topic("a", 2)
@@ -129,7 +129,7 @@ async def test_a_broker_that_does_not_know_a_topic_takes_nothing_away() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_a_leader_that_is_named_in_a_refusal_is_not_asked_for() -> None:
+async def test_a_leader_named_in_a_fetch_error_needs_no_metadata() -> None:
     """KIP-951: the old leader names the new one and its address."""
     tp = TopicPartition("a", 0)
     async with fake() as (cluster, session):
@@ -145,17 +145,17 @@ async def test_a_leader_that_is_named_in_a_refusal_is_not_asked_for() -> None:
             for offset in range(10):
                 assert (await anext(records)).offset == offset
             for node in (2, 3, 1, 3):
-                before = asked(cluster)
+                before = metadata_requests(cluster)
                 cluster.move_leader(tp, node)
                 (offset,) = cluster.append(*tp, 1)
                 async with asyncio.timeout(5):
                     assert (await anext(records)).offset == offset
-                assert asked(cluster) == before
+                assert metadata_requests(cluster) == before
                 assert manager.progress()[tp].node_id == node
 
 
 @simulated(range(10))
-async def test_a_leader_divides_what_it_has_seen_lately_and_sees_what_is_new_then() -> None:
+async def test_a_group_leader_divides_recently_discovered_partitions() -> None:
     async with fake() as (cluster, session):
         cluster.add_topic("t", 2)
         topics = SubscribedTopics(
@@ -165,14 +165,14 @@ async def test_a_leader_divides_what_it_has_seen_lately_and_sees_what_is_new_the
             refresh_seconds=EVERY_MS / 1000,
         )
         await topics.names()
-        before = asked(cluster)
+        before = metadata_requests(cluster)
         assert await topics.partition_counts(["t"]) == {"t": 2}
-        assert asked(cluster) == before
+        assert metadata_requests(cluster) == before
         cluster.add_partitions("t", 3)
         assert await topics.changed() is not None
-        before = asked(cluster)
+        before = metadata_requests(cluster)
         assert await topics.partition_counts(["t"]) == {"t": 3}
-        assert asked(cluster) == before
+        assert metadata_requests(cluster) == before
         await asyncio.sleep(EVERY_MS / 1000)
         cluster.add_partitions("t", 4)
         assert await topics.partition_counts(["t"]) == {"t": 4}

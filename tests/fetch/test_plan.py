@@ -28,7 +28,7 @@ from tests.support.worlds.fetch import FETCH
 pytestmark = pytest.mark.fast
 
 OLD, NEW = UUID(int=1), UUID(int=2)
-NOTHING_CAME = RawResponse(17, memoryview(struct.pack(">ihi", 0, 0, 77) + b"\x01\x00"))
+NO_RECORDS = RawResponse(17, memoryview(struct.pack(">ihi", 0, 0, 77) + b"\x01\x00"))
 UNIT = 1000
 
 
@@ -43,17 +43,17 @@ class Broker:
         self.session = session
 
     def observed(self) -> tuple[dict[int, int], list[int]]:
-        """The offsets by partition of the next request, and what it has forgotten."""
+        """Return the offsets and the forgotten partitions of the next request."""
         versions = {1: (4, 17)}
         message = self.session.request(FetchConfig(), versions, max_wait_ms=1, rack="", max_bytes=1)
         values = message.prepare(versions)
-        self.session.parse_response(NOTHING_CAME)
+        self.session.parse_response(NO_RECORDS)
         rows = [row for topic in values.topics for row in topic["partitions"]]
         forgotten = [number for topic in values.forgotten for number in topic["partitions"]]
         return {row.partition: row.fetch_offset for row in rows}, forgotten
 
 
-def test_of_the_places_that_a_broker_names_only_possible_ones_are_taken() -> None:
+def test_only_valid_broker_endpoints_are_accepted() -> None:
     reported = [
         BrokerEndpoint(node, Address(host, port), None)
         for node, (host, port) in enumerate([("k", 9092), ("", 9092), ("k", 0), ("k", 70_000)])
@@ -62,7 +62,7 @@ def test_of_the_places_that_a_broker_names_only_possible_ones_are_taken() -> Non
     assert FetchSession().parse_response(raw).nodes == {0: Address("k", 9092)}
 
 
-def test_a_session_tells_only_what_changed() -> None:
+def test_a_fetch_session_sends_only_changes() -> None:
     session = FetchSession()
     broker = Broker(session)
     for number in range(1000):
@@ -73,14 +73,14 @@ def test_a_session_tells_only_what_changed() -> None:
     session.remove(at(9))
     assert broker.observed() == ({7: 5}, [9])
     assert broker.observed() == ({}, [])
-    session.add(at(7), PartitionFetch(0, UNIT, 0, NEW))  # of the new topic of that name
+    session.add(at(7), PartitionFetch(0, UNIT, 0, NEW))  # the topic was re-created
     assert broker.observed() == ({7: 0}, [7])
     session.remove(at(7))
-    session.add(at(7), PartitionFetch(0, UNIT, 0, NEW))  # before any listener was called
+    session.add(at(7), PartitionFetch(0, UNIT, 0, NEW))  # before the next request
     assert broker.observed() == ({}, [])
 
 
-def test_a_session_that_starts_over_tells_everything_that_is_wanted() -> None:
+def test_a_reset_fetch_session_sends_all_partitions() -> None:
     session = FetchSession()
     broker = Broker(session)
     for number in range(3):
@@ -90,7 +90,7 @@ def test_a_session_that_starts_over_tells_everything_that_is_wanted() -> None:
     session.remove(at(1))
     session.reset()
     reported, forgotten = broker.observed()
-    assert list(reported.items()) == [(2, 0), (0, 5)]  # what something came for is last in the line
+    assert list(reported.items()) == [(2, 0), (0, 5)]  # a partition with new records is last
     assert forgotten == []
 
 
@@ -117,46 +117,46 @@ class Engine:
         self.channels[channel].buffered_bytes += size
 
 
-def test_a_plan_looks_only_at_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_visits_only_changed_cursors(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
     assert engine.observed() == (dict.fromkeys(range(4), 0), [])
-    looked_at: list[int] = []
+    visited: list[int] = []
     ask = Cursor.to_fetch
 
-    def noted(self: Cursor, max_bytes: int) -> PartitionFetch:
-        looked_at.append(self.partition.partition)
+    def recorded(self: Cursor, max_bytes: int) -> PartitionFetch:
+        visited.append(self.partition.partition)
         return ask(self, max_bytes)
 
-    monkeypatch.setattr(Cursor, "to_fetch", noted)
+    monkeypatch.setattr(Cursor, "to_fetch", recorded)
     engine.cursors[2].advance(9, 0)
     engine.plan.mark_changed(engine.cursors[2])
     engine.cursors[3].paused = True
     engine.plan.mark_changed(engine.cursors[3])
     assert engine.observed() == ({2: 9}, [3])
-    assert looked_at == [2]
+    assert visited == [2]
 
 
-def test_partitions_of_a_full_channel_are_left_out_until_it_has_room() -> None:
+def test_partitions_of_a_full_channel_are_omitted_until_it_has_room() -> None:
     engine = Engine()
     engine.observed()
     engine.fill(0, 6 * UNIT)
     assert engine.observed() == ({}, [0, 2])
     assert engine.plan.held_back
     engine.fill(1, 4 * UNIT)
-    assert engine.observed() is None  # nobody has room: nothing to ask for, and nothing to forget
+    assert engine.observed() is None  # no channel has room: no request
     engine.fill(1, -4 * UNIT)
     engine.fill(0, -6 * UNIT)
     assert engine.observed() == ({0: 0, 2: 0}, [])
     assert not engine.plan.held_back
 
 
-def test_who_was_asked_for_is_known_by_its_version() -> None:
+def test_a_requested_cursor_is_identified_by_its_version() -> None:
     engine = Engine()
     engine.observed()
     first = engine.cursors[0]
     engine.plan.remove(first)
     first.detach()
-    assert engine.plan.requested_cursor(first.partition) is None  # an answer is on its way
+    assert engine.plan.requested_cursor(first.partition) is None  # a response is expected
     engine.plan.add(first)
     engine.observed()
     assert engine.plan.requested_cursor(first.partition) is first
@@ -165,7 +165,7 @@ def test_who_was_asked_for_is_known_by_its_version() -> None:
     assert first.partition not in engine.plan.requested
 
 
-def test_when_nobody_had_room_for_a_while_nothing_is_looked_at_again(
+def test_no_cursor_is_visited_again_after_channels_were_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine()
@@ -180,11 +180,11 @@ def test_when_nobody_had_room_for_a_while_nothing_is_looked_at_again(
 async def read_all(refusals: list[Report], monkeypatch: pytest.MonkeyPatch) -> None:
     report = Fetcher._report
 
-    def noted(self: Fetcher, reported: Report) -> None:
+    def recorded(self: Fetcher, reported: Report) -> None:
         refusals.append(reported)
         report(self, reported)
 
-    monkeypatch.setattr(Fetcher, "_report", noted)
+    monkeypatch.setattr(Fetcher, "_report", recorded)
     async with FakeCluster(Random(1)) as cluster:
         cluster.add_topic("t", 2)
         session = KafkaClient(
@@ -204,7 +204,7 @@ async def read_all(refusals: list[Report], monkeypatch: pytest.MonkeyPatch) -> N
                         await anext(records)
 
 
-def test_the_next_request_goes_on_behind_what_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusals: list[Report] = []  # what comes twice is refused, and read again in the right place
+def test_the_next_fetch_starts_after_the_received_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals: list[Report] = []  # records that arrive twice are refused
     run(read_all(refusals, monkeypatch), seed=1, lag=0.001, limit=1000)
     assert refusals == []

@@ -59,17 +59,17 @@ def test_an_offset_out_of_range_is_reset(policy: str, target: int, offset: int) 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 @pytest.mark.parametrize("offset", [10, 15, 20])
-def test_an_offset_that_the_log_has_is_kept(policy: str, offset: int) -> None:
+def test_an_offset_within_the_log_is_kept(policy: str, offset: int) -> None:
     assert OffsetReset(policy).relocate(TP, offset, LogEnds(10, 20)) is None
 
 
-def test_without_a_reset_an_offset_out_of_range_is_an_error() -> None:
+def test_an_offset_out_of_range_without_a_reset_is_an_error() -> None:
     with pytest.raises(OffsetUnavailable) as caught:
         OffsetReset("none").relocate(TP, 9, LogEnds(10, 20))
     assert (caught.value.offset, caught.value.earliest, caught.value.latest) == (9, 10, 20)
 
 
-def test_a_recreated_topic_is_read_from_the_end_that_the_policy_names() -> None:
+def test_the_reset_policy_names_the_start_in_a_recreated_topic() -> None:
     assert OffsetReset("earliest").start == EARLIEST
     assert OffsetReset("latest").start == LATEST
 
@@ -96,7 +96,7 @@ def test_other_errors_do_not_count_as_corrupt_responses() -> None:
     assert errors.final_corruption(TP, 5, CorruptMessage("a[0]")) is None
 
 
-def test_another_topic_id_is_that_of_a_recreated_topic() -> None:
+def test_another_topic_id_means_a_recreated_topic() -> None:
     ids = TopicIds(CURRENT, frozenset({OLD}))
     assert ids.is_recreated(TP, NEW)
     assert not ids.is_recreated(TP, CURRENT)
@@ -106,6 +106,6 @@ def test_another_topic_id_is_that_of_a_recreated_topic() -> None:
 
 
 @pytest.mark.parametrize("reported", [OLD, None])
-def test_old_metadata_is_not_that_of_a_recreated_topic(reported: UUID | None) -> None:
+def test_old_metadata_does_not_mean_a_recreated_topic(reported: UUID | None) -> None:
     with pytest.raises(LeaderNotAvailable, match="deleted topic"):
         TopicIds(CURRENT, frozenset({OLD})).is_recreated(TP, reported)

@@ -45,12 +45,12 @@ async def engine(
 
 
 def fetching(cluster: FakeCluster) -> dict[int, int]:
-    """Connections to each broker, without the one that metadata come over."""
+    """Return the number of connections to each broker, without the one for metadata."""
     return {node: broker.connections for node, broker in cluster.brokers.items()}
 
 
 @simulated(range(10))
-async def test_a_fetcher_that_nobody_needs_is_closed_and_comes_again() -> None:
+async def test_an_unused_fetcher_is_closed_and_created_again() -> None:
     async with engine(brokers=1) as (cluster, manager):
         channel = manager.channel()
         manager.reconcile({T[0]: FetchTarget(channel, 0)})
@@ -65,16 +65,16 @@ async def test_a_fetcher_that_nobody_needs_is_closed_and_comes_again() -> None:
 
 
 @simulated(range(10))
-async def test_partitions_are_spread_over_so_many_fetchers_as_the_classic_consumer_does() -> None:
+async def test_partitions_are_spread_over_fetchers_like_in_the_classic_consumer() -> None:
     async with engine(brokers=1, num_consumer_fetchers=3) as (cluster, manager):
         channel = manager.channel()
         manager.reconcile({tp: FetchTarget(channel, 0) for tp in T})
         await asyncio.sleep(2)
-        assert fetching(cluster) == {1: 4}  # t-0 and t-3 share one
+        assert fetching(cluster) == {1: 4}  # t-0 and t-3 share a fetcher
 
 
 @simulated(range(10))
-async def test_a_broker_that_moves_gets_a_new_fetcher_and_nothing_is_lost() -> None:
+async def test_a_broker_with_a_new_address_gets_a_new_fetcher() -> None:
     async with engine() as (cluster, manager):
         channel = manager.channel()
         manager.reconcile({tp: FetchTarget(channel, 0) for tp in T})
@@ -92,21 +92,21 @@ async def test_a_broker_that_moves_gets_a_new_fetcher_and_nothing_is_lost() -> N
 
 
 @simulated(range(10))
-async def test_a_partition_whose_leader_is_known_is_read_without_asking_for_it() -> None:
+async def test_a_partition_with_a_known_leader_needs_no_metadata() -> None:
     async with engine(brokers=1) as (cluster, manager):
         channel = manager.channel()
         manager.reconcile({T[0]: FetchTarget(channel, 0)})
         await asyncio.sleep(2)
-        asked = cluster.brokers[1].requests[MetadataRequest.API_KEY]
+        metadata_requests = cluster.brokers[1].requests[MetadataRequest.API_KEY]
         cluster.append("t", 1, 1)
         manager.reconcile({T[0]: FetchTarget(channel, 0), T[1]: FetchTarget(channel, 0)})
         assert await channel.pop() is not None
-        assert cluster.brokers[1].requests[MetadataRequest.API_KEY] == asked
+        assert cluster.brokers[1].requests[MetadataRequest.API_KEY] == metadata_requests
 
 
 @simulated(range(10))
 @pytest.mark.parametrize("number", [0, 1], ids=["after a seek", "after a rebalance"])
-async def test_nobody_waits_for_the_end_of_a_poll_for_what_is_not_wanted_any_more(
+async def test_a_new_position_does_not_wait_for_an_obsolete_poll(
     number: int,
 ) -> None:
     async with engine(brokers=1) as (cluster, manager):
@@ -126,7 +126,7 @@ async def test_nobody_waits_for_the_end_of_a_poll_for_what_is_not_wanted_any_mor
 
 
 @simulated(range(3))
-async def test_who_seeks_again_and_again_does_not_need_a_connection_for_each() -> None:
+async def test_repeated_seeks_reuse_connections() -> None:
     async with engine(brokers=1) as (_, manager):
         channel, brokers = manager.channel(), manager._context.brokers
         before = brokers.new_slot()
@@ -137,7 +137,7 @@ async def test_who_seeks_again_and_again_does_not_need_a_connection_for_each() -
 
 
 @simulated(range(10))
-async def test_a_leader_that_moved_since_it_was_known_is_found() -> None:
+async def test_a_moved_leader_is_found() -> None:
     async with engine(replicas=2) as (cluster, manager):
         channel = manager.channel()
         manager.reconcile({T[0]: FetchTarget(channel, 0)})

@@ -66,10 +66,10 @@ async def reading() -> AsyncIterator[Reading]:
 
 
 @simulated(seeds=range(20))
-async def test_while_the_way_to_it_is_lost_the_leader_is_read() -> None:
+async def test_the_leader_is_read_while_the_replica_is_unreachable() -> None:
     async with reading() as reader:
         reader.cluster.black_hole(NEAR)
-        await reader.next_comes_within(8)  # the cluster finds nothing wrong with it
+        await reader.next_comes_within(8)  # the cluster does not notice it
         assert reader.node == LEADER
         for _ in range(10):
             await reader.next_comes_within(1)
@@ -80,7 +80,7 @@ async def test_while_the_way_to_it_is_lost_the_leader_is_read() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_one_that_the_cluster_gives_up_is_left_soon() -> None:
+async def test_a_replica_that_left_the_isr_is_replaced_by_the_leader() -> None:
     async with reading() as reader:
         reader.cluster.freeze(NEAR)
         reader.cluster.lose_replica(NEAR)
@@ -89,13 +89,13 @@ async def test_one_that_the_cluster_gives_up_is_left_soon() -> None:
 
 
 @simulated(seeds=range(20))
-async def test_one_that_lags_behind_is_left_alone_for_a_while() -> None:
+async def test_a_lagging_replica_is_avoided_for_some_time() -> None:
     async with reading() as reader:
         reader.cluster.go_stale(NEAR)
         reader.cluster.black_hole(NEAR)
         await reader.next_comes_within(8)
         reader.cluster.restore(NEAR)
-        await asyncio.sleep(60)  # by now it has been tried: it does not have the offset yet
+        await asyncio.sleep(60)  # the replica was tried and did not have the offset yet
         before = reader.cluster.brokers[NEAR].requests[1]
         for _ in range(100):
             await asyncio.sleep(0.1)
@@ -104,7 +104,7 @@ async def test_one_that_lags_behind_is_left_alone_for_a_while() -> None:
 
 
 @simulated(seeds=range(10))
-async def test_the_leader_is_asked_now_and_then_whether_it_is_still_near() -> None:
+async def test_the_leader_confirms_the_preferred_replica_at_intervals() -> None:
     async with reading() as reader:
         before = reader.cluster.brokers[LEADER].requests[1]
         await asyncio.sleep(400)
@@ -114,7 +114,7 @@ async def test_the_leader_is_asked_now_and_then_whether_it_is_still_near() -> No
 
 
 @simulated(seeds=range(5))
-async def test_one_that_nobody_knows_is_left_for_the_leader(
+async def test_the_leader_is_read_instead_of_an_unknown_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetching, "near_replica", lambda broker, offset, rack: 77 if rack else -1)

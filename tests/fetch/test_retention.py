@@ -27,7 +27,7 @@ EMPTY_RESPONSE = RawResponse(17, memoryview(struct.pack(">ihi", 0, 0, 9) + b"\x0
 
 
 @simulated(range(3))
-async def test_a_manager_forgets_the_log_ends_of_partitions_that_are_no_longer_read() -> None:
+async def test_log_ends_of_partitions_that_are_no_longer_read_are_dropped() -> None:
     async with (
         FakeCluster(Random(1), brokers=1) as cluster,
         KafkaClient(
@@ -55,7 +55,7 @@ async def test_a_manager_forgets_the_log_ends_of_partitions_that_are_no_longer_r
             assert manager._last_ends == {}
 
 
-def test_a_session_forgets_the_names_of_topics_that_are_no_longer_fetched() -> None:
+def test_names_of_topics_that_are_no_longer_fetched_are_dropped() -> None:
     session, partition = FetchSession(), TopicPartition("kept", 0)
     session.add(partition, PartitionFetch(0, 1, topic_id=UUID(int=1)))
     for number in range(2, 2_000):

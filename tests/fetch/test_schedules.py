@@ -1,6 +1,6 @@
 """Random faults on the fetch engine: each offset once, in order, within the budget.
 
-`make simulate` runs the schedules by the ten thousand.
+`make simulate` runs thousands of schedules.
 """
 
 import pytest
@@ -64,7 +64,7 @@ def refusals_are_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionPlacer, "on_report", hear_most)
 
 
-def what_is_in_flight_is_read_on_after_a_loss(patch: pytest.MonkeyPatch) -> None:
+def chunks_in_flight_are_read_after_a_loss(patch: pytest.MonkeyPatch) -> None:
     drop = Channel.drop
 
     def drop_what_waits(self: Channel, partition: TopicPartition) -> int:
@@ -78,7 +78,7 @@ def what_is_in_flight_is_read_on_after_a_loss(patch: pytest.MonkeyPatch) -> None
     patch.setattr("asyncconsumer.streams.stream.Stream.forget", lambda self, partition: None)
 
 
-def what_waits_is_kept_after_a_loss(patch: pytest.MonkeyPatch) -> None:
+def buffered_chunks_are_kept_after_a_loss(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Channel, "drop", lambda self, partition: 0)
 
 
@@ -90,8 +90,8 @@ def what_waits_is_kept_after_a_loss(patch: pytest.MonkeyPatch) -> None:
         room_is_not_given_back,
         room_is_given_back_twice,
         refusals_are_dropped,
-        what_is_in_flight_is_read_on_after_a_loss,
-        what_waits_is_kept_after_a_loss,
+        chunks_in_flight_are_read_after_a_loss,
+        buffered_chunks_are_kept_after_a_loss,
     ],
     ids=lambda bug: bug.__name__,
 )

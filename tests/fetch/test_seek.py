@@ -20,7 +20,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @simulated(range(5))
-async def test_what_was_sought_comes_before_a_poll_under_way_is_over() -> None:
+async def test_a_record_after_a_seek_does_not_wait_for_the_poll_in_flight() -> None:
     loop = asyncio.get_running_loop()
     async with coordinating("classic") as cluster:
         cluster.add_topic("t", 2)
@@ -30,7 +30,7 @@ async def test_what_was_sought_comes_before_a_poll_under_way_is_over() -> None:
             for _ in range(5):
                 await anext(records)
             for n in range(10):
-                await asyncio.sleep(0.3 * n)  # somewhere in a poll
+                await asyncio.sleep(0.3 * n)  # at some moment of a poll
                 consumer.seek(A, n % 5)
                 began = loop.time()
                 assert (await anext(records)).offset == n % 5
@@ -38,7 +38,7 @@ async def test_what_was_sought_comes_before_a_poll_under_way_is_over() -> None:
 
 
 @simulated(range(5))
-async def test_the_usual_fetcher_takes_back_what_was_sought() -> None:
+async def test_a_partition_returns_to_its_fetcher_after_a_seek() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster, engine_on(cluster, WAITS) as engine:
         cluster.add_topic("t", 2)
         cluster.append("t", 0, 5)
@@ -54,7 +54,9 @@ async def test_the_usual_fetcher_takes_back_what_was_sought() -> None:
         await asyncio.sleep(5)
         assert [len(fetcher.cursors) for fetcher in engine._pool] == [2, 0]
         await asyncio.sleep(10)
-        assert [len(fetcher.cursors) for fetcher in engine._pool] == [2]  # the other one was closed
+        assert [len(fetcher.cursors) for fetcher in engine._pool] == [
+            2
+        ]  # the other fetcher was closed
         cluster.append("t", 0, 1)
         cluster.append("t", 1, 1)
         assert {(await anext(stream)).partition for _ in range(2)} == {0, 1}

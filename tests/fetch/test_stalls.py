@@ -35,7 +35,7 @@ def kinds(news: list[Stalled | Recovered]) -> list[type]:
     return [type(item) for item in news]
 
 
-def test_a_stall_is_reported_once_after_the_time_allowed_and_so_is_its_end() -> None:
+def test_a_stall_and_its_end_are_each_reported_once() -> None:
     stalls, cursor = Stalls(10.0), unplaced()
     sights = [Observation(cursor, None, [])]
     assert stalls.check(sights, 0.0) == []
@@ -48,11 +48,11 @@ def test_a_stall_is_reported_once_after_the_time_allowed_and_so_is_its_end() -> 
     cursor.advance(6, 0)
     assert stalls.check(sights, 12.0) == [Recovered(AT, 12.0)]
     assert stalls.current == {}
-    assert stalls.check(sights, 21.9) == []  # it moved at 12, as far as can be seen
+    assert stalls.check(sights, 21.9) == []  # the last observed progress was at 12
     assert kinds(stalls.check(sights, 22.0)) == [Stalled]
 
 
-def test_what_need_not_move_has_recovered_and_what_is_not_wanted_is_forgotten() -> None:
+def test_paused_partitions_recover_and_removed_partitions_are_forgotten() -> None:
     stalls, cursor = Stalls(10.0), unplaced()
     sights = [Observation(cursor, None, [])]
     stalls.check(sights, 0.0)
@@ -60,23 +60,23 @@ def test_what_need_not_move_has_recovered_and_what_is_not_wanted_is_forgotten() 
     cursor.paused = True
     assert kinds(stalls.check(sights, 11.0)) == [Recovered]
     cursor.paused = False
-    assert stalls.check(sights, 20.0) == []  # its time starts again
+    assert stalls.check(sights, 20.0) == []  # the time starts again
     assert kinds(stalls.check(sights, 30.0)) == [Stalled]
     assert stalls.check([], 31.0) == []
     assert stalls.current == {}
 
 
-def test_what_nobody_reported_the_end_of_is_not_taken_for_read() -> None:
+def test_a_partition_with_an_unknown_log_end_is_stalled() -> None:
     stalls, cursor = Stalls(10.0), unplaced()
     sights = [Observation(cursor, cast("Fetcher", SimpleNamespace(blocked_reason=None)), [])]
     stalls.check(sights, 0.0)
-    assert kinds(stalls.check(sights, 10.0)) == [Stalled]  # its broker was never asked for it
+    assert kinds(stalls.check(sights, 10.0)) == [Stalled]  # the broker was never asked
     cursor.set_log_end(5)
-    assert kinds(stalls.check(sights, 11.0)) == [Recovered]  # there is nothing to read
+    assert kinds(stalls.check(sights, 11.0)) == [Recovered]  # no record is left to read
 
 
 @simulated(range(2))
-async def test_who_reads_slowly_does_not_stall() -> None:
+async def test_a_slow_reader_does_not_cause_a_stall() -> None:
     async with FakeCluster(Random(1), brokers=1) as cluster:
         cluster.add_topic("t", 1)
         for _ in range(4):
@@ -86,7 +86,7 @@ async def test_who_reads_slowly_does_not_stall() -> None:
             channel = manager.channel()
             manager.reconcile({AT: FetchTarget(channel, 0)})
             records = aiter(Stream(channel))
-            for _ in range(30):  # each fetch lasts for longer than may pass without a move
+            for _ in range(30):  # each batch is read for longer than the stall timeout
                 await anext(records)
                 await asyncio.sleep(1)
             assert AT in channel
@@ -95,7 +95,7 @@ async def test_who_reads_slowly_does_not_stall() -> None:
             assert manager.events.counts["stalled"] == 1
 
 
-def test_what_has_no_room_is_stalled_though_it_had_read_all_that_it_was_reported() -> None:
+def test_a_partition_at_its_log_end_without_room_is_stalled() -> None:
     budget = Budget(1000)
     cursor = Cursor.of(AT, FetchTarget(Channel(budget), 5))
     cursor.set_log_end(5)
@@ -103,7 +103,7 @@ def test_what_has_no_room_is_stalled_though_it_had_read_all_that_it_was_reported
     stalls = Stalls(10.0)
     stalls.check(sights, 0.0)
     assert stalls.check(sights, 20.0) == []
-    budget.take(1000)  # for others
+    budget.take(1000)  # by other channels
     stalls.check(sights, 30.0)
     (stalled,) = stalls.check(sights, 50.0)
     assert isinstance(stalled, Stalled)

@@ -48,7 +48,7 @@ def cluster_of(fetches: Fetches) -> FakeCluster:
 
 
 @simulated(range(3))
-async def test_a_throttle_time_is_limited_and_reported_as_the_reason_of_a_stall() -> None:
+async def test_a_throttle_time_is_limited_and_the_reason_of_a_stall() -> None:
     fetches = Fetches(throttle_ms=2**31 - 1)
     async with cluster_of(fetches) as cluster, engine_on(cluster, stall_timeout_ms=5000) as engine:
         cluster.add_topic("t", 1)
@@ -66,7 +66,7 @@ async def test_a_throttle_time_is_limited_and_reported_as_the_reason_of_a_stall(
 
 
 @simulated(range(3))
-async def test_refused_fetch_sessions_are_asked_for_less_and_less_often() -> None:
+async def test_refused_fetch_sessions_are_requested_with_a_backoff() -> None:
     fetches = Fetches(code=FetchSessionNotFound.code)
     async with cluster_of(fetches) as cluster, engine_on(cluster, stall_timeout_ms=5000) as engine:
         cluster.add_topic("t", 1)
@@ -75,7 +75,7 @@ async def test_refused_fetch_sessions_are_asked_for_less_and_less_often() -> Non
         engine.reconcile({AT: FetchTarget(channel, 0)})
         await asyncio.sleep(20)
         assert 10 < len(fetches.times) < 40
-        assert fetches.times[1] - fetches.times[0] < 0.05  # one refusal is usual
+        assert fetches.times[1] - fetches.times[0] < 0.05  # the first refusal is not delayed
         assert "refuses fetch sessions" in engine.stalled()[AT].reason
         fetches.refusing = False
         async with asyncio.timeout(2):

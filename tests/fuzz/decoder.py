@@ -1,9 +1,9 @@
-"""Spoiled inputs for the decoders: only the typed errors come out, and all decoders agree.
+"""Mutated inputs for the decoders. Only typed errors are raised, and all decoders agree.
 
     python -m tests.fuzz.decoder --inputs 10000000
 
-Inputs come in blocks, each from its own seed: what goes wrong, a crash included, is repeated with
-`--seed` and `--block`. Memory must stay flat.
+Inputs are created in blocks, each from its own seed. An error or a crash is repeated with `--seed`
+and `--block`. Memory must stay flat.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import psutil
 
 from asyncconsumer.errors import CorruptRecords, MalformedResponse
 from asyncconsumer.records import decoding
-from tests.fuzz.mutate import FRAMES, record_set, spoil
+from tests.fuzz.mutate import FRAMES, mutate, record_set
 
 BLOCK = 1000
 ALL_COLUMNS, AS_VIEWS = 63, 64
@@ -44,7 +44,7 @@ class Evicting:
         self._window = window
 
     def make_room(self, reader: object) -> None:
-        """There is always some."""
+        """Do nothing, because there is always room."""
 
     def hold(self, reader: object, size: int, again: bool) -> int:
         """Keep the window."""
@@ -54,8 +54,8 @@ class Evicting:
         """Do nothing, because nothing is charged."""
 
 
-def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
-    """Everything that can be seen of a decoding, in order."""
+def observed(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
+    """Return everything that can be observed of a decoding, in order."""
     records = decoder.Records(
         data,
         topic="t",
@@ -93,7 +93,7 @@ def seen_by(decoder: ModuleType, data: bytes, options: Options) -> list[object]:
 
 
 def plain(table: object) -> object:
-    """Buffers of any kind as bytes."""
+    """Return buffers of any kind as bytes."""
     if isinstance(table, tuple | list):
         return [plain(part) for part in table]
     return table if table is None or isinstance(table, int) else bytes(table)  # type: ignore[call-overload]
@@ -121,29 +121,29 @@ def viewed(column: tuple[Any, ...], rows: int, buffers: list[bytes]) -> list[obj
     return results
 
 
-def answer_of(decoder: ModuleType, frame: bytes, version: int) -> object:
-    """The answer, or the error and its place."""
+def parsed_frame(decoder: ModuleType, frame: bytes, version: int) -> object:
+    """Return the response, or the error and its offset."""
     try:
         return tuple(decoder.fetch_answer(frame, version))
     except MalformedResponse as error:
         return error.position, error.reason
 
 
-def spoiled(data: bytearray, rng: Random) -> bytes:
+def mutated(data: bytearray, rng: Random) -> bytes:
     for _ in range(rng.choice((0, 1, 1, 2, 3, 6))):
-        spoil(data, rng)
+        mutate(data, rng)
     return bytes(data)
 
 
 def one_input(twins: list[ModuleType], rng: Random) -> None:
-    """Make an input, and compare what the decoders see in it."""
+    """Create an input and compare the results of the decoders."""
     seen: list[object]
     if rng.randrange(8) == 0:
         version, frame = rng.choice(FRAMES)
-        data = spoiled(bytearray(frame), rng)
-        seen = [answer_of(twin, data, version) for twin in twins]
+        data = mutated(bytearray(frame), rng)
+        seen = [parsed_frame(twin, data, version) for twin in twins]
     else:
-        data = spoiled(record_set(rng), rng)
+        data = mutated(record_set(rng), rng)
         options = Options(
             check_crc=rng.randrange(8) == 0,
             offset=rng.choice((0, 0, 11, 91)),
@@ -151,10 +151,10 @@ def one_input(twins: list[ModuleType], rng: Random) -> None:
             max_decompressed_bytes=rng.choice((1 << 16, 1 << 16, 60)),
             columns=rng.choice((0,) * 14 + (ALL_COLUMNS, ALL_COLUMNS | AS_VIEWS)),
         )
-        seen = [seen_by(twin, data, options) for twin in twins]
-        if not options.columns:  # tables may end elsewhere
+        seen = [observed(twin, data, options) for twin in twins]
+        if not options.columns:  # tables may end at other records
             evicting = options._replace(window=rng.choice((1, 100, 5000)))
-            seen += [seen_by(twin, data, evicting) for twin in twins]
+            seen += [observed(twin, data, evicting) for twin in twins]
     if any(other != seen[0] for other in seen):
         raise AssertionError(f"decoders differ on {data.hex()}: {seen}")
 

@@ -1,4 +1,4 @@
-"""Good inputs, and ways to spoil them."""
+"""Valid inputs, and mutations of them."""
 
 import struct
 from random import Random
@@ -52,8 +52,8 @@ def record_set(rng: Random) -> bytearray:
     return bytearray(b"".join(rng.choices(ENTRIES, k=rng.choice((1, 1, 2, 3)))))
 
 
-def spoil(data: bytearray, rng: Random) -> None:
-    """One change, in place. Most keep the length, so that corrupt bytes are found deep inside."""
+def mutate(data: bytearray, rng: Random) -> None:
+    """Make one change in place. Most changes keep the length, so that parsers get far."""
     offset = rng.randrange(len(data)) if data else 0
     match rng.randrange(10):
         case 0 | 1 | 2 if data:

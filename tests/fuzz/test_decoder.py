@@ -9,11 +9,11 @@ pytestmark = pytest.mark.fast
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_decoders_agree_on_spoiled_inputs_and_memory_stays_flat(part: int) -> None:
+def test_decoders_agree_on_mutated_inputs_and_memory_stays_flat(part: int) -> None:
     assert fuzz(50_000, seed=2024, first_block=part * 50) < GROWTH_ALLOWED
 
 
-def test_the_inputs_are_good_before_they_are_spoiled() -> None:
+def test_the_inputs_are_valid_before_the_mutations() -> None:
     from asyncconsumer.records.decoding import Records
 
     for entry in ENTRIES:
