@@ -35,7 +35,7 @@ class Budget:
 
     @property
     def free(self) -> int:
-        """The bytes that any fetch may use. Bytes that are kept for shares are not included."""
+        """The bytes that any fetch may use, without those kept for channels that have no data."""
         return self.limit - self._reserve - self.used
 
     @property
@@ -44,9 +44,9 @@ class Budget:
         return 0 < self.share <= self.limit - self.used
 
     def divide(self, channels: int) -> None:
-        """Keep a quarter of the limit as shares, one for each of several channels.
+        """Keep a quarter of the limit for channels without data, in equal shares.
 
-        With only one channel, nothing is kept.
+        There is one share for each of `channels` channels. With only one channel, nothing is kept.
         """
         self._reserve = self.limit // _FRACTION if channels > 1 else 0
         self.share = self._reserve // channels
@@ -77,5 +77,5 @@ class Budget:
         self._wakeups.setdefault(wakeup)
 
     def cancel_notify(self, wakeup: asyncio.Event) -> None:
-        """Prevent that the next `give_back` or `wake` sets the event `wakeup`."""
+        """Do not set the event `wakeup` any more, despite an earlier `notify_on_release`."""
         self._wakeups.pop(wakeup, None)

@@ -64,9 +64,9 @@ class Channel:
         return self._ending is None and (unread < self._budget.free or self.has_share())
 
     def has_share(self) -> bool:
-        """Return whether fetchers may use the channel's share of the budget.
+        """Return whether fetchers may use the bytes that are kept for a channel without data.
 
-        They may if the channel has no unread data and the share is within the budget's limit.
+        They may if this channel has no unread data, and the memory limit has room for these bytes.
         """
         unread = self.buffered_bytes - self._held.waiting
         return self._ending is None and not unread and self._budget.has_share
@@ -135,9 +135,8 @@ class Channel:
     def close(self, error: ConsumerError | None = None) -> None:
         """Accept no more chunks.
 
-        After the buffered chunks, `pop` raises `error`, or returns None if there is no error. If
-        the channel is closed several times, the first `error` is used. But a close without an error
-        also replaces an earlier `finish`.
+        After the buffered chunks, `pop` raises `error`, or returns None if there is no error. Later
+        calls have no effect. But a call without an error replaces an earlier `finish`.
         """
         if error is None:
             self.reopen()
