@@ -78,7 +78,7 @@ class Iteration:
     def on_exit(self, reason: Exit) -> None:
         """Handle the end of the loop. `reason` says how it was left, for example by ``break``.
 
-        The item in flight is acknowledged or redelivered accordingly.
+        After a ``break`` the item in flight is acknowledged. After an error it is redelivered.
         """
         self.reader.on_exit(self, reason)
         if isinstance(self.source, ObservingSource):
@@ -152,7 +152,7 @@ class Reader:
         """Acknowledge the item in flight when the ``async with`` block ends without an error.
 
         The item stays unacknowledged if its loop ended with an error, or if its task failed or was
-        cancelled. It also does if another task reads the stream and still runs.
+        cancelled. It also stays so if another task reads the stream and still runs.
         """
         current = asyncio.current_task()
         tasks = [task for task in (self.owner, self.task) if task is not None]

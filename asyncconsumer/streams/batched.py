@@ -216,7 +216,7 @@ class BatchedStream(Stream):
     def finished(self) -> dict[TopicPartition, int]:
         """Return the offset after the last acknowledged record of each partition.
 
-        For a partition in the current batch, this is the first offset of the batch.
+        For a partition in the current batch, this is its first offset in the batch.
         """
         return {**super().finished(), **self._first}
 

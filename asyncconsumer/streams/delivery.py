@@ -73,7 +73,7 @@ class Delivery:
         self.chunk, self.is_new = None, False
 
     def count(self) -> None:
-        """Add the records delivered since the last call, and their bytes, to the chunk's meter.
+        """Count the records delivered since the last call, and their bytes, in the metrics.
 
         The bytes are an estimate: the part of the chunk's bytes that corresponds to the offsets of
         these records.

@@ -10,7 +10,7 @@ from asyncconsumer.errors import ConsumerTimeout
 
 
 class IdleTimeout(NamedTuple):
-    """The time without a chunk after which a stream ends or raises ConsumerTimeout.
+    """The time without records after which a stream ends or raises ConsumerTimeout.
 
     If `may_end` is set, it is called when the time is over. The stream ends if it returns True, and
     waits again if it returns False. Without `may_end`, the stream raises.

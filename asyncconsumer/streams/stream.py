@@ -209,11 +209,11 @@ class Stream:
         return again
 
     def leftover(self, *, whole: bool) -> dict[TopicPartition, int]:
-        """Return the partition and the offset that must be fetched again before the next loop.
+        """Return the partition and offset from which the next loop must fetch, or an empty dict.
 
-        They are those of the current chunk, if it is partly read. The result is empty if the next
-        loop can continue within the chunk. A loop over records can, if the chunk was read record by
-        record. `whole` says that the next loop is over chunks, which cannot.
+        The rest of a partly read chunk must be fetched again, unless the next loop can continue in
+        the chunk. Only a loop over records can, and only if the chunk was read record by record.
+        `whole` means that the next loop is over chunks.
         """
         chunk = self._delivery.begun
         if chunk is None or (self._records.current is chunk.records and not whole):
@@ -252,7 +252,7 @@ class Stream:
         return None if chunk is None else chunk.timestamp
 
     def count_delivered(self) -> None:
-        """Add the delivered records of the current chunk to the partition's meter."""
+        """Count the delivered records of the current chunk in the metrics of its partition."""
         self._delivery.count()
 
     @property
