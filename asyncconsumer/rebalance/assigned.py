@@ -24,7 +24,7 @@ class RevokedPosition(NamedTuple):
 
 
 class ListenerCall(NamedTuple):
-    """The partitions of the listener call that is running. Both fields are empty without one."""
+    """The partitions for which a rebalance listener is being called. Otherwise both are empty."""
 
     starting: Collection[TopicPartition] = ()  # assigned partitions that are not fetched yet
     # stopped partitions that are not released yet, with their offsets

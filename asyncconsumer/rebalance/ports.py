@@ -11,7 +11,7 @@ from asyncconsumer.types import TopicPartition
 
 
 class OffsetCommits(Protocol):
-    """The committed offsets of a group, as a rebalancer uses them."""
+    """The interface with which a rebalancer loads and commits the offsets of a group."""
 
     async def load(
         self, partitions: Collection[TopicPartition]

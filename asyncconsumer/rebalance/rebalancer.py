@@ -187,7 +187,7 @@ class Rebalancer:
         self._reconcile(offsets)
 
     def on_topic_recreated(self, tp: TopicPartition) -> None:
-        """Reset the positions and committed offsets of a partition whose topic was re-created."""
+        """Reset the position of a partition whose topic was re-created, and its known offsets."""
         if (routed := self._reading.get(tp)) is None:
             return
         start = EARLIEST if self._policy.auto_offset_reset == "earliest" else LATEST
@@ -261,10 +261,10 @@ class Rebalancer:
         return routed.target.offset if routed.target.offset >= 0 else None
 
     def start_to_look_up(self, partition: TopicPartition) -> int | None:
-        """Return EARLIEST or LATEST if the position must be looked up from there, otherwise None.
+        """Return EARLIEST or LATEST if the caller must look up that offset, otherwise None.
 
-        This is so only while a rebalance listener is called for the newly assigned partition,
-        because the partition is not fetched yet. Later, `position` returns the offset. Raise
+        The caller must look it up while a rebalance listener is called for the newly assigned
+        partition, because the partition is not fetched yet. Later, fetching looks it up. Raise
         `NoCommittedOffset` if no offset is committed and `auto_offset_reset` is "none".
         """
         if (start := self._reading[partition].target.offset) == NO_OFFSET:
