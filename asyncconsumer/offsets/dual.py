@@ -20,7 +20,7 @@ class DualOffsets:
         self._second = second
 
     async def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return for each partition the larger of the offsets in both stores, or None without any.
+        """Return the larger offset of both stores for each partition, or None if both have none.
 
         The store with the smaller offset has missed a commit. A rewind is therefore safe only if
         its commit reached both stores.
