@@ -1,4 +1,4 @@
-"""The send buffer: the count and the limit of the bytes that wait to be written."""
+"""The send buffer: a limit for the bytes of records that wait to be written."""
 
 import asyncio
 from collections import deque

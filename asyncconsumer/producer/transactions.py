@@ -37,7 +37,7 @@ class TransactionState(enum.Enum):
 
 
 class BatchSender(Protocol):
-    """The producer's sender, as its transactions use it."""
+    """The interface of a producer's sender, for the transactions of the producer."""
 
     async def flush(self) -> None:
         """Wait until all records are written or have failed. Raise the first record's error."""
