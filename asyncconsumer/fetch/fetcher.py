@@ -219,7 +219,7 @@ class Fetcher:
         cursor.detach()
 
     def refresh(self, cursor: Cursor) -> None:
-        """Check again whether requests include a cursor, because it was paused or resumed."""
+        """Update later requests after the partition of a cursor was paused or resumed."""
         self._plan.mark_changed(cursor)
         self._wakeup.set()
 

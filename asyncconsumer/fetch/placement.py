@@ -250,7 +250,7 @@ class PartitionPlacer:
     # --- offset lookup ---------------------------------------------------------------------------
 
     async def _look_up(self, address: Address, versions: list[tuple[Cursor, int]]) -> None:
-        """Look up the offsets of cursors at a broker, then start to fetch them.
+        """Look up the offsets of cursors at a broker, then start to fetch their partitions.
 
         `versions` has each cursor with its version at the time of the call. A cursor whose version
         has changed since is ignored, because it was removed or moved.
@@ -295,7 +295,7 @@ class PartitionPlacer:
     def _relocate(self, cursor: Cursor, ends: LogEnds) -> None:
         """Apply `auto_offset_reset` to a cursor whose offset the broker reported as out of range.
 
-        `ends` are the log ends, by which the report is checked.
+        `ends` are the current ends of the log. They show whether the report is right.
         """
         reset = self._reset if cursor.target.end is None else NO_RESET
         try:

@@ -37,7 +37,7 @@ class FetchPlan:
 
     @property
     def cursors(self) -> list[Cursor]:
-        """All cursors."""
+        """The cursors of the fetcher."""
         return list(self._cursors.values())
 
     def add(self, cursor: Cursor) -> None:

@@ -44,7 +44,7 @@ class PreferredReplica(NamedTuple):
         return cls(node_id, now + _REPLICA_SECONDS)
 
     def is_expired(self, now: float) -> bool:
-        """Return whether the use of the replica has ended, so that the leader must name one."""
+        """Return whether the time to use the replica is over, so the leader must name one again."""
         return self.node_id is not None and now >= self.until
 
     def is_avoided(self, now: float) -> bool:
