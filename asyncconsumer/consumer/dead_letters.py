@@ -144,8 +144,8 @@ class DeadLetterProducer(AsyncResource):
     def reach_by(self, connection: ConnectionConfig) -> None:
         """Set the options for connections to the brokers.
 
-        The constructor's options may lack the addresses, which a ZooKeeper group reads when it
-        opens.
+        The constructor's options have no addresses if a ZooKeeper group is used. The addresses are
+        read from ZooKeeper when the consumer opens.
         """
         self._connection = connection
 

@@ -1,4 +1,4 @@
-"""The measurements of an open consumer: its recorder, its fetch manager and its partitions."""
+"""The metrics of an open consumer, from its recorder, its fetch manager and its partitions."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -72,7 +72,7 @@ class OpenStream(Protocol):
 
 
 class Collaborators(NamedTuple):
-    """The objects that the user passed to a consumer besides options."""
+    """The objects that a consumer uses besides its options, most of them from the user."""
 
     listeners: ListenerList
     offsets: OffsetStore | None

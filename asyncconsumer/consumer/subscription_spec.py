@@ -20,9 +20,10 @@ class ManualPartitions(frozenset[TopicPartition]):
     starts: dict[TopicPartition, int]
 
     def __new__(cls, starts: Mapping[TopicPartition, int | None]) -> Self:
-        """Create the set of the keys of `starts`, which maps each partition to its start offset.
+        """Create the set of the partitions in `starts`, which maps them to start offsets.
 
-        None stands for the committed offset. The attribute `starts` has only the other entries.
+        An offset of None means the committed offset. The attribute `starts` leaves out these
+        partitions.
         """
         self = super().__new__(cls, starts)
         self.starts = {tp: offset for tp, offset in starts.items() if offset is not None}
