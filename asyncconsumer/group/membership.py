@@ -44,7 +44,7 @@ class Membership(Protocol):
         """Return whether a newer assignment is due, for which other members may be waiting.
 
         If so, a caller that is still loading offsets may request the next assignment at once.
-        Partitions that it has not started to read are assigned again with the next one.
+        Partitions that it has not started to read are in the next assignment, too.
         """
 
     @property

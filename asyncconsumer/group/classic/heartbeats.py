@@ -147,7 +147,7 @@ class Heartbeats:
 
     @property
     def last_heartbeat(self) -> float:
-        """The send time of the last successful heartbeat."""
+        """The loop time at which the last successful heartbeat was sent, or -inf."""
         return self._confirmed_at
 
     @property
@@ -172,8 +172,9 @@ class Heartbeats:
         """Return a context manager for a JoinGroup request, which suspends the rebalance timeout.
 
         If the request is sent within the timeout, the coordinator then waits only for other
-        members. A retry of such a request may be sent later. But if the first request is sent
-        later, the next generation may have begun without this member, so the timeout still applies.
+        members. A retry of such a request may be sent after the timeout. If the first request is
+        sent after it, the timeout still applies, because the next generation may have begun
+        without this member.
         """
         before = self._stable
         self._in_time = self._in_time or asyncio.get_running_loop().time() < self._join_by

@@ -1,9 +1,9 @@
 """Membership in a KIP-848 group, in which the coordinator computes the assignment.
 
-A heartbeat response may carry a new target assignment. Partitions that are not in it any more are
+A heartbeat response may contain a new target assignment. Partitions that are not in it any more are
 revoked first. The coordinator assigns them to another member only after this member has confirmed
-that. Partitions that are new in it were released by other members, so this member owns them at
-once. Unchanged partitions are read without interruption. Heartbeats continue during all of this.
+the revocation. Partitions that are new in it were released by other members, so this member owns
+them at once. Unchanged partitions are read without interruption. Heartbeats continue meanwhile.
 """
 
 import asyncio

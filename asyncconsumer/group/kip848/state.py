@@ -116,7 +116,7 @@ class HeartbeatFields(NamedTuple):
 class _Acknowledged(NamedTuple):
     """The subscription and the owned partitions that the coordinator has from this member.
 
-    A value is None if the coordinator may not have the member's last one.
+    A value is None if the coordinator may not have received the latest value.
     """
 
     subscribed: ResolvedSubscription | None = None

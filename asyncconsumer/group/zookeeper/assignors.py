@@ -104,9 +104,9 @@ Strategy = Callable[[GroupInfo], OwnerByPartition]
 
 
 def by_range(group: GroupInfo) -> OwnerByPartition:
-    """Assign consecutive partitions of each topic to each thread.
+    """Assign consecutive partitions of each topic to each consumer thread.
 
-    If they do not divide evenly, the first threads get one more.
+    If the partitions do not divide evenly, the first threads get one more.
     """
     assignment: OwnerByPartition = {}
     for topic, threads in group.subscriptions().items():

@@ -125,7 +125,7 @@ class ZooKeeperMembership:
     def is_current(self) -> bool:
         """Whether the session is alive, and this member has claimed all its partitions.
 
-        The subscription never changes.
+        The subscription is not compared, because it never changes.
         """
         return self._claimed and not self.lost
 

@@ -32,7 +32,7 @@ class TooManySteps(Exception):
 
 
 class Steps:
-    """The number of steps that a match may still take. At zero, `TooManySteps` is raised."""
+    """The number of steps that a match may still take. Further steps raise `TooManySteps`."""
 
     def __init__(self, limit: int) -> None:
         self.remaining = limit

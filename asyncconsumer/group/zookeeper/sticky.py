@@ -53,7 +53,8 @@ class _Thread(_FlowNode):
 class _TopicSet(_FlowNode):
     """All topics that have the same readers, as one node.
 
-    In a cycle, the thread before this node gives one of their partitions to the thread after it.
+    In a cycle, the thread before this node gives a partition of these topics to the thread after
+    the node.
     """
 
     def __init__(self, number: int, readers: Sequence[_Thread]) -> None:
