@@ -1,4 +1,4 @@
-# The compiled decoder has the names, the answers and the errors of the pure one.
+# The compiled decoder has the same names, results and errors as the pure-Python one.
 from typing_extensions import Buffer
 
 from asyncconsumer.records._pure import AsyncRecords as AsyncRecords

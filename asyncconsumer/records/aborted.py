@@ -24,7 +24,10 @@ class Aborted:
         self._inside: set[int] = set()
 
     def covers(self, batch: BatchHeader, body: Callable[[], bytes]) -> bool:
-        """Return whether the records of the next record batch belong to an aborted transaction."""
+        """Return whether the records of the next record batch belong to an aborted transaction.
+
+        `body` returns the decompressed records of the batch. It is called only for control batches.
+        """
         if batch.producer < 0:
             return False
         while self._to_come and self._to_come[-1][0] <= batch.last_offset:

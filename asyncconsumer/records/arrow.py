@@ -78,8 +78,9 @@ def to_arrow(
 ) -> "pa.RecordBatch | None":
     """Return the next records as an Arrow batch of up to `max_rows` rows, or None without records.
 
-    Large records make the batch shorter, which limits its memory. If corrupt data follows, the
-    records before it are returned. The next call raises `CorruptRecords`.
+    Large records make the batch shorter, because the bytes that it copies are limited by
+    `max_bytes`. If corrupt data follows, the records before it are returned. The next call raises
+    `CorruptRecords`.
     """
     schema = checked_schema(columns, copy=copy, max_rows=max_rows, timestamps=timestamps)
     flags = _flags(tuple(columns), copy=copy)

@@ -81,7 +81,7 @@ def _copied(values: Sequence[bytes | None]) -> BytesBuffers:
 
 
 def _viewed(values: Sequence[bytes | None]) -> BytesBuffers:
-    """Return Arrow views of the values, and a new buffer that has the viewed bytes.
+    """Return Arrow views of the values, and a new buffer with the bytes that they refer to.
 
     The records of the pure-Python decoder keep no buffer to which views could refer.
     """

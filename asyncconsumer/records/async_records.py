@@ -34,7 +34,11 @@ _PendingKind = Literal["retry", "awaitable", "failed", "message", "skip"]
 
 
 class _Pending(NamedTuple):
-    """A record that was put back until its message is complete. It is then returned again."""
+    """A record that was put back into the record set `of`, because its message is not complete.
+
+    When the record is read again, `kind` says how to continue: make the message again, await it,
+    raise an error, return the message, or skip the record.
+    """
 
     of: Records
     record: Record  # the record as the interceptors, which are called once, returned it
@@ -62,9 +66,9 @@ class AsyncRecords:
     """An async iterator over the records of successive record sets.
 
     `refill` is a coroutine function that returns the next `Records`, or None at the end. The
-    iterator awaits it when all records of the current `Records` have been returned. Single records
-    mostly need no await. During the call, `current` is still the previous `Records`, so `refill`
-    can read its `next_offset`.
+    iterator awaits it after the last record of the current `Records`. Most other records are
+    returned without a wait. While `refill` runs, `current` is still the previous `Records`, so
+    `refill` can read its `next_offset`.
 
     If `refill()` is cancelled or fails, no record is lost, because the next step calls it again. A
     `refill` that never waits should call `sleep(0)` now and then, so that other tasks run. Within
@@ -126,7 +130,7 @@ class AsyncRecords:
 
     @property
     def builder(self) -> "MessageBuilder | None":
-        """The function that makes an item of each record. Without one the items are the records."""
+        """The function that makes an item of each record, or None to return the records."""
         return self._builder
 
     @builder.setter
@@ -142,10 +146,10 @@ class AsyncRecords:
     def deadline(self) -> float:
         """The loop time after which `refill` must be called before another record is returned.
 
-        A process may be suspended between two records and lose its partitions meanwhile. The
-        deadline prevents delivery of their records. `refill` may return the same `Records` again.
-        The wall clock is compared as well, because the monotonic clock does not count suspended
-        time.
+        If the process is suspended between two records, it may lose its partitions meanwhile. The
+        deadline prevents the delivery of their other records. `refill` may return the same
+        `Records` again. The wall clock is compared as well, because the monotonic clock does not
+        count suspended time.
         """
         return self._deadline
 
@@ -164,12 +168,12 @@ class AsyncRecords:
     def __aiter__(self) -> "Self":
         return self
 
-    async def __anext__(self) -> Record:  # or what the builder returns
+    async def __anext__(self) -> Record:  # or an item that the builder returns
         if self._waiting:
             raise RuntimeError(_CONCURRENT)
         self.in_flight = False
         is_new = False  # records that `refill` has just returned are never late
-        # after another wait the records may be late: the partition may be lost by then
+        # after any other wait the records may be late, because the partition may be lost
         waited = False
         while not self._ended:
             late = not is_new and (self._is_late() or (waited and self._deadline < inf))
@@ -233,7 +237,7 @@ class AsyncRecords:
                     item = self._build(builder, current, record, pending)
                 except BaseException as error:
                     current.unread(record, before)
-                    if self._pending is None:  # of an interceptor
+                    if self._pending is None:  # the error is that of an interceptor
                         raise
                     raise _ItemError(error) from error
                 if isawaitable(item):
@@ -258,7 +262,7 @@ class AsyncRecords:
     ) -> Any:  # noqa: ANN401 - a message, or an awaitable
         if pending is None:
             pending = _Pending(current, builder.intercept(record))
-        if self._builder is builder:  # otherwise the new one begins with the record as it was
+        if self._builder is builder:  # a new builder starts with the original record
             self._pending = pending._replace(kind="retry", value=None)
         if pending.kind == "failed":
             raise pending.value
@@ -267,10 +271,9 @@ class AsyncRecords:
         return builder.build(pending.record)
 
     def _skip_pending(self) -> None:
-        """Skip the record that was put back, if the poison policy skips it.
+        """Skip the record that was put back, if the poison policy has decided to skip it.
 
-        Call this before `current` is replaced. Otherwise the record would be fetched and handled
-        again.
+        Call this before `refill`. Otherwise the record would be fetched and handled again.
         """
         pending, current = self._pending, self.current
         if pending is None or pending.kind != "skip" or pending.of is not current:
@@ -292,7 +295,7 @@ class AsyncRecords:
             self._set_pending("message", message)
 
     async def _apply_policy(self, error: BaseException, *, item: bool) -> None:
-        """Await the poison policy's handling of an unreadable record.
+        """Have the poison policy handle an unreadable record, and wait until that is done.
 
         If there is no policy, raise the error. `item` is True if a deserializer raised the error,
         and False if the decoder raised it.
@@ -307,7 +310,7 @@ class AsyncRecords:
                     self._set_pending("skip")
                 return
         if item:
-            self._set_pending("skip")  # the next request acknowledges it
+            self._set_pending("skip")  # the next request skips the record
         raise error
 
     def _set_pending(self, kind: _PendingKind, value: object = None) -> None:

@@ -81,7 +81,7 @@ def read_body(batch: BatchHeader, body: bytes, inflate: Inflate) -> bytes:
     """Return the decompressed body of a record batch.
 
     `body` is the data after the batch header. `inflate` decompresses it. Raise DecodeError if the
-    record count of the header does not fit the size of the body.
+    body is too small for the record count in the header.
     """
     resume = batch.last_offset + 1
     if batch.codec > _LAST_CODEC:
@@ -95,7 +95,7 @@ def read_body(batch: BatchHeader, body: bytes, inflate: Inflate) -> bytes:
 
 
 def is_abort_marker(batch: BatchHeader, body: bytes) -> bool:
-    """Return whether `batch`, a control batch, ends an aborted transaction."""
+    """Return whether the control batch `batch` ends an aborted transaction."""
     if batch.records == 0:
         return False
     key = _read_exactly(batch, body, 0)[3]
@@ -116,7 +116,8 @@ def record_after(body: bytes, position: int) -> int | None:
 class BodyPart(NamedTuple):
     """A part of the decompressed body of a record batch.
 
-    It has the data, the position of the data in the whole body, and the size of the whole body.
+    It consists of the data, the position of the data in the whole body, and the size of the whole
+    body.
     """
 
     data: bytes
@@ -154,7 +155,7 @@ def read_records(batch: BatchHeader, part: BodyPart, start: int, count: int) -> 
             position, offset, timestamp, key, value, headers = _read_exactly(batch, body, position)
         is_end = (
             remaining == 0 and position == size
-        )  # then `after` skips offsets that compaction removed
+        )  # `after` then passes the offsets that compaction removed at the end
         after = (batch.last_offset if is_end and not windowed else offset) + 1
         yield offset, after, timestamp, key, value, headers, part.start + position
     if position != size and not windowed:
@@ -241,9 +242,10 @@ def _read_exactly(batch: BatchHeader, body: bytes, position: int) -> _Parts:
 
 
 def record_damage(damage: DecodeError, last_offset: int) -> DecodeError:
-    """Return the error for a corrupt record, with the offset after its record batch.
+    """Return the error for a corrupt record. Its `resume` is the offset after the record batch.
 
-    `damage` is the error of the record. `last_offset` is the last offset of the batch.
+    `damage` is the error that was found in the record. `last_offset` is the last offset of the
+    batch.
     """
     return DecodeError(f"a record with {damage.reason}", last_offset + 1)
 

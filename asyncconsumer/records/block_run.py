@@ -30,8 +30,9 @@ class _Times:
 class BlockRun:
     """An awaitable that calls a function with records of a block, one after the other (a run).
 
-    Each result is awaited before the next call, and `block.index` is then increased. A record whose
-    key is in `busy` is passed over by a call of `postpone`, which moves `block.index`.
+    Each result is awaited before the next call, and `block.index` is then increased. If the key of
+    a record is in `busy`, `postpone` is called instead, and has to move `block.index` past the
+    record.
 
     The run ends
 
@@ -42,7 +43,7 @@ class BlockRun:
     - with an error of a call. `block.index` is then still at its record.
 
     `on_result` is called with each result that is not None. It may move `block.index` past the
-    record, as `postpone` does, and then returns a true value. The run continues after that record.
+    record, and then returns a true value. The run continues after that record.
     """
 
     __slots__ = (
@@ -129,9 +130,10 @@ class BlockRun:
             raise
 
     def _next(self) -> Record | None:
-        """Return the next record whose key is not busy, or None.
+        """Return the next record whose key is not busy.
 
-        Call `postpone` for each record before it. None means the end of the block or of the limit.
+        Call `postpone` for each record before it. Return None at the end of the block or of the
+        limit.
         """
         block = self._block
         while self._limit > 0 and block.index < len(block.records):

@@ -8,7 +8,7 @@ from asyncconsumer.records.batch_v2 import BodyPart
 from asyncconsumer.records.byte_reader import DecodeError
 from asyncconsumer.records.compression import BadCompression, inflate
 
-_LEAST_MAPPED: Final = 2**20  # bytes: `mmap` does not fill with zeros under the interpreter lock
+_LEAST_MAPPED: Final = 2**20  # bytes; `mmap` is used, as `bytearray` fills with zeros under the GIL
 
 
 class Keep(Protocol):
@@ -17,8 +17,8 @@ class Keep(Protocol):
     def __call__(self, size: int, *, again: bool) -> int:
         """Charge `size` decompressed bytes to the budget. Return how many of them may be kept.
 
-        `again` is true if the same body was decompressed before and evicted. A `size` of 0
-        announces that a decompression is about to start.
+        `again` is true if the same body was decompressed before and then freed. A `size` of 0 means
+        that a decompression is about to start.
         """
 
 
@@ -33,8 +33,8 @@ def keep_all(size: int, *, again: bool) -> int:
 class Body:
     """The decompressed body of one record batch, with the read position in it.
 
-    If the body was freed to save memory, it is decompressed again, and reading continues at the
-    same position. This object also counts decompressed bytes.
+    If the body is freed to save memory, it is decompressed again later, and reading continues at
+    the same position. This object also counts decompressed bytes.
     """
 
     def __init__(self, max_decompressed_bytes: int, keep: Keep) -> None:
@@ -52,7 +52,7 @@ class Body:
     def begin(self, entry: int) -> None:
         """Start to read the record batch at position `entry` of the record set.
 
-        If this object already has that batch, keep the read position.
+        If it is the batch that was read last, keep the read position in its body.
         """
         if entry != self.entry:
             self.entry = entry
@@ -109,8 +109,8 @@ class Body:
     def part(self, body: bytes, end_of: Callable[[bytes, int], int | None]) -> BodyPart:
         """Return the whole `body`, or only complete records from the read position on.
 
-        The part is as large as the budget allows. `end_of` returns the position after the record at
-        a position, or None for a corrupt record.
+        The returned part is as large as the budget allows. `end_of` returns the position after the
+        record at a position, or None for a corrupt record.
         """
         size, start = len(body), self.behind
         keep_size = self._keep(size, again=self.count > 0) if self.is_held else size

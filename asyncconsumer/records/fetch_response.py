@@ -16,11 +16,11 @@ T = TypeVar("T")
 _FIRST_VERSION, _LAST_VERSION = 4, 17
 _WITH_LOG_START, _WITH_SESSION, _WITH_PREFERRED_REPLICA = 5, 7, 11
 _FLEXIBLE, _WITH_TOPIC_ID = 12, 13
-# Smallest size in bytes of an array element: a false count must not allocate memory.
+# The smallest sizes of array elements in bytes. A wrong count must not cause an allocation.
 _LEAST_TOPIC, _LEAST_PARTITION, _LEAST_ABORTED, _LEAST_ENDPOINT, _LEAST_TAG = 3, 22, 16, 11, 2
 _BEYOND: Final = "a length that goes beyond the end"
-# Most bytes that are not records, plus a part of the frame size: every few of them become an
-# object. The list of aborted transactions grows with the records, and is a fraction of their size.
+# The maximum of bytes outside of record sets, besides a fraction of the frame size. Every few bytes
+# of these become an object. The list of aborted transactions is a fraction of the records' size.
 _MOST_BESIDES: Final = 4 << 20
 _BESIDES_PART: Final = 16
 
@@ -89,9 +89,9 @@ class _Walk:
         self.failed_at = 0
 
     def check_besides(self, more: int = 0) -> None:
-        """Raise DecodeError if a response has too many bytes that are not records.
+        """Raise DecodeError if too many bytes of a response are outside of its record sets.
 
-        These are the bytes read so far without the record sets, and `more` bytes that follow.
+        The bytes that were read so far count, and `more` bytes that follow.
         """
         limit = _MOST_BESIDES + len(self.data) // _BESIDES_PART
         if self.position - self.records + more > limit:
@@ -117,7 +117,10 @@ class _Walk:
         return value
 
     def length(self, least: int, kind: Struct = INT_32) -> int:
-        """Read the length of an array whose elements take `least` bytes or more. -1 means null."""
+        """Read the length of an array whose elements take `least` bytes or more.
+
+        Return -1 for a null array.
+        """
         start = self.position
         length = self.varint() - 1 if self.version >= _FLEXIBLE else self.number(kind)
         if length < -1:
@@ -165,8 +168,8 @@ class _Walk:
     def inside(self, tag: tuple[int, int], read: "Callable[[_Walk], T]") -> T:
         """Call `read` to read the content of a tagged field. Return its result.
 
-        `tag` is the start and the end of the content. If `read` does not read it to its end, raise
-        DecodeError.
+        `tag` is the start and the end of the content in the response. If `read` does not read it to
+        its end, raise DecodeError.
         """
         inner = _Walk(self.data, *tag, self.version)
         try:

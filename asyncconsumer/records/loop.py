@@ -21,14 +21,14 @@ _POP_TOP: Final = opmap["POP_TOP"]
 
 
 class Nexts(Protocol[T_co]):
-    """The interface of an async iterator, as far as a `Loop` needs it."""
+    """An async iterator, as far as a `Loop` needs it."""
 
     def __anext__(self) -> Awaitable[T_co]:
         """Return an awaitable for the next item."""
 
 
 class IterationObserver(Protocol):
-    """The interface of an object to which a `Loop` reports its start and its end."""
+    """An object to which a `Loop` reports its start and its end."""
 
     loop: "weakref.ref[Any] | None"
 

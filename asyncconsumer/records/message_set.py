@@ -31,8 +31,8 @@ class LegacyMessage(NamedTuple):
 class InnerMessage(NamedTuple):
     """The base offset of the messages in a wrapper, and the stored offset of the first message.
 
-    The stored offset is relative to the base offset. If the stored offsets are not in order, it is
-    -1.
+    The stored offset is relative to the base offset. It is -1 if the stored offsets of the messages
+    are not in order.
     """
 
     base_offset: int
@@ -40,7 +40,7 @@ class InnerMessage(NamedTuple):
 
 
 def message_after(body: bytes, position: int) -> int:
-    """Return the end of the message at `position`, whose length `survey` has checked."""
+    """Return the position after the message at `position`, whose length `survey` has checked."""
     return position + _HEAD + int(INT_32.unpack_from(body, position + 8)[0])
 
 

@@ -15,7 +15,7 @@ TABLE_BETWEEN_PAUSES: Final = 4 * AT_ONCE
 
 
 class Pause(IntEnum):
-    """The reason why cooperative `Records` stopped before their end."""
+    """The reason why an iteration over `Records` has paused before their end."""
 
     NONE = 0
     FOR_LOOP = 1
@@ -67,9 +67,8 @@ def pause() -> Iterator[None]:
 async def open_next(records: Pausing) -> None:
     """Wait until the next record is in memory or the records end, without blocking the event loop.
 
-    This makes the records cooperative: an iteration over them ends at each pause. While
-    `records.paused` is true, more records follow after the next call of this function. Cancellation
-    loses nothing.
+    After this call, an iteration over the records ends at each pause. If `records.paused` is true
+    then, call this function again to continue. Cancellation loses no record.
     """
     records.cooperative = True
     if records.worked >= WORK_BETWEEN_PAUSES:

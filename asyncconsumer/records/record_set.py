@@ -34,18 +34,18 @@ _WORK_OF_A_ROW: Final = 8 * WORK_BETWEEN_PAUSES // RECORDS_BETWEEN_PAUSES  # byt
 
 
 class Bodies(Preparer, Protocol):
-    """The interface of a budget for decompressed bodies.
+    """A budget for decompressed bodies, which may free them.
 
     `asyncconsumer.buffer.body_cache` implements it.
     """
 
     def make_room(self, reader: "Records", /) -> None:
-        """Evict bodies until the budget is within its limit, before `reader` decompresses one."""
+        """Free bodies until the budget is within its limit, before `reader` decompresses one."""
 
     def hold(self, reader: "Records", size: int, again: bool, /) -> int:  # noqa: FBT001 - as in C
         """Charge `size` bytes of a body to the budget. Return how many of them `reader` may keep.
 
-        `again` says that the body was evicted before.
+        `again` is true if the body was decompressed before and then freed.
         """
 
     def release(self, reader: "Records", /) -> None:
@@ -53,10 +53,10 @@ class Bodies(Preparer, Protocol):
 
 
 def _keep(owner: "weakref.ref[Records]", bodies: Bodies, size: int, *, again: bool) -> int:
-    """Charge the body of a reader to `bodies`. A partial of this function is a `body.Keep`.
+    """Charge the body of a reader to `bodies`. A `partial` of this function is a `body.Keep`.
 
-    `owner` is a weak reference to the reader. A strong one would be a cycle that only the garbage
-    collector ends.
+    `owner` is a weak reference to the reader. A strong one would form a reference cycle, which only
+    the garbage collector frees.
     """
     reader = owner()
     if reader is None:
@@ -69,7 +69,7 @@ def _keep(owner: "weakref.ref[Records]", bodies: Bodies, size: int, *, again: bo
 
 @final
 class Records:
-    """An iterator over the record set of one partition, as a fetch response carries it.
+    """An iterator over the record set of one partition, as a fetch response contains it.
 
     Records are decoded one by one. Records below `offset`, records from `end` on and control
     batches are skipped. `aborted` has pairs of producer id and first offset, as the broker sent
@@ -79,12 +79,12 @@ class Records:
     `CorruptRecords` after all records before it. Each further call raises it again, until
     `skip_corrupt()`.
 
-    The buffer is held until the iteration ends or `close()` is called; records never refer to it.
-    Decompressed bodies are charged to `bodies`, which may evict them between two records.
+    The buffer is held until the iteration ends or `close()` is called. Records never refer to it.
+    Decompressed bodies are charged to `bodies`, which may free them between two records.
 
-    With `cooperative`, the iteration ends where the event loop should run, and `paused` is true.
-    After `pauses.open_next` it can continue. `open_next` has large bodies decompressed by
-    `prepare` in another thread.
+    With `cooperative`, the iteration ends whenever the event loop should run. Then `paused` is
+    true, and the iteration can continue after `pauses.open_next`. That function calls `prepare` in
+    another thread to decompress a large body.
     """
 
     __slots__ = (
@@ -210,7 +210,7 @@ class Records:
     def _await_body(self) -> None:
         """Set `paused` to FOR_BODY, because another thread executes `prepare`.
 
-        If another thread reads in any other way, raise RuntimeError.
+        If the other thread executes any other method, raise RuntimeError.
         """
         self.paused = Pause.NONE
         if not (self._turn.is_preparing and self._cooperative):
@@ -219,7 +219,7 @@ class Records:
             self.paused = Pause.FOR_BODY
 
     def open_next(self) -> bool:
-        """Load the next record, if there is one. Return False if reading paused before it."""
+        """Load the next record, if there is one. Return False if a pause is needed before it."""
         if not self._turn.take():
             self._await_body()
             return not self.paused
@@ -246,7 +246,7 @@ class Records:
                 self.close()
 
     def _open_next(self) -> None:
-        """Read the next record and put it back, so that it is in memory.
+        """Read the next record into memory, and put it back, so that the iteration returns it next.
 
         An error is stored, and raised when the record is requested.
         """
@@ -344,7 +344,7 @@ class Records:
     def evict(self) -> bool:
         """Free the decompressed body. Return False if there is none or if it is in use.
 
-        When the next record is read, the body is decompressed again.
+        The next read decompresses the body again.
         """
         if not self._turn.take():
             return False
@@ -359,8 +359,8 @@ class Records:
     def skip_corrupt(self) -> int:
         """Continue after the corrupt data. Return the offset at which reading continues.
 
-        If the end of the corrupt data is not known (`resume` of the `CorruptRecords` is None),
-        raise the `CorruptRecords` again.
+        If the end of the corrupt data is not known, raise the `CorruptRecords` again. Its `resume`
+        is then None.
         """
         if self._error is not None:
             if self._error.resume is None:
@@ -395,8 +395,9 @@ class Records:
     def _gather(self, max_rows: int, limits: tuple[int, int, int]) -> list[Record]:
         """Return up to `max_rows` records with up to `limits` bytes of keys, values and headers.
 
-        Reading stops after bodies of `max_decompressed_bytes` in total were decompressed. Otherwise
-        the thousands of record batches of a fetch could each add a body of that size.
+        Reading also stops after bodies of `max_decompressed_bytes` in total were decompressed.
+        Without that limit, each of the thousands of record batches of a fetch could add a body of
+        that size.
         """
         rows: list[Record] = []
         used: tuple[int, ...] = (0, 0, 0)

@@ -43,8 +43,8 @@ class RecordSetCursor:
         self.next_offset = offset
         self.incomplete = 0
         self.leader_epoch = -1
-        self._may_pause = False  # pause after much was decompressed
-        self.stand = 0  # the offset for an error in the current entry
+        self._may_pause = False  # whether to pause after much decompression
+        self.stand = 0  # the first offset of the current entry, for errors
         self.body = Body(limits.max_decompressed_bytes, keep)  # the body of the current entry
         self._index = 0
         self._limits = limits
@@ -85,7 +85,7 @@ class RecordSetCursor:
                         headers,
                     )
             if body.is_windowed:
-                self.back()  # the rest of the body is still to be read
+                self.back()  # decompress again to read the rest of the body
 
     def allow_pauses(self, *, after_work: bool, for_bodies: bool) -> None:
         """Enable or disable pauses after much decompression, and before large bodies."""
@@ -93,9 +93,9 @@ class RecordSetCursor:
         self.body.at_once = for_bodies
 
     def back(self) -> None:
-        """Go back to the start of the current record batch, whose rest is to be read again.
+        """Go back to the start of the current record batch, because its body was freed.
 
-        The records of the batch that were yielded already are skipped.
+        Later calls skip the records of the batch that were yielded already.
         """
         self._index = self.body.entry
         self.body.is_held = False
@@ -156,10 +156,10 @@ class RecordSetCursor:
             self.incomplete = needed
 
     def _entry_after(self, view: memoryview) -> int | None:
-        """Return the first offset of the entry at the read position, if its header can be right.
+        """Return the first offset of the entry at the read position.
 
-        Reading continues at this entry after a corrupt one. Return None if its header is wrong as
-        well.
+        Return None if the header of the entry is not valid. An entry is a record batch, or a
+        message of magic 0 or 1. Reading continues at this entry after a corrupt one.
         """
         if len(view) - self._index < _HEAD_TO_MAGIC:
             return None

@@ -16,9 +16,9 @@ _MOST: Final = 2**63 - 1
 def record_set_end(data: "Buffer", otherwise: int, /) -> tuple[int, int]:
     """Return the offset after the last complete record batch, and the leader epoch of that batch.
 
-    Without a complete batch, return `otherwise` and -1. A fetcher uses this to send the next fetch
-    before the records are decoded. The scan stops at the first incomplete or corrupt batch, for
-    which the decoder later reports the error.
+    Without a complete batch, return `otherwise` and -1. A fetcher uses the result to send the next
+    fetch before the records are decoded. The scan stops at the first incomplete or corrupt batch.
+    The decoder reports the error of a corrupt batch later.
     """
     view = memoryview(data).cast("B")
     position, behind, epoch = 0, otherwise, -1

@@ -6,10 +6,10 @@ from typing import final
 
 @final
 class Turn:
-    """A lock for one reader at a time. No caller waits for it, because it may be held for long.
+    """A lock that at most one reader of some `Records` has. No caller waits for it.
 
-    A thread that reads ahead holds it. A caller that does not get the lock calls `refuse`, or
-    leaves the work to that thread.
+    A thread that reads ahead may hold it for long. A caller that does not get the lock calls
+    `refuse`, or leaves the work to that thread.
     """
 
     __slots__ = ("is_closing", "is_preparing", "lock", "position")
@@ -29,7 +29,7 @@ class Turn:
         self.lock.release()
 
     def refuse(self) -> None:
-        """Raise `RuntimeError`. Callers use this if another thread is reading."""
+        """Raise `RuntimeError`, because another thread is reading."""
         raise RuntimeError("these Records are being read by another thread")
 
     def prepare(self, position: int) -> None:
@@ -52,8 +52,8 @@ class Turn:
     def close(self) -> bool:
         """Take the lock to close the records. Return whether the caller has the lock.
 
-        Return False if a thread reads ahead: it closes the records when it is done. If another
-        thread reads in any other way, raise `RuntimeError`.
+        Return False if a thread is reading ahead. That thread closes the records when it is done.
+        If another thread is reading in any other way, raise `RuntimeError`.
         """
         self.is_closing = True
         if self.take():
