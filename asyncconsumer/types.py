@@ -109,7 +109,7 @@ class MemberIdentity(NamedTuple):
 
 
 FindIdentity: TypeAlias = Callable[[], MemberIdentity | None]
-"""Return the identity of this member, or None while it has none."""
+"""A function that returns the identity of this member, or None while it has none."""
 
 NO_MEMBER: Final = MemberIdentity("", -1)
 """The identity for commits without membership. A group with members refuses them."""

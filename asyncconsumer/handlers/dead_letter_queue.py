@@ -25,7 +25,7 @@ from asyncconsumer.records.record import Headers
 from asyncconsumer.types import Offset, TopicPartition
 
 SUFFIX: Final = ".dlq"
-"""Appended to the name of a topic, for the group whose commit marks dead letters as done."""
+"""The suffix of the group whose commits mark the dead letters of a topic as done."""
 
 _DELIVERY_TIMEOUT_MS: Final = 60_000
 

@@ -71,7 +71,7 @@ _current: Final[ContextVar[Outputs]] = ContextVar("outputs")
 """The outputs of the handler call in the current task."""
 
 GiveUp = Callable[[Record, BaseException, int], Awaitable[object]]
-"""Apply the failure policy to a record, after a number of attempts."""
+"""A function that applies the failure policy to a record, after a number of attempts."""
 
 
 class TransactionOptions(NamedTuple):

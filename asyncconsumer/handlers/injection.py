@@ -11,7 +11,7 @@ from asyncconsumer.handlers.context import Context
 from asyncconsumer.handlers.markers import State
 
 Overrides: TypeAlias = Mapping[Callable[..., Any], Callable[..., Any]]
-"""Replacements of dependencies, by the dependency that each replaces."""
+"""The replacements of dependencies: a mapping from dependencies to their replacements."""
 ContextCall: TypeAlias = Callable[[Context], Awaitable[Any]]
 
 

@@ -17,7 +17,7 @@ from asyncconsumer.records.decoding import PartsCall, Record
 
 Read: TypeAlias = Callable[[Record], Any]
 CallHandler: TypeAlias = Callable[[Any], Awaitable[Any]]
-"""Start a handler call for an item. The caller awaits the result."""
+"""A function that starts a handler call for a record or batch, and returns an awaitable."""
 
 
 def is_async(function: Callable[..., Any]) -> bool:

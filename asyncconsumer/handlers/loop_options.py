@@ -24,7 +24,7 @@ _INSTEAD: Final[Mapping[str, tuple[object, str]]] = {
     "pattern": (None, "set it for the handler: @app.handler(pattern=...)"),
     "partitions": (None, "an app is a member of a group: name topics with @app.handler(topic)"),
 }
-"""By option: its default, which is accepted, and what to use instead of another value."""
+"""The default of each option, which is accepted, and advice for any other value."""
 
 
 def reject_loop_options(options: Mapping[str, Any]) -> None:

@@ -12,7 +12,10 @@ from asyncconsumer.handlers.outgoing import PublishMiddleware, begin_call
 from asyncconsumer.handlers.partition_work import Item
 
 CallNext: TypeAlias = Callable[[Context], Awaitable[Any]]
-"""Call the next middleware, or the handler. The context may have another record or batch."""
+"""A function that calls the next middleware, or the handler.
+
+The context that it gets may have another record or batch than the original one.
+"""
 
 Middleware: TypeAlias = Callable[[CallNext, Context], Awaitable[Any]] | PublishMiddleware
 """An async function of `call_next` and a `Context`, or an object with one or both of these methods.

@@ -8,7 +8,7 @@ from asyncconsumer.handlers.partition_work import Item, PartitionWork
 from asyncconsumer.records.decoding import Record
 
 Ready: TypeAlias = Callable[[tuple[PartitionWork, Item]], None]
-"""Make an item ready to be started."""
+"""A function that makes a record or batch ready to be started."""
 
 
 class Ordering(Protocol):

@@ -45,9 +45,9 @@ class OutgoingRecord:
 
 
 PublishNext: TypeAlias = Callable[[OutgoingRecord], Awaitable[Any]]
-"""Call the next middleware, or add the record to a batch of the producer and return its delivery.
+"""A function that calls the next middleware, or sends the record and returns its delivery.
 
-The delivery is an awaitable of the place of the record.
+The record is sent with a batch. The delivery is an awaitable of the place of the record.
 """
 
 

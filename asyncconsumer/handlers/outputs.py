@@ -54,7 +54,7 @@ class Outputs:
 
 
 Refused = Callable[[Outputs, Exception], object]
-"""Called with outputs that contain a record that its topic refuses, and the error."""
+"""A function of outputs with a record that its topic rejected, and the error."""
 
 
 class CommitPlan(NamedTuple):

@@ -12,7 +12,7 @@ from asyncconsumer.producer.producer import Producer
 from asyncconsumer.records.decoding import Record
 
 SUFFIX: Final = ".replay"
-"""Appended to the group id of the app, for the group that commits replayed dead letters."""
+"""The suffix of the group that commits the dead letters that an app has replayed."""
 
 _AT_ONCE: Final = 500
 

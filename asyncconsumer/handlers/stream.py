@@ -19,15 +19,15 @@ from asyncconsumer.streams.stream import Fence, Stream
 from asyncconsumer.types import TopicPartition
 
 QueueOf = Callable[[str], WorkQueue]
-"""Return the work queue of the handler that reads a topic."""
+"""A function that returns the work queue of the handler that reads a topic."""
 
 OnConsume = Callable[[Record], Record]
-"""Pass a record through the interceptors."""
+"""A function that returns the record that the interceptors made of a record."""
 
 SkipCorrupt = Callable[[TopicPartition], bool]
-"""Return whether to skip corrupt records of a partition."""
+"""A function that returns whether to skip corrupt records of a partition."""
 Seek = Callable[[TopicPartition, int], None]
-"""Move the position of a partition."""
+"""A function that moves the position of a partition to an offset."""
 
 _MAX_RECORDS: Final = 256  # to submit before the event loop runs other tasks
 

@@ -25,7 +25,7 @@ from asyncconsumer.metrics.recorder import Recorder
 from asyncconsumer.records.decoding import BlockRun, Record
 
 StartTask = Callable[[Coroutine[Any, Any, None], str], object]
-"""Run a coroutine in the background until it returns or the app is closed."""
+"""A function that runs a coroutine in the background until it returns or the app is closed."""
 
 _log: Final = logging.getLogger(__name__)
 _ITEMS_PER_TURN: Final = 64

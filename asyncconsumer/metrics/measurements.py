@@ -11,7 +11,7 @@ ALL: Final = "all"
 """The label value of series that were merged."""
 
 SampleValue: TypeAlias = float | Sequence[float]
-"""A number; of a histogram, the sum of all values and the count of each bucket."""
+"""A number, or for a histogram the sum of all values and the count of each bucket."""
 SampleRow: TypeAlias = Sequence[str | float | Sequence[float]]
 """The label values of a series, and its value."""
 Measurements: TypeAlias = Mapping[str, Sequence[SampleRow]]

@@ -109,9 +109,9 @@ class AsyncRecords:
         self.current: Records | None = None
         """The current `Records`, also during `refill`; None before the first and at the end."""
         self.last_offset = -1
-        """Offset of the last record returned, which may still be in processing; or -1."""
+        """Offset of the last record returned, which may not be processed yet; or -1."""
         self.in_flight = False
-        """Whether a record was returned and the next one has not been asked for."""
+        """Whether a record was returned and the next one has not been requested."""
         self.recover: Callable[[Exception], bool] | None = None
         """Called with an error of the current records; if it returns true, `refill` is called."""
         self._builder: MessageBuilder | None = None

@@ -23,7 +23,7 @@ _LAST_CODEC: Final = 4
 _FIELDS: Final = Struct(">qiibIhiqqqhii")
 
 Fields = tuple[int, int, int, bytes | None, bytes | None, Headers, int]
-"""Offset, next offset, timestamp, key, value, headers, and position after it in the body."""
+"""A record: offset, next offset, timestamp, key, value, headers, and its end in the body."""
 
 
 class BatchHeader(NamedTuple):

@@ -124,7 +124,7 @@ def restore_message(record: Record, key: object, value: object) -> Message[Any, 
 
 Part: TypeAlias = Literal["key", "value"]
 Fail: TypeAlias = Callable[[BaseException, Record, Part], object]
-"""Raises the error for a deserializer that failed for "key" or "value" of a record."""
+"""A function that raises the error of a deserializer for the "key" or "value" of a record."""
 
 
 @final

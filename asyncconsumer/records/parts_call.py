@@ -7,7 +7,7 @@ from asyncconsumer.records.record import Record
 
 PartName = Literal["key", "value", "record"]
 RaiseFailure = Callable[[BaseException, Record, Any], NoReturn]
-"""Raise an error in place of one that a function raised for the part of a record."""
+"""A function that raises an error in place of that of a deserializer for a part of a record."""
 
 _PARTS: Final = ("key", "value", "record")
 

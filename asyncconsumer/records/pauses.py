@@ -19,9 +19,9 @@ class Pause(IntEnum):
 
     NONE = 0
     FOR_LOOP = 1
-    """Much was decompressed: the event loop should run."""
+    """Much was decompressed, so other tasks should run first."""
     FOR_BODY = 2
-    """The next body takes long to decompress: `prepare()` must do it in another thread."""
+    """The next body takes long to decompress, so a thread must call `prepare()`."""
 
 
 NOT_PAUSED: Final = Pause.NONE  # members of an enum are slow to look up

@@ -132,7 +132,7 @@ class Records:
         )
         self.bodies = bodies
         self.paused = NOT_PAUSED
-        """The reason why the iteration ended before its end; `NOT_PAUSED` if it did not."""
+        """The reason why the iteration paused; `NOT_PAUSED` if it has not."""
         self._cooperative = False
         self._turn = Turn()
         self._ahead: Callable[[], Record] | None = None  # returns a record that was put back
