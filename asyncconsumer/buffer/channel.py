@@ -89,7 +89,7 @@ class Channel:
     def interrupt(self, error: ConsumerError | None) -> None:
         """Let the next `pop` raise `error`, before any chunk.
 
-        None removes an error that was not raised.
+        None removes the error of an earlier call, if it was not raised yet.
         """
         self._interruption = error
         if error is not None:
@@ -183,8 +183,8 @@ class Channel:
     async def pop(self) -> Chunk | None:
         """Return the next chunk, or None if the channel is closed and empty.
 
-        A cancelled wait loses no chunk. If data arrives continuously, `pop` sometimes yields to the
-        event loop, so that other tasks run.
+        If an error is next, raise it. A cancelled wait loses no chunk. If data arrives
+        continuously, `pop` sometimes yields to the event loop, so that other tasks run.
         """
         await self.yield_after_much()
         while True:
