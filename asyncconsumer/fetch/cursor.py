@@ -95,7 +95,7 @@ class Cursor:
 
     @property
     def finished(self) -> bool:
-        """Whether everything up to the end offset of the target was fetched."""
+        """Whether all records before the end offset were fetched. False without an end offset."""
         end = self.target.end
         return end is not None and 0 <= end <= self.offset
 

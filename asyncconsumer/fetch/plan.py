@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class FetchPlan:
     """The cursors of one fetcher, and the choice of those that the next request includes.
 
-    A request includes a partition if its channel (the buffer of its stream) has room. With
-    thousands of partitions, only changed cursors are checked before a request. A channel that gains
-    or loses room changes all of its cursors.
+    A request includes a partition if its channel (the buffer of its stream) has room. Because there
+    may be thousands of partitions, only changed cursors are checked before a request. If a channel
+    gains or loses room, all of its cursors are checked.
     """
 
     def __init__(self, budget: Budget) -> None:

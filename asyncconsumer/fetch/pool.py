@@ -66,9 +66,10 @@ class FetcherPool:
             cursor.fetcher.refresh(cursor)
 
     def take_back(self, fetcher: Fetcher) -> None:
-        """Move the cursors of an express fetcher to `fetcher`, which is about to send a request.
+        """Move the cursors of the express fetcher to `fetcher`, which is about to send a request.
 
-        The express fetcher is the one with the same broker and fetcher id. Without one, do nothing.
+        The express fetcher has the same broker and fetcher id. It serves cursors that were added
+        during a long poll of `fetcher`. If there is none, do nothing.
         """
         for key, (express, *_) in list(self._running.items()):
             usual = self._running.get(key._replace(express=False))
