@@ -27,7 +27,7 @@ class OffsetCommits(Protocol):
         """
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Drop the offsets of these partitions that are not committed yet."""
+        """Do not commit the requested offsets of these partitions that are not committed yet."""
 
 
 Ends = Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
