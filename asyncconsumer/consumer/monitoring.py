@@ -25,7 +25,11 @@ class MonitoringOperations(ABC):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of events so far by event name, plus ``dropped commits``."""
+        """The number of events so far, by event name.
+
+        ``dropped commits`` counts offsets that were not committed, because their partition was not
+        assigned any more.
+        """
         self._scope.check_open()
         return self._fetch_manager().events.counts
 
