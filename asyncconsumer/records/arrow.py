@@ -102,7 +102,7 @@ def checked_schema(
     Raise `ConfigError` if one is not valid.
     """
     if max_rows is not None and max_rows < 1:
-        raise ConfigError(f"max_rows={max_rows}: take 1 or more, or None for all")
+        raise ConfigError(f"max_rows={max_rows}: it must be at least 1, or None for all")
     return schema_of(tuple(columns), copy=copy, timestamps=timestamps)
 
 
@@ -145,9 +145,9 @@ def schema_of(
     }
     if unknown := [name for name in columns if name not in types]:
         known = ", ".join(COLUMNS)
-        raise ConfigError(f"no such column: {', '.join(unknown)}; take some of {known}")
+        raise ConfigError(f"no such column: {', '.join(unknown)}; the columns are {known}")
     if timestamps not in times:
-        raise ConfigError(f"timestamps={timestamps!r}: take one of {', '.join(times)}")
+        raise ConfigError(f"timestamps={timestamps!r}: use one of {', '.join(times)}")
     return pa.schema([(name, types[name]) for name in columns])
 
 

@@ -155,7 +155,7 @@ def _gzip_size(source: memoryview, _limit: int) -> Size:
     upper_bound = _DEFLATE_RATIO * len(source)
     declared: int = _LITTLE_INT.unpack_from(source, len(source) - 4)[0]
     if declared > upper_bound:
-        raise ValueError("a size that is not true")
+        raise ValueError("a declared size that is not possible")
     return Size(declared, upper_bound, slow=len(source) > _GZIP_AT_ONCE)
 
 
@@ -196,7 +196,7 @@ def _snappy_size(source: memoryview, _limit: int) -> Size:
     for block in _snappy_blocks(source):
         size = cramjam.snappy.decompress_raw_len(block)
         if size > _SNAPPY_RATIO * len(block):
-            raise ValueError("a size that is not true")
+            raise ValueError("a declared size that is not possible")
         total += size
     return Size(total, total)
 

@@ -31,7 +31,7 @@ def load(name: str | None) -> tuple[str, ModuleType]:
     """
     if name and name not in IMPLEMENTATIONS:
         raise ImportError(
-            f"{_VARIABLE}={name}: no such decoder; take one of {list(IMPLEMENTATIONS)}"
+            f"{_VARIABLE}={name}: no such decoder; use one of {list(IMPLEMENTATIONS)}"
         )
     if name:
         return name, importlib.import_module(IMPLEMENTATIONS[name])
@@ -62,7 +62,7 @@ def _pure_instead(error: ImportError) -> ModuleType:
 def _trouble(error: ImportError) -> str:
     slower = "records are decoded in pure Python, many times slower"
     if not isinstance(error, ModuleNotFoundError):  # the error has the reason
-        return f"the compiled record decoder cannot be loaded ({error}); {slower}. Change that"
+        return f"the compiled record decoder cannot be loaded ({error}); {slower}. Repair it"
     return (
         f"the compiled record decoder is missing ({_why_missing(error)}); {slower}. Install a C "
         "compiler and the Python headers and reinstall asyncconsumer"
@@ -72,7 +72,10 @@ def _trouble(error: ImportError) -> str:
 def _why_missing(error: ImportError) -> str:
     module = Path(__file__)
     if any(folder.is_file() for folder in module.parents):
-        return f"{error}: none can be imported from a zip, but from one of asyncconsumer.spark.ship"
+        return (
+            f"{error}: of compiled modules none can be imported from a zip, except from that of "
+            "asyncconsumer.spark.ship"
+        )
     note = module.with_name("_not_compiled.txt")
     return note.read_text(encoding="utf-8").strip() if note.exists() else str(error)
 

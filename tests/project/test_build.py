@@ -75,6 +75,6 @@ def test_with_a_compiler_the_compiled_decoder_is_built(tmp_path: Path) -> None:
 
 def test_a_decoder_that_does_not_exist_is_refused() -> None:
     with pytest.raises(
-        ImportError, match="ASYNCCONSUMER_DECODER=fast: no such decoder; take one of"
+        ImportError, match="ASYNCCONSUMER_DECODER=fast: no such decoder; use one of"
     ):
         decoding.load("fast")
