@@ -90,7 +90,10 @@ class Acknowledgements:
         self._done.append(sent)
 
     def _finish(self) -> None:
-        """Mark the items whose results are done as processed, except those cancelled meanwhile."""
+        """Mark items as processed, because their results are written.
+
+        Pass results of which one failed to `deal_with`. Skip items that were cancelled meanwhile.
+        """
         queue, done = self._queue, self._done
         self._done = []
         finished: defaultdict[PartitionWork, list[Item]] = defaultdict(list)

@@ -152,7 +152,7 @@ class Ledger:
     def committable(self) -> Offset | None:
         """Return the offset to commit, or None before the position is known.
 
-        The offset's metadata has the ranges that are processed after it.
+        Its metadata lists the ranges of processed offsets after it.
         """
         if self.position is None:
             return None

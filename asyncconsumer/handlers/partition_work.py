@@ -22,7 +22,7 @@ Item: TypeAlias = Record | list[Record]
 
 
 class Attempts(NamedTuple):
-    """The number of attempts to process an item. It includes those before the retry topic."""
+    """How often an item was tried, which includes the attempts before it was in a retry topic."""
 
     times: int
     item: Item | None  # the failed item; None if it is in the retry topic

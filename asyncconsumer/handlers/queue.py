@@ -182,7 +182,7 @@ class WorkQueue:
     def room(self, work: PartitionWork) -> tuple[int, int]:
         """Return how many more records and bytes of a partition may be submitted, if it has room.
 
-        With these, the partition has at most as much in flight as the limits leave free.
+        When these are added, it has at most as much in flight as the limits leave free.
         """
         level = work.level
         return (

@@ -78,7 +78,7 @@ class HandlerStream(Stream):
     def finished(self) -> dict[TopicPartition, int]:
         """Return the offset to commit for each partition.
 
-        The offset's metadata lists records after it that are processed.
+        The metadata of each offset lists the processed records after it.
         """
         offsets = {tp: work.ledger.committable() for tp, (_, work) in self._work.items()}
         return {tp: offset for tp, offset in offsets.items() if offset is not None}

@@ -168,7 +168,10 @@ class AppUnderTest(AsyncResource):
         return any(_waits(runtime.queue, tp, committed, end) for runtime in self._running())
 
     def describe(self) -> Iterator[str]:
-        """Yield a text about each handler that has records in flight, or that cannot write them."""
+        """Yield a text about each handler that still has records in flight.
+
+        Also yield one if a handler cannot write to its retry or dead letter topic.
+        """
         for runtime in self._running():
             queue, name = runtime.queue, runtime.handler.name
             if trouble := runtime.trouble:

@@ -19,7 +19,10 @@ _LEAST: Final = (14, 22)  # least size of a message, by magic
 
 
 class LegacyMessage(NamedTuple):
-    """A message of magic 0 or 1. In a wrapper of magic 1 its offset is relative."""
+    """A message of magic 0 or 1.
+
+    Inside a compressed message of magic 1, its offset is relative.
+    """
 
     offset: int
     attributes: int
@@ -29,10 +32,10 @@ class LegacyMessage(NamedTuple):
 
 
 class InnerMessage(NamedTuple):
-    """The base offset of the messages in a wrapper, and the stored offset of the first message.
+    """The offsets of the messages inside a compressed message (a wrapper).
 
-    The stored offset is relative to the base offset. It is -1 if the stored offsets of the messages
-    are not in order.
+    `base_offset` is the absolute offset to which their stored offsets are relative. `first` is the
+    stored offset of the first message, or -1 if the stored offsets are not in order.
     """
 
     base_offset: int
@@ -71,9 +74,10 @@ def check_wrapper(wrapper: LegacyMessage) -> bytes:
 
 
 def survey(body: bytes, magic: int, wrapper_offset: int) -> InnerMessage:
-    """Check the messages in a decompressed wrapper. Return their base offset and first offset.
+    """Check the messages inside a compressed message, whose decompressed value is `body`.
 
-    The base offset follows from `wrapper_offset`, the absolute offset of the last message.
+    Return their base offset and the stored offset of the first one. The base offset follows from
+    `wrapper_offset`, the absolute offset of the last message.
     """
     position, count, first, last = 0, 0, 0, -1
     while position < len(body):
@@ -98,7 +102,10 @@ def survey(body: bytes, magic: int, wrapper_offset: int) -> InnerMessage:
 def read_messages(
     part: BodyPart, start: int, base_offset: int, wrapper: LegacyMessage, magic: int
 ) -> Iterator[Fields]:
-    """Yield the messages in a part of a decompressed wrapper, from position `start` on."""
+    """Yield the messages in a part of the decompressed value of a compressed message.
+
+    Reading starts at the position `start` of the whole value.
+    """
     body, position, append_time = part.data, start - part.start, is_append_time(wrapper, magic)
     while position < len(body):
         end = message_after(body, position)
@@ -114,7 +121,7 @@ def read_messages(
 
 
 def alone(message: LegacyMessage) -> Iterator[Fields]:
-    """Yield the fields of a message that is not in a wrapper."""
+    """Yield the fields of a message that is not compressed."""
     offset = message.offset
     yield offset, offset + 1, message.timestamp, message.key, message.value, (), 0
 

@@ -93,7 +93,7 @@ class RecordSetCursor:
         self.body.at_once = for_bodies
 
     def back(self) -> None:
-        """Go back to the start of the current record batch, because its body was freed.
+        """Go back to the start of the current record batch, to decompress its body again.
 
         Later calls skip the records of the batch that were yielded already.
         """
@@ -103,7 +103,10 @@ class RecordSetCursor:
     def _open(
         self, view: memoryview, start: int, end: int
     ) -> tuple[int, Iterable[batch_v2.Fields]]:
-        """Return the timestamp type and the records of an entry. A skipped entry has no records."""
+        """Return the timestamp type and the records of an entry.
+
+        An entry is a record batch, or a message of magic 0 or 1. A skipped entry has no records.
+        """
         if view[start + 16] == 2:
             return self._open_batch(view, start, end)
         return self._open_messages(view, start, end)

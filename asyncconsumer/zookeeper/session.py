@@ -29,7 +29,7 @@ class ZooKeeperSession(SessionKeeper):
     # --- reads: repeated when a connection breaks ------------------------------------------------
 
     async def get(self, path: str, *, watch: bool = False) -> ZnodeData:
-        """Return the data and metadata of a znode."""
+        """Return the data and metadata of a znode. Raise `NoNode` if it does not exist."""
         return await self.read(requests.get(self._full(path), watch=watch))
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
@@ -40,7 +40,10 @@ class ZooKeeperSession(SessionKeeper):
             return None
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Return the names of the children of a znode, in no order."""
+        """Return the names of the children of a znode, in no order.
+
+        Raise `NoNode` if the znode does not exist.
+        """
         return await self.read(requests.children(self._full(path), watch=watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[ZnodeData | None]:
@@ -94,7 +97,7 @@ class ZooKeeperSession(SessionKeeper):
     async def delete(
         self, path: str, *, version: int = ANY_VERSION, epoch: int | None = None
     ) -> None:
-        """Delete a znode."""
+        """Delete a znode that has no children. Raise `NoNode` if it does not exist."""
         await self.call(requests.delete(self._full(path), version), epoch)
 
     async def write_many(

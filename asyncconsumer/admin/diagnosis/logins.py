@@ -1,4 +1,4 @@
-"""The causes of logins that a broker rejected."""
+"""The findings about a login that a broker rejected."""
 
 import base64
 import json
