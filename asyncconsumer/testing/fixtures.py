@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Prepare the registry of servers of this run."""
+    """Create the list of servers that run in this test run."""
     config.stash[RUNNING_SERVERS] = []
 
 
@@ -66,7 +66,10 @@ def pytest_report_header(config: pytest.Config) -> str:
 def _serving(
     request: pytest.FixtureRequest, make: Callable[[maven.Progress], _Server]
 ) -> Iterator[_Server]:
-    """Run a server for the whole test run, independent of any event loop."""
+    """Start the server that `make` returns, yield it, and stop it at the end of the test run.
+
+    The server belongs to no event loop. If it does not start, end the test run.
+    """
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled(), fetching(Console(stderr=True)) as progress:
         server = make(progress)
@@ -126,7 +129,7 @@ def _kafka_cluster_server(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 
 @pytest.fixture
 def kafka(_kafka_server: Kafka, request: pytest.FixtureRequest) -> KafkaHandle:
-    """A running Kafka broker, with names for this test."""
+    """A running Kafka broker that all tests share, with topic and group names for this test."""
     return KafkaHandle(_kafka_server, request.node.name)
 
 
@@ -134,13 +137,16 @@ def kafka(_kafka_server: Kafka, request: pytest.FixtureRequest) -> KafkaHandle:
 def kafka_zk(
     _kafka_zk_server: Kafka, _zookeeper_server: ZooKeeper, request: pytest.FixtureRequest
 ) -> KafkaWithZooKeeper:
-    """A running Kafka broker in ZooKeeper mode and its ZooKeeper, with names for this test."""
+    """A running Kafka broker in ZooKeeper mode, and its ZooKeeper, that all tests share.
+
+    The handle creates topic and group names for this test.
+    """
     return KafkaWithZooKeeper(_kafka_zk_server, _zookeeper_server, request.node.name)
 
 
 @pytest.fixture
 def zookeeper(_zookeeper_server: ZooKeeper, request: pytest.FixtureRequest) -> ZooKeeperHandle:
-    """A running ZooKeeper server, with names for this test."""
+    """A running ZooKeeper server that all tests share, with paths and group names for this test."""
     return ZooKeeperHandle(_zookeeper_server, request.node.name)
 
 
@@ -163,13 +169,13 @@ async def kafka_cluster(
 
 @pytest_asyncio.fixture
 async def java_consumers(kafka: KafkaHandle) -> AsyncIterator[JavaConsumers]:
-    """A starter of Java consumers. Consumers that still run after the test are stopped."""
+    """A starter of Java consumers. It stops the consumers that still run after the test."""
     async with JavaConsumers(kafka.bootstrap_servers) as members:
         yield members
 
 
 @pytest_asyncio.fixture
 async def scala_consumers(kafka_zk: KafkaWithZooKeeper) -> AsyncIterator[ScalaConsumers]:
-    """A starter of the consumers of Kafka 1.1. Those that still run after the test are stopped."""
+    """A starter of Kafka 1.1's consumers. It stops the consumers that still run after the test."""
     async with ScalaConsumers(kafka_zk.zookeeper_connect) as members:
         yield members

@@ -32,7 +32,7 @@ class _Names:
 
 
 class KafkaHandle:
-    """A shared Kafka cluster, as one test uses it. `server` is the server object behind it."""
+    """A handle with which one test uses a shared Kafka cluster, `server`."""
 
     def __init__(self, server: Kafka, test: str) -> None:
         self.server = server
@@ -82,7 +82,7 @@ class KafkaHandle:
         headers: "HeadersToSend" = (),
         partition: int | None = None,
     ) -> "RecordMetadata":
-        """Write a record, wait until all in-sync replicas have it, and return its place.
+        """Write a record, and wait until all in-sync replicas have it. Return its offset.
 
         A dict, a list or a model is written as JSON, text as UTF-8, and bytes as they are. No
         value is a tombstone.
@@ -97,7 +97,7 @@ class KafkaHandle:
             )
 
     async def read(self, topic: str) -> "list[PublishedRecord]":
-        """Return the records that a topic has now; none if it does not exist.
+        """Return the records that a topic has now, or an empty list if it does not exist.
 
         Records of several partitions are merged by their timestamps. Records of open and of
         aborted transactions are left out.
@@ -110,9 +110,9 @@ class KafkaHandle:
     async def settled(self, group: str | None = None, *, timeout: float = SETTLE_SECONDS) -> None:
         """Wait until all records of the topics that `send` wrote to are committed.
 
-        With `group`, wait for that group only. Otherwise wait for the groups whose names came from
-        `group()`. A group counts as a reader of the topics in which it has committed an offset.
-        Each topic needs a reader.
+        With `group`, wait for the commits of that group. Otherwise wait for those of all groups
+        whose names `group()` has returned. A group must commit all records of each topic in which
+        it has committed an offset. Each topic needs at least one such group.
 
         Raise `NotSettled` with the pending records after `timeout` seconds.
         """
@@ -162,7 +162,7 @@ class KafkaCluster(KafkaHandle):
 
 
 class ZooKeeperHandle:
-    """A shared ZooKeeper server, as one test uses it."""
+    """A handle with which one test uses a shared ZooKeeper server, `server`."""
 
     def __init__(self, server: ZooKeeper, test: str) -> None:
         self.server = server

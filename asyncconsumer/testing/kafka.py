@@ -34,28 +34,30 @@ _LATENCY: Final = (0.0002, 0.002)  # of virtual time; on a real clock there is n
 
 
 class Tested(Protocol):
-    """The interface of an app under test, for which `FakeKafka.settled` waits."""
+    """The interface of an app under test. `FakeKafka.settled` waits until its records are done."""
 
     def check(self) -> None:
         """Raise the app's error if the app has failed."""
 
     def waits(self, tp: TopicPartition, committed: int) -> bool:
-        """Return whether all records of a retry topic's partition wait for their next attempt."""
+        """Return whether all uncommitted records of `tp` wait for their next attempt.
+
+        Return False unless `tp` is a partition of a retry topic. `committed` is its committed
+        offset.
+        """
 
     async def commit(self) -> None:
         """Commit the offsets of processed records now, before the next automatic commit."""
 
     def describe(self) -> Iterable[str]:
-        """Return one line for each handler with work in progress, for the message of
-        `NotSettled`.
-        """
+        """Return a line of text for each handler that still has records to process."""
 
 
 class FakeKafka(AsyncResource):
     """A Kafka cluster within the test process, without sockets, threads and files.
 
     Consumers, producers and apps that are created in its ``async with`` block run their production
-    code on it, with its `bootstrap_servers` or with `options`. `ConsumerApp.testing` opens a
+    code with it. Pass them its `bootstrap_servers` or `options`. `ConsumerApp.testing` opens a
     FakeKafka for an app.
 
     A topic is created when it is first used, with `partitions` partitions. With
@@ -121,16 +123,16 @@ class FakeKafka(AsyncResource):
         return self._client.environment
 
     def client(self) -> FakeClient:
-        """Return a client with its own network, which the test can cut.
+        """Return a client with its own network, which the test can disconnect.
 
-        Objects that are created in its ``async with`` block belong to it.
+        Consumers, producers and apps that are created in its ``async with`` block use this network.
         """
         return FakeClient(self.cluster, Random(self._randomness.random()))  # noqa: S311
 
     def expire_members(self, group: str) -> int:
-        """End the sessions of all members of a group, and return their number.
+        """Remove all members of a group, as if their sessions had timed out. Return their number.
 
-        Their partitions are lost, as after a missed session timeout. The members join again.
+        The members lose their partitions, and join again.
         """
         return self.cluster.expire_members(group)
 
@@ -191,7 +193,7 @@ class FakeKafka(AsyncResource):
         return tp
 
     def published(self, topic: str) -> list[PublishedRecord]:
-        """Return the records of a topic; none if it does not exist.
+        """Return the records of a topic, or an empty list if it does not exist.
 
         Records of several partitions are merged by their timestamps. Records of open and of
         aborted transactions are left out.
@@ -222,10 +224,10 @@ class FakeKafka(AsyncResource):
 
         A record is processed if its handler returned, if it was dead-lettered or skipped, or if it
         waits in a retry topic. With `retries`, wait for records in retry topics as well. With
-        `group`, wait for one group only. The time limit is that of the event loop's clock.
+        `group`, wait for one group only.
 
-        Raise the error of an app that failed, and `NotSettled` with the pending records after
-        `timeout` seconds.
+        Raise the error of an app that failed. After `timeout` seconds, by the event loop's clock,
+        raise `NotSettled` with a list of the pending records.
         """
 
         async def pending() -> list[str]:
@@ -240,7 +242,10 @@ class FakeKafka(AsyncResource):
         await settle(pending, timeout)
 
     def _behind(self, group: str | None, *, retries: bool) -> Iterator[str]:
-        """Yield a description of the records of each partition that a group has not committed."""
+        """Yield a line of text for each partition with records that a group has not committed.
+
+        With `retries=False`, leave out records that wait for their next attempt in a retry topic.
+        """
         readers = self.cluster.topics_by_group()
         for name, topics in readers.items():
             if group not in (None, name):

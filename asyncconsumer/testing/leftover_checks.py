@@ -1,7 +1,7 @@
 """Checks that a test leaves no task, thread, socket or process.
 
-By default they apply to tests that use a server fixture. The setting `asyncconsumer_leftovers` of
-pytest changes that: with `all` they apply to every test, with `off` to none.
+By default the checks apply to tests that use a server fixture. pytest's setting
+`asyncconsumer_leftovers` changes that: with `all` they apply to every test, with `off` to none.
 `@pytest.mark.allow_leftovers("why")` excludes a test.
 """
 
@@ -27,7 +27,7 @@ _KEPT: Final = pytest.StashKey[Resources]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the setting that selects the checked tests."""
+    """Add the setting `asyncconsumer_leftovers`, which selects the checked tests."""
     parser.addini(
         "asyncconsumer_leftovers",
         "which tests fail when they leave something behind: fixtures (those that use a server "
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Raise an error if the setting is not valid."""
+    """Add the marker `allow_leftovers`. Raise UsageError if the setting is not valid."""
     if (chosen := config.getini("asyncconsumer_leftovers")) not in ("fixtures", "all", "off"):
         raise pytest.UsageError(
             f"asyncconsumer_leftovers must be fixtures, all or off, got {chosen!r}"
@@ -56,7 +56,10 @@ def _is_checked(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Check the tasks of each asynchronous test after its other fixtures are closed."""
+    """Add a fixture to each checked asynchronous test, which fails the test if tasks remain.
+
+    The fixture comes first, so it ends after all other fixtures of the test.
+    """
     for item in items:
         if pytest_asyncio.is_async_test(item) and _is_checked(item):
             assert isinstance(item, pytest.Function)
@@ -80,7 +83,7 @@ async def _no_leftover_tasks() -> AsyncIterator[None]:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Iterator[None]:
-    """Exclude the resources of fixtures that outlive the test."""
+    """Note the resources of fixtures that outlive the test, so that the checks ignore them."""
     if fixturedef.scope == "function":
         return (yield)
     before = Resources.held_now()
@@ -100,7 +103,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Compare the resources after the test and its fixtures with those before it."""
+    """Fail the test if resources remain that did not exist before the test."""
     result = yield
     if not _is_checked(item):
         return result

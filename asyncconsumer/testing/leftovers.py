@@ -56,7 +56,7 @@ class Resources:
         return bool(self.threads or self.sockets or self.processes)
 
     def describe(self) -> list[str]:
-        """Return one line for each resource."""
+        """Return a line of text for each resource."""
         objects: list[object] = [*self.threads, *self.processes]
         return [self.names.get(object_, str(object_)) for object_ in objects] + _addresses(
             self.sockets
@@ -64,7 +64,7 @@ class Resources:
 
 
 def describe_tasks(tasks: set[asyncio.Task[object]]) -> list[str]:
-    """Return one line for each task: its name and where it waits."""
+    """Return a line of text for each task: its name and the source line at which it waits."""
     lines = []
     for task in tasks:
         stack = task.get_stack(limit=1)
@@ -80,7 +80,7 @@ def _children() -> frozenset[int]:
         lists = [path.read_text(encoding="ascii") for path in _THREADS.glob("*/children")]
     except FileNotFoundError:  # a thread that ended meanwhile
         lists = []
-    if not lists:  # psutil reads an entry of every process on the machine
+    if not lists:  # slower, because psutil reads the entry of every process on the machine
         return frozenset(child.pid for child in psutil.Process().children())
     return frozenset(int(pid) for pids in lists for pid in pids.split())
 
@@ -100,7 +100,7 @@ def _sockets() -> frozenset[str]:
 
 
 def _addresses(sockets: frozenset[str]) -> list[str]:
-    """Return the addresses of these sockets. Sockets without an address are left out."""
+    """Return a line of text for each of these sockets that is still open, with its addresses."""
     by_descriptor = {c.fd: c for c in psutil.Process().net_connections(kind="all")}
     lines = []
     for descriptor in _DESCRIPTORS.iterdir() if sockets else ():

@@ -38,8 +38,8 @@ class Registered(NamedTuple):
 class FakeRegistry(AsyncResource):
     """A schema registry on a free port of 127.0.0.1, open for its ``async with`` block.
 
-    The methods `fail`, `stall` and `heal` inject faults, as those of a `TcpProxy` do. ``asked`` has
-    the requested paths in order.
+    The methods `fail` and `stall` inject faults until `heal`. ``asked`` has the requested paths in
+    order.
     """
 
     def __init__(self, *, basic_auth: tuple[str, str] | None = None) -> None:
@@ -86,7 +86,8 @@ class FakeRegistry(AsyncResource):
     ) -> int:
         """Register a version of a subject's schema. Return its schema id.
 
-        References are tuples of name, subject and version.
+        `references` are tuples of name, subject and version. `more` are further fields that the
+        registry returns with the schema.
         """
         body = {**_body(schema, kind, references), **more}
         for registered in self._versions:
@@ -107,7 +108,7 @@ class FakeRegistry(AsyncResource):
         self._failures.extend(answers)
 
     def stall(self) -> None:
-        """Answer no request until `heal`."""
+        """Answer no request until `heal` is called."""
         self._going.clear()
 
     def heal(self) -> None:

@@ -1,4 +1,4 @@
-"""The wait of `settled`: until all records that a test sent are processed and committed."""
+"""The part of `settled` that waits until all sent records are processed and committed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +19,11 @@ class NotSettled(AssertionError):
 
 
 async def settle(pending: Callable[[], Awaitable[Sequence[str]]], seconds: float) -> None:
-    """Wait until `pending` returns no lines. Raise `NotSettled` with its lines after a timeout."""
+    """Wait until `pending` returns an empty list.
+
+    `pending` returns a line of text for each partition with unprocessed records. After `seconds`,
+    raise `NotSettled` with the last lines.
+    """
     remaining: Sequence[str] = ["nothing was checked"]
     pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE[is_virtual()], Random(0))  # noqa: S311
     try:
@@ -39,9 +43,9 @@ def is_virtual() -> bool:
 
 
 def unread(group: str, place: object, count: int, first: int) -> str:
-    """Return a line on the `count` records of a partition that a group has not committed.
+    """Return a line of text about the `count` records that a group has not committed.
 
-    `first` is the offset of the first of these records.
+    `place` is their partition, and `first` the offset of the first of them.
     """
     records = "1 record" if count == 1 else f"{count} records"
     return f"group {group!r} has not committed {records} of {place}, from offset {first}"

@@ -84,7 +84,10 @@ def encode_batch_of_one(
 
 
 def partition_of(key: bytes | None, count: int, partition: int | None, randomness: Random) -> int:
-    """Return the requested partition, or that of the key, as Java's producer chooses it."""
+    """Return `partition` if it is given, otherwise the partition for the key.
+
+    It is the one that Java's producer selects. Without a key, return a random partition.
+    """
     if partition is not None:
         return partition
     return randomness.randrange(count) if key is None else (murmur2(key) & _POSITIVE) % count

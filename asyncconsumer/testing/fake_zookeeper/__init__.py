@@ -10,9 +10,9 @@ async def test_a_claim_outlives_a_lost_answer() -> None:
         ...
 ```
 
-It replaces the transport of `asyncconsumer.zookeeper`: no bytes are encoded, and all code of the
-session runs. With a `lag`, servers see commits of others later, as real followers do: a read may be
-stale until `sync`. It has no access lists.
+The fake replaces the transport of `asyncconsumer.zookeeper`: no bytes are encoded, and the session
+runs its production code. With a `lag`, servers see commits of other servers later, as real
+followers do, so a read may be stale until `sync`. The fake has no access lists (ACLs).
 """
 
 from asyncconsumer.testing.fake_zookeeper.ensemble import FakeClient, FakeZooKeeper, Fate

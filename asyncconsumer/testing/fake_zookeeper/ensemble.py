@@ -42,7 +42,7 @@ _SYNC: Final = protocol.SyncRequest.opcode
 
 
 class Fate(enum.Enum):
-    """The outcome of a write request, which a test may choose."""
+    """The outcome of a write request: success, or a fault that a test injects."""
 
     DONE = enum.auto()
     LOST_BEFORE = enum.auto()  # the connection breaks before the write is applied
@@ -67,15 +67,15 @@ class _Session:
         return loop_time() >= self.last_request_at + self.timeout
 
     def look_later(self, look: "Callable[[_Session], None]") -> None:
-        """Schedule a call of `look` for the end of the session timeout."""
+        """Schedule a call of `look` with this session for the end of the session timeout."""
         loop = asyncio.get_running_loop()
         self.timer = loop.call_at(self.last_request_at + self.timeout, look, self)
 
 
 class FakeClient:
-    """A client with its own network. Pass `open` as the opener of a ZooKeeperSession.
+    """A client with its own network. Pass its method `open` as the opener of a ZooKeeperSession.
 
-    `isolate` cuts the client off from all servers, and `rejoin` reconnects it.
+    `isolate` delays all messages between the client and the servers until `rejoin`.
     """
 
     def __init__(self, ensemble: "FakeZooKeeper", network: Network) -> None:
@@ -97,11 +97,12 @@ class FakeClient:
 
 
 class FakeZooKeeper:
-    """An ensemble in memory. Pass its `connect` and `open` to a ZooKeeperSession.
+    """A ZooKeeper ensemble in memory. Pass its `connect` and `open` to a ZooKeeperSession.
 
-    `on_write` returns the outcome of each write as it arrives. `latency` is the minimum and the
-    maximum latency of a message. `lag` is the maximum delay until other servers see a commit. The
-    faults take effect at once. `server` is an index from 0. `tree` is the committed state.
+    `latency` is the minimum and the maximum latency of a message, and `lag` the maximum delay until
+    other servers see a commit, in seconds. `on_write` is called for each write that arrives, and
+    returns its outcome. Methods that inject faults take effect at once. Their argument `server` is
+    an index from 0. `tree` has the committed znodes.
     """
 
     def __init__(
@@ -162,7 +163,10 @@ class FakeZooKeeper:
             each.rise(up=True)
 
     def freeze(self, server: int | None = None) -> None:
-        """Freeze one server, or all, until `thaw`. A session without a running server expires."""
+        """Freeze one server, or all, until `thaw`. Frozen servers answer no request.
+
+        The sessions of their clients expire unless the clients connect to other servers in time.
+        """
         for each in self._chosen(server):
             each.freeze()
 
@@ -180,7 +184,10 @@ class FakeZooKeeper:
                 self._hang_up(transport, "the session expired")
 
     def apply(self, request: Request) -> Any:  # noqa: ANN401 - the result depends on the request
-        """Apply a request at once, without a client. Notify watchers and return the result."""
+        """Apply a request at once, as if it came from another client. Return the result.
+
+        Clients with a watch are notified. If the request fails, its error is raised.
+        """
         return self._commit(lambda tree: tree.apply(request))
 
     def _chosen(self, server: int | None) -> list[FakeServer]:
@@ -274,10 +281,10 @@ class FakeZooKeeper:
     # --- calls -----------------------------------------------------------------------------------
 
     def handle(self, transport: FakeZooKeeperTransport, xid: int, call: Call[Any]) -> None:
-        """Handle a request that arrived at a server."""
+        """Handle a request that a server received on `transport`, and send the response."""
         session = self._sessions.get(transport.connect_response.session_id)
         if session is None:
-            return  # the transport is about to see the expiry
+            return  # the session has expired, and the client will soon receive that
         if session.transport is not transport:
             transport.tell(Answer(xid, self.tree.zxid, SessionMoved.code, None))
             return

@@ -1,4 +1,4 @@
-"""A server of the fake ensemble, with its copy of the tree, which may lag, and its watchers."""
+"""A server of the fake ensemble, with its own copy of the znodes, and its watchers."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -22,11 +22,11 @@ class Handler(Protocol):
     """An object that handles the requests of clients."""
 
     def handle(self, transport: FakeZooKeeperTransport, xid: int, call: Call[Any]) -> None:
-        """Handle a request that arrived at a server."""
+        """Handle a request that a server received on `transport`."""
 
 
 class Watchers:
-    """The watches that clients have set at a server. Each triggers once."""
+    """The watches that clients have set at a server. Each watch reports one event."""
 
     def __init__(self) -> None:
         # dicts, because the order of sets does not depend on the seed
@@ -39,7 +39,7 @@ class Watchers:
         table.setdefault(request.path, {})[transport] = None
 
     def take_watchers(self, event: WatchNotification) -> Iterable[FakeZooKeeperTransport]:
-        """Return the transports that watch for an event. Remove their watches."""
+        """Return the transports of the clients that watch for `event`. Remove their watches."""
         if event.type == WatchEvent.CHILDREN_CHANGED:
             return self._of_children.pop(event.path, {})
         of_data = self._of_data.pop(event.path, {})
@@ -70,8 +70,8 @@ class FakeServer:
     def catch_up(self, count: int | None = None) -> None:
         """Apply the commits that this server lacks, and notify watchers of the changes.
 
-        Stop after the commit number `count` of the ensemble, or after the last one without `count`.
-        Do nothing while the server is frozen or down.
+        Apply only the first `count` commits of the ensemble, or all commits if it is None. Do
+        nothing while the server is frozen or down.
         """
         if self.frozen or not self.up:
             return
@@ -85,7 +85,7 @@ class FakeServer:
                 transport.tell(event)
 
     def handle(self, transport: FakeZooKeeperTransport, xid: int, call: Call[Any]) -> None:
-        """Pass a request to the ensemble. The transport calls this only while the server runs."""
+        """Pass a request to the ensemble. The transport calls this only if the server runs."""
         self._handler.handle(transport, xid, call)
 
     def hold(self, act: Callable[[], None]) -> None:
@@ -93,7 +93,7 @@ class FakeServer:
         self._held.append(act)
 
     def freeze(self) -> None:
-        """Hold all requests and responses."""
+        """Stop handling requests and sending responses until `thaw` is called."""
         self.frozen = True
         self.thawed.clear()
 

@@ -43,7 +43,7 @@ class Network:
         return self._minimum + (self._maximum - self._minimum) * self.randomness.random()
 
     async def cross(self) -> None:
-        """Wait for the latency of one message, and until the client is not isolated."""
+        """Wait for as long as one message takes: its latency, and the end of an isolation."""
         await asyncio.sleep(self.latency())
         await self._open.wait()
 
@@ -74,17 +74,17 @@ class Server(Protocol):
 
     @property
     def frozen(self) -> bool:
-        """Whether the server holds requests."""
+        """Whether the server is frozen, so that requests have to wait."""
 
     def handle(self, transport: "FakeZooKeeperTransport", xid: int, call: Call[Any]) -> None:
-        """Handle a request."""
+        """Handle a request, and send its response to `transport`."""
 
     def hold(self, act: Callable[[], None]) -> None:
         """Call `act` after the server is thawed."""
 
 
 class FakeZooKeeperTransport:
-    """A transport for `asyncconsumer.zookeeper`. It starts no task."""
+    """A transport between a client and a fake ZooKeeper server. It starts no task."""
 
     def __init__(self, server: Server, welcome: ConnectResponse, network: Network) -> None:
         self.connect_response: Final = welcome
@@ -100,7 +100,7 @@ class FakeZooKeeperTransport:
         self._receiver = receiver
 
     def send(self, xid: int, call: Call[Any]) -> None:
-        """Send a request."""
+        """Send a request to the server. `xid` is its number in the session."""
         self._up.append((xid, call))
         asyncio.get_running_loop().call_later(self._network.latency(), self.arrive)
 
@@ -111,14 +111,17 @@ class FakeZooKeeperTransport:
         return body  # type: ignore[no-any-return]
 
     def drop(self) -> None:
-        """Close the connection. A random number of the requests in transit still arrive."""
+        """Close the connection from the client's side.
+
+        A random number of the requests in transit still arrive at the server.
+        """
         self._receiver = None
         survivors = self._network.randomness.randint(0, len(self._up))
         while len(self._up) > survivors:
             self._up.pop()
 
     async def wait_closed(self) -> None:
-        """Return at once, because nothing stays open."""
+        """Return at once, because a fake connection needs no time to close."""
 
     # --- server side -----------------------------------------------------------------------------
 

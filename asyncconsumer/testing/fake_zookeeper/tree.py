@@ -47,7 +47,7 @@ class Znode:
 
 
 class Tree:
-    """All znodes. `events` collects the watch events until `take_events`."""
+    """A tree of znodes. `events` collects watch events until `take_events` returns them."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Znode] = {"/": Znode(b"", 0, 0)}
@@ -68,9 +68,9 @@ class Tree:
         }
 
     def apply(self, request: Request, session_id: int = 0) -> Any:  # noqa: ANN401 - the result depends on the request
-        """Apply a request as a whole and return its result.
+        """Apply a request of a session and return its result.
 
-        On an error, raise it and change nothing.
+        If the request fails, raise its error and change nothing, also for a transaction.
         """
         verb = self._verbs.get(request.opcode)
         if verb is None:
@@ -85,7 +85,7 @@ class Tree:
             self._remove(path)
 
     def take_events(self) -> list[WatchNotification]:
-        """Return the watch events since the last call."""
+        """Return the watch events since the last call of this method."""
         events, self.events = self.events, []
         return events
 

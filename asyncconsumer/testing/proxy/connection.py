@@ -1,4 +1,4 @@
-"""A connection through the proxy: two sockets, two pipes, and the way in which it ends."""
+"""A connection through the proxy, with two sockets and a pipe for each direction."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,10 @@ _MOST_DRAINED = 2**26
 
 
 class Connection:
-    """A connection through the proxy. ``cut`` and ``reset`` end only this connection."""
+    """A connection through the proxy.
+
+    The methods ``cut`` and ``reset`` end only this connection.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class Connection:
 
     @property
     def held(self) -> int:
-        """The number of bytes that the proxy has read and not delivered."""
+        """The number of bytes that the proxy has read and not delivered yet."""
         return self._up.held + self._down.held
 
     def cut(self) -> None:
@@ -59,9 +62,9 @@ class Connection:
         self._end(Ending.RST)
 
     async def run(self, dial: Callable[[socket.socket], Awaitable[None]]) -> None:
-        """Forward bytes until both sides are at EOF, one side is gone, or the connection is ended.
+        """Forward bytes until both sides have sent EOF, one side closes, or the test ends this.
 
-        `dial` opens the socket to the server.
+        `dial` connects the socket to the server.
         """
         try:
             async with asyncio.TaskGroup() as group:

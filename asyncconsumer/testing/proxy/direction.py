@@ -10,7 +10,7 @@ from asyncconsumer.testing.proxy.faults import Faults
 
 
 class ChangeSignal:
-    """A signal that wakes all waiting tasks at each change."""
+    """An event that wakes all waiting tasks at each change, and is then cleared."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()

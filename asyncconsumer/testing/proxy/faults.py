@@ -49,9 +49,9 @@ FrameHook: TypeAlias = Callable[[Frame], Verdict]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truncation:
-    """A limit of bytes after which the connection ends.
+    """A number of bytes after which a connection ends.
 
-    Each instance starts a new count, so two are never equal.
+    Each instance counts the bytes from its first use, so two instances are never equal.
     """
 
     after: int
@@ -89,16 +89,19 @@ class Faults:
             raise ConfigError(f"slice: max_bytes must be 1 or more, got {self.max_bytes}")
 
     def latency(self, luck: float) -> float:
-        """Return the latency of bytes in seconds. ``luck`` is a random number from 0 to 1."""
+        """Return the latency of bytes in seconds: the delay, and a random part of the jitter.
+
+        ``luck`` is a random number from 0 to 1.
+        """
         return self.delay + self.jitter * luck
 
     def gap(self, size: int) -> float:
-        """Return the pause in seconds after a piece of ``size`` bytes."""
+        """Return the pause in seconds after the delivery of a piece of ``size`` bytes."""
         return size / self.bytes_per_second + self.pause
 
     @property
     def piece(self) -> int:
-        """Return the maximum size of a piece in bytes."""
+        """The maximum number of bytes that are delivered at once."""
         if self.bytes_per_second == math.inf:
             return min(self.max_bytes, CHUNK)
         return min(self.max_bytes, CHUNK, max(1, int(self.bytes_per_second * _THROTTLE_TICK)))

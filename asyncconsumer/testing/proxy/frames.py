@@ -19,9 +19,9 @@ _LONGEST = 2**28
 _ENDLESS = 2**62
 
 ZOOKEEPER_CONNECT = -10
-"""What ``zookeeper_opcode`` gives for the request that opens a session, which carries no opcode.
+"""The result of ``zookeeper_opcode`` for a ConnectRequest, which has no opcode.
 
-It is the server's own number for it (createSession).
+ZooKeeper servers use the same number for it (createSession).
 """
 
 
@@ -57,7 +57,10 @@ def _int32(body: bytes, position: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The next bytes to deliver. If they are a frame for the callback, ``body`` is its contents."""
+    """The next bytes of a stream to deliver.
+
+    If they are a frame for the frame callback, ``body`` is the frame without its length.
+    """
 
     data: bytes
     body: bytes | None = None
@@ -68,8 +71,8 @@ class Piece:
 class FrameFinder:
     """A parser that splits a stream of bytes into pieces and knows where frames begin.
 
-    The parser reads the frame lengths even without a callback. A callback that is set in the middle
-    of a long frame therefore starts with the next frame.
+    The parser reads the frame lengths even without a frame callback. A callback that is set in the
+    middle of a long frame therefore starts with the next frame.
     """
 
     def __init__(self) -> None:
@@ -86,7 +89,10 @@ class FrameFinder:
         self._index = 0
 
     def take(self, *, whole: bool) -> Piece | None:
-        """Return the next complete piece, or None. With ``whole`` each piece is one frame."""
+        """Return the next bytes to deliver, or None if more bytes must arrive before.
+
+        With ``whole`` the result is one frame (or its first MiB).
+        """
         available = len(self._data) - self._index
         if not available:
             return None
@@ -94,12 +100,12 @@ class FrameFinder:
             return Piece(self._pop(min(self._rest, available)), dropped=True)
         if not whole:
             return Piece(self._pop(available))
-        if self._prefix or self._rest:  # the hook was set after its start
+        if self._prefix or self._rest:  # the callback was set in the middle of this frame
             return Piece(self._pop(min(self._rest or _PREFIX - len(self._prefix), available)))
         return self._take_frame(available)
 
     def drop_rest(self) -> None:
-        """Drop the rest of the frame whose first part was taken last."""
+        """Mark the rest of the frame that ``take`` returned last as dropped."""
         self._dropping = True
 
     def leftover(self) -> bytes:

@@ -13,9 +13,9 @@ from asyncconsumer.testing.proxy.faults import Ending
 class ProxyListener:
     """A listening socket that accepts clients, or resets them at once while it refuses.
 
-    While it refuses clients, the socket stays open, because a closed socket would free the port for
-    other processes. If the caller keeps a duplicate of the socket, closing would not refuse
-    anybody: the kernel accepts clients for the duplicate.
+    While the listener refuses clients, its socket stays open, because another process could take
+    the port of a closed socket. Besides, the caller may have a duplicate of the socket, for which
+    the kernel would still accept clients.
     """
 
     def __init__(self, listener: socket.socket | None, progress: ChangeSignal) -> None:
@@ -51,7 +51,7 @@ class ProxyListener:
                 yield client
 
     def close(self) -> None:
-        """Stop listening. If the caller has a duplicate of the socket, it stays open."""
+        """Stop listening. If the caller has a duplicate of the socket, the duplicate stays open."""
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
 

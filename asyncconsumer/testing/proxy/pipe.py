@@ -16,12 +16,12 @@ from asyncconsumer.testing.proxy.socket_reader import SocketReader
 WINDOW = 4 * 2**20
 """The number of bytes at which a pipe stops reading. Then the TCP buffers of the sender fill up.
 
-It must be larger than the part of a frame that hooks get (``frames.HEAD``).
+It must be larger than the part of a frame that a frame callback gets (``frames.HEAD``).
 """
 
 
 class Ended(Exception):
-    """The connection has ended. The error says whether to close it with FIN or RST."""
+    """An error that ends a connection. ``ending`` says whether to close it with FIN or RST."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending)
@@ -29,7 +29,7 @@ class Ended(Exception):
 
 
 class ReceiverGone(Exception):
-    """The receiver has closed its socket."""
+    """An error because the receiver of the bytes has closed its socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Arrival:
 class Pipe:
     """A pipe from one socket to another that applies faults and keeps the order of bytes.
 
-    The pipe reads ahead up to the size of its window.
+    The pipe reads up to ``WINDOW`` bytes before they can be delivered.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Pipe:
         self._frames = FrameFinder()
         self._carried = 0
         self._last_piece = (0.0, 0)  # the time of the last delivery, and its size
-        self._truncation: tuple[Truncation | None, int] = (None, 0)  # and its random jitter
+        self._truncation: tuple[Truncation | None, int] = (None, 0)  # and the bytes at its end
 
     def start(self) -> None:
         """Start to read from the sender."""
@@ -137,10 +137,10 @@ class Pipe:
                 raise Ended(faults.truncation.ending)
 
     async def _until(self, due: Callable[[Faults], float]) -> Faults:
-        """Wait until the time that ``due`` returns, and until no black hole is active.
+        """Wait until the loop time that ``due`` returns, and until no black hole is active.
 
-        Return the current faults. ``due`` depends on the faults, so it is called again at each
-        change.
+        ``due`` is called with the current faults, and again when they change. Return the current
+        faults.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -157,9 +157,10 @@ class Pipe:
         return sent_at + faults.gap(size)
 
     def _allowed(self, faults: Faults) -> int:
-        """Return how many bytes may be delivered before a truncation.
+        """Return how many bytes may be delivered before the truncation in ``faults``.
 
-        The bytes of the connection are counted from the first use of that truncation.
+        Its bytes are counted from the first time that this pipe uses it. Without a truncation,
+        return ``CHUNK``.
         """
         if faults.truncation is None:
             return CHUNK
@@ -181,8 +182,8 @@ async def _send(sink: socket.socket, data: memoryview) -> None:
         await asyncio.get_running_loop().sock_sendall(sink, data)
     except OSError as error:
         raise ReceiverGone from error
-    # a closed local socket has answered by now; if its FIN was read before, nothing else
-    # would notice until the next send
+    # if the receiver on this machine has closed its socket, its RST has arrived by now; without
+    # this check, only the next send would fail
     if sink.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         raise ReceiverGone
 

@@ -39,11 +39,12 @@ class Statistics:
 class TcpProxy(AsyncResource):
     """A proxy in front of a TCP server that injects network faults.
 
-    ``listener`` is a listening socket. The proxy uses a duplicate, so the caller can keep the
-    socket and pass it to the next proxy: the port stays the same. The socket becomes non-blocking.
-    Without ``listener``, the proxy listens on a free port of 127.0.0.1. A name as ``upstream_host``
-    is resolved to IPv4; for IPv6 pass an address. ``seed`` makes the jitter of ``delay``
-    repeatable.
+    ``upstream_host`` and ``upstream_port`` are those of the server. A host name is resolved to
+    IPv4. For IPv6 pass an address. ``seed`` makes the jitter of ``delay`` repeatable.
+
+    ``listener`` is a listening socket. It becomes non-blocking. The proxy uses a duplicate of it,
+    so the caller can pass the same socket, with the same port, to the next proxy. Without
+    ``listener``, the proxy listens on a free port of 127.0.0.1.
 
     Faults take effect at once, on open and on later connections, and stay until ``heal``. Different
     faults combine. A second fault of the same kind replaces the first.
@@ -108,7 +109,7 @@ class TcpProxy(AsyncResource):
         return tuple(each for each in self._connections.values() if each.live)
 
     def statistics(self) -> Statistics:
-        """Return the current counts. They stay available after the end of the proxy."""
+        """Return the current counts. This also works after the proxy is closed."""
         door = self._once_open()
         return Statistics(
             accepted=door.accepted,
@@ -155,9 +156,9 @@ class TcpProxy(AsyncResource):
         """Drop all packets. Connections are accepted, and no byte is delivered.
 
         Because TCP retransmits lost packets, bytes are held and arrive after ``heal``, in order.
-        FIN and RST are held as well. A connection that is made while ``up`` is black reaches
-        upstream only after ``heal``. At most 4 MiB of each connection are held; then reading
-        stops, and the sender blocks as with a full TCP window.
+        FIN and RST are held as well. If the direction ``up`` drops packets, a new connection
+        reaches the server only after ``heal``. The proxy holds at most 4 MiB of each connection
+        and direction. Then it stops reading, and the sender blocks as with a full TCP window.
         """
         self._alter(direction, lambda faults: replace(faults, black_hole=True))
 
@@ -166,7 +167,7 @@ class TcpProxy(AsyncResource):
         self._alter(direction, lambda faults: replace(faults, delay=seconds, jitter=jitter))
 
     def throttle(self, bytes_per_second: float, *, direction: Direction = "both") -> None:
-        """Limit the bytes per second of each connection and direction."""
+        """Limit the bytes per second of each connection, separately for each direction."""
         self._alter(direction, lambda faults: replace(faults, bytes_per_second=bytes_per_second))
 
     def slice(self, max_bytes: int, *, pause: float = 0.001, direction: Direction = "both") -> None:
@@ -179,18 +180,19 @@ class TcpProxy(AsyncResource):
     def truncate(self, *, after: int, direction: Direction = "down", reset: bool = False) -> None:
         """End each open or later connection after ``after`` more bytes.
 
-        With ``after=0`` the first byte ends it. With ``reset`` it ends with RST, which, as always
-        in TCP, may overtake bytes that the kernel of the receiver has not read yet.
+        With ``after=0`` the first byte ends it. With ``reset`` it ends with RST. As always in TCP,
+        an RST may make the receiver lose bytes that it has not read yet.
         """
         truncation = Truncation(after, Ending.RST if reset else Ending.FIN)
         self._alter(direction, lambda faults: replace(faults, truncation=truncation))
 
     def on_frame(self, direction: Direction, callback: FrameHook) -> None:
-        """Call ``callback`` for each frame before its delivery. A direction has one callback.
+        """Call ``callback`` for each frame before its delivery. It replaces an earlier callback.
 
-        The callback is not called for a frame that is already in transit, nor for bytes that are
-        not frames. With a callback, a frame is delivered after it (or its first MiB) is complete.
-        The callback may inject faults. An exception ends the proxy and is raised from its block.
+        The callback is not called for a frame whose delivery has begun, nor for bytes that are not
+        frames. With a callback, a frame is delivered only when it (or its first MiB) is complete.
+        The callback may inject faults. If it raises an exception, the proxy ends, and its block
+        raises the exception.
         """
         self._alter(direction, lambda faults: replace(faults, on_frame=callback))
 

@@ -1,4 +1,4 @@
-"""A socket reader that needs no task. A small message costs half as much as ``loop.sock_recv``."""
+"""A socket reader that needs no task. It reads small messages twice as fast as `loop.sock_recv`."""
 
 import asyncio
 import socket

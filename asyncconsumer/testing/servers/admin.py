@@ -1,7 +1,7 @@
 """The administration of a test cluster: topics, partitions, leaders, users and permissions.
 
-Each call opens its own connection to the broker, so an `Admin` is not bound to an event loop and
-leaves nothing open.
+Each call opens its own connection to a broker and closes it. So an `Admin` is not bound to an event
+loop.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class Admin:
         await self.wait_for_topic(name, total)
 
     async def wait_for_topic(self, name: str, partitions: int) -> None:
-        """Wait until every live broker knows the partitions, and all their leaders serve."""
+        """Wait until every live broker knows the partitions, and their leaders serve them."""
 
         def known(topics: Mapping[str, Mapping[int, int]]) -> bool:
             leaders = topics.get(name, {}).values()
@@ -124,7 +124,10 @@ class Admin:
         raise AdminFailed(f"no broker knows {topic}[{partition}]")
 
     async def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Make broker `to` the leader of a partition. If needed, make it a replica first."""
+        """Make the broker with the id `to` the leader of a partition.
+
+        If it is not a replica, it replaces the last replica first.
+        """
         replicas, _ = await self._replicas(topic, partition)
         replica_order = [to, *(node for node in replicas if node != to)][: len(replicas)]
         request = AlterPartitionReassignmentsRequest(topic, partition, replica_order)
@@ -150,7 +153,7 @@ class Admin:
             _check(code, f"password of {user} could not be set: {message}")
 
     async def allow(self, user: str, resource: str, name: str, *operations: str) -> None:
-        """Grant a permission, for example `allow("alice", "topic", "orders", "read")`."""
+        """Grant permissions to a user, for example `allow("alice", "topic", "orders", "read")`."""
         for operation in operations:
             request = CreateAclsRequest(
                 _RESOURCES[resource],
@@ -177,9 +180,9 @@ class Admin:
         return {broker[0] for broker in (await self._metadata(ask)).brokers}
 
     async def _to_controller(self, request: Request[Any]) -> Any:  # noqa: ANN401 - responses of aiokafka are untyped
-        """Send a request to the controller. Return the response.
+        """Send a request to the cluster's controller, and return the response.
 
-        The brokers are asked for the controller until one of them knows it and it responds.
+        Ask the brokers for the controller's id until the controller has responded.
         """
         answer: Any = None
 
@@ -207,7 +210,7 @@ class Admin:
         return await self._send(node, MetadataRequest(None, allow_auto_topic_creation=False))
 
     async def _topics(self, node: int) -> dict[str, dict[int, int]]:
-        """Return topic -> partition -> leader, as the broker `node` knows them."""
+        """Return the leader's id of each partition of each topic, as the broker `node` knows it."""
         return {
             name: {number: leader for _, number, leader, *_ in partitions}
             for code, name, _, partitions in (await self._metadata(node)).topics
@@ -215,7 +218,10 @@ class Admin:
         }
 
     async def _replicas(self, topic: str, partition: int) -> tuple[list[int], list[int]]:
-        """Return a partition's replicas, the preferred leader first, and the in-sync ones."""
+        """Return the broker ids of a partition's replicas, and those of its in-sync replicas.
+
+        The first replica is the preferred leader.
+        """
         for node in self._ports:
             try:
                 topics = (await self._metadata(node)).topics
@@ -228,7 +234,7 @@ class Admin:
         raise AdminFailed(f"there is no {topic}[{partition}]")
 
     async def _serve(self, topic: str) -> bool:
-        """Return whether the leaders of all partitions of the topic answer requests for them."""
+        """Return whether the leaders of all partitions of a topic serve requests for them."""
         for node in self._ports:
             try:
                 leaders = (await self._topics(node))[topic]
@@ -270,7 +276,8 @@ async def _until(is_met: Callable[[], Any], condition: str) -> None:
             while not await is_met():
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
-        raise AdminFailed(f"waited {_TIMEOUT_MS // 1000} s in vain for {condition}") from None
+        seconds = _TIMEOUT_MS // 1000
+        raise AdminFailed(f"waited {seconds} s for {condition}, without success") from None
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ async def fetch(progress: maven.Progress = maven.no_progress) -> list[Path]:
 
 
 class ClassicMember(MemberProcess):
-    """A Java process that is a member of a ZooKeeper group."""
+    """A Java process that runs Kafka's classic consumer as a member of a ZooKeeper group."""
 
     def __init__(
         self, zookeeper: str, group: str, name: str, properties: Mapping[str, str]

@@ -1,7 +1,7 @@
-"""Resolution and download of jars with jgo, a resolver in pure Python.
+"""The resolution and download of jars with jgo, a resolver in pure Python.
 
-It needs neither Maven nor the address of a repository. `$ASYNCCONSUMER_MAVEN_REPOSITORY` selects
-another repository.
+Maven need not be installed. `$ASYNCCONSUMER_MAVEN_REPOSITORY` selects another repository than Maven
+Central.
 
 Jars of the default versions are pinned: they are not resolved, and each must match its SHA-256.
 Other versions are verified by the checksums of the repository, and a log line says so.
@@ -33,9 +33,9 @@ _log: Final = logging.getLogger(__name__)
 def fetch(
     folder: Path, known_jars: Path, name: str, coordinates: Sequence[str], progress: maven.Progress
 ) -> list[Path]:
-    """Download the jars of `coordinates` into `folder`, except those in `known_jars`.
+    """Download the jars of `coordinates` and of their dependencies. Return the paths of all jars.
 
-    Return all paths.
+    New jars are stored in `folder`. Jars in the folder `known_jars` are not downloaded again.
     """
 
     def download(context: jgo.maven.MavenContext) -> list[Path]:
@@ -60,9 +60,10 @@ def fetch_pinned(
     pinned: Mapping[str, str],
     progress: maven.Progress,
 ) -> list[Path]:
-    """Download the jars in `pinned`, which maps paths to SHA-256.
+    """Download the jars in `pinned`, which maps repository paths to SHA-256. Return their paths.
 
-    Raise FetchFailed for a mismatch.
+    New jars are stored in `folder`. Jars in the folder `known_jars` are not downloaded again. Raise
+    FetchFailed if a jar has another SHA-256.
     """
 
     def download(context: jgo.maven.MavenContext) -> list[Path]:
@@ -106,16 +107,16 @@ def _tried(
         except RuntimeError as error:  # the message of jgo if no repository has it
             missing = str(error).removeprefix("Artifact ").split(" not found")[0]
             raise UnknownVersion(
-                f"{name} cannot be had from Maven Central, which has no {missing}: "
-                "take another version"
+                f"{name} cannot be downloaded, because Maven Central does not have {missing}: "
+                "use another version"
             ) from error
     raise AssertionError("unreachable")
 
 
 def _repository() -> str | None:
-    """Return the Maven repository that the user chose, or None.
+    """Return the URL of the Maven repository that the user selected, or None.
 
-    Plain http is rejected, because it can be tampered with.
+    Raise FetchFailed for plain http, because others could change the jars in transit.
     """
     repository = os.environ.get(REPOSITORY_VARIABLE)
     if not repository:
@@ -140,7 +141,7 @@ def _is_loopback(host: str) -> bool:
 def _artifacts(
     context: jgo.maven.MavenContext, coordinates: Sequence[str]
 ) -> list[jgo.maven.Artifact]:
-    """Return the artifacts of the Maven coordinates, each once."""
+    """Return the artifacts of the Maven coordinates and of their dependencies, each once."""
     artifacts: dict[tuple[str, str], jgo.maven.Artifact] = {}
     for coordinate in coordinates:
         group, artifact, version = coordinate.removesuffix(maven.ALONE).split(":")
@@ -155,7 +156,7 @@ def _artifacts(
 
 
 def _artifact_at(context: jgo.maven.MavenContext, path: str) -> jgo.maven.Artifact:
-    """Return the artifact at a path in a repository, such as group/artifact/version/file."""
+    """Return the artifact at a repository path, such as group/artifact/version/file."""
     *group, artifact, version, file = PurePosixPath(path).parts
     classifier = file.removeprefix(f"{artifact}-{version}").removesuffix(".jar").removeprefix("-")
     project = context.project(".".join(group), artifact)
@@ -181,9 +182,9 @@ def _empty(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _unverified_as_errors() -> Iterator[None]:
-    """Return a context manager that turns a checksum warning of jgo into an error.
+    """Return a context manager in which a download without a matching checksum raises an error.
 
-    jgo itself only logs a download without a matching checksum.
+    jgo itself only logs such a download.
     """
 
     class Refuse(logging.Handler):

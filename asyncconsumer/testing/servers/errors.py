@@ -1,4 +1,4 @@
-"""The errors of test servers. Each message is a sentence that says what to do."""
+"""The errors of test servers. Each message says what to do."""
 
 from asyncconsumer.errors import ConsumerError
 

@@ -1,9 +1,9 @@
-"""A guard process, which runs a server and ends it when the process that started it ends.
+"""A guard process, which runs a server and ends it when the process that started the guard ends.
 
-It is a program that uses only the standard library, so that it starts in milliseconds: `guard.py
-FOLDER COMMAND...`. Its standard input is a pipe that the starter never writes to. If the starter
-dies, the pipe closes, and the guard kills the server and removes FOLDER. Its first line of output
-is the process id of the server.
+The guard is the program `guard.py FOLDER COMMAND...`. It uses only the standard library, so that it
+starts in milliseconds. Its standard input is a pipe that the starter never writes to. If the
+starter dies, the pipe closes, and the guard kills the server and removes FOLDER. The guard's first
+line of output is the process id of the server.
 """
 
 import os
@@ -15,9 +15,10 @@ import sys
 
 
 def main(folder: str, command: list[str]) -> int:
-    """Run `command` until it or the starter of this process ends.
+    """Run `command` until it ends, or until the process that started this one ends.
 
-    Return its exit code as a shell does.
+    In the second case, kill `command` and remove `folder`. Return the exit code of `command`, which
+    is 128 plus the signal's number after a signal.
     """
     wake_read, wake_write = os.pipe()
     for end in (wake_read, wake_write):

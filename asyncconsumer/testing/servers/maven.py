@@ -1,7 +1,7 @@
 """A cache of server jars from Maven Central, verified at each use.
 
-A download goes to its own folder, and is moved into the cache under a lock between processes after
-it is complete. So the cache never holds a partial jar. A manifest has the jars of a server with
+A download goes to its own folder. When it is complete, it is moved into the cache, under a lock
+between processes. So the cache never has a partial jar. A manifest lists the jars of a server with
 their SHA-256, so that later starts need no network and detect a corrupt jar. For the default
 versions the manifest is part of this package (`pins.py`), and other jars are rejected.
 """
@@ -25,10 +25,13 @@ from asyncconsumer.testing.servers.errors import DamagedCache, FetchFailed
 
 CACHE_VARIABLE: Final = "ASYNCCONSUMER_CACHE"
 ALONE: Final = ":alone"
-"""Appended to a coordinate: fetch this jar without its dependencies."""
+"""The suffix of a coordinate whose jar is downloaded without its dependencies."""
 
 Progress = Callable[[str, int, int], None]
-"""Called in a thread with the name of a download, the number of fetched jars, and the total."""
+"""A function that is called in a thread during a download.
+
+Its arguments are the name of the current jar, the number of downloaded jars, and their total.
+"""
 
 
 def no_progress(_file: str, _done: int, _total: int) -> None:
@@ -43,9 +46,9 @@ def cache_folder() -> Path:
 async def class_path(
     name: str, coordinates: Sequence[str], progress: Progress = no_progress
 ) -> list[Path]:
-    """Return the jars of `coordinates` (group:artifact:version), from the cache or downloaded.
+    """Return the jars of `coordinates` (group:artifact:version). Download them if necessary.
 
-    `name` (such as "Kafka 4.3.1") appears in messages and is the name of the manifest.
+    `name`, such as "Kafka 4.3.1", is the server's name in messages and that of its manifest.
     """
     stopping = threading.Event()
 
@@ -86,7 +89,7 @@ def _class_path(
 
 
 class _Store:
-    """The cache on disk, with jars in the layout of Maven and one manifest per server."""
+    """The cache on disk, with jars in the layout of Maven and a manifest for each server."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -94,9 +97,10 @@ class _Store:
 
     @contextlib.contextmanager
     def locked(self, progress: Progress) -> Iterator[None]:
-        """Return a context manager that holds the cache's lock between processes.
+        """Return a context manager that holds the cache's lock, which all processes use.
 
-        The wait for the lock is logged and can be stopped.
+        While another process holds the lock, `progress` is called. It can raise an error to stop
+        waiting.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(self.root / "fetch.lock")
@@ -114,9 +118,10 @@ class _Store:
     def load(
         self, name: str, coordinates: Sequence[str], pinned: Mapping[str, str] | None
     ) -> list[Path] | None:
-        """Return the verified jars of a server, or None if one is missing.
+        """Return the verified jars of the server `name`, or None if a jar is missing.
 
-        `pinned` lists the jars. If it is None, the manifest in the cache lists them.
+        `pinned` lists the jars with their SHA-256. If it is None, use the manifest in the cache.
+        Raise DamagedCache if a jar has another SHA-256.
         """
         listed = self._listed(name, coordinates) if pinned is None else pinned
         if listed is None:
@@ -135,7 +140,7 @@ class _Store:
         return jars
 
     def _listed(self, name: str, coordinates: Sequence[str]) -> dict[str, str] | None:
-        """Return a dict from each jar in the cached manifest to its SHA-256.
+        """Return the SHA-256 of each jar in the server's manifest, by the path of the jar.
 
         Return None if the manifest is missing, malformed, or made for other coordinates.
         """
@@ -152,9 +157,9 @@ class _Store:
     def keep(
         self, name: str, coordinates: Sequence[str], folder: Path, fetched: Sequence[Path]
     ) -> list[Path]:
-        """Move downloaded jars into the cache, then write the manifest.
+        """Move the jars in `fetched` from `folder` into the cache, then write the manifest.
 
-        Return the paths of the jars.
+        Jars in `fetched` may be in the cache already. Return the paths of all jars in the cache.
         """
         jars = {}
         for jar in fetched:

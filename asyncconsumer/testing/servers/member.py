@@ -1,4 +1,4 @@
-"""A process that is a member of a group, with methods that stop, kill and freeze it."""
+"""A process that is a member of a consumer group. Tests can stop, kill and freeze it."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ _PROGRAMS: Final = Path(__file__).parent / "programs"
 
 
 class MemberProcess(AsyncResource):
-    """A process that is a member of a group. It is not bound to an event loop."""
+    """A process that is a member of a consumer group. It is not bound to an event loop."""
 
     def __init__(self, group: str, name: str, properties: Mapping[str, str]) -> None:
         self.group = group
@@ -42,19 +42,22 @@ class MemberProcess(AsyncResource):
 
     @property
     def state(self) -> str:
-        """`running`, `paused` or `down`."""
+        """The state of the process: `running`, `paused` or `down`."""
         return self._process.state if self._process is not None else "down"
 
     @property
     def process(self) -> ServerProcess:
-        """The current process. Its `log` has the output."""
+        """The current process. Its `log` has the output. Raise ServerError if it is not started."""
         if self._process is None:
             raise ServerError(f"{self!r} has not been started")
         return self._process
 
     @abstractmethod
     async def _command(self, folder: Path, properties: Path) -> list[str]:
-        """Return the command line that starts the process."""
+        """Return the command that starts the process.
+
+        `folder` is the folder of the process, and `properties` the file with its configuration.
+        """
 
     @abstractmethod
     def _is_ready(self) -> bool:
@@ -107,9 +110,9 @@ class MemberProcess(AsyncResource):
         self.process.resume()
 
     async def until(self, condition: Callable[[Self], bool], timeout: float = 60.0) -> None:
-        """Wait until a condition is true.
+        """Wait until `condition`, called with this member, returns True.
 
-        Raise an error if the process ends before that, or after `timeout` seconds.
+        Raise ServerError if the process ends before, or after `timeout` seconds.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
@@ -127,18 +130,21 @@ class MemberProcess(AsyncResource):
 
 
 class MemberLog(ABC):
-    """The events that a member's program has written to a file, and the position of the reader."""
+    """A reader of the events that a member's program writes to a file.
+
+    A subclass derives the member's state, such as its partitions, from the events.
+    """
 
     def __init__(self) -> None:
         self.ready = False
         self._position = 0
 
     def reset(self) -> None:
-        """Clear the state, because the program starts again or has ended."""
+        """Clear the member's state. Call this after the program has ended."""
         self.ready, self._position = False, 0
 
     def read(self, events: Path) -> None:
-        """Read the new lines of the file `events`. The last line may be incomplete."""
+        """Read the new lines of the file `events`, except an incomplete last line."""
         if not events.exists():
             return
         with events.open("rb") as file:
@@ -151,11 +157,11 @@ class MemberLog(ABC):
 
     @abstractmethod
     def _take(self, kind: str, event: dict[str, Any]) -> None:
-        """Apply one event of a kind to the state."""
+        """Update the state by an event of the kind `kind` with these fields."""
 
 
 def of_record(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record event, with the key and value as bytes."""
+    """Return the fields of an event about a record, with its key and value decoded to bytes."""
     texts = {name: event[name] for name in ("key", "value")}
     return {**event, **{n: None if t is None else bytes.fromhex(t) for n, t in texts.items()}}
 
@@ -168,7 +174,7 @@ class TellingMember(MemberProcess):
     async def _program(
         self, name: str, jars: Sequence[Path], progress: maven.Progress, *arguments: object
     ) -> list[str]:
-        """Return the command line of a Java program, which is compiled when it is first used."""
+        """Return the command that runs a Java program. Compile it if it is not in the cache."""
         java, source = find_java(), _PROGRAMS / f"{name}.java"
         classes = await compiled(source, java, jars, progress)
         return java_command(java, [classes, *jars], name, *map(str, arguments), heap="128m")
@@ -191,7 +197,7 @@ M = TypeVar("M", bound=MemberProcess)
 
 
 class MemberProcesses(AsyncResource):
-    """Members that the end of the `async with` block stops."""
+    """A group of member processes, which are killed at the end of the `async with` block."""
 
     def __init__(self) -> None:
         self._members: list[MemberProcess] = []

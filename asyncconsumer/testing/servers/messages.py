@@ -106,7 +106,7 @@ _ALTER_USER_SCRAM_CREDENTIALS: Final = Api(
 
 
 class ElectLeadersRequest(TableRequest, api=_ELECT_LEADERS):
-    """A request to make the first replica of a partition its leader."""
+    """A request that makes the first replica of a partition its leader."""
 
     def __init__(self, topic: str, partition: int) -> None:
         rows = [{"topic": topic, "partitions": [partition]}]
@@ -114,7 +114,7 @@ class ElectLeadersRequest(TableRequest, api=_ELECT_LEADERS):
 
 
 class AlterPartitionReassignmentsRequest(TableRequest, api=_ALTER_PARTITION_REASSIGNMENTS):
-    """A request to set the replicas of a partition, the preferred leader first."""
+    """A request that sets the replicas of a partition. The first one is the preferred leader."""
 
     def __init__(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         rows = [{"partition_index": partition, "replicas": list(replicas)}]
@@ -123,7 +123,7 @@ class AlterPartitionReassignmentsRequest(TableRequest, api=_ALTER_PARTITION_REAS
 
 
 class AlterUserScramCredentialsRequest(TableRequest, api=_ALTER_USER_SCRAM_CREDENTIALS):
-    """A request to set the SCRAM-SHA-512 password of a user."""
+    """A request that sets the SCRAM-SHA-512 password of a user."""
 
     def __init__(self, user: str, password: str) -> None:
         salt = secrets.token_bytes(16)

@@ -29,7 +29,7 @@ class Node(ABC):
         await self.process.start(self.is_serving, timeout=90)
 
     async def stop(self) -> None:
-        """Stop the server with SIGTERM. A broker moves its leaders first."""
+        """Stop the server with SIGTERM. A broker first moves its leaderships to other brokers."""
         await self.process.stop()
 
     async def kill(self) -> None:
@@ -51,9 +51,9 @@ class Node(ABC):
 
 
 class Servers(AsyncResource):
-    """Servers with their own folder and ports.
+    """A group of servers with a common folder and reserved ports.
 
-    They run from `start` to `stop` or in `async with`.
+    The servers run from `start` to `stop`, or in the `async with` block.
     """
 
     def __init__(self) -> None:
@@ -66,11 +66,11 @@ class Servers(AsyncResource):
 
     @abstractmethod
     def _members(self) -> Sequence[Node]:
-        """Return the servers that exist now."""
+        """Return the servers that were created and not stopped yet."""
 
     @abstractmethod
     def _forget(self) -> None:
-        """Drop the references to servers that have ended."""
+        """Drop the references to the servers. `stop` calls this after it has killed them."""
 
     async def stop(self) -> None:
         """Stop all servers, remove their folder and release their ports."""
@@ -83,7 +83,7 @@ class Servers(AsyncResource):
         self._ports.close()
 
     def process_ids(self) -> set[int]:
-        """Return the process ids of the current child processes."""
+        """Return the process ids of the guards, which are this process's children."""
         guards = (node.process.guard_pid for node in self._members())
         return {pid for pid in guards if pid is not None}
 

@@ -1,8 +1,8 @@
 """The SHA-256 of every jar of the default server versions.
 
-They are shipped with this package, so a repository or mirror cannot replace a jar. After a change
-of a default version, `python -m asyncconsumer.testing.servers.pins` writes the file again. Review
-the differences.
+The hashes are part of this package, so a repository or mirror cannot replace a jar. After a change
+of a default version, run `python -m asyncconsumer.testing.servers.pins`, which writes the hashes
+again, and review the differences.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ _FILE: Final = Path(__file__).with_name("pins.json")
 
 
 def pinned_jars(name: str, coordinates: Sequence[str]) -> Mapping[str, str] | None:
-    """Return the SHA-256 of each jar of a server by its repository path.
+    """Return the SHA-256 of each jar of the server `name`, by the jar's path in a repository.
 
-    Return None if the jars of the server are not pinned.
+    Return None if this package does not pin the jars of the server.
     """
     pin = _pins().get(name)
     if pin is None or pin["coordinates"] != list(coordinates):

@@ -17,17 +17,20 @@ _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 class Ports:
     """A reservation of port numbers until `close`.
 
-    The ports are below the ephemeral range of the system. Otherwise a client that reconnects to a
-    dead server could get that port as its own, connect to itself and block the restart of the
-    server. A UDP socket on the same number reserves a port against other test runs. It leaves no
-    file, and it ends with the process.
+    The ports are below the range that the system uses for outgoing connections. Otherwise a client
+    that reconnects to a dead server could get the server's port as its own, connect to itself and
+    block the restart of the server. A UDP socket with the same number reserves a port against other
+    test runs. Unlike a lock file, it ends with the process.
     """
 
     def __init__(self) -> None:
         self._reservations: list[socket.socket] = []
 
     def take(self, requested: int | None = None) -> int:
-        """Reserve the port `requested`, or any free port if it is None. Return its number."""
+        """Reserve the port `requested`, or any free port if it is None. Return its number.
+
+        Raise PortInUse if another process uses the requested port.
+        """
         if requested is not None:
             return self._take(requested)
         for port in _shuffled_range():
@@ -57,7 +60,7 @@ class Ports:
         return port
 
     def listen(self) -> socket.socket:
-        """Return a listening socket on a free port, which successive proxies can share."""
+        """Return a listening socket on a free port, for several proxies one after the other."""
         listener = socket.create_server((HOST, self.take()))
         self._reservations.append(listener)
         return listener
@@ -70,7 +73,7 @@ class Ports:
 
 
 def _shuffled_range() -> Iterator[int]:
-    """Return all ports outside the ephemeral range, in random order."""
+    """Return the ports below the range for outgoing connections, in random order."""
     highest = 32_768
     if _EPHEMERAL_RANGE.exists():
         highest = int(_EPHEMERAL_RANGE.read_text().split()[0])

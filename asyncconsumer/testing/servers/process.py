@@ -43,7 +43,7 @@ class ServerProcess:
 
     @property
     def state(self) -> str:
-        """`running`, `paused` or `down`."""
+        """The state of the process: `running`, `paused` or `down`."""
         if not self.running:
             return "down"
         return "paused" if self._paused else "running"
@@ -55,18 +55,21 @@ class ServerProcess:
 
     @property
     def guard_pid(self) -> int | None:
-        """The process id of the guard, which is the direct child process, or None."""
+        """The process id of the guard, which is the direct child process, or None if it ended."""
         return self._guard.pid if self._guard is not None else None
 
     @property
     def pid(self) -> int:
-        """The process id of the server."""
+        """The process id of the server. Raise ServerError if it is down."""
         if not self.running:
             raise ServerError(f"{self.name} is down")
         return self._pid
 
     async def start(self, ready: Probe, timeout: float = 60.0) -> None:
-        """Start the process, and wait until `ready` returns True. A failure leaves no process."""
+        """Start the process, and wait until `ready` returns True.
+
+        Kill the process and raise StartFailed if it ends before, or after `timeout` seconds.
+        """
         if self.running:
             raise ServerError(f"{self.name} is already running")
         self._launch()
@@ -131,9 +134,9 @@ class ServerProcess:
             os.kill(self.pid, number)
 
     def pause(self) -> None:
-        """Pause the process with SIGSTOP. Its sockets stay open, but it answers nothing.
+        """Pause the process with SIGSTOP, and block until all of its threads have stopped.
 
-        Each thread stops when it is scheduled next, so this waits until all have stopped.
+        Its sockets stay open. A thread stops only when the system schedules it next.
         """
         self.signal(signal.SIGSTOP)
         self._paused = True
@@ -147,7 +150,7 @@ class ServerProcess:
         self._paused = False
 
     async def stop(self, timeout: float = 30.0) -> None:
-        """Stop the process with SIGTERM, or with SIGKILL after `timeout`."""
+        """Stop the process with SIGTERM, or with SIGKILL if it runs after `timeout` seconds."""
         if not self.running:
             return self._forget()
         if self._paused:

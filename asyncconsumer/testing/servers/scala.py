@@ -39,11 +39,11 @@ class ScalaRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     stream: int
-    at_ms: int  # seconds since the epoch
+    at_ms: int  # milliseconds since the epoch
 
 
 class _ScalaMemberLog(MemberLog):
-    """The events that a Scala consumer has reported."""
+    """A reader of the events that a Scala consumer has written to its file of events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class _ScalaMemberLog(MemberLog):
         self.owners: dict[TopicPartition, str] = {}
 
     def reset(self) -> None:
-        """Clear the owned partitions, because the Scala program is not running."""
+        """Clear the owned partitions. Call this after the Scala program has ended."""
         super().reset()
         self.owners = {}
 
@@ -75,11 +75,12 @@ class _ScalaMemberLog(MemberLog):
 
 
 class ScalaConsumer(TellingMember, ClassicMember):
-    """A member that reads `streams`: topics or one filter, each with its number of streams.
+    """A Scala consumer, which reads topics in one or more message streams.
 
-    `pattern` is `static`, `white_list` or `black_list`. `properties` are those of the classic
-    consumer. `name` is its `consumer.id`. `owned`, `owners` and `releases` come from the calls of
-    its rebalance listener.
+    `streams` maps topics to their number of streams. With the `pattern` `white_list` or
+    `black_list`, in place of `static`, it has one regular expression instead of topics.
+    `properties` are those of the classic consumer. `name` is its `consumer.id`. `owned`, `owners`
+    and `releases` come from the calls of the consumer's rebalance listener.
     """
 
     def __init__(
@@ -110,14 +111,14 @@ class ScalaConsumer(TellingMember, ClassicMember):
 
     @property
     def owned(self) -> dict[TopicPartition, str]:
-        """The owned partitions with their consumer threads. It is empty during a rebalance."""
+        """The owned partitions, each with its consumer thread. Empty during a rebalance."""
         return partitions_of_consumer(self.consumer_id, self.owners)
 
     @property
     def owners(self) -> dict[TopicPartition, str]:
         """The consumer thread of each partition in the group.
 
-        With the range assignor, it has only the topics of this member.
+        With the range assignor, the mapping has only the topics of this member.
         """
         self._look()
         return self._events.owners

@@ -14,8 +14,8 @@ _SEPARATOR: Final = "\x1e"  # marks the records among the lines of the log
 class ScalaConsole(ClassicMember):
     """A `kafka-console-consumer --zookeeper` with one stream of the topics that match a white list.
 
-    It starts at the end of a log unless the group has committed offsets. If it has any, the program
-    refuses to run with `auto.offset.reset=smallest`.
+    The program starts at the end of a log unless the group has committed offsets. If the group has
+    committed offsets, the program refuses to run with `auto.offset.reset=smallest`.
     """
 
     def __init__(

@@ -95,11 +95,11 @@ def spark_session(
     jars: Sequence[Path] = (),
     python: str = sys.executable,
 ) -> "Iterator[SparkSession]":
-    """Return a context manager that runs a Spark session in its own JVM.
+    """Return a context manager that runs a Spark session in a new JVM.
 
-    `config` overrides the defaults, which make the session fast. The JVM ends with the block.
-    Otherwise it would outlive the session, and it reads jars and flags only at its start. `python`
-    is the interpreter of the workers.
+    `config` overrides the default settings, which make the session fast. `python` is the
+    interpreter of the workers. The JVM ends with the block, because a later session may need other
+    jars and flags, which a JVM reads only at its start.
     """
     from pyspark.sql import SparkSession
 
@@ -122,9 +122,10 @@ def spark_session(
 
 @contextmanager
 def _home(master: str) -> Iterator[dict[str, str]]:
-    """Return a context manager that yields variables with a temporary SPARK_HOME, if needed.
+    """Return a context manager that yields environment variables for a Spark master.
 
-    The workers of a local cluster create their folders in it.
+    For a local cluster, they have a temporary SPARK_HOME, because its workers create folders there.
+    Otherwise the context manager yields an empty dict.
     """
     if not master.startswith("local-cluster"):
         yield {}
@@ -145,7 +146,7 @@ def _end_jvm() -> None:
         return
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
     gateway.shutdown()
-    gateway.proc.stdin.close()  # what the gateway waits for
+    gateway.proc.stdin.close()  # the gateway's process ends when its input is closed
     gateway.proc.wait(timeout=60)
 
 

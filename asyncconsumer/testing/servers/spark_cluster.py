@@ -37,15 +37,15 @@ class SparkNode(Node):
         return await asyncio.to_thread(_load, self.page)
 
     async def is_serving(self) -> bool:
-        """Return whether the node's web page responds. It is the last part of the node to start."""
+        """Return whether the node's web page responds, which is the last part of it to start."""
         return await self.state() is not None
 
 
 class SparkCluster(Servers):
     """A Spark master and workers, for `spark_session(cluster.master)`.
 
-    Workers and executors do not inherit the environment, and run in their own folder. `path` is the
-    search path in which they find a `python3`.
+    Workers and executors do not inherit the environment variables of this process, and run in their
+    own folder. `path` is the search path in which they find a `python3`.
     """
 
     def __init__(
@@ -69,7 +69,10 @@ class SparkCluster(Servers):
         return "\n".join(file.read_text(errors="replace") for file in files)
 
     async def start(self) -> None:
-        """Start all nodes and wait until the master knows all workers. A failure stops them."""
+        """Start all nodes, and wait until the master knows all workers.
+
+        If a node fails to start, stop all of them.
+        """
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="asyncconsumer-spark-"))
             master = self._node("master", "master.Master")

@@ -49,7 +49,7 @@ class ZooKeeperNode(Node):
         return f"{HOST}:{self.port}"
 
     async def mode(self) -> str:
-        """Return `standalone`, `leader`, `follower`, or `down` if it does not serve."""
+        """Return `standalone`, `leader`, `follower`, or `down` if the server does not respond."""
         try:
             async with asyncio.timeout(2), _connection(self.port) as (reader, writer):
                 writer.write(b"srvr")
@@ -162,10 +162,10 @@ class ZooKeeper(Servers):
         raise AdminFailed("the ZooKeeper ensemble has no leader")
 
     async def expire_session(self, session_id: int, password: bytes) -> None:
-        """End the session of a client on the server, as its expiry does.
+        """End the session of a client, as if it had expired.
 
-        A second connection takes over the session with its id and password, and then closes it. The
-        server drops the connection of the client, and reports the expiry when the client
+        Open a second connection with the session's id and password, and close the session through
+        it. ZooKeeper drops the connection of the client, and reports the expiry when the client
         reconnects.
         """
         node = await self.leader()
@@ -211,7 +211,7 @@ def _write_config(
 
 
 def _secure(config: Path, tls_port: int, certificates: Certificates) -> list[str]:
-    """Add TLS and SASL to the lines of a configuration. Return the Java flags that they need."""
+    """Add TLS and SASL to the configuration file `config`. Return the Java flags that they need."""
     settings = {
         "secureClientPort": tls_port,
         "secureClientPortAddress": HOST,

@@ -1,4 +1,4 @@
-"""Asyncio on virtual time, in the order of a seed, with checks for leftovers.
+"""An asyncio runner with virtual time, whose order of callbacks is drawn from a seed.
 
 ```python
 @simulated(seeds=range(100))
@@ -56,12 +56,12 @@ def run(
     limit: float | None = None,
     lag: float = 0.0,
 ) -> T:
-    """Run a coroutine on a `SimLoop`. Problems that asyncio only logs raise errors.
+    """Run a coroutine in virtual time, on a `SimLoop`, and return its result.
 
-    A task still running when `main` returns raises LeftoverTasks. An exception that was never
-    retrieved raises UnhandledError. If `main` itself fails, these errors become notes on its
-    exception. A program that takes longer than `limit` virtual seconds raises VirtualTimeout. For
-    `seed` and `lag` see SimLoop.
+    Raise LeftoverTasks if a task is still running when `main` returns. Raise UnhandledError if the
+    exception of a task or callback was never retrieved. If `main` itself fails, these errors become
+    notes of its exception. Raise VirtualTimeout after `limit` virtual seconds. For `seed` and `lag`
+    see SimLoop.
     """
     _refuse_to_nest(main)
     loop = SimLoop(seed, limit=limit, lag=lag)
@@ -114,7 +114,11 @@ def _leftovers(loop: SimLoop) -> list[AssertionError]:
 
 
 def _wind_down(loop: SimLoop, unhandled: list[dict[str, Any]]) -> list[AssertionError]:
-    """Cancel the remaining tasks and close generators. Return the problems."""
+    """Cancel the remaining tasks and close async generators.
+
+    Return an error for each problem: a task that does not end, or an exception that was never
+    retrieved. `unhandled` has the calls of the loop's exception handler.
+    """
     troubles: list[AssertionError] = []
     pending = loop.pending_tasks()
     for task in filter(_started_by_the_code, pending):
@@ -132,7 +136,8 @@ def _wind_down(loop: SimLoop, unhandled: list[dict[str, Any]]) -> list[Assertion
 
 
 def _unseen(task: "asyncio.Task[Any]") -> dict[str, Any]:
-    return {"message": "nobody asked how it ended", "exception": task.exception(), "task": task}
+    message = "its exception was never retrieved"
+    return {"message": message, "exception": task.exception(), "task": task}
 
 
 def _as_error(context: dict[str, Any]) -> UnhandledError:
@@ -151,11 +156,11 @@ def _as_error(context: dict[str, Any]) -> UnhandledError:
 def simulated(
     seeds: Iterable[int | None] = range(100), *, limit: float | None = None, lag: float = 0.0
 ) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
-    """Return a decorator that turns an `async def` test into a plain one for all seeds.
+    """Return a decorator that runs an `async def` test in virtual time, once for each seed.
 
-    The test runs once for each seed. A failure has a note with its seed. ASYNCCONSUMER_SEED=17 in
-    the environment runs only that seed. Fixtures are created once for all seeds, so create mutable
-    objects inside the test.
+    A failure has a note with its seed. With ASYNCCONSUMER_SEED=17 in the environment, the test runs
+    only with that seed. Fixtures are created once for all seeds, so create mutable objects inside
+    the test.
     """
     chosen = list(seeds)
     if not chosen:

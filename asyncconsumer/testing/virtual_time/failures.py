@@ -12,11 +12,11 @@ _ASYNCIO: Final = str(Path(asyncio.__file__).parent)
 
 
 class Deadlock(AssertionError):
-    """All tasks wait, and no timer is set that could wake one."""
+    """All tasks of a simulation wait, and no timer is set that could wake one of them."""
 
 
 class Livelock(AssertionError):
-    """Too many callbacks ran while the virtual time did not advance."""
+    """Too many callbacks of a simulation ran while its virtual time did not advance."""
 
 
 class VirtualTimeout(AssertionError):
@@ -36,14 +36,17 @@ class SimulationError(NotImplementedError):
 
 
 def describe(tasks: Collection["asyncio.Task[Any]"]) -> str:
-    """Return one line for each task: its name and where it waits."""
+    """Return a line of text for each task: its name and the source line at which it waits."""
     if not tasks:
         return "  (no task is pending)"
     return "\n".join(f"  {task.get_name()!r} {whereabouts(task)}" for task in tasks)
 
 
 def whereabouts(task: "asyncio.Task[Any]") -> str:
-    """Return where `task` waits: the innermost line outside asyncio, and the line in asyncio."""
+    """Return the source lines at which `task` waits, as text.
+
+    They are the innermost line outside of asyncio, and the line within asyncio.
+    """
     coro = task.get_coro()
     frames = list(_frames(coro))
     if not frames:
@@ -61,7 +64,7 @@ def _line(frame: FrameType) -> str:
 
 
 def _frames(awaited: object) -> Iterator[FrameType]:
-    """Yield the frames of the await chain that begins at `awaited`, the outermost first."""
+    """Yield the frame of `awaited`, then that of the coroutine that it awaits, and so on."""
     while awaited is not None:
         if inspect.iscoroutine(awaited):
             frame, inner = awaited.cr_frame, awaited.cr_await

@@ -1,7 +1,7 @@
-"""Callback handles of asyncio that are created in half the time.
+"""Callback handles for simulations that are created in half the time of asyncio's handles.
 
-A simulation creates two handles for each step of a task. The constructors of asyncio spend most of
-their time on the check for debug mode. In debug mode the handles of asyncio are used.
+A simulation creates two handles for each step of a task. The constructors of asyncio's handles
+spend most of their time on the check for debug mode. In debug mode asyncio's handles are used.
 """
 
 import asyncio

@@ -6,17 +6,18 @@ round. Within a round:
 
 1. Callbacks that one callback scheduled run in the order in which it scheduled them. Tasks started
    by one step of a task start in that order, and the waiters of one `Event.set()` wake in that
-   order. After `sleep(0)`, a task finds that everything which it scheduled before has begun.
-2. A plain `call_soon` callback (anything but a step of a task) is never overtaken by a callback
-   that was scheduled after it, by any callback. Transports and protocols rely on this:
+   order. When a task continues after `sleep(0)`, everything that it scheduled before has begun.
+2. A callback that was scheduled by `call_soon` and is not a step of a task runs before all
+   callbacks that were scheduled later, by any callback. Transports and protocols rely on this:
    `connection_made`, then the data in order, then `connection_lost`.
 3. Timers fire in the order of their deadlines, never early. Timers for one deadline that were set
-   at the same moment fire in the order they were set: real time would have moved in between.
+   at the same moment fire in the order in which they were set, because real time would have
+   advanced between them.
 
-**What is permuted**: everything else. Steps of tasks that different callbacks scheduled come in any
-order within their round, and may fall behind plain callbacks. Timers for the same deadline that
-were set at different moments fire in any order. Steps that one callback scheduled in a row stay
-together.
+**What is permuted.** All other callbacks are permuted. Steps of tasks that different callbacks
+scheduled run in any order within their round, and may run after plain callbacks. Timers for the
+same deadline that were set at different moments fire in any order. Steps that one callback
+scheduled in a row stay together.
 
 **Why that covers reality.** First in, first out is always one of the permitted orders. Two real
 runs differ in which socket or timer is ready first, and so in which of the waiting tasks runs
@@ -24,17 +25,18 @@ first. At one virtual moment, every order of these tasks is permitted. If a fake
 delays from a seed, the moments differ too.
 
 Orders that today's asyncio does not produce are also tried. They differ from its own orders in how
-many rounds a primitive takes to wake its waiter. No documentation promises that number, and it
-changes between releases and loops. For example, a task may be cancelled before its first step by a
-task that always comes just after it in plain asyncio.
+many rounds a primitive takes to wake its waiter. No documentation promises this number, and it
+changes between releases and loops. For example, a task may be cancelled before its first step, by a
+task that always runs just after it in plain asyncio.
 
 **Why it finds bugs.** Code often checks a condition, awaits and then acts, while another task
 changes the condition. In plain asyncio the two tasks always meet in the same order.
 
-**A busy loop.** A real loop may be late: a timer comes due while the callbacks of an earlier one
-still run. In this way a result and its timeout meet. With `lag` seconds, timers that are due within
-`lag` of the last jump of time may join any round before the earlier work is done. With
-the default, 0, each moment is finished before the next begins, and every time is exact.
+**A busy loop.** A real loop may be late: a timer becomes due while the callbacks of an earlier one
+still run. So a result and its timeout can occur in the same round. With `lag` seconds, the time may
+advance by up to `lag` before the callbacks of the current time are done, and the timers that become
+due join the next round. With the default, 0, all callbacks of one time are done before the next
+time begins.
 """
 
 import asyncio
@@ -53,8 +55,8 @@ _STEPS: Final = frozenset({None, "task_wakeup"})
 class Timers:
     """The virtual time and the pending timers.
 
-    The timers are a heap as in asyncio, but it compares in C and keeps the order of equal
-    deadlines.
+    The timers are in a heap, as in asyncio. Unlike there, they are compared in C, and timers with
+    the same deadline keep their order.
     """
 
     def __init__(self) -> None:
@@ -64,7 +66,7 @@ class Timers:
         self._tidy_at = 64
 
     def add(self, when: float, timer: asyncio.TimerHandle) -> None:
-        """Set `timer` for the virtual time `when`, which is not past.
+        """Add a timer that fires at the virtual time `when`, which must not be in the past.
 
         If `when` is infinite, the timer never fires.
         """
@@ -78,15 +80,16 @@ class Timers:
             self._tidy_at = 2 * len(self._heap) + 64
 
     def within(self, latest: float) -> bool:
-        """Return whether a timer is set for `latest` or earlier. It may be cancelled."""
+        """Return whether a timer is set for the time `latest` or earlier. It may be cancelled."""
         return bool(self._heap) and self._heap[0][0] <= latest
 
     def advance(self, ready: list[asyncio.Handle], ends: list[int], latest: float) -> float:
-        """Advance to the next deadline up to `latest`, and add its timers to `ready`.
+        """Advance the time to the next deadline, and append its timers to `ready`.
 
-        Timers that were set at one moment form a block. The end of each block in `ready`, except
-        the last, is added to `ends`. Return the next deadline, even if it is after `latest`;
-        infinity if no timer is set.
+        Do nothing if the deadline is after `latest`. Timers that were set at one moment form a
+        block. The index at which each block in `ready` ends, except the last, is appended to
+        `ends`. Return the next deadline, even if it is after `latest`, or infinity if no timer is
+        set.
         """
         heap = self._heap
         while heap and heap[0][3]._cancelled:  # noqa: SLF001 - the hot path
@@ -114,11 +117,11 @@ class Timers:
 def arrange(
     ready: list[asyncio.Handle], ends: list[int], draw: Callable[[], float] | None
 ) -> list[asyncio.Handle]:
-    """Return the callbacks of a round in a permitted order, reversed: the last item runs first.
+    """Return the callbacks of a round in a random permitted order. The last item runs first.
 
-    A block has the callbacks that one callback scheduled. `ends` has the end of each block in
-    `ready`, except the last. `draw` returns random numbers from 0 to 1. Without `draw` the order is
-    that of asyncio.
+    `ready` has the callbacks in blocks. A block has the callbacks that one callback scheduled.
+    `ends` has the index at which each block ends, except the last. `draw` returns random numbers
+    from 0 to 1. Without `draw` the order is that of asyncio.
     """
     if draw is None or not ends:
         return ready[::-1]
@@ -137,9 +140,9 @@ def arrange(
 
 
 def _movable(handle: asyncio.Handle) -> bool:
-    """Return whether later callbacks may run before this one.
+    """Return whether the seed may let later callbacks run before this one.
 
-    That is so for timers and for steps of tasks.
+    Return True for timers and for steps of tasks.
     """
     if isinstance(handle, asyncio.TimerHandle):
         return True

@@ -1,12 +1,13 @@
 """An asyncio event loop with virtual time, whose order of callbacks is drawn from a seed.
 
-Time does not advance while callbacks run, and jumps to the next timer if none is ready. There are
-no sockets, threads or signals. So the seed alone decides the order, and "nothing ready and no timer
-set" proves a deadlock. `order.py` defines the orders that a seed may choose.
+Time does not advance while callbacks run, and jumps to the next timer if no callback is ready.
+There are no sockets, threads or signals. So the seed alone decides the order. If no callback is
+ready and no timer is set, the program is in a deadlock. `order.py` defines the orders that a seed
+may select.
 
-**What a seed cannot replay**: an order that the code takes from a set of strings or of objects
-hashed by address (tasks here are not: their hash is their number), from wall clock time, from
-another random source, or from the moment when the garbage collector runs a finalizer.
+**What a seed cannot replay**: an order that the code takes from wall clock time, from another
+random source, from the moment when the garbage collector runs a finalizer, or from a set of strings
+or of objects that are hashed by their address. Tasks of this loop are hashed by their number.
 """
 
 import asyncio
@@ -57,8 +58,8 @@ class _Task(asyncio.Task[T]):
 class _LiveTasks:
     """The tasks that are not done, or whose exception was not retrieved.
 
-    It keeps references to the tasks, which asyncio does not. Otherwise the garbage collector could
-    remove a waiting task at a moment that does not depend on the seed.
+    The list keeps references to the tasks, which asyncio does not. Otherwise the garbage collector
+    could remove a waiting task at a moment that does not depend on the seed.
     """
 
     def __init__(self) -> None:
@@ -91,7 +92,7 @@ class _LiveTasks:
 
 
 class _CallbackLimit:
-    """The limit of callbacks at one virtual time, with a sample of them for the error."""
+    """A limit of the callbacks that may run at one virtual time, to detect an endless loop."""
 
     _SAMPLE: Final = 1000
 
@@ -102,9 +103,10 @@ class _CallbackLimit:
         self._ran_at = 0.0
 
     def spend(self, ready: list[asyncio.Handle], now: float) -> None:
-        """Count the callbacks in `ready`, which are about to run.
+        """Count the callbacks in `ready`, which will run next at the virtual time `now`.
 
-        Beyond the limit, sample them, and raise Livelock after enough samples.
+        After the limit is reached, collect the next 1000 callbacks. Then raise Livelock with the
+        most frequent ones.
         """
         if self.remaining >= len(ready):
             self.remaining -= len(ready)
@@ -137,9 +139,10 @@ class _InOrder(weakref.WeakKeyDictionary[Any, None]):
 class SimLoop(asyncio.BaseEventLoop):
     """An event loop with virtual time, whose order of callbacks is drawn from `seed`.
 
-    With `seed` None the order is that of asyncio. `limit` is the maximum virtual time, which can be
-    changed while the loop runs. `lag` is the maximum delay of a busy loop. `patience` is the
-    maximum number of callbacks at one virtual time.
+    With `seed` None the order is that of asyncio. `limit` is the maximum virtual time in seconds,
+    which can be changed while the loop runs. `lag` is the maximum time in seconds by which
+    callbacks run late, as on a busy loop. `patience` is the maximum number of callbacks at one
+    virtual time.
     """
 
     virtual_time: Final = True  # consumers read this flag and then start no thread
@@ -198,7 +201,7 @@ class SimLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: Context | None = None,
     ) -> "asyncio.Task[T]":
-        """Start a task.
+        """Start a task and return it.
 
         Default names count from 1 in each loop, so that replays have the same names.
         """
@@ -220,7 +223,10 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Schedule a callback at a virtual time. If that is past, it runs in the next round."""
+        """Schedule a callback at the virtual time `when`, and return its handle.
+
+        If that time is not in the future, the callback runs in the next round of callbacks.
+        """
         timer: asyncio.TimerHandle
         if self._debug or self._closed:
             self._check(callback, "call_at")
@@ -239,7 +245,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """Schedule a callback in the next round."""
+        """Schedule a callback in the next round of callbacks, and return its handle."""
         handle: asyncio.Handle
         if self._debug or self._closed:
             self._check(callback, "call_soon")
@@ -264,7 +270,10 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """Schedule a callback in the next round. Only the thread of the loop may call this."""
+        """Schedule a callback in the next round of callbacks, and return its handle.
+
+        Raise SimulationError if another thread than that of the loop calls this.
+        """
         if self._thread_id not in {None, threading.get_ident()}:
             raise SimulationError(
                 "call_soon_threadsafe was called from another thread. No seed decides when a "
@@ -302,9 +311,9 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
 
     def _run_round(self) -> None:
-        """Run all ready callbacks.
+        """Run all ready callbacks, which make up a round.
 
-        If an exception or a stop interrupted the last round, run the rest of that round instead.
+        If an exception or `stop` interrupted the last round, run the rest of it instead.
         """
         ready, ends, todo = self._ready, self._ends, self._todo
         if not todo:
@@ -343,9 +352,9 @@ class SimLoop(asyncio.BaseEventLoop):
         )
 
     def _be_late(self) -> None:
-        """With `lag`, fire the next timers early in a random half of the rounds.
+        """In a random half of the rounds, advance the time to timers that are due within `lag`.
 
-        They then run before the remaining callbacks of the current time.
+        These timers then fire before the remaining callbacks of the current time.
         """
         reach = min(self._landed + self._lag, self.limit)
         if self._timers.within(reach) and self._draw is not None and self._draw() < 0.5:
@@ -353,7 +362,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def _description_of(handle: asyncio.Handle) -> str:
-    """Return a description of the callback of a handle."""
+    """Return a text about the callback of a handle. For a task, it says where the task waits."""
     callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001 - as above
     task = getattr(callback, "__self__", None)
     if isinstance(task, asyncio.Task):
@@ -376,8 +385,8 @@ _ABSENT: Final = {
 def _refusal(method: str, feature: str) -> Callable[..., NoReturn]:
     def refuse(_: SimLoop, *_args: object, **_options: object) -> NoReturn:
         raise SimulationError(
-            f"loop.{method}(): a simulation has no {feature}. Hand the code a fake in its place, "
-            "or run it on a real loop"
+            f"loop.{method}(): a simulation has no {feature}. Use a fake in the simulated code, or "
+            "run the code on a real loop"
         )
 
     refuse.__name__ = method

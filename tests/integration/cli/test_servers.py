@@ -138,8 +138,8 @@ def test_the_error_for_a_missing_version_names_it(empty_repository: str, tmp_pat
         ASYNCCONSUMER_MAVEN_REPOSITORY=empty_repository,
     )
     assert result.returncode == 1
-    assert "error: Kafka 9.9.9 cannot be had from Maven Central" in result.stderr
-    assert "take another version" in result.stderr
+    assert "error: Kafka 9.9.9 cannot be downloaded, because Maven Central" in result.stderr
+    assert "use another version" in result.stderr
 
 
 def test_the_error_without_a_network_has_advice(tmp_path: Path) -> None:
