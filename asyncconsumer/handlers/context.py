@@ -19,7 +19,7 @@ class Context:
     """The context of a handler call, for handlers, dependencies and middlewares.
 
     `handler` is the name of the handler, and `item` is its record or batch. `attempt` counts from
-    1, and includes the attempts before the retry topic.
+    1, and includes the attempts that were made before the record was in a retry topic.
     """
 
     app: "ConsumerApp"

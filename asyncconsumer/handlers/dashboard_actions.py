@@ -1,4 +1,4 @@
-"""The actions of the dashboard: the replay of dead letters, and for an app pause and resume."""
+"""The actions of the dashboard: the replay of dead letters, and the pause and resume of an app."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields

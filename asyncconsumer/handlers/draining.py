@@ -1,4 +1,4 @@
-"""The draining of an app: start no more items, wait for running ones, and cancel slow ones."""
+"""The draining of an app: start no handler calls, wait for running ones, and cancel slow ones."""
 
 import asyncio
 import logging
@@ -40,7 +40,10 @@ class Draining:
         self._cut: dict[TopicPartition, list[int]] = {}
 
     async def run(self, queues: Collection[WorkQueue], grace: float) -> Drained:
-        """Drain the work queues. If that was done before, return the first result."""
+        """Drain the work queues. A later call returns the first result.
+
+        Handler calls that still run after `grace` seconds are cancelled.
+        """
         if self.result is None:
             drained = await drain(queues, grace)
             self._note(drained.cut_short)

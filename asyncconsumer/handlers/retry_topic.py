@@ -63,7 +63,7 @@ class NotDue(Exception):
 
 @dataclass(slots=True)
 class _Waiting:
-    """The offsets of the waiting records of one key in a retry topic, and its pending writes."""
+    """The records of one key that wait in a retry topic: their offsets, and the pending writes."""
 
     offsets: set[int] = field(default_factory=set)
     writing: int = 0

@@ -152,11 +152,14 @@ class BrokerPool(AsyncResource):
         return await self._scope.outcome(opening)
 
     def new_slot(self) -> int:
-        """Return the number of an unused connection slot. Slot 0 is shared by all callers."""
+        """Return the number of an unused slot, for connections of one caller.
+
+        See `connection`. Slot 0 is shared by all callers.
+        """
         return next(self._slots)
 
     def close_slot(self, slot: int) -> None:
-        """Close the connections of a slot. Their requests in flight fail."""
+        """Close the connections of a slot (see `connection`). Their requests in flight fail."""
         for key, opening in self._openings.items():
             if key.slot == slot:
                 opening.cancel()
