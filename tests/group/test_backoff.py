@@ -28,7 +28,7 @@ pytestmark = pytest.mark.fast
 
 
 class Refusing(GroupCluster):
-    """Every heartbeat is answered with an error; joins are counted."""
+    """A cluster that answers every heartbeat with an error, and counts joins."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -53,7 +53,7 @@ class Refusing(GroupCluster):
 
 
 @pytest.mark.parametrize("error", [IllegalGeneration, RebalanceInProgress])
-def test_generations_that_end_at_once_are_joined_less_and_less_often(
+def test_generations_that_end_immediately_are_joined_with_a_backoff(
     error: type[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -67,7 +67,7 @@ def test_generations_that_end_at_once_are_joined_less_and_less_often(
                 await asyncio.sleep(60)
                 joins, cluster.code = cluster.joins, 0
                 await asyncio.sleep(10)
-                assert consumer.assignment  # and once it is well again it goes on
+                assert consumer.assignment  # the member continues after the errors end
             assert 10 < joins < 120
             assert len(caplog.records) < 100
 
@@ -76,7 +76,7 @@ def test_generations_that_end_at_once_are_joined_less_and_less_often(
 
 @pytest.mark.parametrize("error", [MemberIdRequired, UnknownMemberId, RebalanceInProgress])
 @simulated(range(3))
-async def test_a_coordinator_that_refuses_each_join_is_asked_less_and_less_often(
+async def test_refused_joins_are_repeated_with_a_backoff(
     error: type[Any],
 ) -> None:
     async with GroupCluster(Random(1), brokers=1) as cluster:
@@ -90,7 +90,7 @@ async def test_a_coordinator_that_refuses_each_join_is_asked_less_and_less_often
 
 
 @simulated(range(3))
-async def test_a_member_of_the_newer_protocol_does_not_storm_its_coordinator_either() -> None:
+async def test_refused_heartbeats_of_kip848_are_repeated_with_a_backoff() -> None:
     groups, asked = ConsumerGroups(Random(1), session_timeout=10.0), 0
     heartbeat = groups.handlers[CONSUMER_GROUP_HEARTBEAT.key]
     fence = handler(CONSUMER_GROUP_HEARTBEAT, lambda _, __: REFUSED)

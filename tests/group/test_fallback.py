@@ -55,11 +55,11 @@ async def received(*newer: Assignment) -> list[tuple[Assignment, bool]]:
 
 
 @simulated([1])
-async def test_who_never_was_a_member_has_nothing_to_lose() -> None:
+async def test_a_fallback_before_the_first_assignment_loses_no_partition() -> None:
     assert await received() == [(MINE, False)]
 
 
 @simulated([1])
-async def test_what_a_member_had_is_lost_when_it_joins_by_the_other_protocol() -> None:
-    """Another may have it for a while, and commit, though it comes back."""
+async def test_a_fallback_after_an_assignment_loses_its_partitions() -> None:
+    """Another member may own the partition and commit before it is assigned again."""
     assert await received(MINE) == [(MINE, False), (Assignment(), True), (MINE, False)]

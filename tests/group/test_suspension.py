@@ -46,14 +46,14 @@ async def reading(protocol: str, clocks: Clocks) -> AsyncIterator[tuple[Consumer
         async with make_consumer(cluster, environment=world, group_protocol=protocol) as consumer:
             records = aiter(consumer)
             assert (await anext(records)).offset == 0
-            await asyncio.sleep(0.06)  # the stream asks for its deadline again after that
+            await asyncio.sleep(0.06)  # afterwards the stream reads the deadline again
             yield consumer, records
 
 
 @simulated(range(5))
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", ["suspended", "wall"])
-async def test_nothing_is_handed_out_after_a_jump_until_a_heartbeat_is_confirmed(
+async def test_no_record_is_delivered_between_a_clock_jump_and_a_heartbeat(
     protocol: str, kind: str
 ) -> None:
     clocks = Clocks()
@@ -68,13 +68,13 @@ async def test_nothing_is_handed_out_after_a_jump_until_a_heartbeat_is_confirmed
         assert await consumer.wait_assigned()
         assert (
             consumer.counts["rebalanced"] == 1
-        )  # the coordinator knew the member: nothing was lost
+        )  # the coordinator knew the member, so no partition was lost
 
 
 @simulated(range(3))
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seconds", [0.05, -3600.0])
-async def test_clocks_that_are_corrected_slowly_or_set_back_delay_nothing(
+async def test_slow_and_backward_clock_changes_do_not_delay_records(
     protocol: str, seconds: float
 ) -> None:
     clocks = Clocks()
@@ -108,7 +108,7 @@ async def test_a_zookeeper_session_counts_suspended_time() -> None:
 
 
 @simulated([1])
-async def test_each_timeout_counts_what_was_skipped_since_it_began() -> None:
+async def test_each_timeout_counts_the_suspended_time_since_its_start() -> None:
     clocks = Clocks()
     suspensions = Suspensions(clocks)
     timeouts = Timeouts(40.0, 100.0, suspensions)

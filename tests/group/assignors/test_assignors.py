@@ -58,7 +58,7 @@ def settled(
 
 @settings(max_examples=50, deadline=None)
 @given(random=randoms, name=names, even=st.booleans(), racks=st.booleans())
-def test_everything_wanted_is_assigned_once(
+def test_each_subscribed_partition_is_assigned_once(
     random: Random, name: str, even: bool, racks: bool
 ) -> None:
     for rebalance in Story(random, name, even=even, racks=racks).rebalances(5):
@@ -67,7 +67,9 @@ def test_everything_wanted_is_assigned_once(
 
 @settings(max_examples=50, deadline=None)
 @given(random=randoms, even=st.booleans(), racks=st.booleans())
-def test_nothing_is_given_that_another_member_owns(random: Random, even: bool, racks: bool) -> None:
+def test_partitions_of_another_member_are_not_assigned(
+    random: Random, even: bool, racks: bool
+) -> None:
     for rebalance in Story(random, "cooperative-sticky", even=even, racks=racks).rebalances(5):
         for member, assigned in rebalance.assignment.items():
             new = set(assigned).difference(rebalance.members[member].owned_partitions)
@@ -76,10 +78,12 @@ def test_nothing_is_given_that_another_member_owns(random: Random, even: bool, r
 
 @settings(max_examples=50, deadline=None)
 @given(random=randoms, name=sticky_names, even=st.booleans())
-def test_a_group_comes_to_rest_balanced_and_stays(random: Random, name: str, even: bool) -> None:
+def test_a_settled_group_is_balanced_and_stable(random: Random, name: str, even: bool) -> None:
     *_, last = Story(random, name, even=even).rebalances(3)
     group = settled(name, last.topics, last.members)
-    assert is_sound(replace(group, assignor="sticky"), group.assignment)  # nothing is left out
+    assert is_sound(
+        replace(group, assignor="sticky"), group.assignment
+    )  # all partitions are assigned
     loads = {member: len(assigned) for member, assigned in group.assignment.items()}
     for member, assigned in group.assignment.items():
         for partition in assigned:
@@ -94,7 +98,9 @@ def test_a_group_comes_to_rest_balanced_and_stays(random: Random, name: str, eve
 
 @settings(max_examples=50, deadline=None)
 @given(random=randoms, name=sticky_names)
-def test_among_equals_nothing_moves_but_to_a_new_member(random: Random, name: str) -> None:
+def test_with_equal_subscriptions_partitions_move_only_to_a_new_member(
+    random: Random, name: str
+) -> None:
     *_, last = Story(random, name, even=True).rebalances(2)
     group = settled(name, last.topics, last.members)
     (first, *_) = group.members.values()
@@ -103,7 +109,7 @@ def test_among_equals_nothing_moves_but_to_a_new_member(random: Random, name: st
     for member, assigned in group.assignment.items():
         assert set(after[member]) <= set(assigned)
     if name == "cooperative-sticky":
-        assert after["new"] == []  # its share is revoked first
+        assert after["new"] == []  # its partitions are revoked first
 
     for leaver in list(group.members):
         rest = {m: subscription for m, subscription in group.members.items() if m != leaver}
@@ -112,7 +118,7 @@ def test_among_equals_nothing_moves_but_to_a_new_member(random: Random, name: st
             assert set(after[member]) >= set(group.assignment[member])
 
 
-def test_static_members_come_first_by_the_names_that_they_keep() -> None:
+def test_static_members_are_sorted_first_by_instance_id() -> None:
     members = {
         "a": MemberSubscription(("t",)),
         "b": MemberSubscription(("t",), group_instance_id="2"),
@@ -136,7 +142,7 @@ def test_range_and_round_robin_differ_over_several_topics() -> None:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-def test_groups_without_anything_to_divide(name: str) -> None:
+def test_groups_without_partitions_get_empty_assignments(name: str) -> None:
     assignor = ASSIGNORS[name]()
     assert assignor.assign({"t": 1}, {}) == {}
     assert assignor.assign({"t": 1}, {"a": MemberSubscription(())}) == {"a": []}
@@ -145,11 +151,11 @@ def test_groups_without_anything_to_divide(name: str) -> None:
     assert assignor.assign({"t": 1}, alone) == {"a": [], "b": partitions("t", [0])}
 
 
-def test_a_sticky_member_tells_what_it_was_last_assigned() -> None:
+def test_a_sticky_member_reports_its_last_assignment() -> None:
     assignor = StickyAssignor()
     assert assignor.user_data(["t"], [], -1) is None
     assignor.assigned(partitions("t", [1, 2]), 4)
-    reported = assignor.user_data(["t"], [], 4)  # it owns nothing any more as it joins
+    reported = assignor.user_data(["t"], [], 4)  # the member owns no partition when it joins
     assert reported == StickyUserData(partitions("t", [1, 2]), 4).encode()
     members = {
         "a": MemberSubscription(("t",), user_data=reported),
@@ -158,7 +164,7 @@ def test_a_sticky_member_tells_what_it_was_last_assigned() -> None:
     assert StickyAssignor().assign({"t": 4}, members)["a"] == partitions("t", [1, 2])
 
 
-def test_what_changes_hands_is_left_out_until_it_is_let_go_of() -> None:
+def test_moved_partitions_are_assigned_after_their_revocation() -> None:
     both = {
         "a": MemberSubscription(("t",), None, partitions("t", range(4)), 1),
         "b": MemberSubscription(("t",)),
@@ -174,7 +180,7 @@ def test_what_changes_hands_is_left_out_until_it_is_let_go_of() -> None:
 
 
 @pytest.mark.parametrize(("older", "newer"), [("a", "b"), ("b", "a")])
-def test_of_two_owners_the_one_of_the_newer_generation_is_right(older: str, newer: str) -> None:
+def test_of_two_owners_the_one_of_the_newer_generation_counts(older: str, newer: str) -> None:
     members = {
         older: MemberSubscription(("t",), None, partitions("t", [0, 1]), 6),
         newer: MemberSubscription(("t",), None, partitions("t", [0]), 7),
@@ -183,7 +189,7 @@ def test_of_two_owners_the_one_of_the_newer_generation_is_right(older: str, newe
     assert after == {older: partitions("t", [1]), newer: partitions("t", [0])}
 
 
-def test_a_generation_comes_from_user_data_where_there_is_no_field_for_it() -> None:
+def test_the_generation_is_read_from_user_data_if_no_field_has_it() -> None:
     reported = CooperativeStickyAssignor().user_data([], [], 7)
     members = {
         "a": MemberSubscription(("t",), None, partitions("t", [0, 1]), 6),
@@ -198,7 +204,7 @@ def in_racks(**racks: str | None) -> dict[str, MemberSubscription]:
 
 
 def placed(topic: str, racks: str) -> Racks:
-    """A character for the rack of each partition; a point where it has none."""
+    """Return the racks of partitions, each given by a character, or by a point if it has none."""
     return {TopicPartition(topic, n): set(rack) - {"."} for n, rack in enumerate(racks)}
 
 
@@ -206,7 +212,7 @@ NEAR = pytest.mark.parametrize("name", ["range", "sticky", "cooperative-sticky"]
 
 
 @NEAR
-def test_members_get_what_is_in_their_rack(name: str) -> None:
+def test_members_get_partitions_of_their_rack(name: str) -> None:
     members, assign = in_racks(a="x", b="y", c="z"), ASSIGNORS[name]().assign
     assert assign({"t": 6}, members, placed("t", "zyxxyz")) == {
         "a": partitions("t", [2, 3]),
@@ -221,7 +227,7 @@ def test_members_get_what_is_in_their_rack(name: str) -> None:
 
 
 @NEAR
-def test_an_even_share_counts_for_more_than_what_is_near(name: str) -> None:
+def test_balance_has_priority_over_racks(name: str) -> None:
     members = in_racks(a="x", b="y", c=None)
     after = ASSIGNORS[name]().assign({"t": 6}, members, placed("t", "xxxxx."))
     assert sorted(map(len, after.values())) == [2, 2, 2]
@@ -233,7 +239,7 @@ def test_an_even_share_counts_for_more_than_what_is_near(name: str) -> None:
 
 @NEAR
 @pytest.mark.parametrize(
-    ("racks", "homes"),
+    ("racks", "member_racks"),
     [
         (None, {"a": "y", "b": "x"}),
         (placed("t", "...."), {"a": "y", "b": "x"}),  # brokers tell no rack
@@ -242,10 +248,10 @@ def test_an_even_share_counts_for_more_than_what_is_near(name: str) -> None:
         (dict.fromkeys(placed("t", "xxxx"), ("x", "y")), {"a": "y", "b": "x"}),  # all have it all
     ],
 )
-def test_racks_that_tell_nothing_change_nothing(
-    name: str, racks: Racks | None, homes: dict[str, str | None]
+def test_uninformative_racks_do_not_change_the_assignment(
+    name: str, racks: Racks | None, member_racks: dict[str, str | None]
 ) -> None:
-    reported, assign = in_racks(**homes), ASSIGNORS[name]().assign
+    reported, assign = in_racks(**member_racks), ASSIGNORS[name]().assign
     reported["a"] = owning(name, reported["a"], partitions("t", [1, 2]))
     without = {
         member: replace(subscription, rack_id=None) for member, subscription in reported.items()
@@ -253,7 +259,7 @@ def test_racks_that_tell_nothing_change_nothing(
     assert assign({"t": 4}, reported, racks) == assign({"t": 4}, without)
 
 
-def test_by_range_topics_that_are_alike_stay_together_rather_than_near() -> None:
+def test_range_prefers_co_partitioning_to_racks() -> None:
     members, assign = in_racks(a="x", b="y"), RangeAssignor().assign
     racks = {**placed("t", "yxyx"), **placed("u", "yxxy")}
     assert assign({"t": 4, "u": 4}, members, racks) == {
@@ -271,29 +277,31 @@ def test_by_range_topics_that_are_alike_stay_together_rather_than_near() -> None
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
 @pytest.mark.parametrize("others", [("t", "u"), ("t",)])
-def test_a_sticky_member_gives_up_what_is_far(name: str, others: tuple[str, ...]) -> None:
-    """The member keeps its near partitions, whatever else its rack holds."""
-    far = {
+def test_a_sticky_member_gives_up_partitions_of_other_racks(
+    name: str, others: tuple[str, ...]
+) -> None:
+    """The member keeps the partitions of its rack."""
+    members = {
         "a": owning(name, MemberSubscription(("t", "u"), rack_id="x"), partitions("t", [0, 1])),
         "b": owning(name, MemberSubscription(others, rack_id="y"), partitions("t", [2, 3])),
     }
     racks = placed("t", "xyxy")
-    after = ASSIGNORS[name]().assign({"t": 4}, far, racks)
+    after = ASSIGNORS[name]().assign({"t": 4}, members, racks)
     if name == "cooperative-sticky":
         assert after == {"a": partitions("t", [0]), "b": partitions("t", [3])}
-        far = {m: owning(name, subscription, after[m]) for m, subscription in far.items()}
-        after = ASSIGNORS[name]().assign({"t": 4}, far, racks)
+        members = {m: owning(name, subscription, after[m]) for m, subscription in members.items()}
+        after = ASSIGNORS[name]().assign({"t": 4}, members, racks)
     assert after == {"a": partitions("t", [0, 2]), "b": partitions("t", [3, 1])}
 
 
-def test_a_member_as_join_group_tells_of_it() -> None:
+def test_a_subscription_of_a_join_response_has_the_instance_id() -> None:
     subscription = MemberSubscription(("t",), b"x", (TopicPartition("t", 3),), 5, "north")
     assert MemberSubscription.of(subscription.encode(), "one") == replace(
         subscription, group_instance_id="one"
     )
 
 
-def test_what_moved_has_the_order_of_a_set_that_never_becomes_smaller() -> None:
+def test_moved_partitions_have_the_order_of_a_java_hash_set() -> None:
     """With 13 entries a HashSet has 32 buckets, and keeps them. (The hash of "t" is 116.)"""
     moved = _Moved()
     for number in range(13):
@@ -302,14 +310,14 @@ def test_what_moved_has_the_order_of_a_set_that_never_becomes_smaller() -> None:
     order = [by_bucket[bucket] for bucket in sorted(by_bucket)]
     assert order != sorted(order, key=lambda number: (31 * (31 + number) + 116) % 16)
     for number in order:
-        moved.add(TopicPartition("t", order[-1]))  # is there already
+        moved.add(TopicPartition("t", order[-1]))  # already a member of the set
         assert moved.first() == TopicPartition("t", number)
         moved.discard(TopicPartition("t", number))
     assert len(moved) == 0
 
 
 class FirstTakesAll(Assignor):
-    """As the Protocol has it for an example."""
+    """The example of the Protocol's documentation."""
 
     name = "first-takes-all"
 
@@ -328,7 +336,7 @@ class FirstTakesAll(Assignor):
         return {first: requested} | {member: [] for member in others}
 
 
-def test_an_assignor_of_ones_own_needs_a_name_and_a_rule() -> None:
+def test_a_custom_assignor_needs_a_name_and_assign_only() -> None:
     assignor = FirstTakesAll()
     assert (assignor.cooperative, assignor.user_data([], [], 1)) == (False, None)
     assignor.assigned([], 1)

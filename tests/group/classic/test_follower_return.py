@@ -1,4 +1,4 @@
-"""A static member that returns to its generation, and partitions that nobody is assigned."""
+"""A static member that returns to its generation, and partitions without an owner."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -93,7 +93,7 @@ async def test_revoked_partitions_are_assigned_after_the_return(
 
 
 @simulated(seeds=SEEDS)
-async def test_without_descriptions_the_leader_waits_for_the_rebalance_timeout() -> None:
+async def test_a_leader_without_descriptions_waits_for_the_rebalance_timeout() -> None:
     async with interrupted({"rebalance_timeout_ms": 20_000}) as group:
         group.cluster.fail_next(DESCRIBE, GROUP_AUTHORIZATION_FAILED, times=1000)
         async with cooperative(group.cluster, "b", **UNWATCHED) as returned:
@@ -118,7 +118,7 @@ async def test_a_slow_revocation_is_not_disturbed() -> None:
 
 @pytest.mark.parametrize("instance_id", ["a", "b"], ids=["leader", "follower"])
 @simulated(seeds=SEEDS)
-async def test_topics_that_are_no_longer_subscribed_are_not_read(instance_id: str) -> None:
+async def test_a_returned_member_does_not_read_unsubscribed_topics(instance_id: str) -> None:
     async with fake_cluster(partitions=4) as cluster:
         cluster.add_topic("other", 4)
         both = TopicSubscription(["t", "other"])
@@ -147,7 +147,7 @@ async def test_topics_that_are_no_longer_subscribed_are_not_read(instance_id: st
     ids=["topics", "pattern"],
 )
 @simulated(seeds=SEEDS)
-async def test_topics_that_are_subscribed_since_then_are_read(
+async def test_a_returned_member_reads_newly_subscribed_topics(
     instance_id: str, after: TopicSubscription | PatternSubscription
 ) -> None:
     async with fake_cluster(partitions=4) as cluster, AsyncExitStack() as stack:

@@ -74,7 +74,7 @@ def begin(heartbeats: Heartbeats, generation: int = 1) -> float:
 
 
 @simulated(range(3))
-async def test_members_of_a_generation_go_on_in_step() -> None:
+async def test_members_of_a_generation_send_heartbeats_in_step() -> None:
     randomness, everyone = Random(1), []
     for _ in range(5):
         async with beating(randomness) as (heartbeats, received):
@@ -91,7 +91,7 @@ async def test_members_of_a_generation_go_on_in_step() -> None:
 
 
 @simulated([1])
-async def test_a_session_does_not_always_end_just_after_the_heartbeats_of_others() -> None:
+async def test_session_ends_are_not_synchronized_with_heartbeats_of_others() -> None:
     session = 6.0
     async with beating(Random(1)) as (heartbeats, received):
         begin(heartbeats)
@@ -102,7 +102,7 @@ async def test_a_session_does_not_always_end_just_after_the_heartbeats_of_others
 
 
 class Silent(Listening):
-    """Out of reach for a while; then it says yes to anybody."""
+    """A coordinator that is unreachable for a while, and then accepts every heartbeat."""
 
     def __init__(self, until: float) -> None:
         super().__init__()
@@ -144,22 +144,22 @@ async def after_a_silence_of(seconds: float) -> tuple[float, list[Reaction]]:
 
 
 @simulated(range(20))
-async def test_an_answer_within_the_session_keeps_it() -> None:
+async def test_a_response_within_the_session_keeps_the_membership() -> None:
     deadline, reported = await after_a_silence_of(5.0)
     assert deadline > 8.0
     assert reported == []
 
 
 @simulated(range(20))
-async def test_an_answer_after_the_session_proves_nothing() -> None:
-    """A coordinator that is still reading the group knows nobody, and says so to nobody."""
+async def test_a_response_after_the_session_does_not_extend_it() -> None:
+    """A coordinator that is still loading the group accepts heartbeats of expired members."""
     deadline, reported = await after_a_silence_of(6.1)
     assert deadline == -inf
     assert reported == [Reaction.REJOIN_EMPTY]
 
 
 @simulated([1])
-async def test_signs_of_life_by_others_that_came_after_the_session_prove_nothing() -> None:
+async def test_a_late_heartbeat_of_a_thread_does_not_extend_the_session() -> None:
     async with beating(Random(1)) as (heartbeats, _):
         began = begin(heartbeats)
         heartbeats.heartbeat_from_thread(began + 4.9)
@@ -169,7 +169,7 @@ async def test_signs_of_life_by_others_that_came_after_the_session_prove_nothing
 
 
 @simulated(range(3))
-async def test_who_hurries_sends_some_more_and_goes_on_as_usual() -> None:
+async def test_hurry_sends_extra_heartbeats_for_a_short_time() -> None:
     async with beating(Random(1)) as (heartbeats, received):
         began = begin(heartbeats)
         heartbeats.hurry()
@@ -177,15 +177,15 @@ async def test_who_hurries_sends_some_more_and_goes_on_as_usual() -> None:
         assert len([moment for moment in received if moment < began + 0.5]) >= 4
         await asyncio.sleep(9.5)
         late = [moment for moment in received if moment >= began + 5]
-        assert 5 <= len(late) <= 10  # one to two an interval
+        assert 5 <= len(late) <= 10  # one to two heartbeats in each interval
 
 
 @simulated(range(3))
 @pytest.mark.parametrize(("seconds", "joins_in_time"), [(15, True), (30, False)])
-async def test_signs_of_life_by_others_do_not_tell_of_a_rebalance_that_we_have_to_join(
+async def test_heartbeats_of_a_thread_do_not_extend_the_time_to_rejoin(
     seconds: int, *, joins_in_time: bool
 ) -> None:
-    """A member that joins too late may ask while others own its former assignment."""
+    """A member that joins too late may join while others own its former assignment."""
     heartbeats = Heartbeats(
         cast("Coordinator", Listening()),
         session_ms=6000,

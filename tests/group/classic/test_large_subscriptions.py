@@ -1,4 +1,4 @@
-"""Subscriptions of other members that are large: they must not block the leader's event loop."""
+"""Large subscriptions of other members, which must not block the leader's event loop."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ def member(topics: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("topics", "in_thread"), [(5, False), (30_000, True)])
-async def test_the_event_loop_runs_while_large_ones_are_decoded(
+async def test_the_event_loop_runs_while_large_subscriptions_are_decoded(
     topics: int, in_thread: bool
 ) -> None:
     turns = 0

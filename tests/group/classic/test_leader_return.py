@@ -50,7 +50,7 @@ SEVERAL_CHECKS = 10.0  # seconds
 
 @pytest.fixture(params=["skip_assignment", "version 8"])
 def responses(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both kinds of responses to a leader that returns."""
+    """Set one of both kinds of responses to a returning leader."""
     if request.param == "version 8":
         older = JOIN_GROUP._replace(versions=range(2, 9))
         monkeypatch.setattr(groups, "JOIN_GROUP", older)
@@ -144,7 +144,7 @@ async def test_a_returned_leader_watches_the_topics_of_all_members() -> None:
 
 @pytest.mark.usefixtures("responses")
 @simulated(seeds=SEEDS)
-async def test_a_topic_that_matches_the_pattern_since_then_is_assigned() -> None:
+async def test_a_new_topic_that_matches_the_pattern_is_assigned() -> None:
     async with fake_cluster(partitions=2) as cluster:
         async with static(cluster, "a", PatternSubscription(".*")) as leader:
             await until(all_assigned(cluster, leader))
@@ -166,7 +166,7 @@ async def test_a_failed_description_is_requested_again() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_without_descriptions_a_leader_notices_later_changes() -> None:
+async def test_a_leader_without_descriptions_detects_later_changes() -> None:
     async with fake_cluster(partitions=3) as cluster:
         async with static(cluster, "a") as leader:
             await until(all_assigned(cluster, leader))
@@ -243,7 +243,9 @@ def described(*member_ids: str) -> GroupDescription:
     ("leader", "resumes"), [("a-2", True), ("a-1", True), ("a-b-1", False)], ids=str
 )
 @simulated(seeds=[0])
-async def test_another_member_that_leads_goes_on_leading(leader: str, *, resumes: bool) -> None:
+async def test_a_follower_does_not_resume_the_checks_of_the_leader(
+    leader: str, *, resumes: bool
+) -> None:
     parts = Describing(described("a-2", "a-b-1"))
     parts.check.on_generation(joined(leader))
     await parts.check.wait(0.0)

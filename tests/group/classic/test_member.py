@@ -19,14 +19,14 @@ FIRST = [E.JOIN, E.JOINED, E.ASSIGNED]
 NEXT = [E.REBALANCE, E.RELEASED, E.JOINED, E.ASSIGNED]
 
 
-def led(events: list[MemberEvent]) -> MemberStateMachine:
+def after_events(events: list[MemberEvent]) -> MemberStateMachine:
     member = MemberStateMachine()
     for event in events:
         member.on(event)
     return member
 
 
-ROADS = {
+PATHS = {
     S.OUTSIDE: [],
     S.JOINING: [E.JOIN],
     S.SYNCING: [E.JOIN, E.JOINED],
@@ -34,16 +34,14 @@ ROADS = {
     S.REVOKING: [*FIRST, E.REBALANCE],
     S.GONE: [E.LEAVE],
 }
-LEAVERS = ROADS.items()
+LEAVERS = PATHS.items()
 
 
 @pytest.mark.parametrize(
     ("state", "event"), list(product(MemberState, MemberEvent)), ids=lambda member: member.name
 )
-def test_what_the_table_has_happens_and_nothing_else(
-    state: MemberState, event: MemberEvent
-) -> None:
-    member = led(ROADS[state])
+def test_only_transitions_of_the_table_are_possible(state: MemberState, event: MemberEvent) -> None:
+    member = after_events(PATHS[state])
     assert member.state is state
     if (state, event) in TRANSITIONS:
         member.on(event)
@@ -58,17 +56,21 @@ def test_what_the_table_has_happens_and_nothing_else(
     ("events", "end"),
     [
         pytest.param([*FIRST, *NEXT, *NEXT], S.STABLE, id="through three generations"),
-        pytest.param([E.JOIN, E.JOINED, E.REBALANCE, E.JOINED], S.SYNCING, id="too late to sync"),
-        pytest.param([*FIRST, E.LOST, *FIRST], S.STABLE, id="lost, and in again"),
+        pytest.param(
+            [E.JOIN, E.JOINED, E.REBALANCE, E.JOINED], S.SYNCING, id="rebalance before sync"
+        ),
+        pytest.param([*FIRST, E.LOST, *FIRST], S.STABLE, id="lost and joined again"),
         pytest.param([*FIRST, E.REBALANCE, E.LOST], S.OUTSIDE, id="lost while revoking"),
         pytest.param([E.JOIN, E.LOST, E.JOIN], S.JOINING, id="refused"),
         pytest.param([E.JOIN, E.JOINED, E.LOST, E.LOST], S.OUTSIDE, id="lost twice"),
-        pytest.param([*FIRST, E.LEAVE, E.LOST, E.LEAVE], S.GONE, id="nobody comes back"),
+        pytest.param([*FIRST, E.LEAVE, E.LOST, E.LEAVE], S.GONE, id="events after leave"),
         *(
-            pytest.param([*road, E.LEAVE], S.GONE, id=f"{s.name} leaves")
-            for s, road in ROADS.items()
+            pytest.param([*path, E.LEAVE], S.GONE, id=f"{s.name} leaves")
+            for s, path in PATHS.items()
         ),
     ],
 )
-def test_lives(events: list[MemberEvent], end: MemberState) -> None:
-    assert led(events).state is end
+def test_event_sequences_end_in_the_expected_state(
+    events: list[MemberEvent], end: MemberState
+) -> None:
+    assert after_events(events).state is end

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.fast
 
 METADATA, JOIN, HEARTBEAT, LEAVE, SYNC = 3, 11, 12, 13, 14
 ALL = {0, 1, 2, 3}
-SEEDS = range(2)  # schedules by the thousand are in `world`
+SEEDS = range(2)  # `world` has thousands of schedules
 
 
 async def has_all(member: Following) -> None:
@@ -44,7 +44,7 @@ def member_state(tested: ClassicMembership) -> tuple[object, ...]:
     return tested.deadline, tested.identity, tested.heartbeat, tested.lost
 
 
-# --- how it stands -------------------------------------------------------------------------------
+# --- membership and deadline ---------------------------------------------------------------------
 
 
 @simulated(seeds=SEEDS)
@@ -63,10 +63,10 @@ async def test_assigned_partitions_are_owned_until_the_member_leaves() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_a_session_counts_from_when_a_heartbeat_was_sent() -> None:
+async def test_a_session_counts_from_the_send_time_of_a_heartbeat() -> None:
     async with fake_cluster() as cluster, open_member(cluster) as member:
         await has_all(member)
-        cluster.slow(1, 1.0)  # an answer takes two seconds
+        cluster.slow(1, 1.0)  # a response takes two seconds
         before = member.membership.deadline
         await until(lambda: member.membership.deadline > before)
         assert member.membership.deadline <= now() - 2 + 45.0
@@ -74,7 +74,7 @@ async def test_a_session_counts_from_when_a_heartbeat_was_sent() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_others_can_send_our_heartbeats() -> None:
+async def test_heartbeats_of_a_thread_extend_the_deadline() -> None:
     async with (
         fake_cluster() as cluster,
         open_member(cluster, heartbeat_interval_ms=10_000) as member,
@@ -90,7 +90,7 @@ async def test_others_can_send_our_heartbeats() -> None:
         assert (await connection.request(request)).to_object()["error_code"] == 0
         member.membership.heartbeat_from_thread(sent)
         assert member.membership.deadline == before + sent - before + 0.9 * 45.0
-        member.membership.heartbeat_from_thread(sent - 1)  # late news
+        member.membership.heartbeat_from_thread(sent - 1)  # an older heartbeat
         assert member.membership.deadline == sent + 0.9 * 45.0
         connection.close()
         await connection.wait_closed()
@@ -100,7 +100,7 @@ async def test_others_can_send_our_heartbeats() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_heartbeats_go_on_while_the_rebalancer_is_slow() -> None:
+async def test_heartbeats_continue_while_the_rebalancer_is_slow() -> None:
     """A member that commits or loads for longer than a session stays in the group."""
     async with fake_cluster() as cluster, open_member(cluster, delay=100.0) as slow:
         await until(lambda: bool(slow.history))
@@ -111,7 +111,7 @@ async def test_heartbeats_go_on_while_the_rebalancer_is_slow() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_who_does_not_join_in_time_is_not_certain_of_anything_when_others_take_over() -> None:
+async def test_a_late_member_is_fenced_before_others_get_its_partitions() -> None:
     options: dict[str, Any] = {"heartbeat_interval_ms": 10_000, "rebalance_timeout_ms": 10_000}
     async with fake_cluster() as cluster, open_member(cluster, delay=100.0, **options) as slow:
         await until(lambda: bool(slow.history))
@@ -122,7 +122,7 @@ async def test_who_does_not_join_in_time_is_not_certain_of_anything_when_others_
 
 
 @simulated(seeds=SEEDS)
-async def test_who_waits_for_others_in_a_rebalance_keeps_what_it_has() -> None:
+async def test_a_member_that_waits_in_a_rebalance_keeps_its_partitions() -> None:
     async with (
         fake_cluster() as cluster,
         open_member(
@@ -131,7 +131,7 @@ async def test_who_waits_for_others_in_a_rebalance_keeps_what_it_has() -> None:
     ):
         await has_all(member)
         async with open_member(cluster, None, [CooperativeStickyAssignor()], delay=50.0) as slow:
-            await until(lambda: len(slow.history) == 2, 300)  # which it takes its time with
+            await until(lambda: len(slow.history) == 2, 300)  # which this member processes slowly
             async with open_member(cluster, None, [CooperativeStickyAssignor()]):
                 await asyncio.sleep(5)
                 for _ in range(30):
@@ -144,7 +144,7 @@ async def test_who_waits_for_others_in_a_rebalance_keeps_what_it_has() -> None:
 @pytest.mark.parametrize(
     "requested", [TopicSubscription(["t"]), PatternSubscription("t")], ids=["topics", "a pattern"]
 )
-async def test_a_rebalance_does_not_wait_for_topics_that_were_just_looked_at(
+async def test_a_rebalance_uses_recent_metadata(
     requested: TopicSubscription | PatternSubscription,
 ) -> None:
     async with (
@@ -152,40 +152,40 @@ async def test_a_rebalance_does_not_wait_for_topics_that_were_just_looked_at(
         open_member(cluster, requested, metadata_refresh_ms=60_000) as member,
     ):
         await has_all(member)
-        looks = cluster.brokers[1].requests[METADATA]
-        member.membership.rejoin("a test wants it")
+        metadata_requests = cluster.brokers[1].requests[METADATA]
+        member.membership.rejoin("requested by a test")
         await until(lambda: the_generation(member) == 2)
-        assert cluster.brokers[1].requests[METADATA] == looks
+        assert cluster.brokers[1].requests[METADATA] == metadata_requests
 
 
 @simulated(seeds=SEEDS)
-async def test_what_a_pattern_matched_before_is_not_what_is_subscribed_after_it() -> None:
+async def test_topics_of_an_earlier_pattern_are_not_subscribed() -> None:
     async with fake_cluster() as cluster, open_member(cluster, PatternSubscription("t")) as member:
         await has_all(member)
         member.membership.subscribe(TopicSubscription(["other"]))
         await until(lambda: the_generation(member) == 2 and not member.numbers)
-        member.membership.rejoin("a test wants it")
+        member.membership.rejoin("requested by a test")
         await until(lambda: the_generation(member) == 3)
         assert not member.numbers
 
 
 @simulated(seeds=SEEDS)
-async def test_heartbeats_go_on_while_a_join_waits() -> None:
+async def test_heartbeats_continue_while_a_join_waits() -> None:
     async with (
         fake_cluster() as cluster,
         open_member(cluster, assignors=[CooperativeStickyAssignor()]) as member,
         open_member(cluster, assignors=[CooperativeStickyAssignor()], delay=100.0) as slow,
     ):
         await until(lambda: bool(slow.history), 300)
-        member.membership.rejoin("a test wants it")
-        await asyncio.sleep(60)  # more than a session; the other has not been asked yet
+        member.membership.rejoin("requested by a test")
+        await asyncio.sleep(60)  # longer than a session; the slow member has not joined yet
         assert member.owned
         assert member.membership.deadline > now() + 30
         assert not member.membership.lost
 
 
 @simulated(seeds=SEEDS)
-async def test_what_heartbeats_hear_while_a_join_waits_is_no_news() -> None:
+async def test_a_rebalance_reported_during_a_join_causes_no_second_join() -> None:
     async with (
         fake_cluster() as cluster,
         open_member(cluster, assignors=[CooperativeStickyAssignor()]) as member,
@@ -194,33 +194,33 @@ async def test_what_heartbeats_hear_while_a_join_waits_is_no_news() -> None:
         await until(lambda: len(member.owned) == len(slow.owned) == 2)
         await asyncio.sleep(10)
         slow.delay, before = 20.0, the_generation(member)
-        member.membership.rejoin("a test wants it")
-        slow.membership.rejoin("a test wants it")
+        member.membership.rejoin("requested by a test")
+        slow.membership.rejoin("requested by a test")
         await until(lambda: the_generation(member) > before)
-        member.membership.rejoin("a test wants it")  # for this one it waits
+        member.membership.rejoin("requested by a test")  # this join waits
         await asyncio.sleep(100)
         assert the_generation(member) == before + 2
 
 
 @simulated(seeds=SEEDS)
-async def test_who_is_lost_while_it_joins_does_not_wait_behind_itself() -> None:
-    """A broker looks at nothing else on a connection while a JoinGroup waits there."""
+async def test_a_member_lost_during_a_join_rejoins_on_another_connection() -> None:
+    """A broker reads no other request of a connection while a JoinGroup waits."""
     async with (
         fake_cluster() as cluster,
         open_member(cluster, assignors=[CooperativeStickyAssignor()]) as member,
         open_member(cluster, assignors=[CooperativeStickyAssignor()], delay=1000.0) as slow,
     ):
         await until(lambda: bool(slow.history))
-        member.membership.rejoin("a test wants it")
+        member.membership.rejoin("requested by a test")
         await asyncio.sleep(10)
         joins = cluster.brokers[1].requests[JOIN]
-        cluster.fail_next(HEARTBEAT, 25, times=2)  # each of them is notified
+        cluster.fail_next(HEARTBEAT, 25, times=2)  # both members get the error
         await until(lambda: cluster.brokers[1].requests[JOIN] > joins, 10)
 
 
 @simulated(seeds=SEEDS)
 @pytest.mark.parametrize(("code", "same_id"), [(22, True), (25, False)])
-async def test_a_heartbeat_tells_of_a_loss(code: int, *, same_id: bool) -> None:
+async def test_a_heartbeat_error_causes_a_loss_and_a_rejoin(code: int, *, same_id: bool) -> None:
     async with fake_cluster() as cluster, open_member(cluster) as member:
         await has_all(member)
         identity, owned = member.membership.identity, frozenset(member.owned)
@@ -235,7 +235,7 @@ async def test_a_heartbeat_tells_of_a_loss(code: int, *, same_id: bool) -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_silence_fences_first_and_is_a_loss_after_a_session() -> None:
+async def test_a_silent_coordinator_fences_first_and_then_causes_a_loss() -> None:
     async with fake_cluster() as cluster, open_member(cluster) as member:
         await has_all(member)
         cluster.black_hole(1)
@@ -250,7 +250,7 @@ async def test_silence_fences_first_and_is_a_loss_after_a_session() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_a_coordinator_that_moves_costs_nothing() -> None:
+async def test_a_moved_coordinator_causes_no_rebalance() -> None:
     async with fake_cluster(brokers=3) as cluster, open_member(cluster) as member:
         await has_all(member)
         for loading in (0.0, 2.0):
@@ -267,7 +267,7 @@ async def test_a_coordinator_that_moves_costs_nothing() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_a_join_does_not_wait_for_a_coordinator_of_old() -> None:
+async def test_a_join_does_not_wait_for_the_former_coordinator() -> None:
     """The old coordinator is frozen during JoinGroup, and the group has moved."""
     async with (
         fake_cluster(brokers=2) as cluster,
@@ -276,8 +276,8 @@ async def test_a_join_does_not_wait_for_a_coordinator_of_old() -> None:
         await has_all(member)
         old = cluster.coordinator(GROUP)
         cluster.slow(old, 0.5)
-        member.membership.rejoin("a test wants it")
-        await asyncio.sleep(0.1)  # it is on its way
+        member.membership.rejoin("requested by a test")
+        await asyncio.sleep(0.1)  # the JoinGroup is in flight
         cluster.freeze(old)
         cluster.move_coordinator(GROUP)
         await until(lambda: the_generation(member) == 2)
@@ -286,7 +286,7 @@ async def test_a_join_does_not_wait_for_a_coordinator_of_old() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_not_even_the_first_join_does() -> None:
+async def test_the_first_join_does_not_wait_for_the_former_coordinator() -> None:
     async with fake_cluster(brokers=2) as cluster:
         old = cluster.coordinator(GROUP)
         cluster.slow(old, 0.5)
@@ -296,7 +296,7 @@ async def test_not_even_the_first_join_does() -> None:
             cluster.move_coordinator(GROUP)
             before = now()
             await has_all(member)
-            assert now() - before < 60  # the answer would be waited for for minutes
+            assert now() - before < 60  # the response would take minutes
 
 
 # --- joining -------------------------------------------------------------------------------------
@@ -305,29 +305,29 @@ async def test_not_even_the_first_join_does() -> None:
 @simulated(seeds=SEEDS)
 @pytest.mark.parametrize("fate", Fate)
 @pytest.mark.parametrize("api", [JOIN, SYNC])
-async def test_a_lost_answer_is_asked_for_again(api: int, fate: Fate) -> None:
+async def test_a_lost_join_or_sync_response_is_requested_again(api: int, fate: Fate) -> None:
     async with fake_cluster() as cluster, open_member(cluster) as member:
         await has_all(member)
         cluster.lose_next(api, fate)
-        member.membership.rejoin("a test wants it")
+        member.membership.rejoin("requested by a test")
         await until(lambda: len(member.history) == 3)
         assert member.numbers == ALL
         assert not any(assignment.lost for assignment in member.history)
         if api == SYNC:
-            assert the_generation(member) == 2  # not even another one was needed
+            assert the_generation(member) == 2  # no further generation was needed
 
 
 @simulated(seeds=SEEDS)
 @pytest.mark.parametrize("code", [14, 15, 16, 27])
 @pytest.mark.parametrize("api", [JOIN, SYNC])
-async def test_a_refusal_that_passes_is_no_loss(api: int, code: int) -> None:
+async def test_a_temporary_error_is_no_loss(api: int, code: int) -> None:
     async with (
         fake_cluster() as cluster,
         open_member(cluster, assignors=[CooperativeStickyAssignor()]) as member,
     ):
         await has_all(member)
         cluster.fail_next(api, code, times=2)
-        member.membership.rejoin("a test wants it")
+        member.membership.rejoin("requested by a test")
         await until(lambda: len(member.history) == 2)
         assert member.numbers == ALL
         assert not any(assignment.lost for assignment in member.history)
@@ -336,11 +336,11 @@ async def test_a_refusal_that_passes_is_no_loss(api: int, code: int) -> None:
 @simulated(seeds=SEEDS)
 @pytest.mark.parametrize("api", [JOIN, SYNC, HEARTBEAT])
 @pytest.mark.parametrize(("code", "error"), [(82, FencedInstanceId), (30, GroupAccessDenied)])
-async def test_what_cannot_be_helped_is_raised(api: int, code: int, error: type) -> None:
+async def test_a_final_error_is_raised(api: int, code: int, error: type) -> None:
     async with fake_cluster() as cluster, open_member(cluster) as member:
         await has_all(member)
         cluster.fail_next(api, code)
-        member.membership.rejoin("a test wants it")
+        member.membership.rejoin("requested by a test")
         await until(member.task.done)
         assert isinstance(member.failure, error)
         assert member.membership.lost
@@ -350,13 +350,11 @@ async def test_what_cannot_be_helped_is_raised(api: int, code: int, error: type)
 
 @simulated(seeds=SEEDS)
 @pytest.mark.parametrize(("times", "ends"), [(1, False), (2, True)])
-async def test_an_id_that_no_finished_generation_has_may_be_fenced_by_mistake(
-    times: int, *, ends: bool
-) -> None:
-    """The coordinator of the id may be dead, but two processes of one name must end."""
+async def test_a_new_member_id_is_fenced_only_the_second_time(times: int, *, ends: bool) -> None:
+    """The first error may come from an old coordinator. Two processes of one name must end."""
     async with fake_cluster() as cluster, open_member(cluster, group_instance_id="i") as member:
         await has_all(member)
-        cluster.fail_next(HEARTBEAT, 25)  # it is forgotten, and comes back by its name
+        cluster.fail_next(HEARTBEAT, 25)  # the member is forgotten, and returns by its instance id
         cluster.fail_next(SYNC, 82, times=times)
         await until(lambda: any(assignment.lost for assignment in member.history))
         await until(lambda: member.task.done() if ends else member.numbers == ALL)
@@ -364,7 +362,7 @@ async def test_an_id_that_no_finished_generation_has_may_be_fenced_by_mistake(
 
 
 @simulated(seeds=SEEDS)
-async def test_who_is_fenced_with_nothing_but_a_name_has_a_double() -> None:
+async def test_a_fenced_join_with_an_instance_id_is_final() -> None:
     async with fake_cluster() as cluster:
         cluster.fail_next(JOIN, 82)
         async with open_member(cluster, group_instance_id="i") as member:
@@ -373,7 +371,7 @@ async def test_who_is_fenced_with_nothing_but_a_name_has_a_double() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_a_session_that_brokers_do_not_allow_is_reported() -> None:
+async def test_a_session_timeout_that_brokers_refuse_is_reported() -> None:
     async with (
         fake_cluster() as cluster,
         open_member(cluster, session_timeout_ms=5_000, heartbeat_interval_ms=500) as member,
@@ -383,7 +381,7 @@ async def test_a_session_that_brokers_do_not_allow_is_reported() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_what_a_cooperative_member_keeps_is_never_interrupted() -> None:
+async def test_a_cooperative_rebalance_does_not_revoke_kept_partitions() -> None:
     async with (
         fake_cluster() as cluster,
         open_member(cluster, assignors=[CooperativeStickyAssignor()]) as member,
@@ -400,7 +398,7 @@ async def test_what_a_cooperative_member_keeps_is_never_interrupted() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_the_leader_knows_who_reads_what() -> None:
+async def test_the_leader_knows_the_owners_of_all_partitions() -> None:
     async with (
         fake_cluster() as cluster,
         open_member(cluster) as member,
@@ -415,7 +413,7 @@ async def test_the_leader_knows_who_reads_what() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_a_member_that_talks_nonsense_gets_nothing_and_the_group_goes_on(
+async def test_a_malformed_member_gets_no_partition_and_the_group_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with fake_cluster() as cluster, open_member(cluster) as member:
@@ -445,7 +443,7 @@ async def odd_member(connection: BrokerConnection) -> str:
 
 
 @simulated(seeds=SEEDS)
-async def test_a_topic_that_comes_later_is_new_as_a_whole() -> None:
+async def test_all_partitions_of_a_later_topic_are_fresh() -> None:
     async with (
         fake_cluster() as cluster,
         open_member(cluster, TopicSubscription(["t", "later"])) as member,
@@ -459,7 +457,7 @@ async def test_a_topic_that_comes_later_is_new_as_a_whole() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_a_leader_that_comes_back_notices_what_came_while_it_was_away() -> None:
+async def test_a_returned_leader_detects_partitions_added_meanwhile() -> None:
     """The leader computes no assignment, and so does not know the input of the current one."""
     async with fake_cluster() as cluster:
         async with open_member(cluster, group_instance_id="i") as member:
@@ -475,7 +473,7 @@ async def test_a_leader_that_comes_back_notices_what_came_while_it_was_away() ->
 
 
 @simulated(seeds=SEEDS)
-async def test_a_broker_with_old_metadata_costs_no_rebalance() -> None:
+async def test_stale_metadata_of_a_broker_causes_no_rebalance() -> None:
     async with (
         fake_cluster(brokers=3) as cluster,
         open_member(cluster, PatternSubscription(".*"), metadata_refresh_ms=500) as member,
@@ -489,7 +487,7 @@ async def test_a_broker_with_old_metadata_costs_no_rebalance() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_internal_topics_are_left_out_of_patterns() -> None:
+async def test_patterns_exclude_internal_topics() -> None:
     async with fake_cluster() as cluster:
         cluster.add_topic("__consumer_offsets", 1)
         async with open_member(cluster, PatternSubscription(".*")) as member:
@@ -504,7 +502,7 @@ async def test_internal_topics_are_left_out_of_patterns() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_leaving_takes_no_longer_than_a_few_seconds() -> None:
+async def test_leaving_an_unreachable_coordinator_is_limited_in_time() -> None:
     async with fake_cluster() as cluster, open_member(cluster) as member:
         await has_all(member)
         cluster.black_hole(1)
@@ -516,7 +514,7 @@ async def test_leaving_takes_no_longer_than_a_few_seconds() -> None:
 
 @simulated(seeds=SEEDS)
 @pytest.mark.parametrize("fate", Fate)
-async def test_a_lost_farewell_is_said_again(fate: Fate) -> None:
+async def test_a_lost_leave_group_request_is_repeated(fate: Fate) -> None:
     async with fake_cluster() as cluster, open_member(cluster) as member:
         await has_all(member)
         cluster.lose_next(LEAVE, fate)
@@ -525,7 +523,7 @@ async def test_a_lost_farewell_is_said_again(fate: Fate) -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_a_static_member_leaves_without_a_word() -> None:
+async def test_a_static_member_sends_no_leave_group_request() -> None:
     async with fake_cluster() as cluster, open_member(cluster, group_instance_id="i") as member:
         await has_all(member)
         await member.leave()
@@ -534,7 +532,7 @@ async def test_a_static_member_leaves_without_a_word() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_the_assignments_end_when_we_leave() -> None:
+async def test_the_assignments_end_when_the_member_leaves() -> None:
     async with fake_cluster() as cluster, open_member(cluster) as member:
         await has_all(member)
         await member.membership.leave()
@@ -543,16 +541,16 @@ async def test_the_assignments_end_when_we_leave() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_who_leaves_while_it_joins_is_not_waited_for() -> None:
+async def test_a_member_that_leaves_during_a_join_does_not_block_the_group() -> None:
     async with fake_cluster() as cluster, open_member(cluster, delay=20) as member:
         await until(lambda: bool(member.history))
         async with open_member(cluster) as two:
-            await asyncio.sleep(5)  # it waits for the first, which is slow
+            await asyncio.sleep(5)  # the second member waits for the slow one
             await two.leave()
         await until(lambda: len(cluster.groups[GROUP].members) == 1)
 
 
-# --- what can be said ----------------------------------------------------------------------------
+# --- options -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -566,12 +564,12 @@ async def test_who_leaves_while_it_joins_is_not_waited_for() -> None:
         {"group_id": "g", "metadata_refresh_ms": -1},
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, object]) -> None:
+def test_invalid_options_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=list(options)[-1]):
         ClassicGroupConfig(**options)  # type: ignore[arg-type]
 
 
-def test_subscriptions() -> None:
+def test_subscriptions_are_validated_and_compared() -> None:
     assert (
         TopicSubscription(["a", "b"]) == TopicSubscription({"b", "a"}) != TopicSubscription(["a"])
     )

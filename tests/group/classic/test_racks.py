@@ -26,7 +26,7 @@ SEEDS = range(2)
 NEAR = {"x": {0, 3}, "y": {1, 4}, "z": {2, 5}}
 """The partitions that have their only replica in each rack."""
 ALTERNATING = [[0, 2, 4], [1, 3, 5]]
-LONG = 60.0  # seconds in which a leader looks around several times
+LONG = 60.0  # seconds in which a leader checks the racks several times
 
 
 @asynccontextmanager
@@ -37,14 +37,14 @@ async def in_three_racks() -> AsyncIterator[GroupCluster]:
 
 
 async def until_near(first: Following, *others: Following) -> None:
-    """Return once each has what is in its rack, in the order of racks."""
+    """Wait until each member owns the partitions of its rack, in the order of racks."""
     members = dict(zip(NEAR, (first, *others), strict=False))
     await until(lambda: {rack: member.numbers for rack, member in members.items()} == NEAR)
 
 
 @pytest.mark.parametrize("kind", [RangeAssignor, StickyAssignor, CooperativeStickyAssignor])
 @simulated(seeds=SEEDS)
-async def test_members_read_what_is_in_their_rack(kind: Callable[[], Assignor]) -> None:
+async def test_members_read_partitions_of_their_rack(kind: Callable[[], Assignor]) -> None:
     async with (
         in_three_racks() as cluster,
         open_member(cluster, None, [kind()], client_rack="x") as x,
@@ -63,7 +63,7 @@ def swap_racks(cluster: GroupCluster) -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_when_replicas_move_a_leader_with_a_rack_has_the_group_divide_again() -> None:
+async def test_a_leader_with_a_rack_rebalances_when_replicas_move() -> None:
     async with in_three_racks() as cluster, open_member(cluster, client_rack="x") as leader:
         await until(lambda: len(leader.owned) == 6)
         async with (
@@ -79,7 +79,7 @@ async def test_when_replicas_move_a_leader_with_a_rack_has_the_group_divide_agai
 
 
 @simulated(seeds=SEEDS)
-async def test_a_leader_without_a_rack_does_not_care_as_in_the_java_client() -> None:
+async def test_a_leader_without_a_rack_ignores_moved_replicas_as_in_java() -> None:
     async with in_three_racks() as cluster, open_member(cluster) as leader:
         await until(lambda: len(leader.owned) == 6)
         async with open_member(cluster, client_rack="y") as y:
@@ -91,7 +91,7 @@ async def test_a_leader_without_a_rack_does_not_care_as_in_the_java_client() -> 
 
 
 @simulated(seeds=SEEDS)
-async def test_a_broker_that_is_down_is_still_in_its_rack() -> None:
+async def test_a_stopped_broker_keeps_its_rack() -> None:
     async with in_three_racks() as cluster, open_member(cluster, client_rack="x") as member:
         await until(lambda: len(member.owned) == 6)
         async with (
@@ -110,7 +110,7 @@ async def test_a_broker_that_is_down_is_still_in_its_rack() -> None:
 
 
 @simulated(seeds=SEEDS)
-async def test_round_robin_knows_no_racks() -> None:
+async def test_round_robin_ignores_racks() -> None:
     async with (
         in_three_racks() as cluster,
         open_member(cluster, None, [RoundRobinAssignor()], client_rack="x") as member,

@@ -47,7 +47,7 @@ CODES = [*BrokerError.by_code, 9999]
 
 
 @pytest.mark.parametrize(("ask", "code"), [(ask, code) for ask in GroupRequest for code in CODES])
-def test_what_is_done_about_a_refusal(ask: GroupRequest, code: int) -> None:
+def test_each_error_code_has_its_reaction(ask: GroupRequest, code: int) -> None:
     assert reaction_to(ask, BrokerError.from_code(code, "us")) is EXPECTED.get((ask, code), R.FATAL)
 
 
@@ -64,7 +64,7 @@ def test_the_table_has_no_other_rows() -> None:
     ],
 )
 @pytest.mark.parametrize("ask", GroupRequest)
-def test_trouble_on_the_way_is_no_refusal(
+def test_connection_errors_are_retried_or_fatal(
     ask: GroupRequest, error: ConsumerError, expected: Reaction
 ) -> None:
     assert reaction_to(ask, error) is expected

@@ -1,6 +1,6 @@
 """Random faults on a classic group: one owner, no loss, commits that only advance.
 
-`make simulate` runs the schedules by the ten thousand.
+`make simulate` runs thousands of schedules.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from tests.support.schedules import Bug, must_find, play_all
 from tests.support.worlds.classic_group import run_schedule
 
 
-def test_one_owner_delivers_nothing_is_lost_and_commits_go_forward() -> None:
+def test_one_owner_delivers_no_record_is_lost_and_commits_advance() -> None:
     play_all(run_schedule)
 
 
@@ -42,7 +42,7 @@ def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClassicMembership, "deadline", property(lambda self: inf))
 
 
-def a_session_counts_from_some_time_after_the_answer(patch: pytest.MonkeyPatch) -> None:
+def a_session_counts_from_a_time_after_the_response(patch: pytest.MonkeyPatch) -> None:
     answered = Heartbeats._answered
 
     def late(self: Heartbeats, sent_at: float, *, stable: bool) -> None:
@@ -51,29 +51,29 @@ def a_session_counts_from_some_time_after_the_answer(patch: pytest.MonkeyPatch) 
     patch.setattr(Heartbeats, "_answered", late)
 
 
-def heartbeats_are_not_listened_to(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ClassicMembership, "_on_heartbeat_result", lambda self, news: None)
+def heartbeat_results_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClassicMembership, "_on_heartbeat_result", lambda self, result: None)
 
 
-def a_loss_seen_by_heartbeat_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    hear = ClassicMembership._on_heartbeat_result
+def a_loss_reported_by_a_heartbeat_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    on_result = ClassicMembership._on_heartbeat_result
 
-    def deaf(self: ClassicMembership, news: HeartbeatResult) -> None:
-        if news.reaction not in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
-            hear(self, news)
+    def ignoring(self: ClassicMembership, result: HeartbeatResult) -> None:
+        if result.reaction not in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
+            on_result(self, result)
 
-    patch.setattr(ClassicMembership, "_on_heartbeat_result", deaf)
+    patch.setattr(ClassicMembership, "_on_heartbeat_result", ignoring)
 
 
-def a_loss_is_taken_for_a_sign_of_life(patch: pytest.MonkeyPatch) -> None:
-    hear = ClassicMembership._on_heartbeat_result
+def a_loss_counts_as_a_successful_heartbeat(patch: pytest.MonkeyPatch) -> None:
+    on_result = ClassicMembership._on_heartbeat_result
 
-    def wrong(self: ClassicMembership, news: HeartbeatResult) -> None:
-        if news.reaction in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
+    def wrong(self: ClassicMembership, result: HeartbeatResult) -> None:
+        if result.reaction in (Reaction.REJOIN_EMPTY, Reaction.REJOIN_AS_NEW):
             self._heartbeats._answered(now(), stable=True)
             self._rejoin.request("as if it were revoked")
         else:
-            hear(self, news)
+            on_result(self, result)
 
     patch.setattr(ClassicMembership, "_on_heartbeat_result", wrong)
 
@@ -94,21 +94,21 @@ def partitions_are_kept_while_an_eager_member_joins(patch: pytest.MonkeyPatch) -
     patch.setattr(ClassicMembership, "_release", hasty)
 
 
-def what_was_taken_is_kept(patch: pytest.MonkeyPatch) -> None:
-    take_part = ClassicMembership._join_generation
+def revoked_partitions_are_kept(patch: pytest.MonkeyPatch) -> None:
+    join_generation = ClassicMembership._join_generation
 
-    async def greedy(self: ClassicMembership) -> Assignment | None:
+    async def keeping(self: ClassicMembership) -> Assignment | None:
         partitions = vars(self).setdefault("kept", {})
-        assignment = await take_part(self)
+        assignment = await join_generation(self)
         if assignment is None:
             return None
         partitions |= assignment.partitions
         return replace(assignment, partitions=dict(partitions))
 
-    patch.setattr(ClassicMembership, "_join_generation", greedy)
+    patch.setattr(ClassicMembership, "_join_generation", keeping)
 
 
-def what_was_taken_is_not_given_to_others(patch: pytest.MonkeyPatch) -> None:
+def revoked_partitions_are_not_assigned_to_others(patch: pytest.MonkeyPatch) -> None:
     request = RejoinSignal.request
 
     def silent(self: RejoinSignal, reason: str) -> None:
@@ -118,8 +118,8 @@ def what_was_taken_is_not_given_to_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RejoinSignal, "request", silent)
 
 
-def what_is_lost_is_committed_as_if_it_were_revoked(patch: pytest.MonkeyPatch) -> None:
-    """Brokers refuse that, by the generation: here they do not, for otherwise it does no harm."""
+def lost_partitions_are_committed_as_if_revoked(patch: pytest.MonkeyPatch) -> None:
+    """Brokers refuse such commits. The fake accepts them, so that the bug has an effect."""
     end = Heartbeats.end
 
     def lasting(self: Heartbeats) -> None:
@@ -140,7 +140,7 @@ def what_is_lost_is_committed_as_if_it_were_revoked(patch: pytest.MonkeyPatch) -
     patch.setattr(ClassicMembership, "_begin", revoked)
 
 
-def growth_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
+def added_partitions_are_not_detected(patch: pytest.MonkeyPatch) -> None:
     async def blind(self: SubscribedTopics) -> str | None:
         return None
 
@@ -151,14 +151,14 @@ def growth_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
     "bug",
     [
         nothing_is_fenced,
-        a_session_counts_from_some_time_after_the_answer,
-        heartbeats_are_not_listened_to,
-        a_loss_seen_by_heartbeat_is_ignored,
-        a_loss_is_taken_for_a_sign_of_life,
+        a_session_counts_from_a_time_after_the_response,
+        heartbeat_results_are_ignored,
+        a_loss_reported_by_a_heartbeat_is_ignored,
+        a_loss_counts_as_a_successful_heartbeat,
         a_loss_is_not_reported,
         partitions_are_kept_while_an_eager_member_joins,
-        what_is_lost_is_committed_as_if_it_were_revoked,
-        growth_is_not_noticed,
+        lost_partitions_are_committed_as_if_revoked,
+        added_partitions_are_not_detected,
         what_is_in_flight_counts_as_finished,
         partitions_that_are_lost_are_read_on,
     ],
@@ -171,7 +171,7 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     "bug",
-    [what_was_taken_is_kept, what_was_taken_is_not_given_to_others],
+    [revoked_partitions_are_kept, revoked_partitions_are_not_assigned_to_others],
     ids=lambda bug: bug.__name__,
 )
 def test_a_bug_planted_in_cooperation_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Recording(ConsumerGroups):
-    """Remembers what was asked."""
+    """Fake groups that record requests."""
 
     def __init__(self, randomness: Random) -> None:
         super().__init__(randomness)
@@ -69,7 +69,7 @@ async def fakes(**options: Any) -> AsyncIterator[Fakes]:
 
 
 @simulated(range(10))
-async def test_a_lost_answer_costs_nothing() -> None:
+async def test_a_lost_heartbeat_response_causes_no_loss() -> None:
     async with fakes() as world, world.member() as member:
         await until(lambda: split("t", 4, member))
         for fate in (Fate.LOST_AFTER, Fate.LOST_BEFORE, Fate.LOST_AFTER):
@@ -82,15 +82,15 @@ async def test_a_lost_answer_costs_nothing() -> None:
 
 
 @simulated(range(5))
-async def test_everything_is_said_again_after_an_answer_was_lost() -> None:
+async def test_all_fields_are_sent_again_after_a_lost_response() -> None:
     async with fakes() as world, world.member() as member:
         await until(lambda: split("t", 4, member))
         await until(lambda: len(world.groups.asked) > 2)
         assert world.groups.asked[-1]["subscribed_topic_names"] is None
         world.groups.fates.append(Fate.LOST_AFTER)
         await until(lambda: not world.groups.fates)
-        said = len(world.groups.asked)
-        await until(lambda: len(world.groups.asked) > said)
+        count = len(world.groups.asked)
+        await until(lambda: len(world.groups.asked) > count)
         again = world.groups.asked[-1]
         assert (again["subscribed_topic_names"], again["rebalance_timeout_ms"]) == (["t"], 300_000)
         assert again["topic_partitions"]
@@ -110,7 +110,7 @@ async def test_the_first_assignment_waits_for_the_names_of_its_topics() -> None:
 
 
 @simulated(range(10))
-async def test_a_coordinator_that_moves_is_followed_without_a_rebalance() -> None:
+async def test_a_moved_coordinator_is_followed_without_a_rebalance() -> None:
     async with fakes() as world, world.member() as member:
         await until(lambda: split("t", 4, member))
         reported, epoch = len(member.assignments), member.epoch
@@ -122,13 +122,13 @@ async def test_a_coordinator_that_moves_is_followed_without_a_rebalance() -> Non
 
 
 @simulated(range(10))
-async def test_topics_are_not_acknowledged_before_their_names_are_known() -> None:
+async def test_topics_are_acknowledged_after_their_names_are_known() -> None:
     async with fakes() as world, world.member(PatternSubscription("t.*")) as member:
         await until(lambda: split("t", 4, member))
         for node in world.cluster.brokers:
             world.cluster.go_stale(node)
         topic_id = world.cluster.add_topic("t2", 1)
-        for broker in world.cluster.brokers.values():  # metadata is behind, the coordinator is not
+        for broker in world.cluster.brokers.values():  # metadata is stale, the coordinator is not
             broker.view.topics["t2"] = world.cluster.view.topics["t2"]
         group = world.groups.groups["g"]
         await until(lambda: any((topic_id, 0) in m.assigned for m in group.members.values()))
@@ -141,7 +141,7 @@ async def test_topics_are_not_acknowledged_before_their_names_are_known() -> Non
 
 
 @simulated(range(10))
-async def test_an_older_coordinator_is_given_the_topics_that_match() -> None:
+async def test_an_older_coordinator_gets_the_matching_topic_names() -> None:
     async with (
         fakes(versions={HEARTBEAT: 0}) as world,
         world.member(PatternSubscription("t.*")) as member,
@@ -191,13 +191,13 @@ async def test_a_member_replaces_a_pattern_that_its_coordinator_matches_by_names
         assert (sorted(known.topics), known.regex) == (["t", "u"], "")
 
 
-@pytest.mark.parametrize("switched_off", [False, True])
-def test_a_broker_without_the_protocol_is_distinguished(*, switched_off: bool) -> None:
+@pytest.mark.parametrize("disabled", [False, True])
+def test_a_broker_without_the_protocol_is_distinguished(*, disabled: bool) -> None:
     @simulated(range(3))
     async def play() -> None:
-        last = {} if switched_off else {HEARTBEAT: -1}
+        last = {} if disabled else {HEARTBEAT: -1}
         async with fakes(versions=last) as world:
-            if switched_off:
+            if disabled:
                 world.cluster.fail_next(HEARTBEAT, 35)
             async with world.member() as member:
                 await until(lambda: member.error is not None)
@@ -208,7 +208,7 @@ def test_a_broker_without_the_protocol_is_distinguished(*, switched_off: bool) -
 
 
 @simulated(range(3))
-async def test_a_group_that_is_full_is_an_error_and_one_that_is_gone_only_for_who_joins() -> None:
+async def test_a_full_group_is_an_error_and_a_missing_group_for_new_members() -> None:
     async with fakes() as world:
         world.cluster.fail_next(HEARTBEAT, 81)
         async with world.member() as member:
@@ -226,7 +226,7 @@ async def test_a_group_that_is_full_is_an_error_and_one_that_is_gone_only_for_wh
 
 
 @simulated(range(10))
-async def test_who_is_fenced_lets_go_before_it_joins_again() -> None:
+async def test_a_fenced_member_releases_its_partitions_before_it_rejoins() -> None:
     async with fakes() as world, world.member() as member:
         await until(lambda: split("t", 4, member))
         member.willing.clear()
@@ -241,7 +241,7 @@ async def test_who_is_fenced_lets_go_before_it_joins_again() -> None:
 
 
 @simulated(range(5))
-async def test_a_farewell_ends_though_nobody_hears_it() -> None:
+async def test_a_leave_ends_although_no_coordinator_answers() -> None:
     async with fakes() as world:
         async with world.member() as member:
             await until(lambda: split("t", 4, member))
@@ -253,7 +253,7 @@ async def test_a_farewell_ends_though_nobody_hears_it() -> None:
 
 
 @simulated(range(5))
-async def test_heartbeats_go_on_while_an_assignment_is_dealt_with() -> None:
+async def test_heartbeats_continue_while_an_assignment_is_processed() -> None:
     async with fakes() as world, world.member() as member:
         await until(lambda: bool(member.assignments))
         member.willing.clear()
@@ -263,13 +263,13 @@ async def test_heartbeats_go_on_while_an_assignment_is_dealt_with() -> None:
             await asyncio.sleep(20)
             assert member.membership.deadline > before + 15
             assert not world.groups.given_up
-            assert not two.has  # what was taken away is retained until it is acknowledged
+            assert not two.has  # revoked partitions are kept until they are acknowledged
             member.willing.set()
             await until(lambda: split("t", 4, member, two))
 
 
 @simulated(range(5))
-async def test_a_blocked_member_yields_and_gets_the_assignment_it_had_not_begun_again() -> None:
+async def test_an_assignment_skipped_for_a_rebalance_is_delivered_again() -> None:
     async with fakes() as world, world.member() as member:
         member.willing.clear()
         await until(lambda: bool(member.assignments))
@@ -280,22 +280,22 @@ async def test_a_blocked_member_yields_and_gets_the_assignment_it_had_not_begun_
             await until(lambda: split("t", 4, member, two))
         await until(lambda: len(member.has) == 4)
         reported = len(member.assignments)
-        member.membership._target_changed.set()  # it may have been for nothing
+        member.membership._target_changed.set()  # a wakeup without a new target is possible
         assert member.membership.rebalance_pending()
         await until(lambda: len(member.assignments) > reported)
         assert len(member.has) == 4
 
 
 @simulated(range(5))
-async def test_another_may_send_what_keeps_us_alive() -> None:
-    """As a thread does while the event loop is blocked; also when the group has moved on."""
+async def test_a_thread_can_send_the_heartbeat_of_the_member() -> None:
+    """A thread sends heartbeats while the event loop is blocked, also in a later epoch."""
     async with fakes() as world, world.member() as member:
         await until(lambda: split("t", 4, member))
-        await until(lambda: _said(member) == {0, 1, 2, 3})
+        await until(lambda: _reported_partitions(member) == {0, 1, 2, 3})
         heartbeat = member.membership.heartbeat
         async with world.member(seed=7) as two:
             await until(lambda: split("t", 4, member, two))
-            await until(lambda: _said(member) == {n.partition for n in member.has})
+            await until(lambda: _reported_partitions(member) == {n.partition for n in member.has})
             assert heartbeat is not None
             address, message = member.membership.heartbeat
             connection = await world.cluster.open(address, world.cluster.config())
@@ -307,14 +307,14 @@ async def test_another_may_send_what_keeps_us_alive() -> None:
             assert member.membership.deadline == pytest.approx(now + 40.5)
 
 
-def _said(follower: Follower) -> set[int]:
-    """Return the owned partitions of its last heartbeat."""
+def _reported_partitions(follower: Follower) -> set[int]:
+    """Return the owned partitions of the follower's last heartbeat."""
     beat: Any = follower.membership.heartbeat
     rows = [] if beat is None else beat[1]._values["topic_partitions"]
     return {number for row in rows for number in row["partitions"]}
 
 
-def test_a_config_that_makes_no_sense_is_refused() -> None:
+def test_an_invalid_config_is_refused() -> None:
     wrongs: list[dict[str, Any]] = [
         {"group_id": ""},
         {"group_instance_id": ""},

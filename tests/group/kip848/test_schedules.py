@@ -1,6 +1,6 @@
 """Random faults on a KIP-848 group: one owner, no loss, commits that only advance.
 
-`make simulate` runs the schedules by the ten thousand.
+`make simulate` runs thousands of schedules.
 """
 
 from math import inf
@@ -20,7 +20,7 @@ from tests.support.schedules import Bug, must_find, play_all
 from tests.support.worlds.kip848_group import run_schedule
 
 
-def test_one_owner_delivers_nothing_is_lost_and_commits_go_forward() -> None:
+def test_one_owner_delivers_no_record_is_lost_and_commits_advance() -> None:
     play_all(run_schedule)
 
 
@@ -31,7 +31,7 @@ def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroupMembership, "deadline", property(lambda self: inf))
 
 
-def letting_go_may_take_for_ever(patch: pytest.MonkeyPatch) -> None:
+def a_revocation_has_no_deadline(patch: pytest.MonkeyPatch) -> None:
     right = Timeouts.end
 
     def end(self: Timeouts, start: float, timeout: float) -> float:
@@ -40,7 +40,7 @@ def letting_go_may_take_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Timeouts, "end", end)
 
 
-def it_is_acknowledged_before_the_receipt(patch: pytest.MonkeyPatch) -> None:
+def an_assignment_is_confirmed_before_its_delivery(patch: pytest.MonkeyPatch) -> None:
     right = MemberState848.hand_over
 
     def hand_over(self: MemberState848, goal: PartitionsById) -> None:
@@ -50,7 +50,7 @@ def it_is_acknowledged_before_the_receipt(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemberState848, "hand_over", hand_over)
 
 
-def who_was_fenced_joins_again_as_if_nothing_was_lost(patch: pytest.MonkeyPatch) -> None:
+def a_fenced_member_rejoins_without_a_loss(patch: pytest.MonkeyPatch) -> None:
     def mark_fenced(self: MemberState848) -> None:
         self._forget(Phase.JOINING)
 
@@ -76,9 +76,9 @@ def owned_partitions_are_never_sent(patch: pytest.MonkeyPatch) -> None:
     "bug",
     [
         nothing_is_fenced,
-        letting_go_may_take_for_ever,
-        it_is_acknowledged_before_the_receipt,
-        who_was_fenced_joins_again_as_if_nothing_was_lost,
+        a_revocation_has_no_deadline,
+        an_assignment_is_confirmed_before_its_delivery,
+        a_fenced_member_rejoins_without_a_loss,
         commits_are_those_of_the_first_epoch,
         owned_partitions_are_never_sent,
         what_is_in_flight_counts_as_finished,

@@ -32,14 +32,14 @@ some = settings(max_examples=40)
 
 
 def owned(assignment: dict[TopicPartition, str]) -> dict[str, list[str]]:
-    """The partitions of each thread, as texts."""
+    """Return the partitions of each thread, as texts."""
     result: dict[str, list[str]] = {}
     for partition, thread in sorted(assignment.items()):
         result.setdefault(thread, []).append(f"{partition.topic}{partition.partition}")
     return result
 
 
-# -- what holds for all of them
+# -- properties of all assignors
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin", "roundrobin-0.10", "sticky"])
@@ -57,8 +57,8 @@ def test_each_partition_goes_to_one_thread_that_reads_its_topic(
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 @given(group=even_groups)
 @some
-def test_every_member_comes_to_the_same_assignment(name: str, group: GroupInfo) -> None:
-    """In whatever order ZooKeeper lists members, topics and partitions."""
+def test_every_member_computes_the_same_assignment(name: str, group: GroupInfo) -> None:
+    """The order in which ZooKeeper lists members, topics and partitions does not matter."""
     assignment = STRATEGIES[name](group)
     members, topics = list(group.members), list(group.partitions.items())
     Random(1).shuffle(members)
@@ -72,7 +72,7 @@ def test_every_member_comes_to_the_same_assignment(name: str, group: GroupInfo) 
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
-def test_where_there_is_nothing_to_divide_nobody_has_anything(name: str) -> None:
+def test_groups_without_partitions_have_an_empty_assignment(name: str) -> None:
     assert STRATEGIES[name](GroupInfo([], {"t": range(3)})) == {}
     assert STRATEGIES[name](GroupInfo([GroupMemberInfo("c", {})], {"t": range(3)})) == {}
     assert STRATEGIES[name](GroupInfo([GroupMemberInfo("c", {"missing": 1})], {})) == {}
@@ -83,7 +83,7 @@ def test_where_there_is_nothing_to_divide_nobody_has_anything(name: str) -> None
 
 @given(group=groups)
 @some
-def test_ranges_are_in_one_piece_and_differ_by_one(group: GroupInfo) -> None:
+def test_ranges_are_contiguous_and_differ_by_one_in_size(group: GroupInfo) -> None:
     assignment = by_range(group)
     for topic, threads in group.subscriptions().items():
         owners = [thread for partition, thread in assignment.items() if partition.topic == topic]
@@ -93,7 +93,7 @@ def test_ranges_are_in_one_piece_and_differ_by_one(group: GroupInfo) -> None:
         assert counts[0] - counts[-1] <= 1
 
 
-def test_threads_sort_as_texts_so_the_tenth_comes_before_the_second() -> None:
+def test_threads_sort_as_texts_so_that_10_precedes_2() -> None:
     group = GroupInfo([GroupMemberInfo("c", {"t": 11})], {"t": range(4)})
     assert owned(by_range(group)) == {
         "c-0": ["t0"],
@@ -107,7 +107,7 @@ def test_texts_sort_by_their_utf_16_units() -> None:
     group = GroupInfo(
         [GroupMemberInfo("\U0001f600", {"t": 1}), GroupMemberInfo("ﬁ", {"t": 1})], {"t": [0]}
     )
-    assert "\U0001f600" > "ﬁ"  # by characters it is the other way round
+    assert "\U0001f600" > "ﬁ"  # by characters, the order is reversed
     assert owned(by_range(group)) == {"\U0001f600-0": ["t0"]}
 
 
@@ -123,7 +123,7 @@ def test_partitions_sort_as_numbers() -> None:
 
 @given(group=even_groups)
 @some
-def test_going_round_among_equals_loads_differ_by_one(group: GroupInfo) -> None:
+def test_round_robin_loads_differ_by_one_with_equal_subscriptions(group: GroupInfo) -> None:
     (threads, *_) = group.subscriptions().values()
     for strategy in (round_robin, round_robin_0_10):
         loads = Counter(strategy(group).values())
@@ -135,7 +135,7 @@ def test_going_round_among_equals_loads_differ_by_one(group: GroupInfo) -> None:
     ("strategy", "texts"),
     [(round_robin, ["t-0", "t-1", "u-0", "u-1"]), (round_robin_0_10, ["[t,0]", "[t,1]"])],
 )
-def test_partitions_go_round_in_the_order_of_their_hash(
+def test_round_robin_assigns_partitions_in_the_order_of_their_hash(
     strategy: Callable[[GroupInfo], dict[TopicPartition, str]], texts: list[str]
 ) -> None:
     topics = ("t", "u") if len(texts) > 2 else ("t",)
@@ -144,18 +144,18 @@ def test_partitions_go_round_in_the_order_of_their_hash(
         {topic: range(2) for topic in topics},
     )
     order = sorted(texts, key=string_hash)
-    dealt = dict(zip(order, ("a-0", "b-0", "c-0", "d-0"), strict=False))
-    assert list(strategy(group).values()) == [dealt[text] for text in texts]
+    assigned = dict(zip(order, ("a-0", "b-0", "c-0", "d-0"), strict=False))
+    assert list(strategy(group).values()) == [assigned[text] for text in texts]
 
 
-def test_old_and_new_releases_go_round_in_different_orders() -> None:
+def test_round_robin_of_old_and_new_releases_differs() -> None:
     topics = {f"invoices-of-{n}": range(4) for n in ("january", "may", "october")}
     group = GroupInfo([GroupMemberInfo(name, dict.fromkeys(topics, 1)) for name in "abc"], topics)
     assert round_robin(group) != round_robin_0_10(group)
     assert round_robin_0_8(group) == round_robin_0_10(group)
 
 
-def test_a_thread_that_is_passed_over_waits_for_the_next_turn() -> None:
+def test_a_skipped_thread_waits_for_the_next_turn() -> None:
     members = [
         GroupMemberInfo("a", {"u": 1}),
         GroupMemberInfo("b", {"t": 1, "u": 1}),
@@ -170,7 +170,7 @@ def test_a_thread_that_is_passed_over_waits_for_the_next_turn() -> None:
 
 @given(group=even_groups)
 @some
-def test_the_strict_round_robin_takes_groups_of_equals(group: GroupInfo) -> None:
+def test_the_strict_round_robin_accepts_equal_subscriptions(group: GroupInfo) -> None:
     assert round_robin_0_8(group) == round_robin_0_10(group)
 
 
@@ -182,7 +182,7 @@ def test_the_strict_round_robin_takes_groups_of_equals(group: GroupInfo) -> None
         ({"t": 1, "u": 1, "x": 1}, "a-0 reads 't' but not 'x'"),
     ],
 )
-def test_the_strict_round_robin_says_which_thread_differs(
+def test_the_strict_round_robin_names_the_thread_that_differs(
     streams: dict[str, int], said: str
 ) -> None:
     group = GroupInfo(
@@ -207,7 +207,7 @@ def test_the_strict_round_robin_allows_members_of_different_sizes() -> None:
 # -- Jafka
 
 
-def test_jafka_sorts_partitions_by_broker_and_number_as_one_text() -> None:
+def test_jafka_sorts_partitions_as_texts_of_broker_and_number() -> None:
     members = [GroupMemberInfo("a", {"t": 2}), GroupMemberInfo("b", {"t": 1})]
     assignment = by_broker_range(members, {"t": {2: 1, 10: 1, 1: 11}, "other": {1: 5}})
     names = [partition.name for partition in assignment]
@@ -225,7 +225,7 @@ def test_jafka_sorts_partitions_by_broker_and_number_as_one_text() -> None:
 
 @given(group=groups)
 @some
-def test_the_members_parts_make_up_the_whole(group: GroupInfo) -> None:
+def test_the_partitions_of_all_members_make_up_the_assignment(group: GroupInfo) -> None:
     whole = by_range(group)
     parts = [partitions_of_consumer(member.consumer_id, whole) for member in group.members]
     assert sum(map(len, parts)) == len(whole)
@@ -240,7 +240,7 @@ def test_a_consumer_id_may_look_like_a_thread_id() -> None:
     assert owned(partitions_of_consumer("c", by_range(group))) == {"c-0": ["t0"], "c-1": ["t1"]}
 
 
-def test_a_member_sees_its_own_topics_in_the_whole_group() -> None:
+def test_a_member_sees_the_owners_of_its_own_topics() -> None:
     a, b = GroupMemberInfo("a", {"t": 1}), GroupMemberInfo("b", {"t": 1, "u": 1})
     whole = by_range(GroupInfo([a, b], {"t": range(2), "u": range(2)}))
     assert owned(restricted_to(a, whole)) == {"a-0": ["t0"], "b-0": ["t1"]}
@@ -250,14 +250,14 @@ def test_a_member_sees_its_own_topics_in_the_whole_group() -> None:
 # -- Java
 
 
-def test_known_hashes() -> None:
+def test_string_hash_equals_java() -> None:
     known = {"": 0, "a": 97, "Aa": 2112, "BB": 2112, "polygenelubricants": -(2**31)}
     assert {text: string_hash(text) for text in known} == known
     assert string_hash("\U0001f600") == 0xD83D * 31 + 0xDE00  # two units
     assert utf16("\ud83d") == b"\xd8\x3d"  # half a pair, as JSON may spell it
 
 
-def test_a_fetcher_is_found_also_for_the_number_that_has_no_absolute_value() -> None:
+def test_fetcher_id_of_the_minimum_hash_is_0() -> None:
     partition = -(2**31) - 31 * string_hash("orders") + 2**32 * 40
     assert fetcher_id("orders", partition, 7) == 0
     assert [fetcher_id("a", p, 3) for p in range(4)] == [(31 * 97 + p) % 3 for p in range(4)]

@@ -24,8 +24,8 @@ async def next_offset(stream: Any) -> int:
     return offset
 
 
-async def was_here_before(world: Fakes) -> None:
-    """Somebody was in the group, and left its nodes."""
+async def create_group_nodes(world: Fakes) -> None:
+    """Create the nodes of a group that had members before."""
     async with world.connector("before") as connector:
         await joined(connector)
 
@@ -34,19 +34,19 @@ async def was_here_before(world: Fakes) -> None:
 
 
 @simulated(range(3))
-async def test_who_read_nothing_goes_on_after_a_restart_where_it_began() -> None:
+async def test_the_start_position_is_kept_over_a_restart_without_records() -> None:
     async with fakes(1) as world:
         world.cluster.append("t", 0, 5)
         async with world.connector(**LATEST) as connector:
             await joined(connector)
             await asyncio.sleep(5)
-        world.cluster.append("t", 0, 3)  # while nobody runs
+        world.cluster.append("t", 0, 3)  # while no member runs
         async with world.connector(**LATEST) as connector:
             assert await next_offset(await joined(connector)) == 5
 
 
 @simulated(range(3))
-async def test_what_comes_while_a_partition_is_handed_over_is_not_skipped() -> None:
+async def test_records_written_during_a_rebalance_are_not_skipped() -> None:
     async with fakes(2) as world, world.connector("m1", **LATEST) as connector:
         await joined(connector)
         await asyncio.sleep(3)
@@ -59,7 +59,7 @@ async def test_what_comes_while_a_partition_is_handed_over_is_not_skipped() -> N
 
 
 @simulated(range(3))
-async def test_a_stream_that_is_cleared_before_it_was_read_skips_nothing() -> None:
+async def test_a_stream_that_is_cleared_before_it_is_read_skips_no_record() -> None:
     async with fakes(1) as world:
         world.cluster.append("t", 0, 5)
         async with world.connector(**LATEST) as connector:
@@ -73,7 +73,7 @@ async def test_a_stream_that_is_cleared_before_it_was_read_skips_nothing() -> No
 
 
 @simulated(range(2))
-async def test_a_new_topic_is_read_and_committed_though_the_old_one_was_being_read() -> None:
+async def test_a_recreated_topic_is_read_and_committed() -> None:
     async with fakes(1) as world:
         for _ in range(2):
             world.cluster.append("t", 0, 100)
@@ -84,7 +84,9 @@ async def test_a_new_topic_is_read_and_committed_though_the_old_one_was_being_re
             await asyncio.sleep(3)
             world.cluster.recreate_topic("t")
             world.cluster.append("t", 0, 5)
-            await asyncio.sleep(10)  # by now it is known to be new: the old records are gone
+            await asyncio.sleep(
+                10
+            )  # the topic is known to be re-created, and old records are dropped
             for offset in range(5):
                 record = await anext(stream)
                 assert (RecordPayload.of(record.value).incarnation, record.offset) == (2, offset)
@@ -92,11 +94,11 @@ async def test_a_new_topic_is_read_and_committed_though_the_old_one_was_being_re
             assert world.committed(T0) == 4
 
 
-# --- servers that are away, and hands in ZooKeeper -----------------------------------------------
+# --- outages and manual changes in ZooKeeper -----------------------------------------------------
 
 
 @simulated(range(3))
-async def test_a_rebalance_while_no_broker_answers_is_made_up_for() -> None:
+async def test_a_rebalance_that_failed_in_an_outage_is_repeated() -> None:
     async with fakes(2) as world, world.connector() as connector:
         stream = await joined(connector)
         world.cluster.append("t", 0, 1)
@@ -111,13 +113,13 @@ async def test_a_rebalance_while_no_broker_answers_is_made_up_for() -> None:
 
 
 @simulated(range(3))
-async def test_a_failure_that_is_over_is_not_raised() -> None:
+async def test_a_resolved_rebalance_failure_is_not_raised() -> None:
     async with fakes(1) as world:
-        await was_here_before(world)
+        await create_group_nodes(world)
         world.create("/consumers/g/owners/t/0", b"g_other-0")
         async with world.connector(rebalance_backoff_ms=200) as connector:
             stream = await joined(connector)
-            assert world.owner(T0) == "g_other-0"  # it was tried in vain, and that would be raised
+            assert world.owner(T0) == "g_other-0"  # the claim failed, which would be raised
             world.delete("/consumers/g/owners/t/0")
             await asyncio.sleep(60)
             assert world.owner(T0) == "g_m-0"
@@ -126,7 +128,7 @@ async def test_a_failure_that_is_over_is_not_raised() -> None:
 
 
 @simulated(range(3))
-async def test_who_was_deleted_by_hand_is_there_again_and_gives_others_their_share() -> None:
+async def test_a_member_whose_node_was_deleted_registers_again() -> None:
     async with fakes(2) as world, world.connector("m5") as connector:
         await joined(connector)
         world.delete("/consumers/g/ids/g_m5")
@@ -137,16 +139,18 @@ async def test_who_was_deleted_by_hand_is_there_again_and_gives_others_their_sha
 
 
 @simulated(range(3))
-async def test_a_claim_that_broke_off_is_given_up_when_the_share_is_anothers() -> None:
+async def test_an_interrupted_claim_is_released_after_a_new_assignment() -> None:
     async with fakes(1) as world:
         world.cluster.add_topic("u", 1)
-        await was_here_before(world)  # so "t" can be owned at once, and "u" needs a node first
+        await create_group_nodes(
+            world
+        )  # "t" can be claimed immediately, and "u" needs a node first
         lost: list[str | None] = []
 
         def on_write(session_id: int, request: Any) -> Fate:
             if getattr(request, "path", "") == "/consumers/g/owners/u" and not lost:
                 lost.append(world.owner(T0))
-                world.register("a")  # which comes before "m"
+                world.register("a")  # sorts before "m"
                 return Fate.LOST_BEFORE
             return Fate.DONE
 
@@ -158,11 +162,11 @@ async def test_a_claim_that_broke_off_is_given_up_when_the_share_is_anothers() -
             assert (world.owner(T0), world.owner(TopicPartition("u", 0))) == (None, "g_m-0")
 
 
-# --- calls that are given up, or fail ------------------------------------------------------------
+# --- calls that are cancelled or fail ------------------------------------------------------------
 
 
 @simulated(range(3))
-async def test_streams_that_were_given_up_leave_nothing_and_can_be_made_again() -> None:
+async def test_a_cancelled_join_leaves_no_node_and_can_be_repeated() -> None:
     async with fakes(1) as world, world.connector() as connector:
         async with asyncio.TaskGroup() as group:
             making = group.create_task(joined(connector))
@@ -176,7 +180,7 @@ async def test_streams_that_were_given_up_leave_nothing_and_can_be_made_again() 
 
 
 @simulated(range(3))
-async def test_streams_of_a_name_that_was_taken_can_be_made_once_it_is_free() -> None:
+async def test_a_member_can_join_after_its_consumer_id_is_free() -> None:
     async with fakes(1) as world, world.connector() as first, world.connector() as second:
         await joined(first)
         with pytest.raises(MemberExists):
@@ -188,12 +192,12 @@ async def test_streams_of_a_name_that_was_taken_can_be_made_once_it_is_free() ->
 
 
 @simulated(range(3))
-async def test_a_shutdown_that_was_given_up_ends_streams_all_the_same() -> None:
+async def test_a_cancelled_shutdown_ends_streams() -> None:
     async with (
         fakes(1) as world,
         world.connector() as connector,
         asyncio.timeout(60),
-        asyncio.TaskGroup() as group,  # it waits for the readers
+        asyncio.TaskGroup() as group,  # the group waits for the readers
     ):
         stream = await joined(connector)
 

@@ -64,7 +64,7 @@ def generated(chance: Random, depth: int) -> str:
     return f"({chance.choice(['?=', '?!', '?:'])}{part})"
 
 
-def test_patterns_match_what_a_backtracking_engine_matches() -> None:
+def test_patterns_match_like_a_backtracking_engine() -> None:
     chance = Random(7)
     names = ["".join(word) for n in (1, 2, 3, 4) for word in itertools.product("ab-", repeat=n)]
     compared = 0
@@ -101,7 +101,7 @@ def test_patterns_match_what_a_backtracking_engine_matches() -> None:
         ("", [], ["a"]),
     ],
 )
-def test_patterns_are_read_as_java_reads_them(
+def test_patterns_are_parsed_like_in_java(
     pattern: str, matching: list[str], others: list[str]
 ) -> None:
     matcher = Matcher(pattern)
@@ -137,7 +137,7 @@ def test_patterns_are_read_as_java_reads_them(
     ],
     ids=lambda pattern: pattern[:20],
 )
-def test_what_would_backtrack_or_is_too_large_is_refused(pattern: str) -> None:
+def test_patterns_that_backtrack_or_are_too_large_are_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
         Matcher(pattern)
     data = json.dumps({"pattern": "white_list", "subscription": {pattern: 1}}).encode()
@@ -148,14 +148,14 @@ def test_what_would_backtrack_or_is_too_large_is_refused(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", HOSTILE)
-def test_no_pattern_takes_more_than_linear_time(pattern: str) -> None:
-    """Up to the square for a lookahead, which is counted at each place of a name."""
+def test_the_steps_of_patterns_grow_linearly(pattern: str) -> None:
+    """A lookahead is evaluated at each position of a name, so its steps grow quadratically."""
     short, long = (steps_for(pattern, "a" * length) for length in (60, 120))
     limit = 4.5 if "?=" in pattern else 2.2
     assert long <= limit * short + 1000
 
 
-def test_names_that_were_seen_before_cost_a_step_for_each_character() -> None:
+def test_known_names_take_one_step_for_each_character() -> None:
     matcher = Matcher("|".join(f"team.service-{n}" for n in range(500)))
     assert matcher.matches("team.service-1", Steps(50_000))
     steps = Steps(len("team.service-1"))
@@ -163,7 +163,7 @@ def test_names_that_were_seen_before_cost_a_step_for_each_character() -> None:
     assert steps.remaining == 0
 
 
-def test_the_sets_that_are_kept_are_bounded() -> None:
+def test_the_cached_states_are_bounded() -> None:
     matcher, chance = Matcher("(.*a){20}.{30}b"), Random(1)
     for _ in range(300):
         name = "".join(chance.choice("ab") for _ in range(100))
@@ -191,7 +191,7 @@ def test_the_sum_of_streams_and_the_number_of_topics_are_limited(streams: dict[s
         registration.read("/consumers/g/ids/g_m", data)
 
 
-# --- all of them ---------------------------------------------------------------------------------
+# --- all registrations ---------------------------------------------------------------------------
 
 
 class FakeTopics:
@@ -226,7 +226,7 @@ async def read(
 
 
 @simulated([1])
-async def test_a_pattern_that_costs_too_much_counts_as_no_member() -> None:
+async def test_a_member_with_an_expensive_pattern_is_ignored() -> None:
     names = [f"{'ab' * n}{'b' * 40}" for n in range(50)]
     branches = "|".join(".*a" * 40 + f".{{{n}}}" for n in range(60))
     costly = {f"g_m{n}": white(f"({branches})+{n}") for n in range(20)}
@@ -239,7 +239,7 @@ async def test_a_pattern_that_costs_too_much_counts_as_no_member() -> None:
 
 
 @simulated([1])
-async def test_our_own_pattern_is_never_left_out() -> None:
+async def test_the_own_pattern_is_never_ignored() -> None:
     pattern = "|".join(".*a" * 40 + f".{{{n}}}" for n in range(60))
     with pytest.raises(TooManySteps):
         white(pattern).topics(["a" * 200], exclude_internal=True)
@@ -251,7 +251,7 @@ async def test_our_own_pattern_is_never_left_out() -> None:
 
 
 @simulated([1])
-async def test_other_tasks_get_their_turns_while_patterns_are_matched() -> None:
+async def test_other_tasks_run_while_patterns_are_matched() -> None:
     names = [f"{'ab' * (n % 100)}{n}" for n in range(500)]
     turns = 0
 
@@ -266,11 +266,11 @@ async def test_other_tasks_get_their_turns_while_patterns_are_matched() -> None:
         hostile = {f"g_m{n}": white(f"(.*a){{{12 + n}}}") for n in range(20)}
         await read({"g_own": white(".*"), **hostile}, names)
         counting.cancel()
-    assert turns > 20  # about one for 20,000 steps
+    assert turns > 20  # about one turn for 20,000 steps
 
 
 @simulated([1])
-async def test_the_streams_of_a_group_are_limited_and_small_members_stay() -> None:
+async def test_the_streams_of_a_group_are_limited_and_small_members_are_kept() -> None:
     names = [f"t{n}" for n in range(100)]
     hostile = {f"g_h{n}": StreamSubscription({"t1": 2**15}) for n in range(10)}
     subscriptions = {"g_own": StreamSubscription({"t1": 2}), "g_x": white("t.*", 3), **hostile}
@@ -295,7 +295,7 @@ async def test_many_topics_with_the_same_readers_count_once() -> None:
 
 
 @simulated([1])
-async def test_only_topics_that_exist_are_asked_about_for_others() -> None:
+async def test_only_existing_topics_of_other_members_are_requested() -> None:
     many = StreamSubscription({f"nowhere{n}": 1 for n in range(4000)} | {"there": 1})
     own = StreamSubscription({"ours": 1, "not-yet": 1})
     members, topics = await read({"g_own": own, "g_x": many}, ["ours", "there", "else"])
@@ -307,7 +307,7 @@ async def test_only_topics_that_exist_are_asked_about_for_others() -> None:
 
 
 @simulated(range(3))
-async def test_a_member_goes_on_beside_hostile_registrations() -> None:
+async def test_a_member_continues_despite_hostile_registrations() -> None:
     async with fakes() as world:
         world.cluster.add_topic("a" * 60, 1)
         async with world.connector("m1") as connector:
@@ -318,5 +318,5 @@ async def test_a_member_goes_on_beside_hostile_registrations() -> None:
             many = {f"t{n}": 2**16 for n in range(60)}
             world.create("/consumers/g/ids/g_y", registration.write(StreamSubscription(many), 0))
             await asyncio.sleep(10)
-            # the others count as members of their own topics only: "t" is not among them
+            # hostile members count for their own topics only, and "t" is not among them
             assert (world.owner(T0), world.owner(T1)) == ("g_m1-0", "g_m1-0")

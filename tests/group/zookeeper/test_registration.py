@@ -18,7 +18,7 @@ pytestmark = pytest.mark.fast
 PATH = "/consumers/g/ids/g_m1"
 
 
-def test_it_is_written_as_kafka_1_1_writes_it() -> None:
+def test_a_registration_is_written_as_by_kafka_1_1() -> None:
     static = StreamSubscription({"t1": 2})
     assert registration.write(static, 1794788067191) == (
         b'{"version":1,"subscription":{"t1":2},"pattern":"static","timestamp":"1794788067191"}'
@@ -29,21 +29,21 @@ def test_it_is_written_as_kafka_1_1_writes_it() -> None:
     )
 
 
-def test_a_pattern_is_escaped_once_and_read_back_as_it_was() -> None:
+def test_a_pattern_is_escaped_once_and_read_back_unchanged() -> None:
     subscription = Blacklist(r"t\d+|a/b").subscription(3)
     data = registration.write(subscription, 0)
     assert rb'"t\\d+|a/b"' in data
     assert registration.read(PATH, data) == subscription
 
 
-def test_what_scala_members_wrote_is_taken_as_it_stands() -> None:
+def test_registrations_of_scala_members_are_read_unchanged() -> None:
     twice = b'{"version":1,"subscription":{"t\\\\\\\\d+":1},"pattern":"white_list","timestamp":"1"}'
     assert dict(registration.read(PATH, twice).streams) == {"t\\\\d+": 1}
     old = b'{"version":1,"subscription":{"t\\d+":1},"pattern":"white_list","timestamp":"1"}'
     assert dict(registration.read(PATH, old).streams) == {"t\\d+": 1}
 
 
-def test_only_pattern_and_subscription_matter() -> None:
+def test_only_pattern_and_subscription_are_read() -> None:
     read = registration.read(PATH, b'{"pattern":"no such word","subscription":{"t":1},"more":[]}')
     assert read == StreamSubscription(MappingProxyType({"t": 1}))
     empty = registration.read(PATH, b'{"pattern":"white_list","subscription":{}}')
@@ -73,12 +73,12 @@ def test_only_pattern_and_subscription_matter() -> None:
     ],
     ids=lambda data: repr(data)[:40],
 )
-def test_what_makes_no_sense_is_a_typed_error(data: bytes | None) -> None:
+def test_an_invalid_registration_is_a_typed_error(data: bytes | None) -> None:
     with pytest.raises(BadZnode, match=PATH):
         registration.read(PATH, data)
 
 
-def test_filters_match_whole_names_and_leave_internal_topics_out() -> None:
+def test_filters_match_whole_names_and_exclude_internal_topics() -> None:
     topics = ["orders", "orders.eu", "payments", "__consumer_offsets", "__transaction_state"]
     white = Whitelist("orders.*, pay ments").subscription(2)
     assert white.topics(topics, exclude_internal=True) == {
@@ -99,11 +99,11 @@ def test_filters_match_whole_names_and_leave_internal_topics_out() -> None:
 
 
 @pytest.mark.parametrize("expression", ["(", "", "  ", '""'])
-def test_a_filter_that_is_none_is_a_clear_error(expression: str) -> None:
+def test_an_invalid_filter_is_refused(expression: str) -> None:
     with pytest.raises(ConfigError, match="Whitelist"):
         Whitelist(expression)
 
 
-def test_json_of_any_member_is_one_object() -> None:
+def test_non_ascii_topics_are_valid_json() -> None:
     data = registration.write(StreamSubscription({"ä": 1}), 0)
     assert json.loads(data)["subscription"] == {"ä": 1}

@@ -1,6 +1,6 @@
 """Random faults on a ZooKeeper group: one owner, no loss, commits that only advance.
 
-`make simulate` runs the schedules by the ten thousand.
+`make simulate` runs thousands of schedules.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -22,7 +22,7 @@ from tests.support.schedules import Bug, must_find, play_all
 from tests.support.worlds.zookeeper_group import run_schedule
 
 
-def test_one_owner_delivers_nothing_is_lost_and_commits_go_forward() -> None:
+def test_one_owner_delivers_no_record_is_lost_and_commits_advance() -> None:
     play_all(run_schedule)
 
 
@@ -33,7 +33,7 @@ def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ZooKeeperMembership, "deadline", property(lambda self: inf))
 
 
-def partitions_are_released_before_they_are_let_go(patch: pytest.MonkeyPatch) -> None:
+def claims_are_released_before_the_revocation(patch: pytest.MonkeyPatch) -> None:
     assignments = ZooKeeperMembership.assignments
 
     async def hasty(self: ZooKeeperMembership) -> AsyncIterator[Assignment]:
@@ -47,7 +47,7 @@ def partitions_are_released_before_they_are_let_go(patch: pytest.MonkeyPatch) ->
     patch.setattr(ZooKeeperMembership, "assignments", hasty)
 
 
-def owners_in_the_way_are_ignored(patch: pytest.MonkeyPatch) -> None:
+def claims_of_other_members_are_ignored(patch: pytest.MonkeyPatch) -> None:
     claim = ZooKeeperMembership._claim
 
     async def rude(
@@ -74,8 +74,8 @@ def the_group_is_not_watched(patch: pytest.MonkeyPatch) -> None:
     "bug",
     [
         nothing_is_fenced,
-        partitions_are_released_before_they_are_let_go,
-        owners_in_the_way_are_ignored,
+        claims_are_released_before_the_revocation,
+        claims_of_other_members_are_ignored,
         what_is_in_flight_counts_as_finished,
         partitions_that_are_lost_are_read_on,
         commits_are_valid_in_any_session,

@@ -28,14 +28,14 @@ def cost(group: GroupInfo, assignment: OwnerByPartition) -> tuple[int, int]:
 
 
 def best_cost(group: GroupInfo) -> tuple[int, int]:
-    """By trying every assignment."""
+    """Return the least cost of all assignments."""
     partitions, readers = group.subscribed_partitions(), group.subscriptions()
     choices = itertools.product(*(readers[p.topic] for p in partitions))
     return min(cost(group, dict(zip(partitions, chosen, strict=True))) for chosen in choices)
 
 
 def small_group(random: Random) -> GroupInfo:
-    """One that can be tried out in full."""
+    """Return a group that is small enough to try all its assignments."""
     while True:
         topics = {topic: range(random.randint(1, 3)) for topic in "abc"}
         group = random_group(random, topics, members=3, streams=2)
@@ -46,20 +46,20 @@ def small_group(random: Random) -> GroupInfo:
 
 @settings(max_examples=50)
 @given(group=st.randoms(use_true_random=False).map(small_group))
-def test_no_assignment_is_more_even_or_moves_less(group: GroupInfo) -> None:
+def test_no_assignment_is_more_balanced_or_moves_fewer_partitions(group: GroupInfo) -> None:
     assert cost(group, sticky(group)) == best_cost(group)
 
 
 @given(group=groups)
 @settings(max_examples=50)
-def test_a_settled_group_stays_as_it_is(group: GroupInfo) -> None:
+def test_a_settled_group_is_unchanged(group: GroupInfo) -> None:
     settled = GroupInfo(group.members, group.partitions, sticky(group))
     assert sticky(settled) == settled.owners
 
 
 @given(group=even_groups)
 @settings(max_examples=50)
-def test_among_equals_loads_differ_by_one(group: GroupInfo) -> None:
+def test_loads_differ_by_one_with_equal_subscriptions(group: GroupInfo) -> None:
     (threads, *_) = group.subscriptions().values()
     loads = Counter(sticky(group).values())
     assert max(loads[t] for t in threads) - min(loads[t] for t in threads) <= 1
@@ -75,29 +75,29 @@ def moved(before: OwnerByPartition, after: OwnerByPartition) -> int:
     return sum(after[partition] != thread for partition, thread in before.items())
 
 
-def test_who_joins_takes_its_share_and_nothing_else_moves() -> None:
+def test_a_new_member_gets_its_share_and_no_other_partition_moves() -> None:
     before = sticky(group_of("a", "b", partitions=12))
     after = sticky(group_of("a", "b", "c", partitions=12, owners=before))
     assert Counter(after.values()) == {"a-0": 4, "b-0": 4, "c-0": 4}
     assert moved(before, after) == 4
 
 
-def test_who_leaves_has_its_share_divided_and_nothing_else_moves() -> None:
+def test_only_the_partitions_of_a_leaving_member_move() -> None:
     before = sticky(group_of("a", "b", "c", partitions=12))
     after = sticky(group_of("a", "c", partitions=12, owners=before))
     assert Counter(after.values()) == {"a-0": 6, "c-0": 6}
     assert moved(before, after) == 4
 
 
-def test_new_partitions_go_where_there_is_least() -> None:
+def test_new_partitions_go_to_the_least_loaded_threads() -> None:
     before = sticky(group_of("a", "b", partitions=5))
     after = sticky(group_of("a", "b", partitions=8, owners=before))
     assert Counter(after.values()) == {"a-0": 4, "b-0": 4}
     assert moved(before, after) == 0
 
 
-def test_a_thread_that_reads_little_is_relieved_through_others() -> None:
-    """a reads t and has it all; only b can help, which must first hand u on to c."""
+def test_load_is_moved_through_a_chain_of_threads() -> None:
+    """Thread a owns all of t. Thread b can take some of it after it gives u to c."""
     members = [
         GroupMemberInfo("a", {"t": 1}),
         GroupMemberInfo("b", {"t": 1, "u": 1}),
