@@ -1,4 +1,4 @@
-"""Import folders of a shipped archive: never one that another user can write to."""
+"""Import folders of a shipped archive, which no other user can write to."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ NOBODY = 65534
 CODE = "package/asyncconsumer/__init__.py"
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); import asyncconsumer as a; print(a.VERSION)"
 
-# of the standard library first what another user may not be able to read
+# the standard library is imported first, because the other user may not be able to read it
 BECOME = """
 import atexit, hashlib, importlib, os, pathlib, shutil, stat, sys, sysconfig, tempfile, typing
 import zipfile, zipimport, zlib
@@ -32,30 +32,30 @@ os.setgroups([]), os.setgid(int(sys.argv[2])), os.setuid(int(sys.argv[2]))
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that every user can enter, as tmp_path is not."""
-    made = Path(tempfile.mkdtemp(prefix="shipped-")).resolve()
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
+    """Yield a folder that every user can enter, unlike `tmp_path`."""
+    shared = Path(tempfile.mkdtemp(prefix="shipped-")).resolve()
+    shared.chmod(0o755)
+    yield shared
+    shutil.rmtree(shared)
 
 
 @pytest.fixture(autouse=True)
 def private_copies(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    place = tmp_path / "temporary"  # only now: the folder is in the usual place
+    place = tmp_path / "temporary"  # changed after `folder`, which is in the usual place
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     return place
 
 
 def archive_of(folder: Path, version: str, also: Mapping[str, str] = {}) -> Path:
-    """An archive of which the package says its version."""
-    path = folder / "ours.zip"
-    with zipfile.ZipFile(path, "w") as made:
-        made.write(str(bootstrap.__file__), "asyncconsumer/__init__.py")
-        made.writestr(bootstrap.MADE_BY, bootstrap.interpreter())
-        made.writestr(CODE, f"VERSION = {version!r}")
+    """Write an archive whose package has a version."""
+    path = folder / "shipped.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(str(bootstrap.__file__), "asyncconsumer/__init__.py")
+        archive.writestr(bootstrap.MADE_BY, bootstrap.interpreter())
+        archive.writestr(CODE, f"VERSION = {version!r}")
         for name, text in also.items():
-            made.writestr(name, text)
+            archive.writestr(name, text)
     return path
 
 
@@ -86,12 +86,12 @@ def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: other)
 
 
-def test_processes_share_a_folder_that_is_named_by_the_hash(folder: Path) -> None:
+def test_processes_share_a_folder_named_by_the_hash(folder: Path) -> None:
     archive = archive_of(folder, "1")
     first = bootstrap.unpack(archive)
     assert first == bootstrap.unpack(archive)
     assert first[0].parent == shared_folder(archive)
-    assert {path.name for path in folder.iterdir()} == {"ours.zip", shared_folder(archive).name}
+    assert {path.name for path in folder.iterdir()} == {"shipped.zip", shared_folder(archive).name}
 
 
 def test_a_replaced_archive_runs_the_new_code(folder: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_replaced_archive_runs_the_new_code(folder: Path) -> None:
         assert completed.stdout.strip() == version
 
 
-@pytest.mark.parametrize("name", ["ours.zip.unpacked", "by hash"])
+@pytest.mark.parametrize("name", ["shipped.zip.unpacked", "by hash"])
 def test_a_folder_of_another_user_is_not_imported_from(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, private_copies: Path
 ) -> None:
@@ -130,7 +130,7 @@ def test_a_folder_that_others_can_write_to_is_not_imported_from(mode: int, folde
 def test_a_folder_that_others_can_replace_is_not_imported_from(
     mode: int, above: int, folder: Path, private_copies: Path
 ) -> None:
-    """A user that may write to a parent can rename its entries."""
+    """Check writable parents, because their users can rename the folder."""
     parents = [folder / "a", folder / "a/b", folder / "a/b/c"]
     parents[-1].mkdir(parents=True)
     archive = archive_of(parents[-1], "1")
@@ -142,7 +142,7 @@ def test_a_folder_that_others_can_replace_is_not_imported_from(
     assert [path.name for path in parents[-1].iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_parent_of_another_user_is_not_trusted(
+def test_a_folder_below_one_of_another_user_is_not_imported_from(
     folder: Path, monkeypatch: pytest.MonkeyPatch, private_copies: Path
 ) -> None:
     archive = archive_of(folder, "1")
@@ -163,7 +163,7 @@ def test_a_symbolic_link_is_not_followed(folder: Path) -> None:
     assert version_in(bootstrap.unpack(archive)) == "1"
 
 
-def test_in_a_sticky_folder_an_own_folder_is_shared(folder: Path) -> None:
+def test_a_folder_within_a_sticky_one_is_shared(folder: Path) -> None:
     folder.chmod(0o1777)
     archive = archive_of(folder, "1")
     assert bootstrap.unpack(archive) == bootstrap.unpack(archive)
@@ -171,8 +171,8 @@ def test_in_a_sticky_folder_an_own_folder_is_shared(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_others_can_read_and_never_write_whatever_the_umask(umask: int, folder: Path) -> None:
-    """The test includes the byte code that Python adds at an import."""
+def test_other_users_can_read_and_not_write_with_any_umask(umask: int, folder: Path) -> None:
+    """Check also the byte code that Python adds at an import."""
     archive = archive_of(folder, "1", {"package/asyncconsumer/deep/er/one.py": "", "x/y.txt": ""})
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(archive)]
     subprocess.run(command, check=True, umask=umask, stdout=subprocess.DEVNULL)
@@ -189,9 +189,9 @@ def test_others_can_read_and_never_write_whatever_the_umask(umask: int, folder: 
     assert not any(path.stat().st_mode & 0o022 for path in cached)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("first", [0, NOBODY, NOBODY - 1])
-def test_a_second_user_can_import_it_too(first: int, folder: Path) -> None:
+def test_a_second_user_can_import_a_shared_folder(first: int, folder: Path) -> None:
     folder.chmod(0o1777)
     archive = archive_of(folder, "1")
     archive.chmod(0o644)
@@ -203,34 +203,34 @@ def test_a_second_user_can_import_it_too(first: int, folder: Path) -> None:
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_nothing_is_unpacked_outside_of_the_folder(folder: Path) -> None:
+def test_entries_outside_of_the_folder_are_not_unpacked(folder: Path) -> None:
     inside = folder / "in" / "side"
     inside.mkdir(parents=True)
     environment = {"../up.txt": "", "../../upper.txt": "", "/tmp/asyncconsumer-absolute.txt": ""}
     archive = archive_of(inside, "1", {**environment, "package/../../side.txt": ""})
     bootstrap.unpack(archive)
-    assert {path.name for path in inside.iterdir()} == {"ours.zip", shared_folder(archive).name}
+    assert {path.name for path in inside.iterdir()} == {"shipped.zip", shared_folder(archive).name}
     assert [path.name for path in folder.iterdir()] == ["in"]
     assert [path.name for path in inside.parent.iterdir()] == ["side"]
     assert not Path("/tmp/asyncconsumer-absolute.txt").exists()
 
 
-def test_who_is_second_takes_what_the_first_one_unpacked(
+def test_concurrent_processes_use_the_folder_of_the_first(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive, rename = archive_of(folder, "1"), Path.rename
 
     def late(path: Path, target: Path) -> Path:
         monkeypatch.setattr(Path, "rename", rename)
-        assert version_in(bootstrap.unpack(archive)) == "1"  # another process, in the meantime
+        assert version_in(bootstrap.unpack(archive)) == "1"  # another process meanwhile
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", late)
     assert bootstrap.unpack(archive)[0].parent == shared_folder(archive)
-    assert {path.name for path in folder.iterdir()} == {"ours.zip", shared_folder(archive).name}
+    assert {path.name for path in folder.iterdir()} == {"shipped.zip", shared_folder(archive).name}
 
 
-def test_an_unpacking_that_fails_leaves_nothing_beside_the_archive(
+def test_a_failed_unpacking_leaves_only_the_archive(
     folder: Path, monkeypatch: pytest.MonkeyPatch, private_copies: Path
 ) -> None:
     archive, extract = archive_of(folder, "1"), zipfile.ZipFile.extractall

@@ -1,4 +1,4 @@
-"""The archive that executors are given, on Pythons that have nothing else."""
+"""The archive for executors, on Pythons without other packages."""
 
 import hashlib
 import shutil
@@ -31,7 +31,7 @@ print(decoding.name, decoding.__file__, aiokafka.__file__, cramjam.__file__)
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return packaging.package(tmp_path_factory.mktemp("made") / "ours.zip")
+    return packaging.package(tmp_path_factory.mktemp("made") / "shipped.zip")
 
 
 def shared_folder(archive: Path) -> Path:
@@ -44,9 +44,9 @@ def imported(archive: Path, python: str | Path, *flags: str) -> subprocess.Popen
     return subprocess.Popen(command, text=True, cwd=folder, stdout=pipe, stderr=pipe)
 
 
-def test_a_python_without_any_packages_gets_all_of_it(archive: Path) -> None:
+def test_a_python_without_packages_imports_all_dependencies(archive: Path) -> None:
     programs = [imported(archive, sys.executable, "-I", "-S") for _ in range(3)]
-    outputs = [program.communicate() for program in programs]  # at once: one unpacks, or several
+    outputs = [program.communicate() for program in programs]  # they unpack concurrently
     root = shared_folder(archive)
     expected = [
         "compiled",
@@ -55,44 +55,44 @@ def test_a_python_without_any_packages_gets_all_of_it(archive: Path) -> None:
         str(root / "dependencies/cramjam/__init__.py"),
     ]
     assert [out.split() for out, _ in outputs] == [expected] * 3, outputs
-    assert {complaints for _, complaints in outputs} == {""}
+    assert {errors for _, errors in outputs} == {""}
     assert {path.name for path in archive.parent.iterdir()} == {archive.name, root.name}
 
 
-def test_made_by_another_python_it_serves_in_pure_python_and_says_so(
+def test_an_archive_of_another_python_warns_and_uses_the_pure_decoder(
     archive: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.zip"
-    with zipfile.ZipFile(archive) as tested, zipfile.ZipFile(other, "w") as theirs:
-        for name in tested.namelist():
-            inside = tested.read(name)
+    with zipfile.ZipFile(archive) as archived, zipfile.ZipFile(other, "w") as changed:
+        for name in archived.namelist():
+            content = archived.read(name)
             if name == bootstrap.MADE_BY:
-                inside = b"cpython-399-vax"
-            theirs.writestr(name.replace(bootstrap.interpreter(), "cpython-399-vax"), inside)
-    out, complaints = imported(other, bare_python(tmp_path / "bare")).communicate()
+                content = b"cpython-399-vax"
+            changed.writestr(name.replace(bootstrap.interpreter(), "cpython-399-vax"), content)
+    out, errors = imported(other, bare_python(tmp_path / "bare")).communicate()
     name, _, kafka, codecs = out.split()
     assert name == "pure"
-    assert "PureDecoderWarning" in complaints
-    assert "is for cpython-399-vax, and this Python is cpython-3" in complaints
-    assert "/bare/" in kafka  # compiled for that machine, as its own are
+    assert "PureDecoderWarning" in errors
+    assert "is for cpython-399-vax, and this Python is cpython-3" in errors
+    assert "/bare/" in kafka  # compiled for that machine
     assert "/bare/" in codecs
 
 
-def test_the_package_zipped_by_hand_serves_in_pure_python_and_says_so(tmp_path: Path) -> None:
+def test_a_plain_zip_of_the_package_warns_and_uses_the_pure_decoder(tmp_path: Path) -> None:
     plain = tmp_path / "plain.zip"
     package = Path(str(asyncconsumer.__file__)).parent
-    with zipfile.ZipFile(plain, "w") as made:
+    with zipfile.ZipFile(plain, "w") as zipped:
         for file in package.rglob("*"):
             if file.is_file():
-                made.write(file, file.relative_to(package.parent))
-    out, complaints = imported(plain, bare_python(tmp_path / "bare")).communicate()
+                zipped.write(file, file.relative_to(package.parent))
+    out, errors = imported(plain, bare_python(tmp_path / "bare")).communicate()
     assert out.split()[0] == "pure"
-    assert complaints.count("PureDecoderWarning") == 1
-    assert "none can be imported from a zip" in complaints
-    assert "asyncconsumer.spark.ship" in complaints
+    assert errors.count("PureDecoderWarning") == 1
+    assert "none can be imported from a zip" in errors
+    assert "asyncconsumer.spark.ship" in errors
 
 
-def test_where_nobody_may_write_a_process_unpacks_for_itself(
+def test_a_process_unpacks_elsewhere_if_the_folder_is_read_only(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = tempfile.mkdtemp
@@ -102,7 +102,7 @@ def test_where_nobody_may_write_a_process_unpacks_for_itself(
             raise PermissionError(str(path.parent))
         return str(make(**{"dir": tmp_path, **where}))
 
-    path = tmp_path / "kept" / "ours.zip"
+    path = tmp_path / "kept" / "shipped.zip"
     path.parent.mkdir()
     shutil.copy(archive, path)
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
@@ -112,7 +112,7 @@ def test_where_nobody_may_write_a_process_unpacks_for_itself(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_what_is_not_installed_cannot_be_shipped(tmp_path: Path) -> None:
+def test_wrong_packages_and_file_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no-such-thing is not installed"):
         packaging.package(tmp_path / "x.zip", also=["no-such-thing"])
     with pytest.raises(ConfigError, match=r"x\.tar must end in \.zip"):
@@ -123,14 +123,14 @@ def test_what_is_not_installed_cannot_be_shipped(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_further_packages_come_along(tmp_path: Path) -> None:
+def test_further_packages_can_be_added(tmp_path: Path) -> None:
     made = packaging.package(tmp_path / "x.zip", also=["fastavro"])
     names = zipfile.ZipFile(made).namelist()
     assert any(name.startswith("dependencies/fastavro/") for name in names)
     assert not any("pyarrow" in name or "testing" in name.split("/")[:3] for name in names)
 
 
-def test_the_command_makes_it_and_tells_how_to_pass_it(tmp_path: Path) -> None:
+def test_the_command_writes_an_archive_and_prints_how_to_use_it(tmp_path: Path) -> None:
     made = tmp_path / "x.zip"
     result = CliRunner().invoke(app, ["spark-package", str(made)])
     assert result.exit_code == 0, result.output
@@ -138,5 +138,5 @@ def test_the_command_makes_it_and_tells_how_to_pass_it(tmp_path: Path) -> None:
     assert f"spark-submit --py-files {made} job.py" in result.output
     assert "package/asyncconsumer/__init__.py" in zipfile.ZipFile(made).namelist()
     failed = CliRunner().invoke(app, ["spark-package", str(tmp_path / "nowhere" / "x.zip")])
-    assert isinstance(failed.exception, ConfigError)  # which the command tells in one sentence
+    assert isinstance(failed.exception, ConfigError)  # printed as one line
     assert "x.zip cannot be written: No such file or directory" in str(failed.exception)

@@ -26,14 +26,14 @@ PRINT = "import importlib, sys; print(importlib.import_module(sys.argv[1]).__fil
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    made = tmp_path / "lib.zip"
-    with zipfile.ZipFile(made, "w") as new:
+    path = tmp_path / "lib.zip"
+    with zipfile.ZipFile(path, "w") as new:
         new.writestr("pack/__init__.py", "")
         new.writestr("pack/one.py", "NUMBER = 1")
         new.writestr("pack/two.py", "NUMBER = 2")
-        new.writestr("pack/template.py", "NUMBER = {{ number }} here")
+        new.writestr("pack/template.py", "NUMBER = {{ number }} text")
         new.writestr("pack/notes.txt", "not Python")
-    return made
+    return path
 
 
 def imported_from(path: Path, name: str) -> str:
@@ -52,10 +52,10 @@ def number_of(archive: Path, name: str) -> object:
     return result["NUMBER"]
 
 
-def test_modules_are_imported_from_byte_code_in_the_place_of_sources(archive: Path) -> None:
+def test_modules_are_imported_from_byte_code(archive: Path) -> None:
     assert imported_from(archive, "pack.one") == f"{archive}/pack/one.py"
     mode = archive.stat().st_mode
-    assert add_byte_code(archive) == 3  # not the template, which is no Python
+    assert add_byte_code(archive) == 3  # not the template, which is not valid Python
     assert imported_from(archive, "pack.one") == f"{archive}/pack/one.pyc"
     names = zipfile.ZipFile(archive).namelist()
     assert [name for name in names if "template" in name] == ["pack/template.py"]
@@ -64,7 +64,7 @@ def test_modules_are_imported_from_byte_code_in_the_place_of_sources(archive: Pa
     assert list(archive.parent.iterdir()) == [archive]
 
 
-def test_what_is_there_is_not_added_again_but_for_another_source(archive: Path) -> None:
+def test_byte_code_is_added_only_for_new_or_changed_sources(archive: Path) -> None:
     add_byte_code(archive)
     before = archive.read_bytes()
     assert add_byte_code(archive) == 0
@@ -74,7 +74,7 @@ def test_what_is_there_is_not_added_again_but_for_another_source(archive: Path) 
     with zipfile.ZipFile(archive) as old, zipfile.ZipFile(other, "w") as new:
         for name in old.namelist():
             new.writestr(name, "NUMBER = 7" if name == "pack/one.py" else old.read(name))
-    assert number_of(other, "pack/one") == 7  # what was patched runs, without byte code
+    assert number_of(other, "pack/one") == 7  # the changed source is used, without byte code
     assert imported_from(other, "pack.one") == f"{other}/pack/one.py"
     assert imported_from(other, "pack.two") == f"{other}/pack/two.pyc"
     assert add_byte_code(other) == 1
@@ -84,7 +84,7 @@ def test_what_is_there_is_not_added_again_but_for_another_source(archive: Path) 
 
 
 def test_byte_code_of_earlier_versions_is_replaced(archive: Path) -> None:
-    """The byte code was never compared with the source."""
+    """Check byte code with a header of earlier versions, which Python does not verify."""
     source = zipfile.ZipFile(archive).read("pack/one.py")
     header = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
     code = marshal.dumps(compile("NUMBER = 666", "one.py", "exec"))
@@ -95,15 +95,13 @@ def test_byte_code_of_earlier_versions_is_replaced(archive: Path) -> None:
     assert number_of(archive, "pack/one") == 1
 
 
-def test_a_process_that_runs_from_the_zip_goes_on_reading_it(archive: Path) -> None:
-    importer = zipimport.zipimporter(str(archive))  # remembers where in the file everything is
+def test_a_running_process_can_still_read_the_zip(archive: Path) -> None:
+    importer = zipimport.zipimporter(str(archive))  # caches the offsets of entries in the file
     add_byte_code(archive)
     assert importer.get_source("pack/two") == "NUMBER = 2"
 
 
-def test_a_zip_that_cannot_be_replaced_stays_as_it_is(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_leaves_the_zip_unchanged(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = zipfile.ZipFile.writestr
 
     def until_full(where: zipfile.ZipFile, name: str, code: bytes) -> None:
@@ -119,14 +117,16 @@ def test_a_zip_that_cannot_be_replaced_stays_as_it_is(
     assert list(archive.parent.iterdir()) == [archive]
 
 
-def test_the_home_is_that_of_the_environment_or_pysparks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_home_is_that_of_the_environment_or_of_pyspark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     assert spark_home() == Path(pyspark.__file__).parent
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     assert spark_home() == Path("/opt/spark")
 
 
-def test_the_command_serves_what_starts_a_stream(tmp_path: Path) -> None:
+def test_the_command_adds_byte_code_for_the_stream_runner(tmp_path: Path) -> None:
     libraries = tmp_path / "python" / "lib"
     shutil.copytree(Path(pyspark.__file__).parent / "python" / "lib", libraries)
     (py4j,) = libraries.glob("py4j*.zip")
@@ -140,11 +140,11 @@ def test_the_command_serves_what_starts_a_stream(tmp_path: Path) -> None:
     assert again.output.count("already has byte code") == 2
 
 
-def test_the_command_tells_what_is_in_the_way(
+def test_the_command_reports_a_wrong_or_read_only_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = CliRunner().invoke(app, ["spark-compile", str(tmp_path)])
-    assert isinstance(nowhere.exception, ConfigError)  # which the program tells in one sentence
+    assert isinstance(nowhere.exception, ConfigError)  # printed as one line
     assert f"{tmp_path} is not the folder of a Spark installation" in str(nowhere.exception)
 
     def refuse(**_: object) -> None:

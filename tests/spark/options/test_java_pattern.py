@@ -39,7 +39,7 @@ PATTERNS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_names_that_match_in_java(pattern: str) -> None:
+def test_a_translated_pattern_matches_the_same_names_as_in_java(pattern: str) -> None:
     compiled = re.compile(translate(pattern))
     assert [name for name in NAMES if compiled.search(name)] == PATTERNS[pattern]
 
@@ -48,6 +48,6 @@ def test_names_that_match_in_java(pattern: str) -> None:
     "pattern",
     [r"\p{Runes}", r"\X", r"\G", r"\b{g}", "(?x) a", "[a", "(a", "a)", "a\\", "[b-a]", r"[\Qa\E]"],
 )
-def test_what_has_no_counterpart_is_refused(pattern: str) -> None:
+def test_patterns_without_an_equivalent_are_refused(pattern: str) -> None:
     with pytest.raises(ConfigError, match="subscribePattern"):
         translate(pattern)

@@ -83,7 +83,9 @@ def context(folder: Path, trust: str, keys: str, **more: str) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("kind", ["jks", "pkcs12"])
-def test_stores_of_java_are_read(stores: Path, authority: trustme.CA, kind: str) -> None:
+def test_key_stores_and_trust_stores_of_java_are_read(
+    stores: Path, authority: trustme.CA, kind: str
+) -> None:
     more = {"ssl.key.password": KEY_PASSWORD} if kind == "jks" else {}
     client = context(stores, f"trust.{kind}", f"keys.{kind}", **more)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -112,8 +114,8 @@ def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
 
 
 @pytest.mark.parametrize("kind", ["jks", "pkcs12"])
-def test_a_type_that_java_detects_is_detected(stores: Path, kind: str) -> None:
-    for named in ("JKS", "PKCS12"):  # Java reads one as the other
+def test_the_type_of_a_store_is_detected(stores: Path, kind: str) -> None:
+    for named in ("JKS", "PKCS12"):  # Java detects the type, too
         more = {"ssl.truststore.type": named, "ssl.key.password": KEY_PASSWORD}
         assert len(context(stores, f"trust.{kind}", "keys.jks", **more).get_ca_certs()) == 1
 
@@ -129,7 +131,7 @@ def test_a_type_that_java_detects_is_detected(stores: Path, kind: str) -> None:
         ("keys.jks", {"ssl.keystore.type": "BKS"}, "type` is BKS, and .* not a PEM file"),
     ],
 )
-def test_what_cannot_be_read_is_explained(
+def test_the_error_for_an_unreadable_store_names_the_cause(
     stores: Path, keys: str, more: dict[str, str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
@@ -137,11 +139,11 @@ def test_what_cannot_be_read_is_explained(
     assert "secret" not in str(caught.value)
 
 
-def test_damaged_stores_are_refused(stores: Path) -> None:
+def test_corrupt_stores_are_refused(stores: Path) -> None:
     data = (stores / "keys.jks").read_bytes()
     for broken in (data[:40], data[:-1], b"\xce\xce\xce\xce", b"", b"\x30\x00"):
         with pytest.raises(ConfigError):
             read_key_store(broken, PASSWORD)
-    for size in range(4, len(data), 97):  # without a password nothing is verified first
+    for size in range(4, len(data), 97):  # without a password, no checksum is verified
         with pytest.raises(ConfigError):
             read_key_store(data[:size], None, KEY_PASSWORD)

@@ -22,7 +22,7 @@ class Tokens(AbstractTokenProvider):
 TOKENS, NUMBER = Tokens(), 3
 
 
-async def waited_for() -> str:
+async def make_token_async() -> str:
     await asyncio.sleep(0)
     return "a token"
 
@@ -33,14 +33,14 @@ def slow() -> str:
 
 
 class Holder:
-    call = staticmethod(waited_for)
-    partly = staticmethod(lambda: waited_for())
+    call = staticmethod(make_token_async)
+    partly = staticmethod(lambda: make_token_async())
 
 
 @pytest.mark.parametrize(
-    "name", ["Tokens", "TOKENS", "waited_for", "slow", "Holder.call", "Holder.partly"]
+    "name", ["Tokens", "TOKENS", "make_token_async", "slow", "Holder.call", "Holder.partly"]
 )
-async def test_what_makes_tokens(name: str) -> None:
+async def test_classes_objects_and_functions_can_provide_tokens(name: str) -> None:
     assert await load_token_provider(f"{__name__}:{name}").token() == "a token"
 
 
@@ -54,7 +54,7 @@ async def test_what_makes_tokens(name: str) -> None:
         (f"{__name__}:NUMBER", "is int"),
     ],
 )
-def test_what_does_not(name: str, message: str) -> None:
+def test_wrong_names_of_token_providers_are_refused(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_token_provider(name)
 
@@ -70,13 +70,13 @@ JAVA = {
 HANDLER = "kafka.sasl.login.callback.handler.class"
 
 
-def test_the_keys_of_java_for_oidc() -> None:
+def test_javas_oidc_options_configure_a_provider() -> None:
     provider = make_configs(kafka_properties(JAVA))[0].sasl_oauth_token_provider
     assert isinstance(provider, Oidc)
     assert (provider.token_url, provider.client_id) == ("https://a/b", "a")
 
 
-def test_a_handler_of_java() -> None:
+def test_a_callback_handler_of_java_is_refused_without_a_provider() -> None:
     with pytest.raises(ConfigError, match=r"some\.Handler is a Java class") as caught:
         kafka_properties({**JAVA, HANDLER: "some.Handler"})
     assert "clientSecret" not in str(caught.value)
@@ -85,7 +85,7 @@ def test_a_handler_of_java() -> None:
     assert isinstance(make_configs(result)[0].sasl_oauth_token_provider, Tokens)
 
 
-def test_the_scope_of_entra() -> None:
+def test_the_scope_option_is_passed_to_the_entra_provider() -> None:
     pytest.importorskip("azure.identity")
     name = {"kafka.sasl.oauth.token.provider": "asyncconsumer:AzureEntra"}
     provider = make_configs(kafka_properties({**JAVA, **name}))[0].sasl_oauth_token_provider

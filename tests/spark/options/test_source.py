@@ -74,7 +74,7 @@ def test_defaults_are_those_of_sparks_own_source() -> None:
     assert make_configs(options.kafka)[1].isolation_level == "read_uncommitted"
 
 
-def test_names_are_taken_in_any_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = parsed(STARTINGOFFSETS="Earliest", maxoffsetspertrigger="7", FailOnDataLoss="FALSE")
     assert options.starting == StartBound(EARLIEST)
     assert options.max_offsets_per_trigger == 7
@@ -86,7 +86,7 @@ def test_names_are_taken_in_any_case() -> None:
     ("text", "milliseconds"),
     [("15m", 900_000), ("30s", 30_000), ("20", 20), ("2 h", 7_200_000), ("5us", 0)],
 )
-def test_delays(text: str, milliseconds: int) -> None:
+def test_max_trigger_delay_has_a_unit(text: str, milliseconds: int) -> None:
     assert parsed(maxTriggerDelay=text).max_trigger_delay_ms == milliseconds
 
 
@@ -115,7 +115,7 @@ def test_delays(text: str, milliseconds: int) -> None:
         ({"valueFormat": "xml"}, "`valueFormat` must be one of json"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, str], message: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(LEAST | options, streaming=False)
 
@@ -131,7 +131,7 @@ def test_what_makes_no_sense_is_refused(options: dict[str, str], message: str) -
         ("commitToGroup", True, ""),
         ("kafka.group.id", True, "joins no group"),
         ("groupIdPrefix", False, "joins no group"),
-        ("kafka.ssl.keymanager.algorithm", True, ""),  # Java's own affair
+        ("kafka.ssl.keymanager.algorithm", True, ""),  # options of Java only
         ("kafka.metadata.recovery.strategy", True, ""),
         ("partition.metadata.cache.ttl.ms", True, ""),
         ("startingofsets", False, "is ignored. Did you mean startingOffsets?"),
@@ -139,10 +139,10 @@ def test_what_makes_no_sense_is_refused(options: dict[str, str], message: str) -
         ("bootstrap.servers", False, "is ignored. Did you mean kafka.bootstrap.servers?"),
         ("kafka.acks", True, "kafka.acks is not an option of this source, and is ignored"),
         ("path", False, "is not an option of this source"),
-        ("kafka.ssl.cipher.suites", False, ""),  # without TLS there are none
+        ("kafka.ssl.cipher.suites", False, ""),  # without TLS it has no effect
     ],
 )
-def test_what_is_ignored_is_reported_where_it_would_be_missed(
+def test_ignored_options_are_logged_if_they_have_an_effect_elsewhere(
     name: str, streaming: bool, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     parse(LEAST | {name: "7"}, streaming=streaming)
@@ -150,7 +150,7 @@ def test_what_is_ignored_is_reported_where_it_would_be_missed(
     assert bool(message) == (name in caplog.text)
 
 
-def test_offsets_may_be_written_with_a_fraction_of_zero() -> None:
+def test_offsets_with_a_zero_fraction_are_accepted() -> None:
     assert parsed(startingOffsets='{"t": {"0": 1.0}}').starting == OffsetBound(
         {A: 1}, "startingOffsets"
     )
@@ -158,12 +158,12 @@ def test_offsets_may_be_written_with_a_fraction_of_zero() -> None:
         parsed(startingOffsets='{"t": {"0": 1.5}}')
 
 
-def test_a_table_whose_options_spark_drops_is_explained() -> None:
+def test_the_error_for_a_catalog_table_has_advice() -> None:
     with pytest.raises(ConfigError, match="CREATE TEMPORARY VIEW"):
         parse({"path": "/warehouse/t"}, streaming=False)
 
 
-def test_brokers_and_topics_are_needed() -> None:
+def test_brokers_and_valid_topics_are_required() -> None:
     with pytest.raises(ConfigError, match=r"`kafka\.bootstrap\.servers` is missing"):
         parse({"subscribe": "t"}, streaming=False)
     for bad in (
@@ -179,7 +179,7 @@ def test_brokers_and_topics_are_needed() -> None:
     assert Matching(".*").filter([*internal, "__mine", "t"]) == ("__mine", "t")
 
 
-def test_where_brokers_may_send_a_client_is_an_option() -> None:
+def test_allowed_hosts_limit_connections() -> None:
     hosts = LEAST | {"kafka.allowed.hosts": "*.example.com, 10.0.0.0/8"}
     connection, _ = make_configs(parse(hosts, streaming=False).kafka)
     assert connection.allows(Address("k1.example.com", 1))
@@ -189,7 +189,7 @@ def test_where_brokers_may_send_a_client_is_an_option() -> None:
         parse(LEAST | {"kafka.allowed.hosts": "10.0.0.0/99"}, streaming=False)
 
 
-def test_a_login_as_java_has_it() -> None:
+def test_a_jaas_config_sets_username_and_password() -> None:
     line = (
         "org.apache.kafka.common.security.scram.ScramLoginModule required\n"
         '  username="alice" password="it\'s \\"so\\"";'
@@ -213,7 +213,7 @@ def test_a_login_as_java_has_it() -> None:
     assert "alice" not in str(caught.value)
 
 
-def test_the_login_of_aws_needs_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jaas_config_of_aws_needs_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     java = "software.amazon.msk.auth.iam"
     kafka = {
@@ -226,7 +226,7 @@ def test_the_login_of_aws_needs_no_password(monkeypatch: pytest.MonkeyPatch) -> 
     assert type(make_configs(kafka)[0].sasl_oauth_token_provider) is MskIam
 
 
-def test_certificates_are_pem_files(tmp_path: Path) -> None:
+def test_certificates_are_read_from_pem_files_and_options(tmp_path: Path) -> None:
     authority = trustme.CA()
     trust, own, other = (tmp_path / name for name in ("ca.pem", "own.pem", "trust.jks"))
     authority.cert_pem.write_to_path(trust)
@@ -261,8 +261,8 @@ def test_certificates_are_pem_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "algorithm", ["htps", "true", "false", "none", "ldaps", "http", "https,", "null", "-"]
 )
-def test_a_check_of_host_names_that_is_not_known_is_refused(algorithm: str) -> None:
-    """An unknown check would be no check."""
+def test_an_unknown_endpoint_identification_algorithm_is_refused(algorithm: str) -> None:
+    """Check unknown algorithms, which would disable the check."""
     named = {"ssl.endpoint.identification.algorithm": algorithm}
     for protocol in ("SSL", "PLAINTEXT"):
         kafka = {"bootstrap.servers": "a:1", "security.protocol": protocol}
@@ -278,7 +278,9 @@ def test_a_check_of_host_names_that_is_not_known_is_refused(algorithm: str) -> N
 @pytest.mark.parametrize(
     ("algorithm", "checked"), [("https", True), ("HTTPS", True), ("", False), (" ", False)]
 )
-def test_host_names_are_checked_unless_that_is_switched_off(algorithm: str, checked: bool) -> None:
+def test_host_names_are_checked_unless_the_algorithm_is_empty(
+    algorithm: str, checked: bool
+) -> None:
     kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
     named = {"ssl.endpoint.identification.algorithm": algorithm}
     context = make_configs(kafka | named)[0].ssl_context
@@ -287,8 +289,8 @@ def test_host_names_are_checked_unless_that_is_switched_off(algorithm: str, chec
     assert context.verify_mode == ssl.CERT_REQUIRED
 
 
-def test_whom_to_trust_is_never_guessed(tmp_path: Path) -> None:
-    """No option of a truststore falls back to the authorities of the system."""
+def test_invalid_truststore_options_are_refused(tmp_path: Path) -> None:
+    """Check that no wrong truststore option falls back to the authorities of the system."""
     trust = tmp_path / "ca.pem"
     trustme.CA().cert_pem.write_to_path(trust)
     kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
@@ -312,7 +314,7 @@ def test_whom_to_trust_is_never_guessed(tmp_path: Path) -> None:
     assert make_configs(kafka | {"ssl.trustmanager.algorithm": "PKIX"})[0].encrypted
 
 
-def test_versions_of_tls_are_limited() -> None:
+def test_enabled_protocols_limit_tls_versions() -> None:
     kafka = {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
     old, new = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
     for value, limits in (("TLSv1.2", (old, old)), ("TLSv1.3, TLSv1.2", (old, new))):
@@ -324,19 +326,19 @@ def test_versions_of_tls_are_limited() -> None:
 
 
 class _Log:
-    """A partition begins at 0, ends at 100, and has a record every ten milliseconds."""
+    """A log of offsets 0 to 100 with a record every ten milliseconds."""
 
     async def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return dict.fromkeys(partitions, 100)
 
-    async def list_offsets(self, asked: Mapping[TopicPartition, int]) -> Offsets:
+    async def list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         places = {EARLIEST: 0, LATEST: 100}
         return {
-            tp: places.get(time, -1 if time > 990 else time // 10) for tp, time in asked.items()
+            tp: places.get(time, -1 if time > 990 else time // 10) for tp, time in times.items()
         }
 
 
-async def test_limits_become_offsets() -> None:
+async def test_bounds_are_resolved_to_offsets() -> None:
     log, both = _Log(), {A, B}
     assert await resolve(log, StartBound(LATEST), both) == {A: 100, B: 100}
     assert await resolve(log, OffsetBound({A: -2, B: 7}, "o"), both) == {A: 0, B: 7}
@@ -350,52 +352,52 @@ async def test_limits_become_offsets() -> None:
     check_complete(restrict(TimeBound({A: 1, B: 2}, "o"), {B}), {B})
 
 
-def test_offsets_are_written_as_spark_writes_them() -> None:
+def test_offsets_are_written_in_sparks_json_format() -> None:
     offsets = {B: 2, A: 1, TopicPartition("s", 10): 3}
     assert to_json(offsets) == {"s": {"10": 3}, "t": {"0": 1, "1": 2}}
     assert from_json(to_json(offsets)) == offsets
 
 
-def test_the_end_of_a_first_batch_knows_its_start() -> None:
+def test_the_end_of_a_first_batch_has_its_start() -> None:
     start, end = to_json({A: 1}), to_json({A: 4, B: 2})
-    remembering = with_start(end, start)
-    assert from_json(remembering) == {A: 4, B: 2}
-    assert start_in(remembering) == {A: 1}
+    extended = with_start(end, start)
+    assert from_json(extended) == {A: 4, B: 2}
+    assert start_in(extended) == {A: 1}
     assert start_in(end) is None
 
 
-def test_offsets_know_which_topics_they_are_of() -> None:
+def test_offsets_have_topic_ids() -> None:
     ids = {"t": UUID(int=1 << 100), "s": UUID(int=2**128 - 1), "x.y-z_": UUID(int=3)}
     for end in (to_json({A: 4, B: 2}), with_start(to_json({A: 4, B: 2}), to_json({A: 1}))):
-        remembering = with_ids(end, ids)
-        assert from_json(json.loads(json.dumps(remembering))) == {A: 4, B: 2}
-        assert ids_in(remembering) == ids
-        assert start_in(remembering) == start_in(end)
-        assert len(remembering) == len(end) + 1  # one entry, however many topics there are
+        extended = with_ids(end, ids)
+        assert from_json(json.loads(json.dumps(extended))) == {A: 4, B: 2}
+        assert ids_in(extended) == ids
+        assert start_in(extended) == start_in(end)
+        assert len(extended) == len(end) + 1  # one entry for all topics
         assert ids_in(end) == {}
         assert with_ids(end, {}) == end
 
 
-def test_only_topics_of_which_both_ids_are_known_can_be_others() -> None:
+def test_a_topic_is_re_created_only_if_both_ids_are_known() -> None:
     topic_id, other = UUID(int=1), UUID(int=2)
     assert recreated({"t": topic_id, "u": topic_id}, {"t": topic_id, "v": other}) == []
     (loss,) = recreated({"t": topic_id, "u": topic_id}, {"t": other, "u": topic_id})
     assert "topic t was deleted and re-created" in str(loss)
 
 
-def test_a_limit_is_shared_according_to_what_there_is() -> None:
+def test_a_limit_is_divided_in_proportion_to_the_backlog() -> None:
     start, latest = {A: 0, B: 100}, {A: 900, B: 190, C: 10}
     assert limit_offsets(start, latest, {C: 0}, 100) == {A: 90, B: 109, C: 1}
     assert limit_offsets(start, latest, {C: 0}, 50) == {A: 45, B: 104, C: 1}  # none is left out
     assert limit_offsets(start, latest, {C: 0}, 10_000) == latest
     assert limit_offsets(start, start, {}, 5) == start
-    assert limit_offsets({A: 10}, {A: 4}, {}, 5) == {A: 4}  # reported as lost elsewhere
+    assert limit_offsets({A: 10}, {A: 4}, {}, 5) == {A: 4}  # the loss is reported elsewhere
     assert count_backlog(start, latest, {C: 0}) == 900 + 90 + 10
     assert count_backlog(start, latest, {C: 4}) == 900 + 90 + 6  # retention deleted 4
-    assert count_backlog(start, latest, {}) == 900 + 90  # it was deleted again
+    assert count_backlog(start, latest, {}) == 900 + 90  # the partition was deleted again
 
 
-def test_what_there_is_to_read_and_what_is_lost() -> None:
+def test_ranges_between_offsets_and_losses() -> None:
     ranges, losses = ranges_between({A: 1, B: 5}, {A: 4, B: 5}, {})
     assert (ranges, losses) == ([OffsetRange("t", 0, 1, 4)], [])
     ranges, losses = ranges_between({A: 9, B: 5}, {A: 4, C: 3}, {C: 2})
@@ -413,7 +415,7 @@ def test_what_there_is_to_read_and_what_is_lost() -> None:
 def _tasks(sizes: list[int], **options: Any) -> list[list[int]]:
     ranges = [OffsetRange("t", number, 5, 5 + size) for number, size in enumerate(sizes)]
     results = plan_tasks(ranges, parsed(**options))
-    for number, size in enumerate(sizes):  # nothing is left out, nothing is read twice
+    for number, size in enumerate(sizes):  # each offset is read once
         parts = sorted(
             offset_range
             for task in results
@@ -436,7 +438,7 @@ def test_small_ranges_share_a_task_and_large_ones_do_not() -> None:
     assert _tasks([]) == []
 
 
-def test_few_large_records_make_a_task() -> None:
+def test_large_records_limit_the_ranges_of_a_task() -> None:
     ranges = [OffsetRange("t", number, 0, 1000) for number in range(16)]
     ranges += [OffsetRange("u", number, 0, 1000) for number in range(16)]
     options = parsed(recordsPerTask="20000")
@@ -454,14 +456,14 @@ def test_few_large_records_make_a_task() -> None:
     assert ranges_to_sample(ranges[:1], options) == []
 
 
-def test_ranges_are_divided_when_asked_for() -> None:
+def test_ranges_are_divided_on_request() -> None:
     assert _tasks([10, 20], minPartitions="2") == [[10], [20]]
     assert _tasks([10, 90], minPartitions="4") == [[10], [30], [30], [30]]
     assert _tasks([7, 3], maxRecordsPerPartition="3") == [[2], [2], [3], [3]]
     assert _tasks([1], minPartitions="4") == [[1]]
 
 
-def test_lag_is_reported_from_a_querys_progress() -> None:
+def test_lag_is_computed_from_a_querys_progress() -> None:
     source = {"endOffset": {"t": {"0": 3, "1": 5}}, "latestOffset": '{"t": {"0": 13, "1": 5}}'}
     assert lag({"sources": [source]}) == {
         "minOffsetsBehindLatest": 0,
@@ -472,14 +474,14 @@ def test_lag_is_reported_from_a_querys_progress() -> None:
 
 
 @pytest.mark.parametrize("offset", [7, {"logOffset": 7}, {"shard-1": {"seen": 7}}, "tomorrow", []])
-def test_lag_is_that_of_kafka_whatever_else_a_query_reads(offset: Any) -> None:
+def test_lag_ignores_other_sources_of_a_query(offset: Any) -> None:
     kafka = {"endOffset": {"t": {"0": 3}}, "latestOffset": {"t": {"0": 13}}}
     other = {"endOffset": offset, "latestOffset": offset}
     assert lag({"sources": [other, kafka]})["maxOffsetsBehindLatest"] == 10
 
 
-def test_filters_narrow_what_is_read() -> None:
-    narrowed = PushedFilters()
+def test_pushed_filters_limit_partitions_and_offsets() -> None:
+    filters = PushedFilters()
     moment = datetime(2024, 1, 1, tzinfo=UTC)
     retained = [
         EqualTo(("partition",), 1),
@@ -496,16 +498,16 @@ def test_filters_narrow_what_is_read() -> None:
         EqualTo(("headers", "key"), "x"),
         IsNotNull(("key",)),
     ]
-    assert list(narrowed.push([*retained, *remaining])) == remaining
+    assert list(filters.push([*retained, *remaining])) == remaining
     tps = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("v", 1)]
-    assert narrowed.windows(tps) == [OffsetRange("t", 1, 5, 8)]
-    assert narrowed.since_ms == 1_704_067_200_000
+    assert filters.windows(tps) == [OffsetRange("t", 1, 5, 8)]
+    assert filters.since_ms == 1_704_067_200_000
     assert PushedFilters().windows(tps) == [OffsetRange(*tp, 0, 2**63) for tp in tps]
 
 
 @pytest.mark.parametrize("year", [1, 1969, 1970])
-def test_records_without_a_timestamp_are_later_than_what_was_before_1970(year: int) -> None:
-    narrowed = PushedFilters()
+def test_filters_by_timestamps_before_1970_are_not_pushed(year: int) -> None:
+    filters = PushedFilters()
     moment = GreaterThanOrEqual(("timestamp",), datetime(year, 1, 1, tzinfo=UTC))
-    assert list(narrowed.push([moment])) == [moment]
-    assert narrowed.since_ms is None  # Kafka would begin at the first record that has one
+    assert list(filters.push([moment])) == [moment]
+    assert filters.since_ms is None  # Kafka would start at the first record with a timestamp

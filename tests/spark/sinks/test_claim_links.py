@@ -1,4 +1,4 @@
-"""Landing folders of earlier versions, whose claims are symbolic links, are read on."""
+"""Landing folders of earlier versions, whose claims are symbolic links."""
 
 from pathlib import Path
 from uuid import UUID
@@ -20,7 +20,7 @@ ONE = UUID(int=1 << 100)
 
 @pytest.fixture
 def links(tmp_path: Path) -> Path:
-    """The folder of a partition, where nothing was claimed yet."""
+    """Return the folder of a partition without claims."""
     folder = tmp_path / "_offsets" / "t-0"
     folder.mkdir(parents=True)
     (tmp_path / "_pending").mkdir()
@@ -28,10 +28,10 @@ def links(tmp_path: Path) -> Path:
 
 
 def claim(links: Path, start: int, end: int, topic_id: UUID | None = None) -> str:
-    """As earlier versions did."""
+    """Add a claim as earlier versions did."""
     token = f"{start:032x}"
-    of_which = "" if topic_id is None else f".{topic_id.hex}"
-    (links / f"{start:020d}").symlink_to(f"{end:020d}.{token}{of_which}")
+    suffix = "" if topic_id is None else f".{topic_id.hex}"
+    (links / f"{start:020d}").symlink_to(f"{end:020d}.{token}{suffix}")
     return token
 
 
@@ -41,7 +41,7 @@ def opened(folder: Path) -> LandingFolder:
     return sink
 
 
-def test_the_last_claim_counts(links: Path, tmp_path: Path) -> None:
+def test_the_last_claim_is_the_offset(links: Path, tmp_path: Path) -> None:
     (links / "first").symlink_to(f"{0:020d}")
     for start in range(0, 30, 10):
         claim(links, start, start + 10, ONE)
@@ -56,7 +56,7 @@ def test_the_last_claim_counts(links: Path, tmp_path: Path) -> None:
     assert opened(tmp_path).load([PLACE]) == {PLACE: 35}
 
 
-def test_a_file_that_was_claimed_and_not_moved_is_moved(links: Path, tmp_path: Path) -> None:
+def test_a_claimed_file_that_was_not_moved_is_moved(links: Path, tmp_path: Path) -> None:
     other = opened(tmp_path / "other")
     (tmp_path / "other" / "file").mkdir()
     part = batch("t", 0, 0, range(10)).parts[PLACE]
@@ -67,7 +67,7 @@ def test_a_file_that_was_claimed_and_not_moved_is_moved(links: Path, tmp_path: P
 
 @pytest.mark.parametrize("claimed", [0, 1, 3])
 @pytest.mark.parametrize("agreed", [False, True])
-def test_earlier_versions_can_claim_no_more(
+def test_earlier_versions_cannot_claim_any_more(
     claimed: int, agreed: bool, links: Path, tmp_path: Path
 ) -> None:
     if agreed:
@@ -78,16 +78,16 @@ def test_earlier_versions_can_claim_no_more(
     if agreed or claimed:
         with pytest.raises(FileExistsError):
             claim(links, claimed, claimed + 1)
-    else:  # it would first agree with others on where the partition begins
+    else:  # an earlier version would first write the start of the partition
         with pytest.raises(ValueError, match="closed"):
             int(str((links / "first").readlink()))
     assert opened(tmp_path).load([PLACE]) == {PLACE: claimed or None}
 
 
-def test_who_claims_meanwhile_is_the_last(
+def test_a_concurrent_claim_of_an_earlier_version_is_detected(
     links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An earlier version that still runs, and another writer of this one."""
+    """Check an earlier version that still runs, with another writer of this version."""
     claim(links, 0, 10)
     sink, real = opened(tmp_path), Path.symlink_to
 
@@ -102,7 +102,7 @@ def test_who_claims_meanwhile_is_the_last(
     assert opened(tmp_path).load([PLACE]) == {PLACE: 20}
 
 
-def test_links_are_not_looked_at_again(
+def test_links_are_read_only_once(
     links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim(links, 0, 10)
@@ -110,18 +110,18 @@ def test_links_are_not_looked_at_again(
     sink.load([PLACE])
     what = batch("t", 0, 10, range(5))
     sink.publish(what, sink.prepare(what))
-    looked = list[Path]()
+    reads = list[Path]()
 
     def noted(folder: Path) -> Link | None:
-        looked.append(folder)
+        reads.append(folder)
         return last_link(folder)
 
     monkeypatch.setattr(claims, "last_link", noted)
     assert opened(tmp_path).load([PLACE]) == {PLACE: 15}
-    assert looked == []
+    assert reads == []
 
 
-def test_what_is_no_claim_is_reported(links: Path, tmp_path: Path) -> None:
+def test_an_invalid_claim_is_reported(links: Path, tmp_path: Path) -> None:
     (links / f"{0:020d}").symlink_to("elsewhere")
     with pytest.raises(ConfigError, match="not a claim"):
         opened(tmp_path).load([PLACE])

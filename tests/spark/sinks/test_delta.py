@@ -31,16 +31,16 @@ def write(sink: DeltaSink, what: FeedBatch) -> set[TopicPartition]:
     return set(sink.publish(what, sink.prepare(what)))
 
 
-def looks_from_now_on(monkeypatch: pytest.MonkeyPatch) -> list[DeltaSink]:
+def record_reads(monkeypatch: pytest.MonkeyPatch) -> list[DeltaSink]:
     """Return a list that grows by each sink that reads the table."""
-    looks, newest = list[DeltaSink](), DeltaSink._newest
+    reads, newest = list[DeltaSink](), DeltaSink._newest
 
-    def looked(self: DeltaSink) -> DeltaTable | None:
-        looks.append(self)
+    def recorded(self: DeltaSink) -> DeltaTable | None:
+        reads.append(self)
         return newest(self)
 
-    monkeypatch.setattr(DeltaSink, "_newest", looked)
-    return looks
+    monkeypatch.setattr(DeltaSink, "_newest", recorded)
+    return reads
 
 
 def held(folder: Path) -> list[int]:
@@ -52,21 +52,21 @@ def test_data_and_offsets_are_one_commit(tmp_path: Path) -> None:
     assert sink.load([PLACE, OTHER]) == {PLACE: None, OTHER: None}
     assert write(sink, joined(batch("t", 0, 5, range(3)), batch("t", 1, 0, range(3, 7)))) == set()
     assert make_sink(tmp_path).load([PLACE, OTHER]) == {PLACE: 8, OTHER: 4}
-    assert DeltaTable(str(tmp_path)).version() == 1  # the table itself is 0
+    assert DeltaTable(str(tmp_path)).version() == 1  # version 0 is the creation
     assert held(tmp_path) == list(range(7))
 
 
-def test_what_does_not_begin_where_the_table_ends_is_refused(tmp_path: Path) -> None:
+def test_a_batch_that_does_not_start_at_the_tables_offset_is_refused(tmp_path: Path) -> None:
     sink, other = make_sink(tmp_path), make_sink(tmp_path)
     write(sink, batch("t", 0, 0, range(10)))
     assert write(other, batch("t", 0, 0, range(10))) == {PLACE}
     both = joined(batch("t", 0, 5, range(5, 15)), batch("t", 1, 0, range(10, 12)))
-    assert write(other, both) == {PLACE}  # and the other part is there
+    assert write(other, both) == {PLACE}  # the other part is written
     assert held(tmp_path) == list(range(12))
 
 
-def test_a_commit_in_between_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that pauses between its read and its write commits on the snapshot that it read."""
+def test_a_conflicting_commit_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check a sink that pauses between its read and its write."""
     sink, zombie = make_sink(tmp_path), make_sink(tmp_path)
     write(sink, batch("t", 0, 0, range(10)))
     refusals, append = list[str](), DeltaSink._append
@@ -86,7 +86,7 @@ def test_a_commit_in_between_is_noticed(tmp_path: Path, monkeypatch: pytest.Monk
     assert held(tmp_path) == list(range(20))
 
 
-def test_a_commit_of_another_partition_in_between_does_not_matter(
+def test_a_concurrent_commit_of_another_partition_is_no_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, other = make_sink(tmp_path), make_sink(tmp_path)
@@ -103,12 +103,12 @@ def test_a_commit_of_another_partition_in_between_does_not_matter(
     assert held(tmp_path) == [0, 1, 2, 3]
 
 
-def test_who_writes_alone_need_not_look_what_is_there(
+def test_a_single_writer_reads_the_table_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each commit tells what the next one will find: to read the log again takes as long as it."""
+    """Check the number of reads, because a read of the log takes as long as a commit."""
     sink = make_sink(tmp_path)
-    looks = looks_from_now_on(monkeypatch)
+    reads = record_reads(monkeypatch)
     for offset in range(5):
         assert (
             write(
@@ -116,26 +116,26 @@ def test_who_writes_alone_need_not_look_what_is_there(
             )
             == set()
         )
-    assert len(looks) == 1
+    assert len(reads) == 1
     assert write(sink, batch("t", 0, 3, [99])) == {PLACE}
-    assert len(looks) == 2  # nothing is refused because of a cached value
+    assert len(reads) == 2  # a cached value does not refuse a batch
     assert held(tmp_path) == list(range(10))
 
 
-def test_what_is_known_of_one_topic_stays_known_while_others_are_written(
+def test_offsets_of_several_topics_are_read_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = make_sink(tmp_path)
-    looks = looks_from_now_on(monkeypatch)
+    reads = record_reads(monkeypatch)
     for offset in range(5):
         for number, topic in enumerate("tuv"):
             what = batch(topic, 0, offset, [offset], topic_id=UUID(int=number))
             assert write(sink, what) == set()
-    assert len(looks) == 3  # one for each, the first time
+    assert len(reads) == 3  # one for each topic
 
 
-def test_what_others_wrote_before_our_own_commit_is_looked_up(tmp_path: Path) -> None:
-    """The sink's snapshot contains it then, so delta-rs does not report a conflict."""
+def test_commits_of_others_before_the_own_one_are_detected(tmp_path: Path) -> None:
+    """Check commits in the sink's own snapshot. delta-rs reports no conflict for them."""
     sink, other = make_sink(tmp_path), make_sink(tmp_path)
     write(sink, joined(batch("t", 0, 0, [0]), batch("t", 1, 0, [1])))
     write(other, batch("t", 0, 1, [2]))
@@ -144,7 +144,7 @@ def test_what_others_wrote_before_our_own_commit_is_looked_up(tmp_path: Path) ->
     assert held(tmp_path) == [0, 1, 2, 3]
 
 
-def test_a_commit_that_failed_and_is_there_is_not_made_again(
+def test_a_commit_with_a_lost_response_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = make_sink(tmp_path)
@@ -162,26 +162,24 @@ def test_a_commit_that_failed_and_is_there_is_not_made_again(
     assert held(tmp_path) == [0, 1]
 
 
-def test_a_new_table_is_made_as_it_is_to_be_written(tmp_path: Path) -> None:
+def test_a_new_table_has_the_configured_properties(tmp_path: Path) -> None:
     properties = {"delta.logRetentionDuration": "interval 2 days"}
     sink = make_sink(tmp_path, partition_by=["topic"], configuration=properties, name="orders")
     assert write(sink, batch("t", 0, 0, range(3))) == set()
     assert write(sink, batch("t", 0, 3, range(3, 5))) == set()
-    made = DeltaTable(str(tmp_path)).metadata()
-    assert made.partition_columns == ["topic"]
-    assert made.configuration == properties
-    assert made.name == "orders"
+    metadata = DeltaTable(str(tmp_path)).metadata()
+    assert metadata.partition_columns == ["topic"]
+    assert metadata.configuration == properties
+    assert metadata.name == "orders"
     assert held(tmp_path) == list(range(5))
 
 
-def test_a_table_has_offsets_by_the_name_of_who_writes(tmp_path: Path) -> None:
+def test_each_app_has_offsets_of_its_own(tmp_path: Path) -> None:
     write(make_sink(tmp_path), batch("t", 0, 0, range(3)))
     assert make_sink(tmp_path, app="another").load([PLACE]) == {PLACE: None}
 
 
-def test_a_table_that_was_restored_is_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_restored_table_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     sink = make_sink(tmp_path)
     sink.load([PLACE])
     for start in (0, 10):
@@ -192,7 +190,7 @@ def test_a_table_that_was_restored_is_reported(
     table.restore(1)
     table.optimize.compact()
     assert make_sink(tmp_path).load([OTHER]) == {OTHER: None}
-    assert caplog.text == ""  # nothing was to be known of that
+    assert caplog.text == ""  # the table has no offset of that partition
     later = make_sink(tmp_path)
     assert later.load([PLACE]) == {PLACE: 20}
     assert "was restored to an earlier version" in caplog.text

@@ -48,8 +48,8 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.parquet"))
 
 
-def appended_by(catalog: Catalog, values: list[int]) -> None:
-    """Another writer, of which the sink knows nothing."""
+def append_values(catalog: Catalog, values: list[int]) -> None:
+    """Append values as a writer that is not a feeder."""
     table = catalog.load_table(NAME)
     table.append(batch("elsewhere", 0, 0, values).table)
 
@@ -63,12 +63,12 @@ def test_data_and_offsets_are_one_snapshot(catalog: Catalog) -> None:
     assert held(catalog) == list(range(7))
 
 
-def test_what_does_not_begin_where_the_table_ends_is_refused(catalog: Catalog) -> None:
+def test_a_batch_that_does_not_start_at_the_tables_offset_is_refused(catalog: Catalog) -> None:
     sink, other = make_sink(catalog), make_sink(catalog)
     write(sink, batch("t", 0, 0, range(10)))
     assert write(other, batch("t", 0, 0, range(10))) == {PLACE}
     both = joined(batch("t", 0, 5, range(5, 15)), batch("t", 1, 0, range(10, 12)))
-    assert write(other, both) == {PLACE}  # and the other part is there
+    assert write(other, both) == {PLACE}  # the other part is written
     assert held(catalog) == list(range(12))
 
 
@@ -89,18 +89,20 @@ def commit_before(
     return commits
 
 
-def test_a_commit_in_between_is_noticed(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that pauses between its check and its commit: pyiceberg would repeat the commit."""
+def test_a_conflicting_commit_is_detected(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check a sink that pauses before its commit, which pyiceberg would repeat."""
     sink, zombie = make_sink(catalog), make_sink(catalog)
     write(sink, batch("t", 0, 0, range(10)))
     zombie.load([PLACE])
     commits = commit_before(monkeypatch, sink, batch("t", 0, 10, range(10, 20)))
     assert write(zombie, batch("t", 0, 10, range(10, 15))) == {PLACE}
-    assert len(commits) == 2  # the late one, and the one that came first
+    assert len(commits) == 2  # the late commit, and the first one
     assert held(catalog) == list(range(20))
 
 
-def test_a_commit_of_another_partition_in_between_is_kept(
+def test_a_concurrent_commit_of_another_partition_is_kept(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sink, other = make_sink(catalog), make_sink(catalog)
@@ -115,7 +117,7 @@ def test_a_commit_of_another_partition_in_between_is_kept(
     assert make_sink(catalog).load([PLACE, OTHER]) == {PLACE: 2, OTHER: 2}
 
 
-def test_a_commit_that_failed_and_is_there_is_not_made_again(
+def test_a_commit_with_a_lost_response_is_not_repeated(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = make_sink(catalog)
@@ -131,11 +133,11 @@ def test_a_commit_that_failed_and_is_there_is_not_made_again(
     with pytest.raises(CommitStateUnknownException):
         sink.publish(what, prepared)
     monkeypatch.undo()
-    assert set(sink.publish(what, prepared)) == {PLACE}  # the feeder goes on behind it
+    assert set(sink.publish(what, prepared)) == {PLACE}  # the feeder continues after the batch
     assert held(catalog) == [0, 1]
 
 
-def test_waiting_batches_are_one_snapshot(catalog: Catalog) -> None:
+def test_merged_batches_are_one_snapshot(catalog: Catalog) -> None:
     sink = make_sink(catalog)
     batches = [batch("t", 0, 0, [0, 1]), batch("t", 0, 2, [2]), batch("t", 1, 0, [3])]
     ready = [PreparedBatch(what, sink.prepare(what)) for what in batches]
@@ -146,7 +148,7 @@ def test_waiting_batches_are_one_snapshot(catalog: Catalog) -> None:
     assert sink.load([PLACE, OTHER]) == {PLACE: 3, OTHER: 1}
 
 
-def test_of_a_merged_batch_only_the_rest_is_written(catalog: Catalog) -> None:
+def test_a_refused_part_of_a_merged_batch_does_not_refuse_the_rest(catalog: Catalog) -> None:
     sink, other = make_sink(catalog), make_sink(catalog)
     both = joined(batch("t", 0, 0, [0]), batch("t", 1, 0, [1]))
     more = batch("t", 0, 1, [2])
@@ -158,9 +160,7 @@ def test_of_a_merged_batch_only_the_rest_is_written(catalog: Catalog) -> None:
     assert held(catalog) == [1, 7, 8]
 
 
-def test_files_of_a_batch_that_is_never_published_are_deleted(
-    catalog: Catalog, tmp_path: Path
-) -> None:
+def test_files_of_a_discarded_batch_are_deleted(catalog: Catalog, tmp_path: Path) -> None:
     sink = make_sink(catalog)
     prepared = sink.prepare(batch("t", 0, 0, range(10)))
     assert files(tmp_path) != []
@@ -168,20 +168,20 @@ def test_files_of_a_batch_that_is_never_published_are_deleted(
     assert files(tmp_path) == []
 
 
-def test_snapshots_of_others_hide_no_offsets(catalog: Catalog) -> None:
+def test_offsets_are_loaded_though_the_last_snapshot_is_of_another(catalog: Catalog) -> None:
     sink = make_sink(catalog)
     write(sink, batch("t", 0, 0, range(3)))
-    appended_by(catalog, [7])
-    appended_by(catalog, [8])
+    append_values(catalog, [7])
+    append_values(catalog, [8])
     assert make_sink(catalog).load([PLACE]) == {PLACE: 3}
     assert write(sink, batch("t", 0, 3, [3])) == set()
     assert write(sink, batch("t", 0, 3, [3])) == {PLACE}
     assert held(catalog) == [0, 1, 2, 3, 7, 8]
 
 
-def test_offsets_outlive_the_snapshots_that_had_them(catalog: Catalog) -> None:
+def test_offsets_are_loaded_after_their_snapshots_expired(catalog: Catalog) -> None:
     write(make_sink(catalog), batch("t", 0, 0, range(3)))
-    appended_by(catalog, [7])
+    append_values(catalog, [7])
     table = catalog.load_table(NAME)
     first = table.metadata.snapshots[0].snapshot_id
     table.maintenance.expire_snapshots().by_id(first).commit()
@@ -189,7 +189,7 @@ def test_offsets_outlive_the_snapshots_that_had_them(catalog: Catalog) -> None:
     assert make_sink(catalog).load([PLACE]) == {PLACE: 3}
 
 
-def test_a_table_that_is_rolled_back_has_its_offsets_of_then(catalog: Catalog) -> None:
+def test_a_rolled_back_table_has_the_offsets_of_its_snapshot(catalog: Catalog) -> None:
     sink = make_sink(catalog)
     write(sink, batch("t", 0, 0, range(3)))
     write(sink, batch("t", 0, 3, range(3, 6)))
@@ -211,7 +211,7 @@ def test_another_app_has_offsets_of_its_own(catalog: Catalog) -> None:
     assert make_sink(catalog).load([PLACE]) == {PLACE: 3}
 
 
-def test_a_re_created_topic_is_not_taken_for_a_continuation(catalog: Catalog) -> None:
+def test_a_re_created_topic_is_refused(catalog: Catalog) -> None:
     write(make_sink(catalog), batch("t", 0, 0, range(3), topic_id=UUID(int=1)))
     sink = make_sink(catalog)
     assert write(sink, batch("t", 0, 3, [3], topic_id=UUID(int=1))) == set()
@@ -220,7 +220,7 @@ def test_a_re_created_topic_is_not_taken_for_a_continuation(catalog: Catalog) ->
         write(sink, batch("t", 0, 5, [5], topic_id=UUID(int=2)))
 
 
-def test_a_new_table_has_the_partitions_asked_for(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_new_table_has_the_configured_partitions(catalog: Catalog, tmp_path: Path) -> None:
     fields = ["topic", "day(timestamp)", "bucket(4, key)", "truncate(2, value)"]
     sink = make_sink(catalog, partition_by=fields, properties={"owner": "lake"})
     write(sink, joined(batch("t", 0, 0, range(3)), batch("u", 0, 0, [3])))
@@ -245,7 +245,7 @@ def test_an_unknown_partition_field_is_reported(catalog: Catalog) -> None:
         write(make_sink(catalog, partition_by=["week(timestamp)"]), batch("t", 0, 0, [0]))
 
 
-def test_partitions_may_change_while_a_batch_waits(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_prepared_batch_uses_a_changed_partition_spec(catalog: Catalog, tmp_path: Path) -> None:
     sink = make_sink(catalog)
     write(sink, batch("t", 0, 0, [0]))
     what = batch("t", 0, 1, [1])
@@ -270,7 +270,7 @@ def test_an_existing_table_keeps_its_columns(catalog: Catalog) -> None:
     assert held(catalog) == [0, 1]
 
 
-def test_new_columns_are_added_only_if_asked_for(catalog: Catalog) -> None:
+def test_new_columns_need_evolve_schema(catalog: Catalog) -> None:
     write(make_sink(catalog), batch("t", 0, 0, [0]))
     more = with_column(batch("t", 0, 1, [1]), "amount", pa.array([5], pa.int64()))
     with pytest.raises(ConfigError, match=r"evolve_schema=True(?s:.*)amount"):
@@ -291,7 +291,7 @@ def test_a_column_of_another_type_is_an_error(catalog: Catalog) -> None:
         write(make_sink(catalog, evolve_schema=True), other)
 
 
-def test_two_writers_create_one_table(catalog: Catalog) -> None:
+def test_two_concurrent_writers_create_one_table(catalog: Catalog) -> None:
     sink, other = make_sink(catalog), make_sink(catalog)
     first, then = batch("t", 0, 0, [0]), batch("t", 1, 0, [1])
     assert sink._newest() is None
@@ -302,7 +302,7 @@ def test_two_writers_create_one_table(catalog: Catalog) -> None:
     assert held(catalog) == [0, 1]
 
 
-def test_a_catalog_is_loaded_by_its_settings(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_catalog_is_loaded_by_name_and_options(catalog: Catalog, tmp_path: Path) -> None:
     sink = IcebergSink(NAME, catalog="test", catalog_options=options_of(tmp_path))
     sink.open()
     assert write(sink, batch("t", 0, 0, [0])) == set()
@@ -311,7 +311,7 @@ def test_a_catalog_is_loaded_by_its_settings(catalog: Catalog, tmp_path: Path) -
     sink._catalog.close()
 
 
-def test_offsets_that_no_feeder_wrote_are_reported(catalog: Catalog) -> None:
+def test_invalid_offsets_in_a_table_are_reported(catalog: Catalog) -> None:
     write(make_sink(catalog), batch("t", 0, 0, [0]))
     table = catalog.load_table(NAME)
     table.append(batch("t", 0, 0, [1]).table, snapshot_properties={KEY: "[1]"})

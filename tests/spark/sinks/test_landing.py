@@ -1,4 +1,4 @@
-"""The landing folder: what makes a file count, and what becomes of those that do not."""
+"""The landing folder: claims, visible files, and files that are not claimed."""
 
 import os
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def make_old(path: Path) -> None:
     os.utime(path, (long_ago, long_ago), follow_symlinks=False)
 
 
-def test_what_is_written_is_seen_and_remembered(folder: Path) -> None:
+def test_written_files_are_visible_and_offsets_are_loaded(folder: Path) -> None:
     sink = make_sink(folder)
     assert sink.load([PLACE, OTHER]) == {PLACE: None, OTHER: None}
     what = joined(batch("t", 0, 10, range(5)), batch("t", 1, 0, range(5, 8)))
@@ -50,7 +50,7 @@ def test_what_is_written_is_seen_and_remembered(folder: Path) -> None:
     assert make_sink(folder).load([PLACE, OTHER]) == {PLACE: 15, OTHER: 3}
 
 
-def test_files_may_be_taken_away_and_are_still_remembered(folder: Path) -> None:
+def test_offsets_remain_after_files_were_deleted(folder: Path) -> None:
     sink = make_sink(folder)
     sink.load([PLACE])
     write(sink, batch("t", 0, 0, range(5)))
@@ -59,7 +59,7 @@ def test_files_may_be_taken_away_and_are_still_remembered(folder: Path) -> None:
     assert make_sink(folder).load([PLACE]) == {PLACE: 5}
 
 
-def test_of_two_writers_one_wins_whatever_the_other_has_prepared(folder: Path) -> None:
+def test_prepared_batches_of_a_writer_with_an_old_claim_are_refused(folder: Path) -> None:
     sink, zombie = make_sink(folder), make_sink(folder)
     for each in (sink, zombie):
         each.load([PLACE])
@@ -69,38 +69,44 @@ def test_of_two_writers_one_wins_whatever_the_other_has_prepared(folder: Path) -
     prepared, further = zombie.prepare(late), zombie.prepare(later)
     assert write(sink, batch("t", 0, 10, range(10, 20))) == set()
     assert set(zombie.publish(late, prepared)) == {PLACE}
-    assert set(zombie.publish(later, further)) == {PLACE}  # also what would be no overlap by name
+    assert set(zombie.publish(later, further)) == {
+        PLACE
+    }  # also a batch whose range does not overlap
     assert numbers(landed(folder)) == list(range(20))
     assert list((folder / "_pending").iterdir()) == []
 
 
-def test_two_writers_agree_on_where_a_partition_begins(folder: Path) -> None:
+def test_a_second_writer_needs_the_offset_of_the_first(folder: Path) -> None:
     sink, other = make_sink(folder), make_sink(folder)
     for each in (sink, other):
         each.load([PLACE])
     assert write(sink, batch("t", 0, 0, range(10))) == set()
     assert write(other, batch("t", 0, 5, range(5, 10))) == {PLACE}
-    assert write(other, batch("t", 0, 10, range(10, 12))) == {PLACE}  # no such end was reported
+    assert write(other, batch("t", 0, 10, range(10, 12))) == {
+        PLACE
+    }  # the writer has not loaded this offset
     assert other.load([PLACE]) == {PLACE: 10}
     assert write(other, batch("t", 0, 10, range(10, 12))) == set()
     assert numbers(landed(folder)) == list(range(12))
 
 
-def test_a_writer_that_died_after_its_claim_is_finished_by_the_next(
+def test_the_next_writer_completes_a_claimed_write(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, what = make_sink(folder), batch("t", 0, 0, range(10))
     sink.load([PLACE])
     with monkeypatch.context() as patch:
-        patch.setattr(LandingFolder, "_make_visible", lambda *_: os.abort)  # it gets no further
+        patch.setattr(
+            LandingFolder, "_make_visible", lambda *_: os.abort
+        )  # the file does not become visible
         sink.publish(what, sink.prepare(what))
     assert not list(folder.glob("*.parquet"))
     assert make_sink(folder).load([PLACE]) == {PLACE: 10}
     assert numbers(landed(folder)) == list(range(10))
-    assert make_sink(folder).load([PLACE]) == {PLACE: 10}  # and harmless when repeated
+    assert make_sink(folder).load([PLACE]) == {PLACE: 10}  # loading again has no effect
 
 
-def test_a_write_that_failed_half_way_is_tried_again(
+def test_a_partly_failed_write_can_be_repeated(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = make_sink(folder)
@@ -123,8 +129,8 @@ def test_a_write_that_failed_half_way_is_tried_again(
 
 
 @pytest.mark.parametrize("length", [197, 198, 249])
-def test_a_topic_may_have_the_longest_of_names(folder: Path, length: int) -> None:
-    """The folders of two topics with a common beginning differ."""
+def test_topics_with_the_longest_names_are_written(folder: Path, length: int) -> None:
+    """Check that the folders of two topics with a long common prefix differ."""
     topics = ["t" * length, "t" * (length - 1) + "u"]
     places = [TopicPartition(topic, 12_345) for topic in topics]
     sink = make_sink(folder)
@@ -136,7 +142,7 @@ def test_a_topic_may_have_the_longest_of_names(folder: Path, length: int) -> Non
     assert numbers(landed(folder)) == [0, 0, 1, 1]
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_as_landing_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="LandingFolder needs a folder"):
         LandingFolder(tmp_path / "file").open()
@@ -150,8 +156,8 @@ def heads(folder: Path) -> list[str]:
     return [path.name for path in (folder / "_claims" / "t-0").iterdir()]
 
 
-def test_what_can_be_claimed_yet_stays_and_what_cannot_goes(folder: Path) -> None:
-    """However old the files are, or seem to be: no clock says whether a writer lives."""
+def test_only_pending_files_that_cannot_be_claimed_are_deleted(folder: Path) -> None:
+    """Check old files, because the age of a file does not show whether its writer is alive."""
     sink, other = make_sink(folder), make_sink(folder)
     for each in (sink, other):
         each.load([PLACE])
@@ -163,14 +169,14 @@ def test_what_can_be_claimed_yet_stays_and_what_cannot_goes(folder: Path) -> Non
     assert len(pending(folder)) == 1
     assert write(sink, first) == set()
     make_sink(folder).load([OTHER])
-    assert len(pending(folder)) == 1  # nobody asked about that partition
+    assert len(pending(folder)) == 1  # that partition was not loaded
     make_sink(folder).load([PLACE])
     assert pending(folder) == []
     assert set(other.publish(late, prepared)) == {PLACE}
     assert numbers(landed(folder)) == list(range(10))
 
 
-def test_what_was_claimed_is_never_swept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claimed_file_is_not_deleted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink, what = make_sink(folder), batch("t", 0, 0, range(10))
     sink.load([PLACE])
     with monkeypatch.context() as patch:
@@ -184,7 +190,7 @@ def test_what_was_claimed_is_never_swept(folder: Path, monkeypatch: pytest.Monke
     assert numbers(landed(folder)) == list(range(10))
 
 
-def test_nothing_is_claimed_without_a_file(folder: Path) -> None:
+def test_a_batch_without_its_pending_file_is_not_claimed(folder: Path) -> None:
     sink, what = make_sink(folder), batch("t", 0, 0, range(10))
     sink.load([PLACE])
     prepared = sink.prepare(what)
@@ -197,7 +203,7 @@ def test_nothing_is_claimed_without_a_file(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("claims_meanwhile", [1, 2, 50])
-def test_a_writer_that_slept_is_refused_however_long_it_was(
+def test_a_frozen_writer_is_refused_after_any_number_of_claims(
     folder: Path, claims_meanwhile: int
 ) -> None:
     sleeper, what = make_sink(folder), batch("t", 0, 0, range(10))
@@ -215,12 +221,12 @@ def test_a_writer_that_slept_is_refused_however_long_it_was(
     assert sleeper.load([PLACE]) == {PLACE: 10 * claims_meanwhile}
 
 
-def test_a_writer_that_loaded_nothing_claims_nothing(folder: Path) -> None:
-    """The writer cannot know whether the previous file is visible."""
+def test_a_writer_that_has_not_loaded_offsets_is_refused(folder: Path) -> None:
+    """Check a writer that cannot know whether the previous file is visible."""
     assert write(make_sink(folder), batch("t", 0, 0, range(3))) == {PLACE}
 
 
-def test_one_entry_is_all_that_a_partition_needs(folder: Path) -> None:
+def test_a_partition_has_one_claim_entry(folder: Path) -> None:
     sink = make_sink(folder)
     sink.load([PLACE])
     assert heads(folder) == ["nothing"]
@@ -233,7 +239,7 @@ def test_one_entry_is_all_that_a_partition_needs(folder: Path) -> None:
     ]
 
 
-def test_a_claim_whose_answer_was_lost_counts(
+def test_a_claim_with_a_lost_response_is_effective(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, what, rename = make_sink(folder), batch("t", 0, 0, range(5)), Path.rename
@@ -253,15 +259,15 @@ def test_a_claim_whose_answer_was_lost_counts(
     assert numbers(landed(folder)) == list(range(6))
 
 
-def test_many_partitions_are_made_durable_together(
+def test_claims_of_many_partitions_are_synced_before_files_are_visible(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sync after another name, and so on, has the disk write each time; all names first."""
-    did = list[str]()
+    """Check that all renames precede the syncs, so that the disk writes them together."""
+    calls = list[str]()
 
     def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*values: Any) -> Any:
-            did.append(name if name == "sync" else f"rename {Path(values[1]).parent.name}")
+            calls.append(name if name == "sync" else f"rename {Path(values[1]).parent.name}")
             return real(*values)
 
         return call
@@ -271,38 +277,38 @@ def test_many_partitions_are_made_durable_together(
     monkeypatch.setattr(os, "rename", noted("rename", os.rename))
     places = [TopicPartition("t", number) for number in range(20)]
     sink.load(places)
-    assert did.count("sync") == 1
+    assert calls.count("sync") == 1
     what = joined(*(batch("t", number, 0, [number]) for number in range(20)))
     prepared = sink.prepare(what)
-    did.clear()
+    calls.clear()
     sink.publish(what, prepared)
     claimed = [f"rename t-{number}" for number in range(20)]
-    assert did == [*claimed, *["sync"] * 20, *["rename landing"] * 20, "sync"]
+    assert calls == [*claimed, *["sync"] * 20, *["rename landing"] * 20, "sync"]
 
 
-def test_what_is_no_claim_is_reported(folder: Path) -> None:
+def test_an_invalid_claim_is_reported(folder: Path) -> None:
     sink = make_sink(folder)
     sink.load([PLACE])
-    (folder / "_claims" / "t-0" / ".DS_Store").write_text("")  # what machines leave is not
+    (folder / "_claims" / "t-0" / ".DS_Store").write_text("")  # hidden files are ignored
     assert sink.load([PLACE]) == {PLACE: None}
     (folder / "_claims" / "t-0" / "notes").write_text("")
     with pytest.raises(ConfigError, match="not a claim"):
         sink.load([PLACE])
 
 
-def test_a_folder_that_lost_its_claim_is_reported(folder: Path) -> None:
+def test_a_folder_whose_claim_was_removed_is_reported(folder: Path) -> None:
     sink = make_sink(folder)
     sink.load([PLACE])
     claims = folder / "_claims" / "t-0"
     (claims / "nothing").unlink()
-    assert sink.load([PLACE]) == {PLACE: None}  # as if it was never there
+    assert sink.load([PLACE]) == {PLACE: None}  # as a new partition
     (claims / "nothing").rename(claims / ".hidden")
     with pytest.raises(ConfigError, match="t-0 has no claim"):
         sink.load([PLACE])
 
 
 @pytest.mark.parametrize("topic", ["../../elsewhere", "..", ".", "", "a/b", "t\0", "t" * 250, "ü"])
-def test_no_file_is_made_of_what_is_no_topic(folder: Path, topic: str) -> None:
+def test_an_invalid_topic_name_creates_no_file(folder: Path, topic: str) -> None:
     sink = make_sink(folder)
     before = sorted(folder.parent.rglob("*"))
     with pytest.raises(ConfigError, match="not a legal topic name"):
@@ -323,7 +329,7 @@ def test_no_file_is_made_of_what_is_no_topic(folder: Path, topic: str) -> None:
         Path("dbfs://bucket/landing"),
     ],
 )
-def test_an_address_with_another_scheme_is_no_folder(
+def test_an_address_with_an_unknown_scheme_is_refused(
     address: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -357,5 +363,5 @@ def test_a_local_folder_has_no_storage_options(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["landing", "a.b/c:d", "./x", "C:/x", "s3", "/tmp/s3:/x"])
-def test_other_names_are_folders(name: str) -> None:
+def test_names_without_a_scheme_are_local_folders(name: str) -> None:
     assert LandingFolder(name).folder == Path(name)

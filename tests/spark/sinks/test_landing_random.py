@@ -1,12 +1,11 @@
-"""Random walks through a landing folder: several writers, stopped before any call of the system.
+"""Random interleavings of several writers of a landing folder, which stop before each system call.
 
-A writer is a thread that waits before each call that touches the folder. The walk picks the writer
-that goes on, so every interleaving can occur. Writers sleep for long, are killed, and new ones
-start. Files get any age, and their reader takes them away. Each record must be in the lake exactly
-once.
+A writer is a thread that waits before each call that accesses the folder. The walk picks the next
+writer, so every interleaving can occur. Writers pause for long, are killed, and new ones start.
+Files get any age, and their reader deletes them. Each record must be in the lake exactly once.
 
-In an object store a writer that dies between copy and deletion leaves a file that the next one
-copies again, under the name that the reader knows.
+In an object store, a writer that dies between copy and deletion leaves a file. The next writer
+copies it again, with a name that the reader has already seen.
 """
 
 import os
@@ -37,25 +36,25 @@ DAY = 24 * 3600.0
 
 
 class Killed(BaseException):
-    """The end of a writer, wherever it was."""
+    """The end of a killed writer."""
 
 
 class Quick(LandingFolder):
-    """A local landing folder that writes no Parquet, which would only take time."""
+    """A local landing folder with empty files, because writing Parquet is slow."""
 
     def _write(self, name: str, part: BatchPart) -> None:
         (Path(self.folder) / "_pending" / name).touch()
 
 
 class QuickObjects(LandingFolder):
-    """A landing folder in an object store that writes no Parquet, which would only take time."""
+    """A landing folder in an object store with empty files, because writing Parquet is slow."""
 
     def _write(self, name: str, part: BatchPart) -> None:
         object_store.obstore.put(self._store._store, f"_pending/{name}", b"")  # type: ignore[attr-defined]
 
 
 class Objects:
-    """The functions of obstore for one store, without its threads, which are slow to wake up."""
+    """The functions of obstore for one store, without its threads, which start slowly."""
 
     def __init__(self) -> None:
         self.content: dict[str, tuple[bytes, str]] = {}
@@ -94,7 +93,7 @@ class Objects:
 
 
 class Lake:
-    """A local folder, as its reader sees it."""
+    """A local folder and its reader."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -109,7 +108,7 @@ class Lake:
         (self.folder / name).unlink()
 
     def age_files(self, random: Random) -> None:
-        """As a clock makes them that jumps: days old, or not there for days."""
+        """Set random times of files, as of a clock that jumps by days."""
         for path in self.folder.rglob("*"):
             moment = 1.7e9 + random.choice((-9e8, -DAY, 0, 9e8))
             os.utime(path, (moment, moment), follow_symlinks=False)
@@ -134,12 +133,12 @@ class ObjectLake(Lake):
 
 
 class Writer(threading.Thread):
-    """One that writes what is not there yet, in batches of some size, until all is there."""
+    """A writer that writes missing records in batches of random sizes, until all are written."""
 
     def __init__(self, lake: Lake, seed: int, arrived: threading.Semaphore) -> None:
         super().__init__(daemon=True)
         self.failure: BaseException | None = None
-        self.may_go = threading.Semaphore(0)
+        self.may_proceed = threading.Semaphore(0)
         self.killed = self.ended = False
         self._arrived = arrived
         self._lake = lake
@@ -158,10 +157,10 @@ class Writer(threading.Thread):
             self._arrived.release()
 
     def gate(self) -> None:
-        """Wait to be picked."""
+        """Wait until the walk picks this writer."""
         if not self.killed:
             self._arrived.release()
-            self.may_go.acquire()
+            self.may_proceed.acquire()
         if self.killed:
             raise Killed
 
@@ -208,7 +207,7 @@ class Walk:
                 self.take_files()
 
     def finish(self) -> None:
-        """Kill some, wake the others up, and have one more see to it that all is there."""
+        """Kill some writers, run the others to their end, and let a last one write the rest."""
         for writer in self.random.sample(self.writers, len(self.writers)):
             killed = self.random.random() < 0.5
             while writer in self.writers:
@@ -227,7 +226,7 @@ class Walk:
 
     def step(self, writer: Writer, *, killed: bool = False) -> None:
         writer.killed = writer.killed or killed
-        writer.may_go.release()
+        writer.may_proceed.release()
         self.arrived.acquire()
         if writer.ended:
             writer.join()
@@ -236,7 +235,7 @@ class Walk:
                 raise writer.failure
 
     def take_files(self) -> None:
-        """As Spark's cleanSource does."""
+        """Read and delete all files, as Spark's `cleanSource` does."""
         for name in self.lake.names():
             self.seen.add(name)
             self.lake.delete(name)
@@ -272,7 +271,7 @@ def walk_of(
             for name in REQUESTS:
                 setattr(objects, name, gate(getattr(objects, name)))
             monkeypatch.setattr(object_store, "obstore", objects)
-            monkeypatch.setattr(object_store, "from_url", lambda *_, **__: None)  # it is slow
+            monkeypatch.setattr(object_store, "from_url", lambda *_, **__: None)  # from_url is slow
             lake = ObjectLake(objects)
         walks.append(Walk(lake, seed))
         return walks[-1]
@@ -281,14 +280,14 @@ def walk_of(
     for walk in walks:
         for writer in list(walk.writers):
             writer.killed = True
-            writer.may_go.release()
+            writer.may_proceed.release()
             writer.join()
 
 
 @pytest.mark.usefixtures("gated")
 @pytest.mark.parametrize("seeds", [range(first, first + 20) for first in range(0, 60, 20)])
 @pytest.mark.parametrize("kind", ["files", "objects"])
-def test_each_record_lands_once(
+def test_each_record_is_written_once_in_random_interleavings(
     seeds: range, kind: str, walk_of: Callable[[int, str], Walk]
 ) -> None:
     for seed in seeds:

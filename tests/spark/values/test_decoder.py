@@ -1,4 +1,4 @@
-"""Values as columns, without a Spark: JSON of all sorts, and what to do with what is none."""
+"""Values as columns, without a Spark: valid and invalid JSON and Avro."""
 
 import io
 import json
@@ -70,7 +70,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_bad_value_by_mode(bad: bytes) -> None:
+def test_a_bad_value_is_kept_dropped_or_raised_by_mode(bad: bytes) -> None:
     values = [*GOOD, bad, None, GOOD[0]]
     rows = typed(values)
     assert [row["offset"] for row in rows] == list(range(7))
@@ -85,7 +85,7 @@ def test_a_bad_value_by_mode(bad: bytes) -> None:
         typed(values, "FAILFAST")
 
 
-def test_many_bad_values_are_found_among_many() -> None:
+def test_bad_values_between_good_ones_are_found() -> None:
     values = [b"bad %d" % n if n % 7 == 0 else b'{"id": %d}' % n for n in range(500)]
     rows = typed(list(values))
     for number, row in enumerate(rows):
@@ -96,14 +96,16 @@ def test_many_bad_values_are_found_among_many() -> None:
     assert typed([b"x", b"y"], "DROPMALFORMED") == []
 
 
-def test_what_only_arrow_refuses_is_found_among_other_bad_values() -> None:
+def test_values_that_only_arrow_refuses_are_found() -> None:
     kind = pa.struct([("at", pa.timestamp("us", "UTC")), ("name", pa.string())])
     schema = pa.schema([("value", kind), ("_corrupt_record", pa.string())])
     columns = TypedColumns(schema, JsonDecoder(kind), "json", "PERMISSIVE")
     values = [b'{"name": %d}' % number for number in range(1200)]
     for place in (3, 600, 700, 1199):
         values[place - 1] = b"{"
-        values[place] = b'{"at": "20240101", "name": %d}' % place  # ISO, but not Arrow's
+        values[place] = (
+            b'{"at": "20240101", "name": %d}' % place
+        )  # valid in ISO 8601, and not in Arrow
     data = batch([Row(number, value) for number, value in enumerate(values)])
     rows = columns.next_batch(decoding.Records(data, topic="t", partition=3))
     assert rows is not None
@@ -148,34 +150,36 @@ WRONG = [
 
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> tuple[JsonDecoder, list[int]]:
-    """A decoder, and how many values it was given each time."""
-    decoder, tried = JsonDecoder(EVERY), list[int]()
+    """Return a decoder and a list of the number of values of each call."""
+    decoder, calls = JsonDecoder(EVERY), list[int]()
     decode = decoder.decode
 
     def counted(values: Any) -> Any:
-        tried.append(len(values))
+        calls.append(len(values))
         return decode(values)
 
     monkeypatch.setattr(decoder, "decode", counted)
-    return decoder, tried
+    return decoder, calls
 
 
 @pytest.mark.parametrize("bad", WRONG)
-def test_many_bad_values_are_found_in_few_tries(
+def test_many_bad_values_are_found_with_few_decoder_calls(
     bad: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoder, tried = counting(monkeypatch)
+    decoder, calls = counting(monkeypatch)
     columns = TypedColumns(pa.schema([("value", EVERY)]), decoder, "json", "DROPMALFORMED")
     values = [bad if number % 3 else b'{"id": %d}' % number for number in range(1500)]
     data = batch([Row(number, value) for number, value in enumerate(values)])
     rows = columns.next_batch(decoding.Records(data, topic="t", partition=3))
     assert rows is not None
     assert [row["value"]["id"] for row in rows.to_pylist()] == list(range(0, 1500, 3))
-    assert len(tried) < 20  # each costs as much as some hundred values
+    assert len(calls) < 20  # a call costs as much as some hundred values
 
 
-def test_values_of_other_types_are_taken_in_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder, tried = counting(monkeypatch)
+def test_values_of_other_types_are_coerced_with_few_decoder_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder, calls = counting(monkeypatch)
     columns = TypedColumns(pa.schema([("value", EVERY)]), decoder, "json", "FAILFAST")
     values = [b'{"id": %d, "name": %d, "sum": 1.235}' % (n, n) for n in range(1500)]
     data = batch([Row(number, value) for number, value in enumerate(values)])
@@ -184,7 +188,7 @@ def test_values_of_other_types_are_taken_in_few_tries(monkeypatch: pytest.Monkey
     results = [(row["value"]["id"], row["value"]["name"]) for row in rows.to_pylist()]
     assert results == [(number, str(number)) for number in range(1500)]
     assert set(rows.column("value").field("sum").to_pylist()) == {Decimal("1.24")}
-    assert len(tried) < 10
+    assert len(calls) < 10
 
 
 @pytest.mark.parametrize(
@@ -196,7 +200,7 @@ def test_values_of_other_types_are_taken_in_few_tries(monkeypatch: pytest.Monkey
         (b"[]", "value is not an object"),
     ],
 )
-def test_the_reason_is_that_of_what_cannot_be_mended(bad: bytes, reason: str) -> None:
+def test_the_error_has_the_reason_that_prevents_coercion(bad: bytes, reason: str) -> None:
     with pytest.raises(BadValue, match=rf"t\[3\]@1 .*{reason}"):
         typed([b'{"name": 5}', bad, b"{"], "FAILFAST")
 
@@ -219,7 +223,7 @@ def test_the_reason_is_that_of_what_cannot_be_mended(bad: bytes, reason: str) ->
         b'{"more": 1, "more": {}, "name": "\\u0000"}',
     ],
 )
-def test_what_can_be_decoded_is_never_given_up(good: bytes) -> None:
+def test_valid_values_are_never_counted_as_bad(good: bytes) -> None:
     decoder = JsonDecoder(EVERY)
     assert len(decoder.decode(column(good))) == 1
     coerced, bad = decoder.coerce(column(good))
@@ -227,7 +231,7 @@ def test_what_can_be_decoded_is_never_given_up(good: bytes) -> None:
     assert str(decoder.decode(coerced).to_pylist()) == str(decoder.decode(column(good)).to_pylist())
 
 
-def test_a_time_without_a_zone_is_of_utc_or_of_none() -> None:
+def test_a_time_without_a_zone_is_utc_or_has_none() -> None:
     value = column(b'{"at": "2024-01-01T05:06:07"}')
     for zone in (UTC, None):
         kind = pa.struct([("at", pa.timestamp("us", zone and "UTC"))])
@@ -235,7 +239,7 @@ def test_a_time_without_a_zone_is_of_utc_or_of_none() -> None:
         assert result == {"at": datetime(2024, 1, 1, 5, 6, 7, tzinfo=zone)}
 
 
-def test_what_is_finer_than_microseconds_is_cut_off_as_by_spark() -> None:
+def test_times_are_truncated_to_microseconds_as_by_spark() -> None:
     moment = pa.timestamp("us", "UTC")
     decoder = JsonDecoder(pa.struct([("at", moment), ("all", pa.list_(moment))]))
     texts = b'"2024-01-01T05:06:07.123456789Z", "2024-01-01T05:06:07.1Z", "1969-01-01T00:00:00Z"'
@@ -246,7 +250,7 @@ def test_what_is_finer_than_microseconds_is_cut_off_as_by_spark() -> None:
     assert result.to_pylist() == [{"at": cut, "all": [cut, *others]}]
 
 
-def test_a_value_cannot_pass_for_two() -> None:
+def test_a_value_with_json_syntax_around_is_not_two_values() -> None:
     decoder = JsonDecoder(KIND)
     with pytest.raises(Undecodable):
         decoder.decode(column(b'{"id": 1}}{"v":{"id": 2}', b'{"id": 3}'))
@@ -256,12 +260,12 @@ def test_a_value_cannot_pass_for_two() -> None:
         decoder.decode(column(b'{"name": "', b'"}'))
 
 
-def test_what_cannot_be_read_from_json_is_reported_before() -> None:
+def test_types_that_json_cannot_have_are_reported_in_advance() -> None:
     for kind in (
         pa.date32(),
         pa.map_(pa.string(), pa.int64()),
         pa.list_(pa.date32()),
-        pa.binary(),  # Spark's reader takes it for base64
+        pa.binary(),  # base64 in Spark's reader
     ):
         with pytest.raises(ConfigError, match=r"JSON field value\.when"):
             JsonDecoder(pa.struct([("when", kind)]))
@@ -282,7 +286,7 @@ def encoded(**fields: Any) -> bytes:
     return data.getvalue()
 
 
-def test_avro_values() -> None:
+def test_avro_values_become_columns() -> None:
     data, two = encoded(id=1, name="one"), encoded(id=2, name=None)
     decoder = AvroDecoder(KIND, AVRO)
     expected = [{"id": 1, "name": "one"}, {"id": 2, "name": None}]
@@ -296,7 +300,7 @@ UUID = {"type": "string", "logicalType": "uuid"}
 
 
 @pytest.mark.parametrize("kind", [UUID, ["null", UUID], {"type": "array", "items": UUID}])
-def test_an_avro_uuid_is_a_text_as_spark_has_it(kind: Any) -> None:
+def test_an_avro_uuid_becomes_a_string_as_in_spark(kind: Any) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": kind}]}
     many = isinstance(kind, dict) and kind["type"] == "array"
     name = "c0ffee00-0000-4000-8000-000000000000"
@@ -321,17 +325,17 @@ MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
         ("double", (pa.float64(), pa.float32()), (pa.string(), pa.decimal128(5, 2))),
         ("string", (pa.string(), pa.binary()), (pa.int64(), pa.timestamp("us", "UTC"))),
         (["null", "string"], (pa.string(),), (pa.int64(),)),
-        (["null", "string", "long"], (pa.string(), pa.int64()), ()),  # it depends on the value
+        (["null", "string", "long"], (pa.string(), pa.int64()), ()),  # possible for some values
         ("bytes", (pa.binary(),), (pa.int64(),)),
         (AT, (pa.timestamp("us", "UTC"),), (pa.int64(), pa.string())),
         (MONEY, (pa.decimal128(5, 2), pa.decimal128(9, 3)), (pa.string(),)),
         (INNER, (pa.struct([("x", pa.int64())]),), (pa.struct([("x", pa.string())]), pa.int64())),
         (LIST, (pa.list_(pa.struct([("x", pa.int64())])),), (pa.list_(pa.int64()),)),
         ({"type": "map", "values": "long"}, (pa.map_(pa.string(), pa.int64()),), (pa.string(),)),
-        (["null", "r"], (pa.struct([("f", pa.struct([]))]),), ()),  # within itself
+        (["null", "r"], (pa.struct([("f", pa.struct([]))]),), ()),  # a recursive type
     ],
 )
-def test_types_that_no_avro_value_could_have_are_reported_before(
+def test_types_that_avro_cannot_have_are_reported_in_advance(
     avro: Any, fits: tuple[Any, ...], not_this: tuple[Any, ...]
 ) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": avro}]}
@@ -354,6 +358,6 @@ def test_types_that_no_avro_value_could_have_are_reported_before(
         ('{"type": "record", "name": "r", "fields": []}', "does not have: id, name"),
     ],
 )
-def test_an_avro_schema_that_does_not_do(schema: str | None, message: str) -> None:
+def test_an_invalid_avro_schema_is_refused(schema: str | None, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         AvroDecoder(KIND, schema)

@@ -1,4 +1,4 @@
-"""Protobuf values as columns, without a Spark, against what `from_protobuf` is documented to do."""
+"""Protobuf values as columns, without a Spark, as documented for Spark's `from_protobuf`."""
 
 import base64
 import math
@@ -98,7 +98,7 @@ def whole() -> Any:
     return order
 
 
-def test_every_kind_of_field() -> None:
+def test_every_kind_of_field_becomes_a_column() -> None:
     empty, full = decoded(ORDER, Order(), whole())
     full |= {name: sorted(full[name]) for name in ("stock", "byid")}
     assert full == {
@@ -136,7 +136,7 @@ def test_every_kind_of_field() -> None:
     assert empty == {field.name: [] if field.name in lists else None for field in ORDER}
 
 
-def test_defaults_are_reported_if_wanted() -> None:
+def test_emit_defaults_sets_default_values() -> None:
     (empty,) = decoded(ORDER, Order(), emit_defaults=True)
     expected = {
         "id": 0,
@@ -153,12 +153,12 @@ def test_defaults_are_reported_if_wanted() -> None:
     }
     assert {name: empty[name] for name in expected} == expected
     unset = ("note", "many", "line", "at", "took", "maybe", "text", "huge")
-    assert all(empty[name] is None for name in unset)  # nothing, not a default
+    assert all(empty[name] is None for name in unset)  # null, not a default
     (line,) = decoded(pa.struct([("maybe", pa.int32())]), whole(), emit_defaults=True)
     assert line == {"maybe": 0}
 
 
-def test_types_that_the_query_may_declare_instead() -> None:
+def test_a_query_can_declare_other_types_of_columns() -> None:
     kind = pa.struct(
         [
             ("large", pa.decimal128(20, 0)),
@@ -178,7 +178,7 @@ def test_types_that_the_query_may_declare_instead() -> None:
         "large": Decimal(2**64 - 2),
         "small": 2**32 - 1,
         "color": 2,
-        "maybe": None,  # from_protobuf too: zero is the default of what is wrapped
+        "maybe": None,  # as from_protobuf: zero is the default of the wrapped type
         "text": "t",
         "huge": Decimal(2**64 - 1),
         "at": {"nanos": 123456000},
@@ -195,13 +195,13 @@ def test_a_negative_zero_is_a_value() -> None:
     assert zero["price"] is None
 
 
-def test_numbers_without_a_name_in_the_descriptors() -> None:
+def test_an_unknown_enum_number_becomes_a_name_with_the_number() -> None:
     kind = pa.struct([("color", pa.string())])
     (result,) = decoded(kind, Order(color=9))
     assert result == {"color": "UNKNOWN_ENUM_VALUE_Color_9"}
 
 
-def test_messages_within_themselves() -> None:
+def test_recursive_messages_become_columns_of_limited_depth() -> None:
     inner = pa.struct([("name", pa.string())])
     kind = pa.struct([("next", pa.struct([("next", inner)])), ("all", pa.list_(inner))])
     node = Node(next=Node(name="b", next=Node(name="c")), all=[Node(name="d")])
@@ -215,7 +215,7 @@ def test_messages_within_themselves() -> None:
 OLD = pa.struct([("id", pa.int32()), ("size", pa.int32()), ("name", pa.string())])
 
 
-def test_the_older_syntax() -> None:
+def test_messages_of_proto2_have_defaults_and_required_fields() -> None:
     results = decoded(OLD, Old(id=0), Old(id=3, size=0, name=""), name="Old")
     assert results == [{"id": 0, "size": 7, "name": None}, {"id": 3, "size": 0, "name": ""}]
     with pytest.raises(Undecodable, match="required fields are missing: id"):
@@ -227,30 +227,30 @@ def test_the_older_syntax() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        b"\x08",  # a number that is missing
-        b"\x12\x05abc",  # a text that is cut off
-        b"\x12\x01\xff",  # a text that is not UTF-8
-        b"\x0a\x01a",  # a text where there is a number
+        b"\x08",  # a missing number
+        b"\x12\x05abc",  # a truncated string
+        b"\x12\x01\xff",  # a string that is not UTF-8
+        b"\x0a\x01a",  # a string in a number field
         b"\xff\xff",
         whole().SerializeToString()[:-1],
         Order(name="x").SerializeToString() + b"\x00",
     ],
     ids=["no number", "cut text", "not UTF-8", "text for number", "garbage", "cut", "zero tag"],
 )
-def test_what_is_no_such_message(bad: bytes) -> None:
+def test_malformed_messages_are_undecodable(bad: bytes) -> None:
     with pytest.raises(Undecodable):
         decoded(ORDER, Order(id=1), bad)
     assert decoded(pa.struct([("id", pa.int64())]), b"\xc0\x3e\x01\x08\x05") == [{"id": 5}]
 
 
-def test_a_time_that_spark_has_not_is_a_bad_value() -> None:
+def test_a_time_outside_of_sparks_range_is_undecodable() -> None:
     order = Order()
     order.at.seconds = 2**62
     with pytest.raises(Undecodable, match="overflow"):
         decoded(ORDER, order)
 
 
-def test_the_type_is_that_of_from_protobuf() -> None:
+def test_the_type_equals_that_of_from_protobuf() -> None:
     assert struct_ddl(options()).replace("`", "") == (
         "struct<id: bigint, name: string, price: double, weight: float, paid: boolean, "
         "data: binary, color: string, small: int, large: bigint, fixed: int, zigzag: bigint, "
@@ -269,7 +269,7 @@ def test_the_type_is_that_of_from_protobuf() -> None:
     assert ddl(headers=False, value="int").startswith("key binary, value int, topic string")
 
 
-def test_the_type_of_messages_within_themselves() -> None:
+def test_the_type_of_recursive_messages_needs_a_maximum_depth() -> None:
     with pytest.raises(ConfigError, match=r"shop\.Node\.next is recursive"):
         struct_ddl(options("shop.Node"))
     assert struct_ddl(options("Node", max_depth=1)) == "struct<`name`: string>"
@@ -287,7 +287,7 @@ def observed(**options: str) -> ProtobufOptions:
     return protobuf_options
 
 
-def test_descriptors_are_given_as_spark_takes_them(tmp_path: Path) -> None:
+def test_descriptors_are_read_from_files_options_and_modules(tmp_path: Path) -> None:
     file = tmp_path / "shop.desc"
     file.write_bytes(descriptor_set())
     text = base64.b64encode(descriptor_set(imports=False)).decode()
@@ -308,7 +308,7 @@ def test_descriptors_are_given_as_spark_takes_them(tmp_path: Path) -> None:
     assert parse_protobuf({"valueFormat": "json"}) is None
 
 
-def test_options_by_their_names() -> None:
+def test_options_have_the_names_of_from_protobuf() -> None:
     settings = {
         "messageName": "Order",
         "binaryDescriptorSet": "",
@@ -335,7 +335,7 @@ SHOP_SET = base64.b64encode(descriptor_set()).decode()
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "needs `messageName`"),
         ({"messageName": "no.such_pb2.Order"}, "cannot be imported"),
@@ -365,12 +365,12 @@ SHOP_SET = base64.b64encode(descriptor_set()).decode()
         ),
     ],
 )
-def test_descriptors_that_do_not_do(options: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_descriptors_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         struct_ddl(observed(**options))
 
 
-def test_an_import_that_is_missing_is_named() -> None:
+def test_the_error_for_a_missing_import_names_it() -> None:
     from google.protobuf import descriptor_pb2
 
     result = descriptor_pb2.FileDescriptorSet()
@@ -381,7 +381,7 @@ def test_an_import_that_is_missing_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "kind", "said"),
+    ("field", "kind", "message"),
     [
         ("id", pa.string(), r"value\.id is int64 in shop\.Order and cannot become string"),
         ("ident", pa.int64(), r"shop\.Order does not have: ident"),
@@ -398,6 +398,6 @@ def test_an_import_that_is_missing_is_named() -> None:
         ("took", pa.timestamp("us", "UTC"), r"google\.protobuf\.Duration"),
     ],
 )
-def test_a_type_that_a_field_cannot_have(field: str, kind: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_type_that_a_field_cannot_have_is_refused(field: str, kind: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         ProtobufDecoder(pa.struct([(field, kind)]), options())

@@ -46,13 +46,13 @@ def test_a_timestamp_beyond_microseconds_is_an_error(
     assert read(decoder, rows, OFFSET) == [{"offset": 40 + i} for i in range(3)]
 
 
-def test_the_outermost_timestamps_are_read(decoder: ModuleType) -> None:
+def test_the_largest_and_smallest_timestamps_are_read(decoder: ModuleType) -> None:
     times = [MOST_MS, -MOST_MS, -1, 0]
     rows = [Row(i, timestamp=time) for i, time in enumerate(times)]
     assert read(decoder, rows, TIMESTAMP) == [{"timestamp": time * 1000} for time in times]
 
 
-def test_the_bytes_of_two_timestamps_are_not_read_as_one(decoder: ModuleType) -> None:
+def test_the_bytes_of_two_timestamps_are_not_read_as_an_invalid_one(decoder: ModuleType) -> None:
     # seven bytes of the first and one of the second equal those of -(2**63)
     rows = [Row(0, timestamp=0), Row(1, timestamp=16)]
     assert read(decoder, rows, TIMESTAMP) == [{"timestamp": 0}, {"timestamp": 16_000}]

@@ -19,7 +19,7 @@ HEADERS = "array<struct<key:string,value:binary>>"
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
-def test_text_and_bytes_become_bytes(kind: pa.DataType) -> None:
+def test_string_and_binary_columns_become_bytes(kind: pa.DataType) -> None:
     column = pa.array(["a", None, "", "ü"]).cast(kind)
     assert bytes_of(column) == [b"a", None, b"", "ü".encode()]
     assert bytes_of(column.slice(3)) == ["ü".encode()]
@@ -34,8 +34,8 @@ def test_a_header_needs_a_key() -> None:
             list(columns.records(batch))
 
 
-def test_rows_of_older_sparks_are_the_same_records() -> None:
-    """Before Spark 4.1, a stream writer gets rows, with Row objects in the headers."""
+def test_rows_of_earlier_spark_versions_become_records() -> None:
+    """Check rows with Row objects in the headers, as before Spark 4.1."""
     pair = StructType().add("key", "string").add("value", "binary")
     schema = StructType().add("at", "timestamp").add("value", "string")
     schema = schema.add("headers", ArrayType(pair)).add("key", "binary")
