@@ -22,7 +22,10 @@ Item: TypeAlias = Record | list[Record]
 
 
 class Attempts(NamedTuple):
-    """How often an item was tried, which includes the attempts before it was in a retry topic."""
+    """The number of attempts so far to process a record or batch.
+
+    `times` includes the attempts that were made before the record was in a retry topic.
+    """
 
     times: int
     item: Item | None  # the failed item; None if it is in the retry topic
